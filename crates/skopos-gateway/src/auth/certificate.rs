@@ -9,15 +9,15 @@ use x509_parser::x509::AttributeTypeAndValue;
 use super::{AuthError, Identity};
 use crate::config::ClientCertificates;
 
-/// In which clusters a certificate's user or groups of the system mean something.
+/// The clusters in which a certificate's `system:` user or groups are valid.
 #[derive(Clone, Debug, Default)]
 pub(super) enum SystemNames {
-    /// In none: the certificate is refused.
+    /// No cluster: the certificate is refused.
     #[default]
     Refused,
-    /// In this cluster, whose CA signs the certificates.
+    /// This cluster, whose CA signs the certificates.
     Of(Arc<str>),
-    /// In all.
+    /// All clusters.
     Shared,
 }
 
@@ -31,10 +31,11 @@ impl From<&ClientCertificates> for SystemNames {
     }
 }
 
-/// Returns the identity in a certificate whose chain was checked when the connection was made.
+/// Returns the identity in a certificate. The TLS handshake has verified its chain.
 ///
 /// # Errors
-/// When it has expired since, or has no name or two; when it names a user or group of the system that means nothing here.
+/// Returns an error if it has expired since, if it has no common name or two, or if it names a `system:` user or group
+/// that is not valid here.
 pub(super) fn identity(
     certificate: &CertificateDer<'_>,
     system: &SystemNames,

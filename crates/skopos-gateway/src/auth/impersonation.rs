@@ -1,4 +1,4 @@
-//! Impersonation (`kubectl --as`): the identity that a caller wants to have, read from headers as kube-apiserver reads them.
+//! Impersonation (`kubectl --as`): the requested identity, read from headers as kube-apiserver reads them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ pub struct Impersonation {
     extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Why the `Impersonate-*` headers of a request cannot be used.
+/// The reason why the `Impersonate-*` headers of a request cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImpersonationError {
-    /// A header that is none of the four of Kubernetes, or is spelled with underscores.
+    /// A header other than the four of Kubernetes, or one with underscores.
     #[error(
         "the header {0:?} is not accepted: send Impersonate-User, Impersonate-Group, Impersonate-Uid or Impersonate-Extra-KEY"
     )]
     UnknownHeader(String),
-    /// A user or uid is there twice: which one is meant is not known.
+    /// A repeated user or uid: it is ambiguous.
     #[error("the header {0:?} may be sent only once")]
     Repeated(&'static str),
     /// A value that is no text.
     #[error("the header {0:?} is not valid UTF-8")]
     NotText(String),
-    /// Groups, a uid or extra fields of no user.
+    /// Groups, a uid or extra fields without a user.
     #[error("the Impersonate-* headers name no user: send Impersonate-User (kubectl --as) too")]
     NoUser,
     /// More groups and extra values than the gateway reviews for one request.
@@ -46,7 +46,7 @@ const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
 const EXTRA: &str = "impersonate-extra-";
 
-/// Each group and each extra value is reviewed by itself.
+/// Maximum number of groups and extra values, because each needs a review of its own.
 const MAX_REVIEWED: usize = 64;
 
 /// The user of requests without credentials.
@@ -55,10 +55,10 @@ const ANONYMOUS: &str = "system:anonymous";
 // === impl Impersonation ===
 
 impl Impersonation {
-    /// Reads the headers of a request; `None` if it asks for no other identity.
+    /// Reads the headers of a request; returns `None` if it asks for no other identity.
     ///
     /// # Errors
-    /// Headers that are unknown, repeated, no text, too many, or without a user.
+    /// Returns an error for headers that are unknown, repeated, no text, too many, or without a user.
     pub fn parse(headers: &HeaderMap) -> Result<Option<Self>, ImpersonationError> {
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for name in headers.keys().filter(|name| is_of_impersonation(name)) {
@@ -84,8 +84,8 @@ impl Impersonation {
         Ok(Some(Self { user, uid, groups, extra }))
     }
 
-    /// Returns the identity that `actor` gets. Where no groups are named, a service account gets its own, and every identity gets the
-    /// group of those who are authenticated, or not.
+    /// Returns the identity that `actor` gets. If no groups are named, a service account gets its own. Each identity also
+    /// gets the group of authenticated or that of unauthenticated callers.
     #[must_use]
     pub fn by(self, actor: Arc<Identity>) -> Identity {
         let Self { user, uid, mut groups, extra } = self;
@@ -122,7 +122,7 @@ fn texts(headers: &HeaderMap, name: &str) -> Result<Vec<String>, ImpersonationEr
     headers.get_all(name).iter().map(text).collect()
 }
 
-/// Decodes the key of an extra field. What is no valid encoding is taken as it is.
+/// Decodes the key of an extra field. A key that is not validly encoded is used unchanged.
 fn extra_key(encoded: &str) -> String {
     percent_decode_str(encoded).decode_utf8().map_or_else(|_| encoded.to_owned(), |key| key.into_owned())
 }

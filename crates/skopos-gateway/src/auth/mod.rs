@@ -1,9 +1,9 @@
-//! Who asks: from a client certificate or a bearer token to an [`Identity`].
+//! Authentication: from a client certificate or a bearer token to an [`Identity`].
 //!
 //! ```text
 //!  certificate ────────────────────────────────┐
-//!  token ─┬─ of the issuer: OIDC, offline ─────┼─▶ Identity     kept for at most 10 s, by the token's hash
-//!         └─ of anybody else: TokenReview ─────┘
+//!  token ─┬─ of the issuer: OIDC, offline ─────┼─▶ Identity     cached for at most 10 s, by the token's hash
+//!         └─ of any other: TokenReview ────────┘
 //! ```
 
 mod certificate;
@@ -38,29 +38,29 @@ pub use self::identity::{Actor, Identity};
 pub use self::impersonation::{Impersonation, ImpersonationError};
 pub use self::oidc::OidcError;
 
-/// Finds out who asks. Cheap to clone.
+/// Authenticator of callers. Cheap to clone.
 #[derive(Clone)]
 pub struct Authenticator {
     shared: Arc<Shared>,
 }
 
-/// Why a caller stays unknown.
+/// The reason why a caller is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// The caller showed nothing.
+    /// The caller sent no credentials.
     #[error("neither a client certificate nor a bearer token")]
     Nothing,
-    /// What the caller showed is not accepted. The reason is for the gateway's log: callers hear that they are unknown.
+    /// The credentials are not accepted. The reason is for the gateway's log only; callers get a plain 401.
     #[error("{0}")]
     Refused(&'static str),
-    /// Whoever knows cannot be asked now.
+    /// The issuer or reviewer of the credentials cannot be asked now.
     #[error("{0}")]
     Unavailable(&'static str),
 }
 
 struct Shared {
-    /// Whether callers have to prove anything.
+    /// True if callers must authenticate.
     demanded: bool,
     certificates: Option<SystemNames>,
     reviewer: Option<Arc<Reviewer>>,
@@ -68,22 +68,22 @@ struct Shared {
     known: Answers<TokenHash, Result<Arc<Identity>, AuthError>>,
 }
 
-/// Tokens and their users that are kept.
+/// Maximum number of cached tokens with their users.
 const MOST_KNOWN: usize = 10_000;
 
-/// A token that was taken back must not be good for longer.
+/// Lifetime of a cached answer. A revoked token must not be valid for longer.
 const HOLDS: Duration = Duration::from_secs(10);
 
-/// How long finding out may take.
+/// Timeout of one authentication.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 // === impl Authenticator ===
 
 impl Authenticator {
-    /// The ways that are configured; `ask` reaches the cluster that reviews tokens.
+    /// Makes the configured ways of authentication; `ask` reaches the cluster that reviews tokens.
     ///
     /// # Errors
-    /// When the OpenID provider's URL or CA cannot be used.
+    /// Returns an error if the OpenID provider's URL or CA cannot be used.
     pub fn new(config: &Config, ask: Arc<dyn Ask>) -> Result<Self, OidcError> {
         let ways = &config.authentication;
         let shared = Shared {
@@ -96,10 +96,10 @@ impl Authenticator {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Who sends a request with these headers; at the latest after ten seconds.
+    /// Returns the sender of a request with these headers; after ten seconds at the latest.
     ///
     /// # Errors
-    /// When the caller proves nothing although that is demanded, or proves to be nobody; when it cannot be found out now.
+    /// Returns an error if required credentials are missing or invalid, or if they cannot be checked now.
     pub async fn identify(&self, peer: &Peer, headers: &HeaderMap) -> Result<Arc<Identity>, AuthError> {
         if !self.shared.demanded {
             return anonymous(peer, headers);
@@ -118,13 +118,13 @@ impl Authenticator {
         identity
     }
 
-    /// Returns whether the peer is known by what its browser, if it is one, adds to every request: the address, or a client
+    /// Returns whether the peer is identified by what its browser, if any, adds to each request: the address, or a client
     /// certificate.
     pub(crate) fn is_ambient(&self, peer: &Peer) -> bool {
         !self.shared.demanded || self.shown(peer).is_some()
     }
 
-    /// Returns the certificate of the peer, if certificates count.
+    /// Returns the certificate of the peer, if client certificates are accepted.
     fn shown<'a>(&'a self, peer: &'a Peer) -> Option<(&'a CertificateDer<'static>, &'a SystemNames)> {
         peer.certificate.as_ref().zip(self.shared.certificates.as_ref())
     }
@@ -167,8 +167,8 @@ fn failed<V>(error: AuthError) -> Answer<Result<V, AuthError>> {
     Answer { value: Err(error), holds }
 }
 
-/// Returns the identity of everybody on this machine, where nothing is configured. A page may make its own name resolve to this
-/// machine, so the request has to name the machine itself.
+/// Returns the identity of any caller on this machine, for a gateway without authentication. A web page may make its own
+/// name resolve to this machine, so the request must name the machine itself.
 fn anonymous(peer: &Peer, headers: &HeaderMap) -> Result<Arc<Identity>, AuthError> {
     if !peer.address.ip().to_canonical().is_loopback() {
         return Err(AuthError::Refused("the caller is not on this machine"));

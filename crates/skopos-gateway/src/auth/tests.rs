@@ -90,7 +90,7 @@ async fn who_shows_nothing_or_something_wrong_is_unknown() {
             assert_eq!(Status::from(error), Status::unauthorized(), "{sent:?}");
         }
     }
-    // A header of a front proxy, or a name in the clear, proves nothing.
+    // Headers of a front proxy, and names without proof, do not authenticate.
     let forged = headers(&[("x-remote-user", "jane"), ("impersonate-user", "jane")]);
     assert_eq!(authenticator.identify(&peer(CLIENT), &forged).await, Err(AuthError::Nothing));
 }
@@ -116,7 +116,7 @@ async fn a_token_for_another_audience_is_refused() {
     };
     assert!(known(&["skopos"]).await && known(&["other", "skopos"]).await);
     assert!(!known(&["other"]).await);
-    // A cluster that says nothing about audiences has not checked any.
+    // A cluster that returns no audiences has not checked any.
     let silent = Script::reviewing(|_, _| json!({"authenticated": true, "user": {"username": "jane"}}));
     assert!(reviewing(&["skopos"], &silent).identify(&peer(CLIENT), &bearer("good")).await.is_err());
 }
@@ -141,7 +141,7 @@ async fn a_cluster_that_cannot_be_asked_is_no_proof_that_the_caller_is_nobody() 
     let script = Script::new(|_, _| Err(AskError::Down("refused".into())));
     let error = reviewing(&[], &script).identify(&peer(CLIENT), &bearer("good")).await.unwrap_err();
     assert_eq!(Status::from(error).code, 503);
-    // And is asked again soon.
+    // The cluster is asked again soon.
     script
         .answers(|_, _| Ok((201, json!({"status": {"authenticated": true, "user": {"username": "jane"}}}))));
     let authenticator = reviewing(&[], &script);
@@ -168,7 +168,7 @@ async fn a_flood_of_made_up_tokens_is_a_trickle_of_reviews() {
     assert!(script.asked().len() <= 2 * 18, "{}", script.asked().len());
 }
 
-/// A cluster that reviews in 300 ms and knows tokens that begin with `good`.
+/// Makes a cluster that reviews in 300 ms and accepts tokens that begin with `good`.
 fn slow() -> Script {
     let script = Script::reviewing(|_, spec| {
         let is_good = spec["token"].as_str().unwrap().starts_with("good");
@@ -178,7 +178,7 @@ fn slow() -> Script {
     script
 }
 
-/// Sends made-up tokens on a connection, one after another, for ever.
+/// Sends made-up tokens on a connection, one after another, without end.
 async fn flood(authenticator: &Authenticator, address: &str, connection: usize) {
     let peer = peer(address);
     for n in 0.. {
@@ -188,19 +188,19 @@ async fn flood(authenticator: &Authenticator, address: &str, connection: usize) 
     }
 }
 
-/// Sends good tokens while 500 connections of `flooding` send made-up ones; returns how long the slowest answer took.
+/// Sends good tokens while 500 connections of `flooding` send made-up ones; returns the time of the slowest answer.
 async fn beside_a_flood(flooding: &str, good: impl AsyncFnOnce(&Authenticator) -> Duration) -> Duration {
     let authenticator = reviewing(&[], &slow());
     let floods = futures::future::join_all((0..500).map(|n| flood(&authenticator, flooding, n)));
     tokio::select! {
-        // First, so that all runs are the same.
+        // In this order, so that all runs are the same.
         biased;
         slowest = good(&authenticator) => slowest,
         _ = floods => unreachable!("it goes on"),
     }
 }
 
-/// Uses a token for some time, on one connection; returns how long the slowest answer took.
+/// Uses a token several times on one connection; returns the time of the slowest answer.
 async fn use_token(authenticator: &Authenticator, address: &str, token: &str, times: usize) -> Duration {
     let (peer, token) = (peer(address), bearer(token));
     let mut slowest = Duration::ZERO;
@@ -225,7 +225,7 @@ async fn good_tokens_pass_beside_a_flood_of_another_network() {
     assert!(slowest.await <= Duration::from_secs(1));
 }
 
-/// As behind one proxy: a connection that has sent a token that was refused waits behind those that have not.
+/// Checks the case of one proxy: a connection with a refused token waits behind those without.
 #[tokio::test(start_paused = true)]
 async fn good_tokens_pass_beside_a_flood_of_their_own_network() {
     let slowest = beside_a_flood(CLIENT, async |authenticator| {
@@ -275,7 +275,7 @@ async fn nothing_configured_is_for_this_machine_alone() {
     for host in [&[("host", "localhost:8001")], &[("host", "127.0.0.1:8001")], &[("host", "[::1]:8001")]] {
         assert!(who("127.0.0.1:1", host).await.is_ok(), "{host:?}");
     }
-    // A page of a browser that resolves its own name to this machine, and a request that names no host at all.
+    // A browser page whose own name resolves to this machine, and a request without a host.
     for page in [
         &[("host", "evil.example:8001")][..],
         &[("host", "127.0.0.1.evil.example")],

@@ -1,4 +1,4 @@
-//! A bearer token, which nobody gets to see.
+//! Bearer token that is never shown.
 
 use std::fmt;
 
@@ -13,19 +13,19 @@ use super::AuthError;
 /// A bearer token: wiped when dropped, and never printed.
 pub(super) struct Token(Zeroizing<String>);
 
-/// Stands for a token where it must not be kept.
+/// Hash of a token, for places where the token itself must not be kept.
 pub(super) type TokenHash = [u8; 32];
 
-/// Longer ones are refused unread; those of real providers stay below.
+/// Maximum length; longer tokens are refused unread. Those of real providers are shorter.
 const LONGEST: usize = 16 * 1024;
 
 // === impl Token ===
 
 impl Token {
-    /// The token of a request, if it has one.
+    /// Returns the token of a request, if it has one.
     ///
     /// # Errors
-    /// When there is more than one, or it is no token.
+    /// Returns an error if there are several, or if it is not a valid token.
     pub(super) fn of(headers: &HeaderMap) -> Result<Option<Self>, AuthError> {
         let mut all = headers.get_all(header::AUTHORIZATION).iter();
         let Some(value) = all.next() else { return Ok(None) };
@@ -46,7 +46,7 @@ impl Token {
         Ok(Some(Self(Zeroizing::new(token.to_owned()))))
     }
 
-    /// Returns whether it has the form of a JWT: three parts in base64, of which the first is a JSON object.
+    /// Returns whether the token has the form of a JWT: three parts in base64, the first two JSON objects.
     pub(super) fn is_jwt(&self) -> bool {
         let decoded = |part: &str| URL_SAFE_NO_PAD.decode(part).ok().filter(|bytes| !bytes.is_empty());
         let parts: Vec<_> = self.0.split('.').map(decoded).collect();

@@ -1,4 +1,4 @@
-//! Bearer tokens that a cluster knows, by TokenReview.
+//! Authentication of bearer tokens by a cluster's TokenReview.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,11 @@ use crate::config;
 use crate::fair::{FairLimits, FairPermit, FairSemaphore};
 use crate::listen::{Peer, SourceNetwork};
 
-/// Reviews tokens at one cluster.
+/// Reviewer of tokens at one cluster.
 ///
-/// A flood of made-up tokens must neither become a flood of reviews nor keep good tokens waiting. So tokens that were good lately
-/// have permits of their own, and so have connections whose last token was refused; all are shared out fairly between networks.
+/// A flood of made-up tokens must neither become a flood of reviews nor delay valid tokens. So tokens that were valid
+/// recently have permits of their own, and so have connections whose last token was refused. All permits are shared
+/// fairly between networks.
 pub(super) struct Reviewer {
     ask: Arc<dyn Ask>,
     cluster: String,
@@ -31,21 +32,21 @@ pub(super) struct Reviewer {
     of_suspects: FairSemaphore<SourceNetwork>,
 }
 
-/// Reviews under way of tokens that were good lately. They are reviewed again every ten seconds.
+/// Limits on concurrent reviews of tokens that were valid recently. Each is reviewed again every ten seconds.
 const GOOD: FairLimits = FairLimits { permits: 32, per_key: 24, queue: 1024 };
 
-/// Those of tokens that are new.
+/// Limits on concurrent reviews of new tokens.
 const UNKNOWN: FairLimits = FairLimits { permits: 24, per_key: 18, queue: 1024 };
 
-/// Those of connections whose last token was refused.
+/// Limits on concurrent reviews for connections whose last token was refused.
 const SUSPECTS: FairLimits = FairLimits { permits: 8, per_key: 4, queue: 256 };
 
-/// How long a token counts as good after a review, for its place in the queue alone.
+/// Time for which a token counts as good after a review; it only determines the queue.
 const GOOD_TTL: Duration = Duration::from_secs(3600);
 
 const MAX_GOOD: usize = 10_000;
 
-/// Where a review came from, and in which queue it waits.
+/// The network of a review's client, and the queue in which the review waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReviewSource {
     network: SourceNetwork,
@@ -70,7 +71,7 @@ impl Reviewer {
         }
     }
 
-    /// Returns whose the token is; at the latest after `within`.
+    /// Returns the identity of the token; after `within` at the latest.
     pub(super) async fn identity(
         &self,
         token: &Token,
@@ -116,7 +117,7 @@ impl Reviewer {
         if !reviewed.authenticated || !reviewed.error.is_empty() {
             return Err(AuthError::Refused("the token is not valid"));
         }
-        // A cluster that does not know of audiences says none: then the token may be for anybody.
+        // A cluster that does not support audiences returns none: then the token may be for any audience.
         if !self.audiences.is_empty() && !reviewed.audiences.iter().any(|a| self.audiences.contains(a)) {
             return Err(AuthError::Refused("the token is for another audience"));
         }

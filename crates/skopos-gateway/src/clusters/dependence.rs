@@ -1,5 +1,5 @@
-//! Answers that may depend on the caller. The gateway does not share its own view of them, neither from memory nor by a request in
-//! its own name.
+//! Answers that may depend on the caller. For these the gateway does not share its own view, neither from memory nor by a
+//! request in its own name.
 //!
 //! ```text
 //!  built-in group, or a kind that the cluster defines ──▶ the same for all permitted callers: memory, or the gateway's name
@@ -75,7 +75,7 @@ impl Clusters {
             true => Ok(true),
             // The kept names may be older than the definition.
             false => match catalog::is_defined(cluster, group, plural, limit).await {
-                // The gateway has no right to list them.
+                // The gateway has no permission to list them.
                 Err(FleetError::Refused { code: 400..500, .. }) => Ok(false),
                 defined => defined,
             },

@@ -14,7 +14,8 @@ fn project(name: &str) -> Value {
     json!({"apiVersion": "project.openshift.io/v1", "kind": "Project", "metadata": {"name": name, "resourceVersion": "1"}})
 }
 
-/// A member that shows each caller its own projects, and all of them to the gateway. Reviews allow everything.
+/// Answers like a member that shows each caller its own projects, and all of them to the gateway. Reviews allow
+/// everything.
 fn openshift(request: &Request<()>, defines: bool) -> Option<Value> {
     let who = request.headers().get("impersonate-user").map(|user| user.to_str().unwrap().to_owned());
     let resource = json!({"resource": "projects", "responseKind": {"kind": "Project"}, "scope": "Cluster",
@@ -152,7 +153,7 @@ async fn trusted_callers_see_the_gateways_view() {
     assert_eq!(lab.get(&format!("/fleet{PROJECTS}"), &[]).await.code, 403);
 }
 
-/// Reviews of the caller are writes.
+/// Checks that reviews of the caller count as writes.
 #[tokio::test(start_paused = true)]
 async fn self_reviews_need_the_callers_name() {
     for impersonate in [false, true] {
@@ -191,7 +192,7 @@ async fn defined_kinds_are_cached() {
         assert_eq!((told.code, told.header("skopos-source")), (200, "memory"), "{path}: {told:?}");
     }
     assert_eq!(lab.get_as("t-jane", "/fleet/apis/sea.example/v1/boats").await.code, 200);
-    // At once, too.
+    // Immediately after a definition, too.
     define("ships", "Ship");
     let told = lab.get_as("t-jane", "/clusters/a/apis/sea.example/v1/ships").await;
     assert_eq!((told.code, told.header("skopos-source")), (200, "memory"), "{told:?}");

@@ -1,4 +1,4 @@
-//! Discovery and OpenAPI through the gateway follow what the member serves at once.
+//! Discovery and OpenAPI through the gateway follow the member's changes at once.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -18,7 +18,8 @@ fn definition(group: &str) -> Value {
                 "schema": {"openAPIV3Schema": {"type": "object"}}}]}})
 }
 
-/// In which of the documents a group is: discovery in both forms and the index of OpenAPI, of the cluster and of the fleet.
+/// Returns, for each document, whether it has the group: discovery in both forms and the index of OpenAPI, of the cluster
+/// and of the fleet.
 async fn documents_with(lab: &Lab, group: &str) -> Vec<bool> {
     let mut found = Vec::new();
     for (path, accept) in [
@@ -44,7 +45,7 @@ async fn discovery_has_a_kind_as_soon_as_it_is_served_and_no_longer() {
         assert_eq!(documents_with(&lab, &group).await, [false; 6]);
         let create = definition(&group).to_string();
         let json = [("content-type", "application/json")];
-        // Through the gateway, or at the member itself.
+        // Through the gateway, or directly at the member.
         match round {
             0 => assert_eq!(lab.send(Method::POST, CRDS, &json, create).await.status(), 201),
             _ => drop(lab.member("a").create(definition(&group)).unwrap()),
@@ -72,7 +73,7 @@ async fn discovery_that_has_not_changed_is_not_sent_again() {
     }
     let requests = lab.member("a").requests();
     assert!(requests.len() <= 2, "one for all who ask at the same time: {}", requests.len());
-    // While the member does not answer it is what it was.
+    // While the member does not answer, the last answer remains.
     lab.member("a").pause().await;
     let begun = tokio::time::Instant::now();
     assert_eq!(lab.get("/clusters/a/apis", &[("accept", AGGREGATED)]).await.body, first.body);

@@ -11,7 +11,7 @@ use crate::response::{self, Response};
 use crate::route::Audited;
 
 impl Clusters {
-    /// The document that is asked for; `None` if it is none that is kept.
+    /// Returns the requested document; `None` if it is not of those in memory.
     pub(super) async fn document(&self, allowed: &Allowed) -> Option<Result<Response, Status>> {
         let Allowed { cluster, call } = allowed;
         if !is_bodiless(&call.method) {
@@ -28,17 +28,17 @@ impl Clusters {
         let limit = self.services.config.cache.member_deadline.0;
         Some(match cluster.current_document(&request, limit).await {
             Ok(document) => answer(&document, call.headers.get(header::IF_NONE_MATCH)),
-            // A document that the server does not have is its answer, too.
+            // 404 is a valid answer of the server.
             Err(FleetError::Refused { code: 404, .. }) => Ok(crate::gateway::not_found()),
             Err(error) => Err(status_of(&error)),
         })
     }
 }
 
-/// Returns a document with its age; without its body, where the caller has it already.
+/// Returns a document with its age, without its body if the caller already has it.
 ///
 /// # Errors
-/// 502 where the member gave something of a type that no document of the API has, such as a page.
+/// Returns 502 if the member sent a type that no document of the API has, such as a page.
 pub(crate) fn answer(document: &Document, known: Option<&HeaderValue>) -> Result<Response, Status> {
     if !document.content_type.is_empty() && !media_type::is_document(&document.content_type) {
         let why =

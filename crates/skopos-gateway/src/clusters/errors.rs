@@ -1,9 +1,9 @@
-//! How a fleet's errors are told to clients of the Kubernetes API.
+//! Conversion of a fleet's errors to `Status` objects of the Kubernetes API.
 
 use skopos_fleet::FleetError;
 use skopos_wire::{GroupResource, Status, StatusDetails};
 
-/// The API server's words for it.
+/// Converts an error to the API server's `Status`.
 #[must_use]
 pub fn status_of(error: &FleetError) -> Status {
     match error {
@@ -17,12 +17,12 @@ pub fn status_of(error: &FleetError) -> Status {
     }
 }
 
-/// Whoever was asked for the caller's rights is not who would answer.
+/// Returns the error for a cluster that was replaced or rerouted during the review of the caller's permissions.
 pub(super) fn is_another_now() -> Status {
     come_again("the cluster came to be another one, or to be reached another way, while it was asked")
 }
 
-/// Nobody can say whether there is such a cluster: not all who list clusters have been heard.
+/// Returns the error for a cluster that is not known yet, because not all sources have listed their clusters.
 pub(super) fn not_known_yet() -> Status {
     let message =
         "it is not known yet whether there is such a cluster: not all sources of clusters have been read";

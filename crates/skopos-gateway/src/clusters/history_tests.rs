@@ -1,4 +1,4 @@
-//! What clients are told where the history of a member is broken, as by a restored etcd, or has gaps.
+//! Events and errors for clients after a break in a member's history, as by a restored etcd, or after a gap.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tokio::time::timeout;
 use super::memory_tests::{PODS, deafen, lab, names, pod};
 use crate::testing::{Lab, QuietSource, told};
 
-/// Until then anything that happens to a member is noticed.
+/// Time within which any failure of a member is detected.
 const NOTICED: Duration = Duration::from_secs(90);
 
 fn revision(list: &Value) -> u64 {
     list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
-/// All that a watch is told within a time, which it must end in.
+/// Returns all events of a watch; it must end within this time.
 async fn watched(lab: &Lab, from: u64, within: Duration) -> Vec<Value> {
     let seconds = within.as_secs();
     let path = format!("{PODS}?watch=1&timeoutSeconds={seconds}&resourceVersion={from}");
@@ -41,13 +41,13 @@ async fn watches_of_a_history_that_is_no_more_expire_and_none_begins_there() {
     assert_eq!(names(&before), ["a", "b", "c", "d"]);
     let open = watched(&lab, revision(&before), 10 * NOTICED);
     let restored = async {
-        // Once it watches.
+        // After the watch has begun.
         tokio::time::sleep(Duration::from_secs(1)).await;
         member.roll_back(backup).unwrap();
     };
     let (told, ()) = timeout(NOTICED, async { tokio::join!(open, restored) }).await.expect("it is noticed");
     assert!(expired(&told), "{told:?}");
-    // Whoever watches again all the same would not be told what the new history does until it comes to there.
+    // A new watch from there would miss the new history until it reaches that revision.
     let again = watched(&lab, revision(&before), NOTICED).await;
     assert!(expired(&again), "{again:?}");
     let after = lab.get(PODS, &[]).await.json();
@@ -62,7 +62,7 @@ async fn watches_of_a_history_that_is_no_more_expire_and_none_begins_there() {
     assert_eq!(told.iter().map(said).collect::<Vec<_>>(), [(json!("ADDED"), json!("e"))]);
 }
 
-/// As Events whose lease expires; here some come seconds after the others.
+/// Checks changes that share a version, as of Events whose lease expires; here some come seconds after the others.
 #[tokio::test(start_paused = true)]
 async fn who_lists_between_changes_that_share_a_version_is_told_of_the_rest() {
     let lab = lab(&["a", "b", "c"]);
@@ -86,7 +86,7 @@ async fn who_lists_between_changes_that_share_a_version_is_told_of_the_rest() {
     let between = timeout(NOTICED, between).await.expect("the first of them comes");
     let left = names(&between);
     assert!(!left.is_empty(), "some are still to come");
-    // The same as who was cut off behind the first of them.
+    // The same events as for a watch that was cut off after the first of them.
     let told = watched(&lab, revision(&between), NOTICED).await;
     let gone: Vec<_> = told.iter().map(|event| event["object"]["metadata"]["name"].clone()).collect();
     assert_eq!(gone, ["b", "c"]);
@@ -119,7 +119,8 @@ async fn no_page_is_of_a_history_that_is_no_more() {
     assert_eq!(names(&lab.get(PODS, &[]).await.json()), ["a", "b", "c", "x", "y", "z"]);
 }
 
-/// What is known from a live list can be gone before the member's watch stands again, and nobody is told that it is.
+/// Checks a watch ahead of memory. An object of a live list may be deleted before the member's watch is open again, and
+/// its deletion would be lost.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_began_ahead_of_memory_is_not_carried_over_a_gap() {
     let lab = lab(&["a"]);
@@ -146,7 +147,7 @@ async fn a_watch_that_began_ahead_of_memory_is_not_carried_over_a_gap() {
     assert_eq!(names(&lab.get(PODS, &[]).await.json()), ["a", "b"]);
 }
 
-/// Another cluster has taken the name, and stands where the one before was long ago.
+/// Checks the case of another cluster that takes the name, at a revision that the earlier one has passed long ago.
 #[tokio::test(start_paused = true)]
 async fn what_one_cluster_said_leads_nowhere_in_another_that_takes_its_name() {
     let lab = lab(&["a"]);
@@ -178,7 +179,7 @@ async fn what_one_cluster_said_leads_nowhere_in_another_that_takes_its_name() {
         let told = lab.get(&format!("{PODS}?{query}"), &[]).await;
         assert_eq!((told.code, &told.json()["reason"]), (410, &json!("Expired")), "{query}: {told:?}");
     }
-    // What it says itself leads on.
+    // Revisions of the new cluster itself are valid.
     let now = revision(&lab.get(PODS, &[]).await.json());
     let watch = watched(&lab, now, Duration::from_secs(10));
     let created = async {

@@ -10,7 +10,8 @@ use crate::testing::{Lab, Seen, Told, told};
 
 const MAPS: &str = "/clusters/a/api/v1/namespaces/shop/configmaps";
 
-/// Alice may impersonate joe, the group `dev`, the scope `view`, the uid 7 and the service account `web`; joe may read what is in `shop`.
+/// Returns whether the policy allows it: alice may impersonate joe, the group `dev`, the scope `view`, the uid 7 and the
+/// service account `web`; joe may read the objects in `shop`.
 fn policy(question: &AccessQuestion) -> bool {
     let AccessQuestion { user, verb, resource, subresource, namespace, name, .. } = question;
     match (user.as_str(), verb.as_str()) {
@@ -44,7 +45,7 @@ fn lab() -> Lab {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "shop"}});
         member.create(map).unwrap();
     }
-    // Nobody may impersonate in the other cluster.
+    // No caller may impersonate in the other cluster.
     lab.member("b").auth().answer_reviews(|question| question.verb != "impersonate" && policy(question));
     lab
 }
@@ -75,7 +76,7 @@ async fn impersonation_counts_where_the_member_permits_it() {
         let told = read(&lab, "alice", MAPS, &headers).await;
         assert_eq!((told.code, told.header("skopos-source")), (200, "memory"), "{headers:?}: {told:?}");
     }
-    // What joe may not do, alice may not do as joe.
+    // Alice as joe may not do what joe may not do.
     let secrets = read(&lab, "alice", "/clusters/a/api/v1/namespaces/shop/secrets", &[JOE]).await;
     assert_eq!(secrets.code, 403);
     assert!(
@@ -225,7 +226,7 @@ async fn for_a_trusted_caller_the_member_decides() {
     assert_eq!(seen, [["joe", "7", "system:authenticated", ""]], "no review of the gateway's own");
 }
 
-/// User, uid, groups and scopes of a request.
+/// Returns user, uid, groups and scopes of a request.
 fn impersonated((request, _): &Seen) -> [String; 4] {
     ["impersonate-user", "impersonate-uid", "impersonate-group", "impersonate-extra-scopes"].map(|name| {
         let values = request.headers().get_all(name).iter().map(|value| value.to_str().unwrap());

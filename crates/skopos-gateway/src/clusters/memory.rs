@@ -1,4 +1,4 @@
-//! Get, list and watch from memory, with their age.
+//! Answers to get, list and watch from memory, with their age.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,36 +28,36 @@ use crate::response::Response;
 use crate::route::{Audited, Call, WATCH_LIFETIME};
 use crate::target::ResourceTarget;
 
-/// What is kept of a kind, as one request sees it.
+/// The cached content of a kind, as one request sees it.
 #[derive(Clone)]
 pub(super) struct Memory {
     pub(super) view: Arc<View>,
     pub(super) kind: CachedKind,
     pub(super) cluster: Cluster,
-    /// How new the newest state has to be.
+    /// The required age of the newest state.
     pub(super) requirement: Arc<Requirement>,
     pub(super) floors: Floors,
-    /// The object that is asked for, if it is one.
+    /// The requested object, if the request is for one.
     pub(super) one: Option<ObjectKey>,
     pub(super) member_deadline: Duration,
-    /// What the member warns of that uses the kind.
+    /// The member's warnings for this kind.
     warnings: Vec<HeaderValue>,
-    /// What was read last, for the headers.
+    /// The source and the freshness of the last read, for the headers.
     pub(super) said: Arc<Mutex<Option<Said>>>,
 }
 
-/// What an answer was made of.
+/// The source and the freshness of an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     freshness: Freshness,
-    /// Listed from the member for this read.
+    /// True if listed from the member for this read.
     live: bool,
-    /// The newest was asked for, and this is older than that may be.
+    /// True if the newest state was requested, and this is older than allowed.
     pub(super) late: bool,
 }
 
 impl Clusters {
-    /// The answer from memory; `None` if the member has to answer.
+    /// Answers from memory; `None` if the member must answer.
     pub(super) async fn answer_from_memory(
         &self,
         allowed: &Allowed,
@@ -67,8 +67,8 @@ impl Clusters {
         if !self.may_be_kept(target, call) {
             return None;
         }
-        // A writer gets the object first, and takes fields that it does not find among its own for those of another: they would
-        // stay, or be removed.
+        // A client that updates an object reads it first. It takes fields that are missing there for another client's:
+        // they would stay, or be removed.
         let lacks_parts = self.kept < KeptParts::All && writes(&self.services.config);
         if lacks_parts && target.attributes.verb == "get" && cluster.state().condition.is_asked() {
             return None;
@@ -82,9 +82,9 @@ impl Clusters {
         }
         let kind = match cluster.kind(&resource_id(&resource), limit).await {
             Ok(kind) => kind,
-            // Who does not answer will not do so for being asked once more.
+            // A second request to a cluster that does not answer would not help.
             Err(error) if is_away(cluster, &error) => return Some(Err(status_of(&error))),
-            // Why it cannot be kept does not matter here: the member says what is to be said.
+            // The reason does not matter here: the member's own answer reports it.
             Err(_) => return None,
         };
         let view = self.views.of(cluster.id(), &kind)?;
@@ -94,7 +94,7 @@ impl Clusters {
         };
         let answers = cluster.state().condition.is_asked();
         let presentation = match (resource.custom, answers) {
-            // Its definition says all.
+            // Its definition has everything.
             (true, _) => None,
             (false, true) => self.presentations.of(cluster, &resource).await,
             (false, false) => self.presentations.kept(cluster, &resource),
@@ -122,7 +122,7 @@ impl Clusters {
         Some(self.tell(memory, &resource, namespace, call, target).await)
     }
 
-    /// Whether such a request may be answered from memory at all.
+    /// Returns whether memory may answer such a request at all.
     fn may_be_kept(&self, target: &ResourceTarget, call: &Call) -> bool {
         let what = &target.attributes;
         target.reads()
@@ -205,12 +205,12 @@ const REPLACED: &str = "another cluster has taken the place of the one that was 
 fn serve_options() -> ServeOptions {
     let mut options = ServeOptions::default();
     options.min_watch_timeout = WATCH_LIFETIME / 2;
-    // A last bookmark comes before the end.
+    // So that a last bookmark comes before the end.
     options.max_watch_timeout = Some(WATCH_LIFETIME - Duration::from_secs(5));
     options
 }
 
-/// Returns what the member would warn of, and that its tables look otherwise where they do.
+/// Returns the warnings that the member would send, and one if its tables have other columns.
 fn warnings(
     resource: &ResourceType,
     presentation: Option<&Presentation>,
@@ -223,11 +223,11 @@ fn warnings(
 
 const OTHER_COLUMNS: &str = "skopos: the columns of this table are those of Kubernetes 1.36; the cluster has others, and does not answer";
 
-/// Whether it is the cluster itself that does not answer.
+/// Returns whether the cluster itself does not answer.
 fn is_away(cluster: &Cluster, error: &FleetError) -> bool {
     match error {
         FleetError::Paused { .. } | FleetError::Unreachable { .. } | FleetError::Removed { .. } => true,
-        // A long list may take its time on its way through, and what is wrong with a kind its own cluster says best.
+        // A long list may be slow, and the cluster's own answer best explains a problem with one kind.
         FleetError::Deadline { .. } => {
             !matches!(cluster.state().condition, Condition::Live | Condition::Degraded)
         }
@@ -235,7 +235,7 @@ fn is_away(cluster: &Cluster, error: &FleetError) -> bool {
     }
 }
 
-/// Whether the client takes JSON in some form.
+/// Returns whether the client accepts JSON in some form.
 fn accepts_json(headers: &HeaderMap) -> bool {
     let mut all = headers.get_all(header::ACCEPT).iter().peekable();
     all.peek().is_none()
@@ -248,7 +248,8 @@ fn accepts_json(headers: &HeaderMap) -> bool {
         })
 }
 
-/// Fields that a CustomResourceDefinition may make selectable: the member knows which.
+/// Returns whether the query selects by fields that a CustomResourceDefinition may make selectable: only the member knows
+/// them.
 fn selects_custom_fields(query: &Query) -> bool {
     let fields = query.all("fieldSelector").flat_map(|text| text.split(','));
     fields.into_iter().any(|field| !field.is_empty() && !field.trim_start().starts_with("metadata."))
@@ -257,7 +258,7 @@ fn selects_custom_fields(query: &Query) -> bool {
 // === impl Memory ===
 
 impl Memory {
-    /// Notes what the answer is made of.
+    /// Records the source of the answer.
     pub(super) fn say(&self, freshness: Freshness, live: bool) {
         *self.said.lock() = Some(Said { freshness, live, late: false });
     }
@@ -277,7 +278,7 @@ impl Memory {
         answer.extensions_mut().insert(Audited { source, age, ..Audited::default() });
     }
 
-    /// What a person has to know: kubectl prints it. A reason that is of another kind is none of this one.
+    /// Returns the warning for users, which kubectl prints. Leaves out a reason that concerns another kind.
     fn warning(&self, freshness: &Freshness) -> String {
         let (cluster, resource) = (self.cluster.id(), self.kind.resource());
         let age = match freshness.age() {
@@ -332,7 +333,7 @@ impl Source for Memory {
 }
 
 impl Memory {
-    /// A state at this revision or a later one, with how many bytes of it are its own.
+    /// Returns a state at this revision or a later one, with the number of bytes that it does not share with the store.
     async fn not_older_than(
         &self,
         revision: u64,
@@ -343,12 +344,12 @@ impl Memory {
         if revision_of(&snapshot)? >= revision {
             return Ok((snapshot, 0));
         }
-        // Of the member: memory may be behind it for long.
+        // A list of the member: memory may be behind it for long.
         if let Some(remembered) = self.view.remembered(snapshot.epoch(), revision) {
             return Ok(remembered);
         }
         if let Err(oldest) = self.view.window.start(revision) {
-            // Of a history that is no more: it is not to come.
+            // A revision of a history that has ended: it will never come.
             return Err(Compacted { requested: revision, oldest }.into());
         }
         let reached = informer.wait_for(&number(revision)?, patience).await;
@@ -357,7 +358,7 @@ impl Memory {
         Ok((reached, 0))
     }
 
-    /// The state at this very revision, with how many bytes of it are its own.
+    /// Returns the state at exactly this revision, with the number of bytes that it does not share with the store.
     fn exactly(&self, revision: u64) -> Result<(Snapshot<RawObject>, usize), ReadError> {
         let snapshot = self.kind.informer().snapshot();
         let current = revision_of(&snapshot)?;

@@ -37,7 +37,7 @@ pub(super) fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
 }
 
-/// Requests for pods that reached the member since it was cleared.
+/// Returns the number of requests for pods that reached the member since it was cleared.
 fn asked(lab: &Lab, verb: &str) -> usize {
     let requests = lab.member("a").requests();
     requests.iter().filter(|r| r.resource.as_deref() == Some("pods") && r.verb == verb).count()
@@ -65,7 +65,7 @@ async fn the_same_is_answered_as_by_the_member() {
     let member = Lab::with(&[], |_| {});
     drop(member);
     lab.get(PODS, &[]).await;
-    // Never kept, the same kind passes through.
+    // The same kind passes through if it is never cached.
     let direct = Lab::with(&["a"], |config| {
         config.authorization.loopback = crate::config::LoopbackTrust::Trusted;
         config.cache.never =
@@ -124,14 +124,14 @@ async fn a_list_keeps_its_state_from_page_to_page_however_many_others_are_paged(
     let first = lab.get(&format!("{PODS}?limit=1"), &[]).await.json();
     let mut page = first.clone();
     for name in ["b", "c", "d"] {
-        // Others, each at a state of its own; and whoever gets all at once needs none, as kubectl.
+        // Other lists, each at a state of its own; a list in one page, as kubectl reads it, needs no kept state.
         for other in 0..15 {
             lab.member("a").create(pod(&format!("x-{name}-{other}"))).unwrap();
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert_eq!(lab.get(&format!("{PODS}?limit=1"), &[]).await.code, 200);
             assert_eq!(lab.get(&format!("{PODS}?limit=500"), &[]).await.code, 200);
         }
-        // All in all longer than a token lasts.
+        // Longer than a token's lifetime, all in all.
         tokio::time::sleep(Duration::from_secs(200)).await;
         page = lab.get(&format!("{PODS}?limit=1&continue={}", token(&page)), &[]).await.json();
         assert_eq!(names(&page), [name], "{page}");
@@ -139,7 +139,7 @@ async fn a_list_keeps_its_state_from_page_to_page_however_many_others_are_paged(
     }
 }
 
-/// A list is of one state from its first byte to its last, and whoever reads it slowly delays nobody.
+/// Checks that a list is of one state from its first byte to its last, and that a slow reader delays no other client.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_read_slowly_delays_no_event() {
     let lab = lab(&[]);
@@ -180,7 +180,7 @@ async fn a_frame_is_made_once_for_all_who_watch_and_an_object_is_compressed_once
     let mut watches = Vec::new();
     for _ in 0..20 {
         let mut body = lab.send(Method::GET, &path, &[], "").await.into_body();
-        // The state is each one's own.
+        // Each watch has a state of its own.
         body.frame().await.unwrap().unwrap();
         watches.push(body);
     }
@@ -213,7 +213,7 @@ async fn a_table_and_metadata_alone() {
     let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let told = lab.get(PODS, &[("accept", partial)]).await.json();
     assert!(told["kind"] == "PartialObjectMetadataList" && told["items"][0]["spec"].is_null(), "{told}");
-    // What cannot be answered from memory, the member answers.
+    // The member answers requests that memory cannot.
     let protobuf = lab.get(PODS, &[("accept", "application/vnd.kubernetes.protobuf")]).await;
     assert_eq!(protobuf.header("skopos-source"), "member");
 }
@@ -274,7 +274,7 @@ async fn what_is_older_than_it_should_be_has_a_warning_however_well_its_watch_is
             "{warning}"
         );
     }
-    // Whoever takes anything gets it, and is told how old it is.
+    // A client that accepts any version gets it, with its age.
     let any = lab.get(&format!("{PODS}?resourceVersion=0"), &[]).await;
     assert_eq!((any.code, any.header("warning")), (200, ""));
 }
@@ -393,11 +393,11 @@ async fn no_watch_begins_inside_of_a_gap() {
         events.map(|event| event["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(watched(&before).await, ["ADDED", "ADDED"]);
-    // What else happened in there nobody knows.
+    // Other changes within the gap are unknown.
     assert_eq!(watched(&inside).await, ["ERROR"]);
 }
 
-/// Pods cannot be watched any more, and memory says so.
+/// Breaks watches of pods, and waits until memory reports it.
 pub(super) async fn deafen(lab: &Lab) -> FaultGuard {
     let deaf = lab.member("a").faults().inject(Fault::status(503, 0)).on(Match::watch().resource("pods"));
     lab.member("a").close_watches();
@@ -420,11 +420,11 @@ async fn whoever_asks_at_the_same_time_shares_what_the_member_is_asked_for() {
         assert_eq!((told.code, told.header("skopos-source")), (200, "member"));
         assert_eq!(told.json()["metadata"]["name"], name);
     }
-    // The first, and one for all others; each is a probe and a list.
+    // The first read, and one for all others; each is a probe and a list.
     assert!(asked(&lab, "list") <= 4, "{}", asked(&lab, "list"));
 }
 
-/// A list that the member answered has nothing in common with the store.
+/// Checks the size of a list that the member answered: it shares nothing with the store.
 #[tokio::test(start_paused = true)]
 async fn states_of_lists_from_the_member_are_counted_whole() {
     let lab = lab(&["a", "b"]);
@@ -447,7 +447,7 @@ async fn states_of_lists_from_the_member_are_counted_whole() {
     }
 }
 
-/// Memory is behind the list, and may be for long.
+/// Checks a paged list ahead of memory, which may be behind for long.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_the_member_answered_goes_on_to_its_last_page() {
     let lab = lab(&["a", "b"]);
@@ -473,7 +473,7 @@ async fn a_list_that_the_member_answered_goes_on_to_its_last_page() {
     assert_eq!(lab.get(&exact, &[]).await.code, 200);
 }
 
-/// As client-go's informers begin, which know no other way where this one fails.
+/// Checks a streamed list, as client-go's informers begin; they have no fallback where it fails.
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_begins_with_the_newest_also_where_memory_is_behind() {
     let lab = lab(&["a", "b"]);

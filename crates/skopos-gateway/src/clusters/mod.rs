@@ -78,11 +78,11 @@ pub struct Clusters {
     services: Services,
     views: Views,
     presentations: Presentations,
-    /// What is in memory of an object: decided when the informers are made.
+    /// The parts of an object that are in memory, decided when the informers are made.
     kept: KeptParts,
 }
 
-/// A request whose cluster is there and which is allowed.
+/// An allowed request to an existing cluster.
 pub(crate) struct Allowed {
     pub(crate) cluster: Cluster,
     pub(crate) call: Call,
@@ -91,7 +91,7 @@ pub(crate) struct Allowed {
 // === impl Clusters ===
 
 impl Clusters {
-    /// Over these clusters.
+    /// Makes the route over these services' clusters.
     #[must_use]
     pub fn new(services: Services) -> Self {
         let cache = &services.config.cache;
@@ -102,19 +102,19 @@ impl Clusters {
         Self { services, views, presentations: Presentations::new(), kept }
     }
 
-    /// The same with other services; watches go on.
+    /// Returns the route with other services; watches continue.
     #[must_use]
     pub fn renewed(&self, services: Services) -> Self {
         Self { services, ..self.clone() }
     }
 
-    /// What was made for lists and watches so far, and what is held for them.
+    /// Returns the statistics of lists and watches so far, and the memory held for them.
     #[must_use]
     pub fn served(&self) -> Served {
         self.views.served()
     }
 
-    /// Ends all watches, and waits until nothing is left of them, at most for `limit`; tells whether nothing is.
+    /// Ends all watches, and waits until all have ended, at most for `limit`. Returns whether all have.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.views.shutdown(limit).await
     }
@@ -149,7 +149,7 @@ impl Clusters {
             return Err(errors::not_known_yet());
         }
         let way = fleet.get(name).map(|cluster| cluster.way());
-        // Decided before the cluster is looked for: who may not see it does not learn whether there is one.
+        // Authorization precedes the lookup: a caller without permission does not learn whether the cluster exists.
         let reviewed = self.reviewed(&call.identity).clone();
         let decision = self.services.authorizer.decide(name, &reviewed, what).await;
         *audited = std::mem::take(audited).decided(&decision);
@@ -169,7 +169,7 @@ impl Clusters {
             return Err(errors::is_another_now());
         }
         let is_common = match self.is_trusted(&reviewed) {
-            // Of a trusted caller that impersonates, the member decides all.
+            // For a trusted caller that impersonates, the member decides everything.
             true => call.identity.actor.is_none(),
             false => {
                 let is_own_name = !self.services.config.outbound.impersonate;
@@ -203,7 +203,7 @@ impl Clusters {
         }
     }
 
-    /// What is not let through, whatever the caller may do.
+    /// Refuses requests that the gateway never lets through, whatever the caller's permissions.
     fn admit(&self, target: &ResourceTarget, call: &Call) -> Result<(), Status> {
         let who = self.reviewed(&call.identity);
         let outbound = &self.services.config.outbound;
@@ -229,22 +229,22 @@ impl Clusters {
                 "the gateway is read-only: outbound.readOnly, or a quick start without --allow-writes",
             );
         }
-        // In the gateway's own name a caller could give away rights that it does not have: the member checks such things for
-        // whoever sends the request.
+        // In the gateway's own name a caller could grant permissions that it does not have: the member checks those of
+        // the request's sender.
         if (!target.reads() || streams) && !outbound.impersonate && !self.is_trusted(who) {
             return refused("writes do not go through the gateway: outbound.impersonate is off");
         }
         Ok(())
     }
 
-    /// Returns the identity whose rights the gateway reviews. What a trusted caller impersonates, the member itself reviews: such
-    /// requests go there with the gateway's credentials.
+    /// Returns the identity whose permissions the gateway reviews. The member itself reviews an impersonation by a
+    /// trusted caller: such requests go there with the gateway's credentials.
     fn reviewed<'a>(&self, who: &'a Arc<Identity>) -> &'a Arc<Identity> {
         let actor = who.actor.as_ref().map(|actor| &actor.identity);
         actor.filter(|actor| self.is_trusted(actor)).unwrap_or(who)
     }
 
-    /// Whether the caller counts as the gateway itself.
+    /// Returns whether the caller counts as the gateway itself.
     fn is_trusted(&self, who: &Identity) -> bool {
         self.services.authorizer.trusts(who)
     }
@@ -265,7 +265,8 @@ impl Route for Clusters {
     }
 }
 
-/// Returns whether a request asks the cluster about the caller, and changes nothing although it is a POST (`kubectl auth`).
+/// Returns whether a request asks the cluster about the caller (`kubectl auth`), and so changes nothing although it is a
+/// POST.
 fn reviews_itself(target: &ResourceTarget) -> bool {
     let what = &target.attributes;
     matches!(
@@ -275,8 +276,8 @@ fn reviews_itself(target: &ResourceTarget) -> bool {
     )
 }
 
-/// What a caller must be allowed to do. To stream into a pod also where that is begun by a GET, as WebSockets are, means to
-/// create a stream: since 1.35 the API server asks for both, too.
+/// Returns the permissions that the caller needs. Streaming into a pod needs `create`, even if it begins with a GET, like
+/// WebSockets: since 1.35 the API server requires both, too.
 fn rights_of(target: &Target) -> Vec<Attributes> {
     let asked = target.attributes();
     match target {
@@ -287,7 +288,7 @@ fn rights_of(target: &Target) -> Vec<Attributes> {
     }
 }
 
-/// Whether requests of this method have no body.
+/// Returns whether requests of this method have no body.
 pub(crate) fn is_bodiless(method: &Method) -> bool {
     *method == Method::GET || *method == Method::HEAD
 }

@@ -1,5 +1,5 @@
-//! The newest state of one kind: from memory if that meets the request's [`Requirement`](crate::consistency::Requirement), otherwise
-//! from what the watch brings, from a probe, or from the member.
+//! Reads of the newest state of one kind: from memory if that meets the request's
+//! [`Requirement`](crate::consistency::Requirement), otherwise from the watch, from a probe, or from the member.
 //!
 //! ```text
 //!  memory meets it? ──yes──▶ memory
@@ -27,7 +27,7 @@ impl Memory {
     /// Reads the newest state.
     ///
     /// # Errors
-    /// 503 or 504 where nothing is as new as it has to be, and older content would be no answer.
+    /// Returns 503 or 504 where nothing is new enough, and older content is not allowed.
     pub(super) async fn newest(&self) -> Result<State, ReadError> {
         let content = self.catch_up().content();
         if self.requirement.is_met_by(&content) {
@@ -48,7 +48,7 @@ impl Memory {
             return self.tell(content, false);
         }
         let mut states = self.cluster.states();
-        // Found while it is being asked.
+        // The cluster may be found unreachable meanwhile.
         let away = states.wait_for(|state| !state.condition.is_asked());
         let left = deadline.saturating_duration_since(Instant::now());
         let asked = async {
@@ -88,7 +88,7 @@ impl Memory {
         }
     }
 
-    /// Answers where nothing newer is to be had: by what there is, unless that is no answer.
+    /// Answers if nothing newer is available: with the current content, unless the requirement forbids it.
     fn outdated(&self, why: Option<Arc<str>>) -> Result<State, ReadError> {
         let content = self.catch_up().content();
         if self.requirement.is_met_by(&content) {
@@ -129,7 +129,7 @@ impl Memory {
     }
 }
 
-/// The error of a server whose versions are no numbers.
+/// Returns the error for a server whose versions are not numbers.
 pub(super) fn no_number() -> ReadError {
     Status::internal_error("the resource version is no number").into()
 }

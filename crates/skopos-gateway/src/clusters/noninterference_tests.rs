@@ -1,4 +1,4 @@
-//! Two callers with random rights over random histories: neither ever gets a byte of what it may not read.
+//! Noninterference: two callers with random permissions over random histories never get a byte that they may not read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ const NAMESPACES: [&str; 3] = ["red", "green", "blue"];
 const KINDS: [&str; 2] = ["pods", "configmaps"];
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 
-/// User, verb, kind, namespace; in all of them if that is empty.
+/// A permission: user, verb, kind, namespace; for all namespaces if that is empty.
 type Right = (&'static str, &'static str, &'static str, &'static str);
 
 struct World {
     lab: Lab,
     rights: Arc<Mutex<BTreeSet<Right>>>,
     random: fastrand::Rng,
-    /// What was last handed out for a further page, to whomever.
+    /// The last continue token, of any caller.
     token: Option<String>,
     read: usize,
 }
@@ -52,7 +52,7 @@ impl World {
         of[self.random.usize(..of.len())]
     }
 
-    /// Rights change; old decisions are good for ten seconds.
+    /// Changes permissions; old decisions are valid for ten seconds.
     async fn change_rights(&mut self) {
         for _ in 0..self.random.usize(1..4) {
             let namespace = self.any(&["", "red", "green", "blue"]);
@@ -65,7 +65,7 @@ impl World {
         tokio::time::sleep(Duration::from_secs(11)).await;
     }
 
-    /// Every object says in its content where it is, and of which kind.
+    /// Changes objects. Each object has its place and its kind in its content.
     fn change_objects(&mut self) {
         let (kind, namespace, name) = (self.any(&KINDS), self.any(&NAMESPACES), self.any(&["x", "y", "z"]));
         let member = self.lab.member("a");
@@ -81,7 +81,7 @@ impl World {
                 json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"k": canary}})
             }
         };
-        // It may still be there.
+        // The object may still exist.
         let _ = member.create(object);
     }
 

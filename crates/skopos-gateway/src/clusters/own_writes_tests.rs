@@ -1,4 +1,5 @@
-//! Own writes and consistent reads: what was written through the gateway is in every later read, whatever becomes of the watch.
+//! Read-your-writes and consistent reads: each write through the gateway is in all later reads, whatever happens to the
+//! watch.
 
 use std::time::Duration;
 
@@ -13,15 +14,15 @@ use crate::testing::{Lab, Told, told};
 
 const MAPS: &str = "/clusters/a/api/v1/namespaces/default/configmaps";
 
-/// The same of all clusters.
+/// The same objects of all clusters.
 const FLEET: &str = "/fleet/api/v1/namespaces/default/configmaps";
 
-/// What one client writes and reads.
+/// A client with the state of its writes.
 struct Client<'a> {
     lab: &'a Lab,
     name: String,
     random: fastrand::Rng,
-    /// What the object has now; `None` while there is none.
+    /// The object's value; `None` while it does not exist.
     value: Option<String>,
 }
 
@@ -35,7 +36,7 @@ impl<'a> Client<'a> {
         told(self.lab.send(method, path, &[("content-type", content_type)], body).await).await
     }
 
-    /// One write of some kind, which the member answers.
+    /// Makes one write of a random kind, which the member answers.
     async fn write(&mut self, round: u64) {
         let (path, value) = (format!("{MAPS}/{}", self.name), format!("{}-{round}", self.name));
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"v": value},
@@ -72,7 +73,7 @@ impl<'a> Client<'a> {
             object["data"]["v"].as_str().filter(|_| object["kind"] == "ConfigMap").map(str::to_owned);
     }
 
-    /// One read of some kind.
+    /// Makes one read of a random kind.
     async fn read(&mut self) -> Option<String> {
         let value_of = |object: &Value| object["data"]["v"].as_str().map(str::to_owned);
         let of = if self.random.bool() { MAPS } else { FLEET };
@@ -113,7 +114,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// The watch of the member is slow, held back, silent, or cut, one after the other.
+/// Makes the member's watch slow, delayed, silent or cut, one after the other.
 async fn break_watches(lab: &Lab) {
     let mut random = fastrand::Rng::with_seed(9);
     loop {
@@ -177,7 +178,7 @@ async fn own_writes_are_read_from_memory_while_the_watch_is_well() {
     join_all((0..4).map(|number| Client::new(&lab, number).rounds(50))).await;
     let requests = lab.member("a").requests();
     let reads = requests.iter().filter(|request| matches!(request.verb, "get" | "list")).count();
-    // What deletes a collection names no version: the next read asks.
+    // The answer to a deletion of a collection has no version: the next read asks the member.
     let collections = requests.iter().filter(|request| request.verb == "deletecollection").count();
     assert!(reads <= 2 * collections + 5, "{reads} reads of the member, after {collections} such deletions");
 }
@@ -199,12 +200,12 @@ async fn an_own_write_shows_that_a_change_was_lost() {
     let path = format!("{MAPS}/c1");
     assert_eq!(client.send(Method::PATCH, &path, "application/merge-patch+json", patched).await.code, 200);
     lost.heal();
-    // What comes afterwards takes memory past the change that never came.
+    // Later changes take memory past the lost change.
     direct("later");
     sleep(Duration::from_secs(1)).await;
     let value = |told: &Told| serde_json::from_slice::<Value>(&told.body).unwrap()["data"]["v"].clone();
     assert_eq!(value(&lab.get(&path, &[]).await), "patched");
-    // Found once, and mended: what others write is not served from what has lost a change either.
+    // The loss is detected once and repaired: reads of other versions do not get the incomplete state either.
     sleep(Duration::from_secs(5)).await;
     lab.member("a").clear_requests();
     let mended = lab.get(&format!("{path}?resourceVersion=0"), &[]).await;
@@ -215,7 +216,7 @@ async fn an_own_write_shows_that_a_change_was_lost() {
     assert!(lab.member("a").requests().is_empty());
 }
 
-/// The answer to the write that takes the last finalizer off shows the object as it was, with its version of before.
+/// Checks the removal of the last finalizer: its answer shows the object as it was, with the earlier version.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_loses_its_last_finalizer_is_gone_for_later_reads() {
     let lab = Lab::trusting(&["a"]);
@@ -237,7 +238,7 @@ async fn an_object_that_loses_its_last_finalizer_is_gone_for_later_reads() {
         let held = object(&["x.example/held"]);
         assert_eq!(client.send(Method::POST, MAPS, "application/json", held).await.code, 201);
         assert_eq!(client.send(Method::DELETE, &path, "application/json", Value::Null).await.code, 200);
-        // It is held, and read so.
+        // The finalizer holds the object, and reads show it.
         let held: Value = serde_json::from_slice(&lab.get(&path, &[]).await.body).unwrap();
         assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
         let stall = lab.member("a").faults().inject(Fault::Stall).on(Match::watch());
@@ -266,7 +267,7 @@ async fn a_namespace_that_went_with_its_deletion_is_gone_for_later_reads() {
         "metadata": {"name": "x", "namespace": "n", "finalizers": ["x.example/held"]}}));
     sleep(Duration::from_secs(1)).await;
     let path = format!("{spaces}/n");
-    // The answer, and the watch, say that it is about to go. What it contains holds it for a moment.
+    // The answer and the watch show it as terminating. Its content holds it for a moment.
     let deleted = client.send(Method::DELETE, &path, "application/json", Value::Null).await;
     assert!(String::from_utf8_lossy(&deleted.body).contains("Terminating"), "{deleted:?}");
     sleep(Duration::from_millis(100)).await;
@@ -288,7 +289,7 @@ async fn a_write_whose_answer_was_lost_is_read_if_it_was_done() {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
         lab.send(Method::POST, MAPS, &[("content-type", "application/json")], object.to_string())
     };
-    // The caller goes away before the answer has come.
+    // The caller disconnects before the answer.
     let slow =
         lab.member("a").faults().inject(Fault::DelayHeaders(Duration::from_secs(5))).on(Match::write());
     assert!(timeout(Duration::from_secs(1), create("left")).await.is_err());
@@ -324,7 +325,7 @@ async fn after_a_conflict_the_version_that_conflicted_is_read() {
     lab.get(MAPS, &[]).await;
     let _stall = lab.member("a").faults().inject(Fault::Stall).on(Match::watch());
     for round in 0..5 {
-        // Another client writes to the member itself.
+        // Another client writes directly to the member.
         let mut other = mine.clone();
         other["data"]["v"] = format!("other-{round}").into();
         lab.member("a").update(other).unwrap();
@@ -333,7 +334,7 @@ async fn after_a_conflict_the_version_that_conflicted_is_read() {
             lab.send(Method::PUT, &path, &[("content-type", "application/json")], object.to_string())
         };
         assert_eq!(told(put(mine.clone()).await).await.code, 409);
-        // As RetryOnConflict does it.
+        // The loop of RetryOnConflict.
         mine = serde_json::from_slice(&lab.get(&path, &[]).await.body).unwrap();
         mine["data"]["v"] = format!("mine-{round}").into();
         let written = told(put(mine.clone()).await).await;
@@ -374,7 +375,7 @@ async fn a_read_that_would_miss_an_own_write_fails_in_time() {
         assert_eq!(late.code, 504, "{message}");
         assert!(message.contains("what was written through the gateway"), "{message}");
         assert!(begun.elapsed() <= Duration::from_millis(3050), "{:?}", begun.elapsed());
-        // Who says that any version will do gets what there is.
+        // A client that accepts any version gets the content of memory.
         let any = lab.get(&format!("{path}?resourceVersion=0"), &[]).await;
         assert!([200, 404].contains(&any.code), "{any:?}");
     }
@@ -391,7 +392,7 @@ async fn reads_do_not_go_back_behind_what_the_member_has_listed() {
     let object =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "default"}});
     lab.member("a").create(object).unwrap();
-    // Within cache.maxAge memory is an answer; whoever asks for a newer one gets it, and all after it.
+    // Within cache.maxAge memory may answer; a read that requires a newer state gets it, and all later reads too.
     assert_eq!(lab.get(&format!("{MAPS}/x"), &[]).await.code, 404);
     let count =
         |told: &Told| serde_json::from_slice::<Value>(&told.body).unwrap()["items"].as_array().unwrap().len();
@@ -426,7 +427,7 @@ async fn consistent_reads_hold_what_others_have_written_before() {
             let read: Value = serde_json::from_slice(&read.body).unwrap();
             assert_eq!(read["data"]["v"], round.to_string());
         }
-        // A thousand at once are answered by a probe or two.
+        // A probe or two answer a thousand concurrent reads.
         lab.member("a").clear_requests();
         let reads = join_all((0..1000).map(|_| lab.get(MAPS, headers))).await;
         assert!(reads.iter().all(|read| read.code == 200));
@@ -443,7 +444,7 @@ async fn consistent_reads_hold_what_others_have_written_before() {
     }
 }
 
-/// As client-go's `Extract*` functions find what a manager has applied.
+/// Returns the field managers of an object, as client-go's `Extract*` functions find them.
 fn managers(object: &Value) -> Vec<&str> {
     let fields = object["metadata"]["managedFields"].as_array();
     fields.into_iter().flatten().filter_map(|entry| entry["manager"].as_str()).collect()

@@ -1,4 +1,5 @@
-//! To the member and back, streamed: headers by allow-lists, the caller's whole identity, no redirects.
+//! Streaming of requests to the member, and of answers back: headers by allow-lists, the caller's full identity, no
+//! redirects.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::route::{Call, WATCH_LIFETIME};
 use crate::target::ResourceTarget;
 
 impl Clusters {
-    /// What the member answers.
+    /// Returns the member's answer.
     pub(super) async fn pass(
         &self,
         allowed: Allowed,
@@ -37,7 +38,7 @@ impl Clusters {
         };
         let outbound = &self.services.config.outbound;
         let (draining, identity) = (call.draining.clone(), self.reviewed(&call.identity).clone());
-        // A log that ends by itself gets the time that answers in progress get.
+        // A log that ends without the client counts as an answer in progress, and gets the same time.
         let drains = long == Some(Long::Watch) || long == Some(Long::Log) && call.query.flag("follow")?;
         let written = target.as_ref().filter(|target| is_write(target, &call));
         let written = written.map(|target| target.attributes.clone());
@@ -94,7 +95,8 @@ impl Clusters {
             Some(Long::Watch) => self.head(&call, &within_lifetime(&call.query)?)?,
             _ => self.head(&call, &call.query)?,
         };
-        // Whole, within the limit, before the member hears of it: a slow client must not hold a place there.
+        // The complete body, within the limit, before the request goes to the member: a slow client must not occupy a
+        // slot there.
         let body = match call.body.is_end_stream() {
             true => Bytes::new(),
             false => call.body.collect_all(outbound.deadline.0).await?,
@@ -112,14 +114,14 @@ impl Clusters {
         Ok(request)
     }
 
-    /// The request to the member, but for its body: what was authorized, in the caller's name.
+    /// Returns the request to the member without its body: the authorized request, in the caller's name.
     pub(super) fn head(&self, call: &Call, query: &Query) -> Result<Request<()>, Status> {
         let uri = match query.to_string().as_str() {
             "" => call.path.to_string(),
             query => format!("{}?{query}", call.path),
         };
         let mut headers = headers::outbound(&call.headers);
-        // The transport counts it itself.
+        // The transport sets it.
         headers.remove(header::CONTENT_LENGTH);
         let in_own_name = match self.is_trusted(self.reviewed(&call.identity)) {
             true => call.identity.actor.is_none(),
@@ -137,12 +139,12 @@ impl Clusters {
     }
 }
 
-/// Returns whether a request changes what is stored, if it is done.
+/// Returns whether a request changes stored objects if it succeeds.
 fn is_write(target: &ResourceTarget, call: &Call) -> bool {
     !target.reads() && call.query.all("dryRun").next().is_none()
 }
 
-/// Returns whether the cluster cannot have got the request.
+/// Returns whether the cluster cannot have received the request.
 fn was_not_sent(error: &FleetError) -> bool {
     matches!(
         error,
@@ -155,7 +157,8 @@ fn was_not_sent(error: &FleetError) -> bool {
     )
 }
 
-/// Notes what a write has done, before its caller hears of it. An answer of one object is read whole for that.
+/// Records the outcome of a write before its caller gets the answer. An answer with one object is read completely for
+/// that.
 async fn settle(
     write: PendingWrite,
     target: &ResourceTarget,
@@ -195,7 +198,7 @@ async fn settle(
     Ok(StreamBody::new(begun.chain(BodyStream::new(body))).boxed_unsync())
 }
 
-/// The write may have been done, and whoever asked for it learns that here.
+/// Returns the error that tells the caller that the write may have been done.
 fn broke_off(error: &BodyError) -> Status {
     let message = format!("the cluster's answer to the write broke off: it may have been done: {error}");
     Status::failure(502, "BadGateway".to_owned(), message)
@@ -204,12 +207,12 @@ fn broke_off(error: &BodyError) -> Status {
 /// Answers to writes up to this size are read whole: etcd keeps no object that is larger.
 const MAX_READ_ANSWER: usize = 8 << 20;
 
-/// What may take longer than other answers.
+/// A kind of answer that may take longer than others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Long {
-    /// It may end at any time, and is taken up again.
+    /// A watch: it may end at any time, and the client resumes it.
     Watch,
-    /// Nobody takes it up where it ended, so it must not end as if it were whole.
+    /// A log: no client resumes it, so a cut must not look like the end.
     Log,
 }
 
@@ -225,9 +228,9 @@ impl Long {
     }
 }
 
-/// A member's answer, as far as it is one of the API.
+/// Converts a member's answer, if it is one of the API.
 pub(super) fn passed_on(parts: &http::response::Parts, body: ResponseBody) -> Result<Response, Status> {
-    // The transport follows no redirects; whatever else is no answer of the API does not reach the client.
+    // The transport follows no redirects; no other answer that is not of the API reaches the client.
     if parts.status.is_informational()
         || parts.status.is_redirection() && parts.status != StatusCode::NOT_MODIFIED
     {
@@ -244,13 +247,13 @@ pub(super) fn passed_on(parts: &http::response::Parts, body: ResponseBody) -> Re
     Ok(response)
 }
 
-/// A watch that asks the member to end it before the gateway has to.
+/// Limits a watch, so that the member ends it before the gateway must.
 fn within_lifetime(query: &Query) -> Result<Query, Status> {
     let most = (WATCH_LIFETIME - Duration::from_secs(5)).as_secs();
     let asked = query.single("timeoutSeconds")?.and_then(|seconds| seconds.parse::<u64>().ok());
     match asked {
         Some(seconds) if (1..=most).contains(&seconds) => Ok(query.clone()),
-        // So that not all of them end at once.
+        // Random, so that not all of them end at once.
         _ => Ok(query
             .without(&["timeoutSeconds"])
             .with("timeoutSeconds", fastrand::u64(most / 2..=most).to_string())),

@@ -1,5 +1,5 @@
-//! How a member presents a kind: the columns of its tables, and its warnings. They depend on the member's version, so it is asked once for
-//! a table of one object.
+//! Presentation of a kind by a member: the columns of its tables, and its warnings. These depend on the member's version,
+//! so the gateway asks once for a table of one object.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,16 +23,16 @@ pub(super) struct Presentations {
     known: Arc<Answers<Key, Option<Arc<Presentation>>>>,
 }
 
-/// How a member presents a kind.
+/// The presentation of a kind by one member.
 #[derive(Debug)]
 pub(super) struct Presentation {
-    /// The member's tables have other columns than ours.
+    /// True if the member's tables have other columns than ours.
     pub(super) has_other_columns: bool,
     /// The member's `Warning` headers: that the version is deprecated.
     pub(super) warnings: Vec<HeaderValue>,
 }
 
-/// The cluster, the way by which it is reached, and the resource: group, version, plural.
+/// The cluster, its connection generation, and the resource: group, version, plural.
 type Key = (ClusterId, u64, String, String, String);
 
 /// A column of a table, without its description.
@@ -46,19 +46,19 @@ struct Column {
     priority: i64,
 }
 
-/// A member that is upgraded presents kinds otherwise.
+/// Lifetime of an answer, because an upgrade of the member changes its presentation.
 const KEPT_FOR: Duration = Duration::from_secs(3600);
 
-/// A member that did not answer is left alone for so long.
+/// Delay until a member without an answer is asked again.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// How long a read waits for the member's presentation, once for each kind.
+/// Timeout of a read's wait for the member's presentation, once per kind.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many are kept.
+/// Maximum number of presentations in memory.
 const MAX_KNOWN: usize = 10_000;
 
-/// The most bytes of an answer: column definitions and one row without its object.
+/// The maximum size of an answer: column definitions and one row without its object.
 const MAX_BYTES: usize = 1 << 20;
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -70,7 +70,7 @@ impl Presentations {
         Self { known: Arc::new(Answers::new(MAX_KNOWN, ASK_TIMEOUT)) }
     }
 
-    /// Returns how a member presents a kind; `None` if it does not tell.
+    /// Returns the member's presentation of a kind; `None` if it does not answer.
     pub(super) async fn of(
         &self,
         cluster: &Cluster,
@@ -90,7 +90,7 @@ impl Presentations {
         self.known.get(key, ask).await.value
     }
 
-    /// Returns how a member presented a kind when it was asked last.
+    /// Returns the last answer of the member on this kind.
     pub(super) fn kept(&self, cluster: &Cluster, resource: &ResourceType) -> Option<Arc<Presentation>> {
         self.known.kept(&key(cluster, resource))?.value
     }
@@ -121,7 +121,7 @@ async fn ask(cluster: &Cluster, resource: &ResourceType) -> Option<Presentation>
     Some(Presentation { has_other_columns: columns.is_some() && columns != own, warnings })
 }
 
-/// How many warnings of a member are kept.
+/// Maximum number of warnings that are kept per member and kind.
 const MAX_WARNINGS: usize = 4;
 
 fn columns_of(body: &[u8]) -> Option<Vec<Column>> {

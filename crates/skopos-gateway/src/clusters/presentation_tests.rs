@@ -19,7 +19,7 @@ fn source(told: &Told) -> &str {
     told.headers["skopos-source"].to_str().unwrap()
 }
 
-/// A member of another version: what it answers to the question for its presentation of a resource.
+/// Makes a member of another version: its answer to the request for its presentation of a resource.
 fn presents(
     lab: &Lab,
     resource: &str,
@@ -51,7 +51,7 @@ async fn tables_are_the_members_where_it_has_other_columns() {
         assert_eq!(source(&lab.get(ACCOUNTS, &[]).await), "memory", "but for tables memory does");
     }
     assert_eq!(asked.hits(), 1, "it is asked once");
-    // While it does not answer, ours is better than none, and says so.
+    // While the member does not answer, the gateway's columns are better than none, with a warning.
     lab.member("a").pause().await;
     sleep(Duration::from_secs(120)).await;
     let ours = lab.get(ACCOUNTS, &[TABLE]).await;
@@ -68,7 +68,7 @@ async fn tables_are_from_memory_where_the_columns_are_the_same() {
         let table = lab.get(&path, &[TABLE]).await;
         assert_eq!((source(&table), warnings(&table)), ("memory", vec![]), "{resource}");
     }
-    // One that cannot be asked is taken for the same.
+    // A member that does not answer is assumed to have the same columns.
     let _silent = lab
         .member("a")
         .faults()

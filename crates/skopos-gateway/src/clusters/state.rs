@@ -9,26 +9,27 @@ use super::view::Row;
 pub(super) struct State {
     content: Content,
     pub(super) revision: u64,
-    /// How many bytes of it are its own: it was listed from the member, and shares nothing with the store.
+    /// The number of bytes that the state does not share with the store, because it was listed from the member.
     pub(super) own: usize,
 }
 
 enum Content {
     All(Snapshot<RawObject>),
-    /// Of a request for one object: what the member has of it, if anything.
+    /// The answer to a request for one object: the member's object, if it exists.
     One(Option<Object<RawObject>>),
 }
 
 // === impl State ===
 
 impl State {
-    /// Makes a state of all objects, of which so many bytes are its own; `None` if its version is no number.
+    /// Makes a state of all objects; `own` of its bytes are not shared with the store. Returns `None` if its version is
+    /// not a number.
     pub(super) fn new(snapshot: Snapshot<RawObject>, own: usize) -> Option<Self> {
         let revision = snapshot.resource_version().as_u64()?;
         Some(Self { content: Content::All(snapshot), revision, own })
     }
 
-    /// Makes a state of the one object that was asked for.
+    /// Makes a state of the one requested object.
     pub(super) fn of_one(object: Option<Object<RawObject>>) -> Self {
         let revision = object.as_ref().and_then(|object| object.resource_version().as_u64());
         Self { content: Content::One(object), revision: revision.unwrap_or_default(), own: 0 }
@@ -42,7 +43,7 @@ impl State {
         }
     }
 
-    /// The key that stands for where a page starts, and whether it begins behind it.
+    /// Returns the key at which a page starts, and whether it starts behind it.
     fn start(namespace: Option<&str>, from: &str) -> Option<(ObjectKey, bool)> {
         let (from, behind) = from.strip_suffix('\0').map_or((from, false), |from| (from, true));
         let (within, name) = match namespace {
@@ -52,7 +53,7 @@ impl State {
         ObjectKey::checked(within, name).ok().map(|key| (key, behind))
     }
 
-    /// Objects in order, from `from` on.
+    /// Returns up to `max` objects in order, from `from` on.
     fn starting_at<'a>(
         &'a self,
         namespace: Option<&'a str>,
@@ -84,7 +85,7 @@ impl Contents for State {
     }
 
     fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Row>, Compacted> {
-        // What cannot be a key is not there.
+        // A name that is not a valid key does not exist.
         let key = ObjectKey::checked(namespace, name).ok();
         let object = match &self.content {
             Content::All(snapshot) => key.and_then(|key| snapshot.get(&key)),

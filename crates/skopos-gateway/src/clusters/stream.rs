@@ -1,4 +1,4 @@
-//! Into a pod and back: the member is asked on a connection of its own, and what is said then is nobody else's.
+//! Streams into pods: each uses a connection of its own to the member, not shared with other requests.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::route::Call;
 use crate::upgrade::{self, About, Stream};
 
 impl Clusters {
-    /// Switches to the protocol that is asked for, if the member does.
+    /// Switches to the requested protocol, if the member does.
     pub(super) async fn switch(
         &self,
         allowed: Allowed,
@@ -57,7 +57,7 @@ impl Clusters {
         }
     }
 
-    /// Ends when the gateway stops, and when a right is gone.
+    /// Waits until the gateway stops, or a permission is revoked. Returns the reason.
     fn end_of_stream(
         &self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! Streams into pods: a client in memory, a member that the test plays, and the whole gateway in between.
+//! Streams into pods: a client in memory, a member that the test plays, and the complete gateway between them.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Desk {
         Self { front, member: lab.by_hand(), lab }
     }
 
-    /// Whoever asks is the gateway itself.
+    /// Makes a gateway that trusts all callers.
     fn trusting(change: impl FnOnce(&mut Config)) -> Self {
         Self::of(Lab::with(&["a"], |config| {
             config.authorization.loopback = LoopbackTrust::Trusted;
@@ -42,7 +42,7 @@ impl Desk {
         }))
     }
 
-    /// Callers have tokens, and the member decides.
+    /// Makes a gateway whose callers have tokens, and whose member decides.
     fn guarded(change: impl FnOnce(&mut Config)) -> Self {
         let desk = Self::of(Lab::guarded(&["a"], |config| {
             config.outbound.connect = ConnectPolicy::Streams;
@@ -54,7 +54,7 @@ impl Desk {
         desk
     }
 
-    /// A connection on which this was sent.
+    /// Opens a connection and sends this request.
     async fn send(&self, line: &str, headers: &str, more: &str) -> DuplexStream {
         let mut client = self.front.connect();
         let sent = format!("{line} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n{more}");
@@ -62,7 +62,7 @@ impl Desk {
         client
     }
 
-    /// A stream that stands: the client's end and the member's.
+    /// Opens a stream: returns the client's end and the member's.
     async fn stream(&self, headers: &str) -> (DuplexStream, DuplexStream) {
         let mut client = self.send(&format!("GET {EXEC}"), headers, "").await;
         let asked = timeout(Duration::from_secs(60), self.member.accept()).await;
@@ -73,7 +73,7 @@ impl Desk {
         (client, member)
     }
 
-    /// What is answered on a connection that is closed then. The member hears nothing of it.
+    /// Returns the answer on a connection that is closed then. The member must get no request.
     async fn refused(&self, line: &str, headers: &str, more: &str) -> (u16, String) {
         let mut client = self.send(line, headers, more).await;
         let said = rest(&mut client).await;
@@ -83,7 +83,7 @@ impl Desk {
         (said.split(' ').nth(1).unwrap().parse().unwrap(), said)
     }
 
-    /// Nothing is left of any stream.
+    /// Waits until no stream is left.
     async fn is_empty(&self) {
         let gone = async {
             while self.front.connections() > 0 || self.lab.services.streams.open() > 0 {
@@ -94,7 +94,7 @@ impl Desk {
     }
 }
 
-/// All that comes until the other end has said all.
+/// Reads until the other end closes the stream.
 async fn rest(stream: &mut DuplexStream) -> String {
     let mut said = Vec::new();
     let reading = stream.read_to_end(&mut said);
@@ -138,7 +138,7 @@ async fn a_stream_goes_both_ways_in_the_callers_name_and_by_listed_headers() {
             "user-agent: kubectl",
         ]
     );
-    // What the client says before it is answered is not said to a member that has not switched.
+    // Data that the client sends before the answer does not reach a member that has not switched.
     assert!(timeout(Duration::from_secs(5), member.read_u8()).await.is_err());
     member.write_all(&[SWITCHED, b"first"].concat()).await.unwrap();
     let answer = head(&mut client).await.to_lowercase();
@@ -154,7 +154,7 @@ async fn a_stream_goes_both_ways_in_the_callers_name_and_by_listed_headers() {
     assert_eq!(&both, b"first");
     member.read_exact(&mut both).await.unwrap();
     assert_eq!(&both, b"early");
-    // A request on it is none.
+    // A request inside the stream is only data.
     says(&mut client, &mut member, "GET /clusters/a/api HTTP/1.1\r\n\r\n").await;
     says(&mut member, &mut client, "HTTP/1.1 302 Found\r\n\r\n").await;
     assert_eq!(desk.lab.services.streams.open(), 1);
@@ -177,7 +177,7 @@ async fn what_is_no_switch_is_a_normal_answer_and_nothing_follows_it_on_either_s
         assert!(asked.contains("\r\nupgrade: SPDY/3.1\r\n"), "{asked}");
         assert!(asked.contains("\r\nx-stream-protocol-version: v4.channel.k8s.io\r\n"), "{asked}");
         member.write_all(answer.as_bytes()).await.unwrap();
-        // An answer to a question that nobody has asked.
+        // An answer without a request.
         let _ = member.write_all(answer.as_bytes()).await;
         assert_eq!(rest(&mut member).await, "", "something more was asked of the member");
         let said = rest(&mut client).await;
@@ -226,7 +226,7 @@ async fn a_member_that_does_not_answer_is_waited_for_no_longer_than_for_other_an
     let said = rest(&mut client).await;
     assert!(said.starts_with("HTTP/1.1 504") && said.contains("connection: close"), "{said}");
     assert!(begun.elapsed() <= Duration::from_secs(21), "{:?}", begun.elapsed());
-    // Headers that come byte by byte, too.
+    // A member that sends headers byte by byte, too.
     let begun = Instant::now();
     let mut client = desk.send(&format!("GET {EXEC}"), WEBSOCKET, "").await;
     let (_, mut member) = desk.member.accept().await;
@@ -243,13 +243,13 @@ async fn a_member_that_does_not_answer_is_waited_for_no_longer_than_for_other_an
 #[tokio::test(start_paused = true)]
 async fn a_client_that_goes_away_leaves_nothing_behind() {
     let desk = Desk::trusting(|_| {});
-    // Before the member has answered.
+    // Before the member's answer.
     let client = desk.send(&format!("GET {EXEC}"), WEBSOCKET, "").await;
     let (_, mut member) = desk.member.accept().await;
     drop(client);
     assert_eq!(timeout(Duration::from_secs(1), rest(&mut member)).await.expect("closed"), "");
     desk.is_empty().await;
-    // On the stream: the member hears it, and that it says nothing to that is borne for a minute.
+    // On the stream: the member sees the end, and may stay silent for a minute.
     let begun = Instant::now();
     let (client, mut member) = desk.stream(WEBSOCKET).await;
     drop(client);
@@ -265,7 +265,7 @@ async fn a_client_that_goes_away_leaves_nothing_behind() {
 async fn a_right_that_is_taken_away_cuts_the_stream_within_sixty_seconds() {
     let desk = Desk::guarded(|_| {});
     let jane = format!("{WEBSOCKET}authorization: Bearer t-jane\r\n");
-    // A WebSocket needs the right to get, and the one to create: as on the API server.
+    // A WebSocket needs the permissions to get and to create, as on the API server.
     for missing in ["get", "create"] {
         desk.lab.member("a").auth().answer_reviews(move |asked| asked.verb != missing);
         let (code, said) = desk.refused(&format!("GET {EXEC}"), &jane, "").await;
@@ -290,7 +290,7 @@ async fn a_right_that_is_taken_away_cuts_the_stream_within_sixty_seconds() {
         assert!(begun.elapsed() <= Duration::from_secs(60), "{gone}: {:?}", begun.elapsed());
         assert_eq!(rest(&mut member).await, "");
         desk.is_empty().await;
-        // What was decided is forgotten.
+        // Until the cached decisions expire.
         sleep(Duration::from_secs(11)).await;
     }
 }
@@ -305,7 +305,7 @@ async fn streams_have_a_number_a_life_and_an_end_with_the_gateway() {
     let (mut two, other_member) = desk.stream(WEBSOCKET).await;
     let (code, said) = desk.refused(&format!("GET {EXEC}"), WEBSOCKET, "").await;
     assert!(code == 429 && said.contains("2 streams open"), "{said}");
-    // However busy it is.
+    // Even if it is busy.
     let busy = async {
         loop {
             let mut byte = [0];
@@ -318,12 +318,12 @@ async fn streams_have_a_number_a_life_and_an_end_with_the_gateway() {
     busy.await;
     let took = begun.elapsed();
     assert!(took >= Duration::from_secs(3600) && took <= Duration::from_secs(3611), "{took:?}");
-    // The other one was silent for longer than a quarter of an hour.
+    // The other stream was silent for longer than 15 minutes.
     assert_eq!(rest(&mut two).await, "");
     drop((one, two, other_member));
     desk.is_empty().await;
 
-    // Nothing is asked of a cluster that is paused.
+    // A paused cluster gets no requests.
     let (mut client, mut member) = desk.stream(WEBSOCKET).await;
     let cluster = desk.lab.services.fleet.cluster("a").unwrap();
     cluster.pause(Paused { by: PausedBy::Operator, since: None });
@@ -364,7 +364,7 @@ async fn nothing_else_gets_into_a_member_by_a_switch() {
     let spdy = "connection: Upgrade\r\nupgrade: SPDY/3.1\r\n";
     let smuggled = "GET /clusters/a/api/v1/nodes HTTP/1.1\r\nhost: localhost\r\n\r\n";
     for (line, headers, more, code) in [
-        // Headers that speak for others, or drop those that the gateway sets.
+        // Headers that name other identities, or remove those that the gateway sets.
         (exec.clone(), format!("{upgrade}impersonate-anything: admin\r\n"), "", 403),
         (exec.clone(), format!("{upgrade}Impersonate_Group: system:masters\r\n"), "", 403),
         (exec.clone(), "connection: Upgrade, Impersonate-User\r\nupgrade: websocket\r\n".into(), "", 400),
@@ -376,7 +376,7 @@ async fn nothing_else_gets_into_a_member_by_a_switch() {
             400,
         ),
         (exec.clone(), format!("{upgrade}origin: https://evil.example\r\n"), "", 403),
-        // Bodies, which a server that switches would take for something else.
+        // Bodies, which a server that switches would misread.
         (format!("POST {EXEC}"), format!("{spdy}content-length: 5\r\n"), "hello", 400),
         (
             format!("POST {EXEC}"),
@@ -401,7 +401,7 @@ async fn nothing_else_gets_into_a_member_by_a_switch() {
         (exec.clone(), "connection: Upgrade\r\n".into(), smuggled, 400),
         (format!("PUT {EXEC}"), upgrade.into(), "", 400),
         (format!("DELETE {EXEC}"), upgrade.into(), "", 400),
-        // Other places.
+        // Other paths.
         ("GET /clusters/a/api/v1/namespaces/shop/pods".into(), upgrade.into(), smuggled, 403),
         (format!("GET {pod}"), upgrade.into(), "", 403),
         (format!("GET {pod}/log?follow=true"), upgrade.into(), "", 403),
@@ -422,16 +422,16 @@ async fn nothing_else_gets_into_a_member_by_a_switch() {
         let (answered, said) = desk.refused(&line, &headers, more).await;
         assert_eq!(answered, code, "{line} {headers} {said}");
     }
-    // By HTTP/1.0 nobody switches.
+    // HTTP/1.0 allows no upgrade.
     let mut client = desk.front.connect();
     let old = format!("{exec} HTTP/1.0\r\nhost: localhost\r\nauthorization: Bearer t-jane\r\n{upgrade}\r\n");
     client.write_all(old.as_bytes()).await.unwrap();
     let said = rest(&mut client).await;
     assert!(said.starts_with("HTTP/1.0 400") || said.starts_with("HTTP/1.1 400"), "{said}");
-    // Without an upgrade, as HTTP/2 would ask: told what is missing.
+    // A request without an upgrade, as by HTTP/2: the error names what is missing.
     let told = desk.lab.get_as("t-jane", EXEC).await;
     assert!(told.code == 400 && told.message().contains("Upgrade request required"), "{told:?}");
-    // Who is unknown learns nothing.
+    // An unknown caller gets no information.
     assert_eq!(desk.refused(&exec, WEBSOCKET, "").await.0, 401);
     assert_eq!(desk.member.waiting(), 0);
 

@@ -1,4 +1,4 @@
-//! Streams into pods as people have them: over sockets, with TLS on both ways, beside the HTTP/2 of everything else.
+//! Streams into pods over sockets, with TLS on both sides, beside HTTP/2 for all other requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::config::{self, ConnectPolicy, Tls};
 use crate::daemon::Daemon;
 use crate::testing::{Certificate, head};
 
-/// Bounds what a test waits for; nothing is measured by it.
+/// Timeout of the test's waits; it measures nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// More than all buffers on the way hold.
@@ -75,7 +75,7 @@ async fn over_tls_on_both_ways_a_stream_brings_every_byte_and_its_end() {
     member.server.stop().await;
 }
 
-/// A member that speaks TLS: by HTTP/2 it is a test server, and by HTTP/1.1 one of which every connection becomes a `cat`.
+/// A member with TLS: over HTTP/2 it is a test server, and over HTTP/1.1 each connection becomes a `cat`.
 struct Member {
     server: TestServer,
     port: u16,
@@ -88,7 +88,7 @@ struct Member {
 impl Member {
     async fn start() -> Self {
         let (server, certificate) = (TestServer::builder().start().await.unwrap(), Certificate::new());
-        // As API servers do, with HTTP/2 first.
+        // Like API servers, with HTTP/2 first.
         let acceptor = certificate.acceptor(&[b"h2", b"http/1.1"]);
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (port, behind) = (socket.local_addr().unwrap().port(), server.port());
@@ -134,7 +134,7 @@ async fn switch_to_cat(mut stream: server::TlsStream<TcpStream>) {
     to.shutdown().await.unwrap();
 }
 
-/// As kubectl does for streams, by HTTP/1.1.
+/// Connects like kubectl for streams, by HTTP/1.1.
 async fn connect(port: u16, trusted: &Certificate) -> client::TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.der()).unwrap();

@@ -18,7 +18,7 @@ fn with_pod(lab: &Lab, name: &str) {
     member.create(pod(name)).unwrap();
 }
 
-/// Everything is allowed, in the caller's own name.
+/// Allows everything, in the caller's own name.
 fn open(config: &mut crate::config::Config) {
     config.outbound.impersonate = true;
     config.authorization.mode = AuthorizationMode::Policy;
@@ -80,7 +80,7 @@ async fn the_member_decides_and_a_cluster_that_is_not_there_looks_like_a_forbidd
     let denied = lab.get_as("t-jane", shop).await;
     assert_eq!(denied.code, 403);
     assert!(denied.message().contains("User \"jane\" cannot list resource \"pods\""), "{}", denied.message());
-    // The member was asked whether, and nothing else.
+    // The member got a review only.
     assert!(lab.member("a").requests().iter().all(|asked| asked.path.contains("subjectaccessreviews")));
 
     let none = lab.get_as("t-jane", "/clusters/none/api/v1/pods").await;
@@ -88,7 +88,7 @@ async fn the_member_decides_and_a_cluster_that_is_not_there_looks_like_a_forbidd
     assert!(!none.message().contains("none"), "{}", none.message());
 }
 
-/// Two clusters may have accounts of the same name that have nothing to do with each other.
+/// Checks that accounts of the same name in two clusters are not related.
 #[tokio::test(start_paused = true)]
 async fn an_account_of_one_cluster_is_nobody_in_the_others() {
     let lab = Lab::guarded(&["a", "b"], |_| {});
@@ -318,7 +318,7 @@ async fn old_paths_of_watches_are_watches_of_one_cluster_and_of_all() {
     let lab = Lab::guarded(&["a"], |_| {});
     with_pod(&lab, "web");
     lab.admit("t-jane", "jane");
-    // Whoever may watch one object only is let to it by its name in the old path, too.
+    // A caller who may watch one object only may do so by its name in the old path, too.
     lab.member("a").auth().answer_reviews(|asked| asked.verb == "watch" && asked.name == "web");
     for root in ["/clusters/a", "/fleet"] {
         let path = format!("{root}/api/v1/watch/namespaces/shop/pods");
@@ -345,7 +345,7 @@ async fn documents_are_there_while_the_member_is_not() {
         assert_eq!((told.code, told.header("skopos-source")), (200, "memory"), "{path}");
         assert!(told.header("skopos-age").parse::<f64>().unwrap() >= 120.0, "{told:?}");
     }
-    // What is not there is told in time, and in the API server's shape.
+    // An unavailable kind gets an answer in time, in the API server's shape.
     let began = tokio::time::Instant::now();
     let told = lab.get("/clusters/a/api/v1/pods", &[]).await;
     assert!((500..505).contains(&told.code) && told.json()["kind"] == "Status", "{told:?}");
@@ -358,14 +358,14 @@ async fn bodies_are_limited() {
         config.authorization.loopback = crate::config::LoopbackTrust::Trusted;
         config.listen.limits.body_bytes = crate::config::ByteSize(10);
     });
-    // What a test hands over is whole, and so never larger than itself: the limit itself is tested over connections.
+    // A test's body is complete, and so never larger than announced: tests over connections cover the limit itself.
     let echo = lab.add_echo("echo");
     let answer = lab.send(Method::POST, "/clusters/echo/api/v1/namespaces", &[], "{}").await;
     assert_eq!(told(answer).await.code, 200);
     assert_eq!(echo.seen().len(), 1);
 }
 
-/// A watch may end at any time and is taken up again; nobody takes up a log.
+/// Checks the end of logs. A watch may end at any time and is resumed; a log is not.
 #[tokio::test(start_paused = true)]
 async fn a_log_lives_as_long_as_a_stream_and_is_never_cut_as_if_it_were_whole() {
     let lab = Lab::guarded(&["a"], |config| config.outbound.connect = ConnectPolicy::Logs);
@@ -399,7 +399,7 @@ async fn a_log_lives_as_long_as_a_stream_and_is_never_cut_as_if_it_were_whole() 
         tokio::time::sleep(Duration::from_secs(60)).await;
         lab.draining.cancel();
     };
-    // One that ends by itself is an answer in progress, which has its time when the gateway stops.
+    // A log that ends without the client is an answer in progress, which gets its time when the gateway stops.
     let late = tokio::time::timeout(Duration::from_secs(120), read(log));
     let ((end, after), late, ()) = tokio::join!(read(&followed), late, drain);
     assert!(end.is_err() && after == Duration::from_secs(60), "{end:?} after {after:?}");

@@ -1,4 +1,4 @@
-//! Own writes that came to memory in a form that cannot be read.
+//! Own writes that memory received in an undecodable form.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn an_own_write_that_memory_could_not_read_is_not_taken_for_deleted() {
     assert_eq!(created.code, 201, "{created:?}");
     sleep(Duration::from_secs(20)).await;
     damages.into_iter().for_each(|damage| damage.heal());
-    // Memory goes on, past the version of the own write and without it.
+    // Memory advances past the version of the own write, without it.
     member.create(map("later")).unwrap();
     sleep(Duration::from_secs(5)).await;
     let names = |list: &Value| -> Vec<String> {

@@ -1,8 +1,8 @@
-//! What is kept of one kind of one cluster, as the contract wants it: states, and the events between them.
+//! View of one kind of one cluster for lists and watches: states, and the events between them.
 //!
 //! ```text
 //!  informer's store ─▶ journal ─▶ pump ─▶ Window, read by every watcher
-//!        └────────────▶ snapshots, of which those with more pages to come are remembered for a while
+//!        └────────────▶ snapshots; those with further pages are kept for a while
 //! ```
 
 use std::borrow::Cow;
@@ -21,29 +21,30 @@ use tokio::time::Instant;
 use crate::consistency::Listing;
 use crate::paged::Paged;
 
-/// One kind of one cluster.
+/// The view of one kind of one cluster.
 pub(crate) struct View {
-    /// Of the copy that it is a view of.
+    /// The watcher of the end of the cached kind that this view shows.
     fate: Fate,
     pub(super) window: Arc<Window<Row>>,
     /// Objects that are compressed already.
     pub(super) blocks: Blocks,
-    /// By epoch and revision: after a restore of etcd, the same revision is of another history.
+    /// States for further pages, by epoch and revision: after a restore of etcd, the same revision belongs to another
+    /// history.
     paged: Mutex<Paged<(u64, u64), Kept>>,
-    /// What the member has listed because memory was behind.
+    /// Lists of the member, made because memory was behind.
     pub(super) listing: Arc<Listing>,
     used: Mutex<Instant>,
 }
 
-/// A state, and how many bytes of it are its own, and not of the store.
+/// A state, with the number of bytes that it does not share with the store.
 type Kept = (Snapshot<RawObject>, usize);
 
-/// Why a pump has stopped.
+/// The reason why a pump has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// It is time to look whether anybody needs it.
+    /// A pause for the idle check.
     InTime,
-    /// There will be nothing more to take over.
+    /// The end of the journal.
     ForGood,
 }
 
@@ -54,16 +55,16 @@ pub(crate) struct Row {
     revision: u64,
 }
 
-/// How many changes are taken over at once.
+/// Maximum number of changes per read of the journal.
 const BATCH: usize = 1_000;
 
-/// Most states that are remembered for further pages.
+/// Maximum number of states for further pages.
 const MOST_PAGED: usize = 64;
 
 // === impl View ===
 
 impl View {
-    /// Of the copy with this fate; states kept for further pages share an allowance with others.
+    /// Makes the view of the cached kind with this fate. States for further pages share `paged` with other views.
     pub(super) fn new(
         fate: Fate,
         window: Window<Row>,
@@ -81,12 +82,12 @@ impl View {
         }
     }
 
-    /// Somebody needs it.
+    /// Marks the view as used.
     pub(super) fn touch(&self) {
         *self.used.lock() = Instant::now();
     }
 
-    /// For how long nobody has needed it; not at all as long as there are states for pages to come.
+    /// Returns for how long the view has been unused; zero while it has states for further pages.
     pub(super) fn idle(&self) -> Duration {
         match self.paged.lock().len() {
             0 => self.used.lock().elapsed(),
@@ -94,22 +95,22 @@ impl View {
         }
     }
 
-    /// How many bytes are held of states that are kept for further pages, and not by the newest.
+    /// Returns the number of bytes that only the states for further pages hold.
     pub(super) fn paged_bytes(&self) -> usize {
         self.paged.lock().bytes()
     }
 
-    /// Whether it is of this copy, and not of another that is or was kept under the same name.
+    /// Returns whether the view is of this cached kind, and not of another with the same name.
     pub(super) fn is_of(&self, kind: &CachedKind) -> bool {
         self.fate.is_of(kind)
     }
 
-    /// Whether what follows under the name may be of another cluster.
+    /// Returns whether the next view under this name may be of another cluster.
     pub(super) fn is_of_the_past(&self) -> bool {
         matches!(self.fate.end_reason(), Some(Ended::Removed | Ended::Replaced))
     }
 
-    /// Takes over changes, until `look` at the earliest or until there will be no more.
+    /// Reads changes into the window, until `look` at the earliest or until the journal ends.
     pub(super) async fn pump(
         &self,
         journal: &Journal<RawObject>,
@@ -131,7 +132,7 @@ impl View {
                         self.window.extend(events);
                     }
                     if let Some(reached) = batch.reached.and_then(|revision| revision.as_u64()) {
-                        // What came and went within a gap nobody knows: no watch may start inside.
+                        // Objects that were created and deleted within a gap are unknown: no watch may start inside.
                         match gap.is_empty() {
                             true => self.window.advance(reached),
                             false => self.window.extend_gap(gap.drain(..), reached),
@@ -142,7 +143,7 @@ impl View {
                         continue;
                     }
                 }
-                // History is broken for whoever watches; lists are right as they are.
+                // Watches have a gap here, so they must end; lists are correct.
                 Err(_) => {
                     gap.clear();
                     let (snapshot, begun) = journal.begin();
@@ -161,32 +162,32 @@ impl View {
         }
     }
 
-    /// Lets go of what nobody is to see any more.
+    /// Drops expired state.
     pub(super) fn tidy(&self) {
         self.window.tidy();
         let gone = self.paged.lock().tidy();
         drop(gone);
     }
 
-    /// Objects of such sizes are not in the store any more.
+    /// Records that objects of these sizes are no longer in the store.
     fn replaced(&self, sizes: impl IntoIterator<Item = usize>) {
         let gone = self.paged.lock().replaced(sizes);
         drop(gone);
     }
 
-    /// Remembers a state for the pages to come, of which so many bytes are its own.
+    /// Keeps a state for further pages; `own` of its bytes are not shared with the store.
     pub(super) fn remember(&self, revision: u64, snapshot: &Snapshot<RawObject>, own: usize) {
         let gone = self.paged.lock().keep((snapshot.epoch(), revision), (snapshot.clone(), own), own);
         drop(gone);
     }
 
-    /// A state of an epoch that was remembered, and is for some time more.
+    /// Returns a kept state of this epoch, and extends the time for which it is kept.
     pub(super) fn remembered(&self, epoch: u64, revision: u64) -> Option<Kept> {
         self.paged.lock().get((epoch, revision))
     }
 }
 
-/// A change as watches are told of it.
+/// Converts a change to an event of watches.
 fn event(change: &Change<RawObject>) -> Option<Event<Row>> {
     let revision = change.resource_version.as_u64()?;
     let row = |object: &Object<RawObject>| Row::of(object.clone());
@@ -200,7 +201,7 @@ fn event(change: &Change<RawObject>) -> Option<Event<Row>> {
 // === impl Row ===
 
 impl Row {
-    /// `None` if its version is no number.
+    /// Makes a row; `None` if its version is not a number.
     pub(super) fn of(object: Object<RawObject>) -> Option<Self> {
         let revision = object.resource_version().as_u64()?;
         Some(Self { object, revision })
@@ -286,7 +287,7 @@ mod tests {
         );
         assert!(view.window.start(old).is_ok());
         let caught_up = async {
-            // One that is told after the pump has found its place again.
+            // An object whose event comes after the pump has found its place again.
             let later = create("later".into()).as_u64().unwrap();
             while view.window.reached() < later {
                 tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,4 @@
-//! The views of all kinds of all clusters: made when a request needs them, let go when none does, and what they hold together.
+//! Views of all kinds of all clusters: made on request, dropped when idle, with their common memory limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use tokio_util::task::TaskTracker;
 use super::view::{Row, Stopped, View};
 use crate::consistency::Listings;
 
-/// All views; those that nobody uses any more are let go.
+/// All views. Idle ones are dropped.
 #[derive(Clone)]
 pub(crate) struct Views {
     shared: Arc<Shared>,
 }
 
-/// What was made for lists and watches of single clusters so far.
+/// Statistics of lists and watches of single clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Served {
-    /// Frames of watches: each is made once in each form, however many watch.
+    /// Frames of watches: each is made once per form, for any number of watches.
     pub frames_encoded: u64,
     /// Watches that ended because their clients did not read.
     pub evictions: u64,
@@ -36,13 +36,13 @@ pub struct Served {
     pub event_bytes: usize,
     /// Bytes of frames.
     pub frame_bytes: usize,
-    /// Bytes of objects that states kept for further pages hold, and the newest do not; about.
+    /// Approximate bytes of objects that only the states for further pages hold.
     pub paged_bytes: usize,
 }
 
 struct Shared {
     views: Mutex<All>,
-    /// Of views that are let go.
+    /// The statistics of dropped views.
     past: Mutex<Served>,
     compressed: BlockCache,
     listings: Listings,
@@ -53,50 +53,50 @@ struct Shared {
 
 type All = HashMap<ClusterId, OfCluster>;
 
-/// The views of one cluster, and what they share.
+/// The views of one cluster, with their common limits.
 struct OfCluster {
     views: HashMap<ResourceId, Arc<View>>,
-    /// How far the history of a kind came that was another cluster's of this name, and when it ended.
+    /// The last revision of an earlier cluster of this name, by kind, with the time of its end.
     ended: HashMap<ResourceId, (u64, Instant)>,
     window: WindowOptions,
     paged: Allowance,
 }
 
-/// What the views of one cluster may hold together, however many they are.
+/// The memory limits of one cluster's views together, whatever their number.
 #[derive(Clone, Copy, Debug)]
 struct Beside {
-    /// Of events, and as much once more of states kept for further pages.
+    /// The limit for events; states for further pages have the same limit.
     events: usize,
     frames: usize,
 }
 
-/// A view that nobody has held for so long is let go.
+/// Time after which an unused view is dropped.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// For so long it is known how far the history of another cluster came. Who comes later with a version of it has not watched for
-/// longer than any watch lasts.
+/// Time for which the last revision of an earlier cluster is kept. A client that comes later with a revision of it has
+/// been away for longer than any watch lasts.
 const PAST: Duration = Duration::from_secs(3600);
 
-/// How often it is looked whether there is something to let go.
+/// Interval of the idle checks.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Who has a view that nobody uses: the map, and its task.
+/// The references to an unused view: the map's and its task's.
 const OWN: usize = 2;
 
-/// What the events of a cluster may hold, and what its states kept for further pages may, of what its stores may.
+/// Divisor of a cluster's memory budget for the limit of its events, and for that of its states for further pages.
 const EVENTS: usize = 4;
 
-/// What the frames of its events may: they go to all who watch within moments, and can be made again.
+/// Divisor for the limit of frames. Frames are sent to all watches within moments, and can be made again.
 const FRAMES: usize = 16;
 
-/// But not less of any, or watches would end for a few hundred changes at once.
+/// The minimum of each limit; with less, a few hundred changes at once would end watches.
 const LEAST: usize = 8 << 20;
 
 // === impl Views ===
 
 impl Views {
-    /// Keeps so many bytes of compressed objects, for all clusters together, beside stores of which each cluster's may have
-    /// so many.
+    /// Makes the views. All clusters share `compressed` bytes for compressed objects; each cluster's stores have a budget
+    /// of `per_cluster` bytes.
     pub(crate) fn new(compressed: usize, per_cluster: usize, listings: Listings) -> Self {
         let part = |part: usize| (per_cluster / part).max(LEAST);
         let beside = Beside { events: part(EVENTS), frames: part(FRAMES) };
@@ -125,7 +125,7 @@ impl Views {
         Served { blocks: self.shared.compressed.stats(), ..served }
     }
 
-    /// The view of a kind; `None` if the kind has no content, keeps no journal, or has versions that are no numbers.
+    /// Returns the view of a kind; `None` if the kind has no content or no journal, or versions that are not numbers.
     pub(crate) fn of(&self, cluster: &ClusterId, kind: &CachedKind) -> Option<Arc<View>> {
         let mut clusters = self.shared.views.lock();
         let known = clusters.get(cluster).and_then(|of| of.views.get(kind.resource()).cloned());
@@ -166,14 +166,14 @@ impl Views {
         Some(view)
     }
 
-    /// Ends all of them, and waits until nothing is left, at most for `limit`.
+    /// Ends all views, and waits for their tasks, at most for `limit`. Returns whether all have ended.
     pub(crate) async fn shutdown(&self, limit: Duration) -> bool {
         self.shared.stop.cancel();
         self.shared.tasks.close();
         tokio::time::timeout(limit, self.shared.tasks.wait()).await.is_ok()
     }
 
-    /// Until nobody needs the view any more, or it can tell nothing more.
+    /// Runs the view until it is idle or its journal has ended.
     async fn tend(
         &self,
         key: &(ClusterId, ResourceId),
@@ -190,8 +190,8 @@ impl Views {
         }
     }
 
-    /// Lets a view go that nobody has, and nobody had for a while. Requests take it under the same lock: none has it
-    /// afterwards, to wait for what it would be told.
+    /// Drops a view that has been unused for a while. Requests take views under the same lock, so none can get a view
+    /// after it was dropped.
     fn forget_if_idle(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) -> bool {
         let mut views = self.shared.views.lock();
         if Arc::strong_count(view) > OWN {
@@ -204,7 +204,7 @@ impl Views {
         idle
     }
 
-    /// Whoever has the view still is told that it is over.
+    /// Drops the view, and ends its watches.
     fn forget(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) {
         self.take_out(&mut self.shared.views.lock(), key, view);
         view.window.end();
@@ -218,7 +218,7 @@ impl Views {
             if view.is_of_the_past() {
                 let reached = view.window.reached();
                 of.ended.insert(kind.clone(), (reached, Instant::now()));
-                // Whoever watches it lists anew.
+                // Its watchers must list again.
                 view.window.begin_anew(reached);
             }
         }
@@ -232,13 +232,13 @@ impl Views {
 // === impl Served ===
 
 impl Served {
-    /// What was made by way of a window.
+    /// Adds the counters of a window.
     pub(crate) fn add(&mut self, stats: &WindowStats) {
         self.frames_encoded += stats.encoded;
         self.evictions += stats.evicted;
     }
 
-    /// What it holds, and what states do that are kept for further pages.
+    /// Adds the memory of a window, and of states for further pages.
     pub(crate) fn hold(&mut self, stats: &WindowStats, paged: usize) {
         self.event_bytes += stats.bytes;
         self.frame_bytes += stats.frame_bytes;
@@ -256,7 +256,8 @@ impl OfCluster {
         Self { views: HashMap::new(), ended: HashMap::new(), window, paged: Allowance::new(beside.events) }
     }
 
-    /// A window that begins there. No watch may begin where only the history of another cluster has come to.
+    /// Makes a window that begins at `start`. No watch may begin at a revision that only the history of another cluster
+    /// has reached.
     fn window(&self, kind: &ResourceId, start: u64) -> Window<Row> {
         let past = self.ended.get(kind).map_or(start, |(reached, _)| start.max(*reached));
         let window = Window::new(self.window.clone(), past);
@@ -304,7 +305,7 @@ mod tests {
         let cluster = lab.services.fleet.cluster("a").unwrap();
         let kind = cluster.kind(&resource_id(&maps()), LIMIT).await.unwrap();
         let views = Views::new(0, 0, Listings::default());
-        // A request that has taken it and does not watch yet.
+        // A request that holds the view, but has not begun its watch.
         let view = views.of(cluster.id(), &kind).unwrap();
         tokio::time::sleep(2 * IDLE).await;
         let watch = view.window.subscribe();
@@ -314,13 +315,13 @@ mod tests {
         tokio::time::sleep(LIMIT).await;
         assert!(view.window.reached() >= created && !watch.is_closed());
         assert!(Arc::ptr_eq(&view, &views.of(cluster.id(), &kind).unwrap()));
-        // States for pages that nobody asks for go, however long the view is watched.
+        // States for pages expire, however long the view is watched.
         view.remember(created, &kind.informer().snapshot(), 1);
         tokio::time::sleep(IDLE - Duration::from_secs(1)).await;
         assert_eq!(view.paged_bytes(), 1);
         tokio::time::sleep(2 * LOOK).await;
         assert_eq!(view.paged_bytes(), 0);
-        // From when it was given back on, it is as good as new.
+        // The idle time begins when the last request drops the view.
         let (window, last) = (view.window.clone(), Arc::downgrade(&view));
         drop((watch, view));
         tokio::time::sleep(IDLE / 2).await;

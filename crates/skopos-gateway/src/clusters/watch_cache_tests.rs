@@ -1,4 +1,4 @@
-//! What kube-apiserver's tests demand of its watch cache, demanded of what the gateway serves from memory
+//! Requirements of kube-apiserver's tests on its watch cache, applied to the gateway's answers from memory
 //! (docs/acceptance.md, 77 to 93).
 
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use crate::testing::{Lab, Told, told};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Until then whatever happens to a member is noticed and over.
+/// Time within which any failure of a member is detected and over.
 const SETTLED: Duration = Duration::from_secs(120);
 
-/// A member with an empty namespace, whose pods are in memory; or never are.
+/// Makes a member with an empty namespace, whose pods are in memory; or never are.
 async fn empty(kept: bool) -> Lab {
     let lab = Lab::with(&["a"], |config| {
         config.authorization.loopback = LoopbackTrust::Trusted;
@@ -48,7 +48,7 @@ fn events(told: &Told) -> Vec<Value> {
     serde_json::Deserializer::from_slice(&told.body).into_iter().map(Result::unwrap).collect()
 }
 
-/// What a client goes by in an event or a Status.
+/// Returns the fields that a client uses of an event or a Status.
 fn gist(said: &Value) -> Value {
     let object = if said["type"].is_null() { said } else { &said["object"] };
     let meta = &object["metadata"];
@@ -68,7 +68,7 @@ fn gist(said: &Value) -> Value {
 
 // === 77, 78: in order, and nothing missed ===
 
-/// A client as client-go has them: lists, watches from there, and begins anew where it is told to.
+/// A client like client-go's: it lists, watches from there, and lists again when told to.
 struct Client<'a> {
     lab: &'a Lab,
     content: BTreeMap<String, u64>,
@@ -93,7 +93,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// One watch; whether the next may go on where it ended.
+    /// Runs one watch; returns whether the next may resume from its end.
     async fn watch(&mut self) -> bool {
         let path =
             format!("{PODS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=7&resourceVersion={}", self.at);
@@ -126,8 +126,8 @@ fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// However often memory has to be filled anew, each client that goes by the protocol comes to what is there, without going
-/// back on its way.
+/// Checks that each client that follows the protocol reaches the current state without going back, however often memory
+/// is filled again.
 #[tokio::test(start_paused = true)]
 async fn nobody_misses_a_change_or_goes_back_while_memory_is_filled_anew() {
     let lab = empty(true).await;
@@ -178,7 +178,7 @@ async fn nobody_misses_a_change_or_goes_back_while_memory_is_filled_anew() {
 async fn a_watch_does_not_hang_where_memory_cannot_be_filled() {
     for silent in [false, true] {
         let lab = lab(&["a"]);
-        // The cluster is known and well, its pods are not in memory.
+        // The cluster is known and healthy, its pods are not in memory.
         assert_eq!(lab.get("/clusters/a/api/v1/nodes", &[]).await.code, 200);
         let faults = lab.member("a").faults();
         let fail = |matching: Match| faults.inject(Fault::status(500, 0)).on(matching.resource("pods"));
@@ -193,7 +193,7 @@ async fn a_watch_does_not_hang_where_memory_cannot_be_filled() {
         if silent {
             assert!((500..505).contains(&told.code) && told.json()["kind"] == "Status", "{told:?}");
         } else {
-            // The member watches, though it cannot list.
+            // The member can watch, though it cannot list.
             assert_eq!((told.code, told.header("skopos-source")), (200, "member"));
             assert_eq!(events(&told)[0]["object"]["metadata"]["name"], "a");
         }
@@ -201,7 +201,7 @@ async fn a_watch_does_not_hang_where_memory_cannot_be_filled() {
     }
 }
 
-/// kube-apiserver turns clients away with 429 while its cache is filled. Here the member is asked instead.
+/// Checks that the member answers while memory is filled; kube-apiserver answers 429 while its cache is filled.
 #[tokio::test(start_paused = true)]
 async fn nobody_is_turned_away_while_memory_is_filled() {
     let lab = lab(&["a", "b"]);
@@ -217,7 +217,8 @@ async fn nobody_is_turned_away_while_memory_is_filled() {
     assert!((first..=first + slow + SECOND).contains(&waited), "{waited:?}");
 }
 
-/// As an aggregated API whose server is down: whoever asks is told what the member says, as soon as there.
+/// Checks the case of an aggregated API whose server is down: a client gets the member's error as soon as from the
+/// member.
 #[tokio::test(start_paused = true)]
 async fn what_a_member_keeps_failing_to_list_it_is_asked_for_at_once() {
     let lab = lab(&["a"]);
@@ -277,7 +278,7 @@ async fn bookmarks_go_on_where_nothing_of_the_kind_happens() {
     );
     let versions: Vec<_> = said.iter().map(|event| version(&event["object"])).collect();
     assert!(versions.len() >= 4 && versions.is_sorted(), "{versions:?}");
-    // Behind by no more than what a minute or two of the member's own bookmarks are.
+    // Late by at most a minute or two of the member's own bookmarks.
     assert!(versions.last() >= Some(&(from + 12)), "{versions:?} after {from}");
 }
 
@@ -295,7 +296,7 @@ const MATCHES: [&str; 3] = ["", "&resourceVersionMatch=NotOlderThan", "&resource
 const SENDS: [&str; 3] = ["", "&sendInitialEvents=true", "&sendInitialEvents=false"];
 const BOOKMARKS: [&str; 2] = ["", "&allowWatchBookmarks=true"];
 
-/// Each way to begin a watch, with what it is told before, while and after objects change.
+/// Returns each way to begin a watch, with its events before, while and after objects change.
 async fn every_watch(lab: &Lab) -> BTreeMap<String, (u16, Vec<Value>)> {
     let member = lab.member("a");
     for name in ["a", "b"] {
@@ -327,7 +328,7 @@ async fn every_watch(lab: &Lab) -> BTreeMap<String, (u16, Vec<Value>)> {
         sleep(SECOND / 2).await;
         member.update(changed("b", "too")).unwrap();
         sleep(SECOND / 2).await;
-        // Out of what is selected, and into it.
+        // Out of the selection, and into it.
         member
             .update({
                 let mut pod = pod("a");
@@ -382,9 +383,9 @@ async fn however_many_watch_and_however_they_end_nothing_is_left_of_them() {
         match number % 3 {
             // Reads to the end.
             0 => drop(body.collect().await.unwrap()),
-            // Goes away in the middle.
+            // Disconnects in the middle.
             1 => drop(timeout(SECOND, body.frame()).await),
-            // Goes away without having read.
+            // Disconnects without having read.
             _ => {}
         }
     });
@@ -397,12 +398,12 @@ async fn however_many_watch_and_however_they_end_nothing_is_left_of_them() {
     assert_eq!(own.count(), 1, "one watch of the member for all of them");
     let [events, frames] = held(lab).await;
     assert!(events > 0.0 && frames > 0.0, "{events} and {frames}");
-    // With nobody left, all that was held for watches goes.
+    // When no watch is left, all memory for watches is freed.
     sleep(Duration::from_secs(900)).await;
     assert_eq!(held(lab).await, [0.0, 0.0]);
 }
 
-/// Bytes of events and of frames that are kept for watches.
+/// Returns the bytes of events and of frames that are kept for watches.
 async fn held(lab: &Lab) -> [f64; 2] {
     let metrics = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
     ["event", "frame"].map(|what| {

@@ -1,4 +1,4 @@
-//! What the merged view has of one member: its objects in key order, shared between the merger and all who read.
+//! Content of one member in the merged view: its objects in key order, shared between the merger and all readers.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use skopos_wire::{ObjectKey, RawObject};
 
 use super::mark::Mark;
 
-/// One version of an object, and when it came into the merged history. Cloning copies two words.
+/// One version of an object, with the mark of its change. Cloning copies two words.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// The object as its member has it.
+    /// The object as the member's server sent it.
     pub(crate) object: RawObject,
     /// The mark of its last change.
     pub(crate) mark: Mark,
 }
 
-/// The objects of one member in key order. Cloning copies a pointer; a change copies the chunk that it is in, and the list
-/// of chunks, if somebody else holds them.
+/// The objects of one member in key order. Cloning copies a pointer. A change copies the changed chunk and the list of
+/// chunks if clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     chunks: Arc<Vec<Arc<Vec<Entry>>>>,
     digest: Digest,
 }
 
-/// The most objects of a chunk.
+/// The maximum number of objects in a chunk.
 const CHUNK: usize = 128;
 
 // === impl Entry ===
@@ -46,12 +46,12 @@ impl Entry {
 // === impl Contents ===
 
 impl Contents {
-    /// Of entries that are sorted by key and have no key twice.
+    /// Makes the content of entries that are sorted by key, without duplicate keys.
     pub(crate) fn from_sorted(entries: Vec<Entry>) -> Self {
         debug_assert!(entries.is_sorted_by(|a, b| a.key() < b.key()));
         let mut digest = Digest::EMPTY;
         entries.iter().for_each(|entry| entry.add_to(&mut digest));
-        // Half full, so that what follows does not split each chunk at once.
+        // Half full, so that the first insertions do not split each chunk.
         let chunks = entries.chunks(CHUNK / 2).map(|chunk| Arc::new(chunk.to_vec())).collect();
         Self { chunks: Arc::new(chunks), digest }
     }
@@ -60,7 +60,7 @@ impl Contents {
         self.chunks.is_empty()
     }
 
-    /// Of all objects, kept up to date with each change.
+    /// Returns the digest of all objects. Each change updates it.
     pub(crate) fn digest(&self) -> Digest {
         self.digest
     }
@@ -70,7 +70,7 @@ impl Contents {
         chunk.binary_search_by(|entry| entry.key().cmp(key)).ok().map(|at| &chunk[at])
     }
 
-    /// Puts an entry in, and returns the one that it replaces.
+    /// Inserts an entry, and returns the one that it replaces.
     pub(crate) fn insert(&mut self, entry: Entry) -> Option<Entry> {
         let last = self.chunks.len().saturating_sub(1);
         let index = self.chunk_of(entry.key()).min(last);
@@ -96,7 +96,7 @@ impl Contents {
         None
     }
 
-    /// Takes the entry of this key out.
+    /// Removes the entry of this key.
     pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Entry> {
         self.get(key)?;
         let index = self.chunk_of(key);
@@ -111,12 +111,13 @@ impl Contents {
         Some(removed)
     }
 
-    /// All entries in key order.
+    /// Returns all entries in key order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.chunks.iter().flat_map(|chunk| chunk.iter())
     }
 
-    /// The entries in key order, from the first whose key is not `before`. `before` must hold for a prefix of the keys.
+    /// Returns the entries in key order, from the first whose key is not `before`. `before` must hold for a prefix of the
+    /// keys.
     pub(crate) fn seek(&self, before: impl Fn(&ObjectKey) -> bool) -> impl Iterator<Item = &Entry> {
         let all_before = |chunk: &Arc<Vec<Entry>>| chunk.last().is_some_and(|last| before(last.key()));
         let first = self.chunks.partition_point(all_before);
@@ -124,7 +125,7 @@ impl Contents {
         self.chunks[first..].iter().flat_map(|chunk| chunk.iter()).skip(within)
     }
 
-    /// The chunk in which the key is, if it is anywhere.
+    /// Returns the index of the only chunk that may have the key.
     fn chunk_of(&self, key: &ObjectKey) -> usize {
         self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| last.key() < key))
     }

@@ -1,4 +1,4 @@
-//! What there is to read: the built-in kinds, and whatever else the clusters serve that a caller may read.
+//! Discovery of the merged view: the built-in kinds, and the custom ones that the caller's clusters serve.
 
 use std::sync::Arc;
 
@@ -22,15 +22,15 @@ use crate::headers;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call};
 
-/// How many documents are read at the same time.
+/// Maximum number of documents that are read concurrently.
 const DOCUMENTS: usize = 64;
 
-/// How many clusters are asked for the columns of a table.
+/// Maximum number of clusters that are asked for the columns of a table.
 const DEFINITIONS: u32 = 3;
 
 impl Merged {
-    /// What there is to read: the built-in kinds, in which nothing is any cluster's, and what is served beside them by the
-    /// clusters of which the caller may read such a document.
+    /// Returns the discovery document: the built-in kinds, which reveal nothing about any cluster, and the kinds that are
+    /// served beside them by the clusters whose discovery the caller may read.
     pub(super) async fn describe(
         &self,
         call: &Call,
@@ -74,7 +74,7 @@ impl Merged {
             Some((content_type, Bytes::from(document.to_string())))
         };
         let document = match &united {
-            // What every client asks for.
+            // The document that every client requests.
             Some(united) if path == "/apis" => united.document(accept, write),
             _ => write(),
         };
@@ -84,10 +84,10 @@ impl Merged {
         Ok(answer)
     }
 
-    /// A kind that is not built in, as most of these clusters have it.
+    /// Returns the definition of a kind that is not built in, as most of these clusters serve it.
     ///
-    /// What is known of them is enough: nobody waits for one that is slow to say what it said before. Only what none of them
-    /// is known to have is asked for.
+    /// Known catalogs are enough: no request waits for a slow cluster to repeat its answer. The clusters are asked only
+    /// if no known catalog has the kind.
     pub(super) async fn custom(
         &self,
         call: &Call,
@@ -115,7 +115,8 @@ impl Merged {
         })
     }
 
-    /// What these clusters serve beside the built-in kinds, and of which of them that is not known, and why.
+    /// Returns what these clusters serve beside the built-in kinds, and the clusters for which that is unknown, with the
+    /// reason.
     async fn offers(&self, seen: &[Cluster]) -> (Vec<Offer>, Vec<(ClusterId, String)>) {
         let limit = self.services.config.cache.member_deadline.0;
         let asked = self.ask(seen, |cluster| {
@@ -134,7 +135,7 @@ impl Merged {
         (offers, unknown)
     }
 
-    /// The index of the documents of these clusters' OpenAPI, or one of them, from a cluster that has it.
+    /// Returns the index of these clusters' OpenAPI documents, or one document from a cluster that has it.
     async fn openapi(&self, call: &Call, path: &str, seen: &[Cluster]) -> Result<Response, Status> {
         let limit = self.services.config.cache.member_deadline.0;
         let request = openapi::request().ok_or_else(Status::resource_not_served)?;
@@ -158,8 +159,8 @@ impl Merged {
         document_answer(&document, call.headers.get(header::IF_NONE_MATCH))
     }
 
-    /// Asks these clusters, [`DOCUMENTS`] of them at the same time; `None` for those that have not answered within the
-    /// deadline for members.
+    /// Asks these clusters, at most [`DOCUMENTS`] concurrently; `None` for those that do not answer within the deadline
+    /// for members.
     fn ask<T: Send + 'static>(
         &self,
         seen: &[Cluster],
@@ -174,8 +175,8 @@ impl Merged {
         stream::iter(asked).buffered(DOCUMENTS).collect().boxed()
     }
 
-    /// The same with the columns that its definition asks for: that of the first of these clusters that has one in memory,
-    /// or gives it in time.
+    /// Adds the columns of the resource's definition, from the first of these clusters that has one in memory or returns
+    /// it in time.
     async fn with_columns(&self, resource: Arc<ResourceType>, seen: &[Cluster]) -> Arc<ResourceType> {
         let ResourceType { group, version, plural, .. } = &*resource;
         let has = |cluster: &&Cluster| {
@@ -207,7 +208,7 @@ fn aggregated(what: &Attributes) -> Status {
     Status::forbidden(GroupResource::new(&what.group, &what.resource), &what.name, why)
 }
 
-/// 404, as API servers say it; with the first cluster of which nothing is known.
+/// Returns 404 with the message of API servers, and the first cluster about which nothing is known.
 fn not_served(unknown: &[(ClusterId, String)]) -> Status {
     let mut status = Status::resource_not_served();
     if let Some((id, why)) = unknown.first() {

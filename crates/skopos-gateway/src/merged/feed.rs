@@ -1,4 +1,4 @@
-//! From the members' journals to the merged history: one task for each member, none of which can hold up another.
+//! Feeds from the members' journals into the merged history: one task per member, so that no member delays another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::union;
 use crate::catalog::Catalogs;
 use crate::reasons;
 
-/// Feeds the history of one kind until told to stop.
+/// Feed of one kind's history.
 pub(crate) struct Feed {
     pub(crate) fleet: Fleet,
     pub(crate) shape: Shape,
@@ -31,34 +31,34 @@ pub(crate) struct Feed {
     pub(crate) follows: Follows,
 }
 
-/// Why members have no content, for those who ask what is missing.
+/// The reasons why members have no content, for reports of missing members.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Absences {
     reasons: Arc<Mutex<BTreeMap<ClusterId, Absence>>>,
 }
 
-/// Why a member has no content.
+/// The reason why a member has no content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Absence {
-    /// Its server does not have the kind: nothing is missing.
+    /// The server does not serve the kind: nothing is missing.
     NotServed,
-    /// Something stands in the way.
+    /// An obstacle, as text.
     Because(Arc<str>),
 }
 
-/// How long the first content of a member may take before the attempt counts as failed, and is made again.
+/// Timeout for the first content of a member; after it the attempt counts as failed and is repeated.
 const START: Duration = Duration::from_secs(30);
 
-/// How long after a failure the next attempt is made, if the member does not change before.
+/// Delay between a failure and the next attempt, unless the member changes earlier.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How many other versions of a resource are told.
+/// Maximum number of other versions of a resource in a message.
 const SAID: usize = 5;
 
-/// How many changes are read in one go.
+/// Changes per read of the journal.
 const BATCH: usize = 256;
 
-/// Changes are waited for so long, again and again.
+/// Timeout of one wait for changes; the wait is repeated.
 const WAIT: Duration = Duration::from_secs(60);
 
 // === impl Feed ===
@@ -104,7 +104,7 @@ impl Feed {
                         followed.stop.cancel();
                     }
                     opening.settled(id);
-                    // One that came back under its name tells what differs.
+                    // A cluster that came back under this name sends the difference.
                     if feed.fleet.get(id.as_str()).is_none() {
                         members.remove(id);
                         feed.forget(id);
@@ -116,14 +116,14 @@ impl Feed {
         tasks.shutdown().await;
     }
 
-    /// Nothing is known of a member any more.
+    /// Forgets everything about a member.
     fn forget(&self, id: &ClusterId) {
         self.absences.clear(id);
         self.follows.forget(id);
         self.history.vanish(id);
     }
 
-    /// Reads one member's journal for as long as the member is there.
+    /// Reads one member's journal until the member is removed.
     async fn follow(&self, cluster: Cluster, opening: &Opening) {
         let id = cluster.id();
         let mut states = cluster.states();
@@ -139,14 +139,14 @@ impl Feed {
                 Err(absence) => self.absences.set(id, absence),
             }
             opening.settled(id);
-            // Sooner when the member stands otherwise.
+            // A change of the member's state ends the delay early.
             let _ = tokio::time::timeout(RETRY, states.changed()).await;
         }
     }
 
-    /// What had to make room, or may not be kept, is followed by nobody: to go on showing it would be to say that nothing changes
-    /// in a cluster that is well, and would take the very room. So its objects vanish, and come back as those of a cluster that
-    /// comes.
+    /// Removes the objects of a kind that was evicted or may not be kept any more. Nothing follows it now: to keep
+    /// showing the objects would claim that nothing changes in a healthy cluster, and would use the memory that was to be
+    /// freed. So the objects vanish, and later come back like those of a new cluster.
     fn let_go(&self, id: &ClusterId, kind: &CachedKind) {
         let why = match kind.end_reason() {
             Some(Ended::Evicted) => Absence::Because("the memory of the cluster is used up".into()),
@@ -159,7 +159,8 @@ impl Feed {
         self.history.vanish(id);
     }
 
-    /// Whether the member serves the kind, as far as its discovery says: nobody is asked for what it does not have.
+    /// Checks with the member's discovery whether it serves the kind, so that no server gets requests for kinds it does
+    /// not have.
     async fn look(&self, cluster: &Cluster) -> Result<(), Absence> {
         let Shape { resource, namespaced, custom: true } = &self.shape else { return Ok(()) };
         let catalog = self.catalogs.of(cluster, START).await.map_err(Absence::Because)?;
@@ -180,7 +181,7 @@ impl Feed {
         }
     }
 
-    /// Reads until the kind is not kept any more.
+    /// Reads the journal until the cluster stops caching the kind.
     async fn read(&self, id: &ClusterId, kind: &CachedKind, opening: &Opening) {
         let Some(journal) = kind.informer().store().journal() else {
             return self.absences.set(id, Absence::Because("the gateway keeps no journal of it".into()));
@@ -215,7 +216,7 @@ impl Feed {
                 over = self.read_on(id, kind, &mut cursor) => if !over { continue },
                 _ = kind.ended() => {}
             }
-            // What was told until then, and nothing that comes while it is read.
+            // Only the changes until now, and none that arrive while these are read.
             let last = store.snapshot();
             let rest = loop {
                 match self.read_batch(id, kind, &mut cursor) {
@@ -230,8 +231,8 @@ impl Feed {
         }
     }
 
-    /// Shows that content, and what age it has. Whoever looks in between may find neither content of unknown age, nor this age with
-    /// what was shown before.
+    /// Shows the content and its age. A concurrent reader never sees content of unknown age, nor the new age with the old
+    /// content.
     fn take(
         &self,
         id: &ClusterId,
@@ -248,7 +249,7 @@ impl Feed {
         followed.unwrap_or_else(follow)
     }
 
-    /// Reads changes until the cursor has lost its place, or (true) there will be no more.
+    /// Reads changes until the cursor has lost its place, or (true) the journal has ended.
     async fn read_on(&self, id: &ClusterId, kind: &CachedKind, cursor: &mut Cursor<RawObject>) -> bool {
         let mut closed = false;
         loop {
@@ -257,13 +258,13 @@ impl Feed {
                 Ok(false) if closed => return true,
                 Ok(false) => closed = cursor.changed(WAIT).await.is_err(),
                 Err(JournalError::NotSynced) => return cursor.changed(WAIT).await.is_err(),
-                // History was broken: the content tells what differs.
+                // History was broken: the next content yields the difference.
                 Err(_) => return false,
             }
         }
     }
 
-    /// Reads some changes. Returns whether there are more.
+    /// Reads one batch of changes. Returns whether there are more.
     fn read_batch(
         &self,
         id: &ClusterId,
@@ -271,7 +272,7 @@ impl Feed {
         cursor: &mut Cursor<RawObject>,
     ) -> Result<bool, JournalError> {
         let batch = cursor.read(BATCH)?;
-        // Of one kept kind it is known at some time, and the same from then on.
+        // The identity of a cached kind becomes known once, and does not change after that.
         let (identity, epoch) = (kind.informer().cluster(), batch.epoch);
         let at = |version| Position { identity: identity.clone(), epoch, version };
         let more = batch.reached.is_none();
@@ -285,7 +286,7 @@ impl Feed {
     }
 }
 
-/// What is told of changes; `at` is the position of a version.
+/// Converts changes of the journal; `at` makes the position of a version.
 fn since(
     at: impl Fn(ResourceVersion) -> Position,
     changes: Vec<Change<RawObject>>,
@@ -306,15 +307,15 @@ fn since(
     Since { changes, relisted: None, reached: reached.map(at) }
 }
 
-/// A member that is followed.
+/// A member with a running feed task.
 struct Followed {
     cluster: Cluster,
     stop: CancellationToken,
-    /// Cancelled when nothing more is told of it.
+    /// Cancelled when the task has sent its last change.
     over: CancellationToken,
 }
 
-/// Lets readers in once every member that was there at the start has content, or a reason why it has none.
+/// Gate that lets readers in once each initial member has content, or a reason why it has none.
 struct Opening {
     waiting: Mutex<BTreeSet<ClusterId>>,
     history: Arc<History>,
@@ -336,7 +337,7 @@ impl Opening {
 // === impl Absences ===
 
 impl Absences {
-    /// Why this member has no content, if that is known.
+    /// Returns the reason why this member has no content, if known.
     pub(crate) fn of(&self, id: &ClusterId) -> Option<Absence> {
         self.reasons.lock().get(id).cloned()
     }

@@ -1,4 +1,4 @@
-//! What the merged content of each member is a copy of, and so what may be said of its age.
+//! The stores that the merged content of each member is copied from, and the age of this content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 
-/// Which copy of each member the merged content follows.
+/// The store that the merged content of each member follows.
 ///
-/// Another copy may run already, started by another reader or for a cluster in the place of this one, while the feed waits
-/// for its next attempt: that one's proof says nothing of the content that is shown.
+/// Another store may exist already, for another reader or for a cluster that replaces this one, while the feed waits for
+/// its next attempt. That store's proof of age does not apply to the content shown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Follows {
     copies: Arc<Mutex<Copies>>,
     clock: Clock,
 }
 
-/// One time of following; a later one of the same member is another.
+/// One period of following a store; each later period of the same member has another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn(u64);
 
@@ -34,21 +34,22 @@ struct Copies {
 
 #[derive(Clone, Debug)]
 enum Followed {
-    /// Each change is told as it comes. That the feed is behind by what it takes to be woken is not counted: nothing but that
-    /// would be known of most moments. With the proof of what was listed ahead of the store, if anything was.
+    /// A live copy of the store; each change is passed on immediately. The feed's wake-up delay is not counted: otherwise the
+    /// content would be of known age at almost no moment. The proof is that of a list ahead of the store, if there was
+    /// one.
     Now(Store<RawObject>, Option<Proof>),
-    /// Everything was told up to this, and nothing behind it.
+    /// A copy that has ended; everything up to this snapshot was passed on, and nothing later.
     Until(Snapshot<RawObject>),
 }
 
-/// When content was the newest, by both clocks: the monotonic one stands still while the machine sleeps.
+/// The time at which content was the newest, by both clocks: the monotonic clock stops while the machine sleeps.
 #[derive(Clone, Copy, Debug)]
 struct Proof {
     at: Instant,
     clock: SystemTime,
 }
 
-/// How old the contents of the members were at one moment, and so how old they are by now.
+/// Ages of the members' contents at one moment, from which their current ages follow.
 #[derive(Debug)]
 pub(crate) struct Ages {
     now: Proof,
@@ -56,24 +57,24 @@ pub(crate) struct Ages {
     clock: Clock,
 }
 
-/// How old content is.
+/// Age of a member's content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Age {
-    /// Nothing is wrong with what it is a copy of.
+    /// True if the source of the content is healthy.
     live: bool,
-    /// At most; `None` if nothing is proven.
+    /// The upper bound of the age; `None` if nothing is proven.
     pub(crate) most: Option<Duration>,
 }
 
 // === impl Follows ===
 
 impl Follows {
-    /// Follows nothing yet.
+    /// Makes a value that follows nothing yet.
     pub(crate) fn new(clock: Clock) -> Self {
         Self { copies: Arc::default(), clock }
     }
 
-    /// The content is that of the store, and what changes there is told from here on.
+    /// Begins to follow a store: the content equals the store's, and each later change of the store is passed on.
     pub(crate) fn begin(&self, id: &ClusterId, store: Store<RawObject>) -> Turn {
         let mut copies = self.copies.lock();
         copies.turns += 1;
@@ -84,7 +85,8 @@ impl Follows {
         turn
     }
 
-    /// Nothing more is told. `all` was; `None` where that is not sure. Changes nothing if another turn has begun.
+    /// Ends a turn. `all` is the last content if it was passed on completely; `None` if that is not certain. Does nothing
+    /// if another turn has begun.
     pub(crate) fn end(&self, id: &ClusterId, turn: Turn, all: Option<Snapshot<RawObject>>) {
         let mut copies = self.copies.lock();
         if copies.of.get(id).is_none_or(|(current, _)| *current != turn) {
@@ -98,8 +100,8 @@ impl Follows {
         drop(before);
     }
 
-    /// Takes in what the member has listed ahead of a store, if it is that store which is followed: `take` shows the content, and its
-    /// age is known from then on.
+    /// Records that the member was listed ahead of a store, if that store is the one followed: `take` shows the content,
+    /// and its age is known from then on.
     pub(crate) fn listed(
         &self,
         id: &ClusterId,
@@ -110,18 +112,18 @@ impl Follows {
         let mut copies = self.copies.lock();
         let followed = copies.of.get_mut(id).map(|(_, followed)| followed);
         let Some(Followed::Now(_, ahead)) = followed.filter(|followed| followed.is_of(store)) else { return };
-        // With the lock held: whoever follows another copy instead does so before or after.
+        // Under the lock, so that a switch to another store happens before or after.
         take();
         *ahead = content.age().map(|age| Proof::of_age(age, &self.clock));
     }
 
-    /// There is no content of the member any more.
+    /// Removes the member, which has no content any more.
     pub(crate) fn forget(&self, id: &ClusterId) {
         let before = self.copies.lock().of.remove(id);
         drop(before);
     }
 
-    /// How old the merged content of each member is. To be asked before the content is looked at, which only gets newer.
+    /// Returns the age of each member's merged content. Call it before reading the content, which only gets newer.
     pub(crate) fn ages(&self) -> Ages {
         let now = Proof::of_age(Duration::ZERO, &self.clock);
         let copies = self.copies.lock();
@@ -151,7 +153,7 @@ impl Followed {
 // === impl Proof ===
 
 impl Proof {
-    /// Makes that of content that is so old now.
+    /// Makes the proof of content that has this age now.
     fn of_age(age: Duration, clock: &Clock) -> Self {
         let (now, clock) = (Instant::now(), clock.now());
         Self { at: now.checked_sub(age).unwrap_or(now), clock: clock.checked_sub(age).unwrap_or(clock) }
@@ -165,7 +167,7 @@ impl Proof {
 // === impl Ages ===
 
 impl Ages {
-    /// How old that content of the member is now; `None` if nothing was known of it.
+    /// Returns the member's age now; `None` if nothing was known of it.
     pub(crate) fn of(&self, id: &ClusterId) -> Option<Age> {
         let Age { live, most } = *self.of.get(id)?;
         Some(Age { live, most: most.map(|age| age.saturating_add(self.now.age(&self.clock))) })

@@ -1,4 +1,4 @@
-//! Members whose content has to be newer than what the merged history has heard: for what was written through the gateway, and for
+//! Catch-up of members whose content must be newer than the merged history, for writes made through the gateway and for
 //! consistent reads.
 
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ use crate::consistency::{CatchUp, Requirement};
 use crate::reasons;
 use crate::services::Services;
 
-/// Has the merged history catch up with what a read of these clusters has to show, within `cache.memberDeadline`, all at the same
-/// time. Returns those that are older than they have to be, and why.
+/// Makes the merged history catch up with what a read of these clusters must show, all in parallel, within
+/// `cache.memberDeadline`. Returns the clusters that are still too old, with the reason.
 pub(super) async fn catch_up(
     services: &Services,
     merged: &Kind,
@@ -54,16 +54,16 @@ pub(super) async fn catch_up(
 
 /// Content that is new enough.
 enum Newest {
-    /// Of the store, of which the merged history hears by itself.
+    /// Content of the store; the feed brings it into the merged history.
     Kept(Snapshot<RawObject>),
-    /// Of a list of the member, of which it does not.
+    /// Content of a list of the member; the feed does not bring it.
     Listed(Snapshot<RawObject>),
 }
 
 /// Finds content that meets the requirement.
 ///
 /// # Errors
-/// Why there is none within `limit`.
+/// Returns the reason if there is none within `limit`.
 async fn newest(cluster: &Cluster, catch_up: &CatchUp<'_>, limit: Duration) -> Result<Newest, String> {
     let deadline = Instant::now() + limit;
     let store = catch_up.kind.informer().snapshot();
@@ -84,7 +84,7 @@ async fn newest(cluster: &Cluster, catch_up: &CatchUp<'_>, limit: Duration) -> R
     match catch_up.ask(deadline.saturating_duration_since(Instant::now())).await {
         Ok(read) if read.source == Source::Live => Ok(Newest::Listed(read.snapshot)),
         Ok(read) => Ok(Newest::Kept(read.snapshot)),
-        // Its text may be the member's.
+        // The error's text may be the member's.
         Err(Some(_)) => Err(behind(&reason(cluster, catch_up))),
         Err(None) => Err(behind(&format!("it did not answer within {limit:?}"))),
     }
@@ -99,8 +99,8 @@ fn behind(why: &str) -> String {
     format!("it may lack what was written through the gateway, or what a consistent read has to show: {why}")
 }
 
-/// Waits until the merged history has heard of what the store has. Of a member that has told nothing yet, its first content will be as
-/// new.
+/// Waits until the merged history has all changes of the store. A member without content needs no wait: its first content
+/// is at least as new.
 async fn heard(merged: &Kind, id: &ClusterId, content: &Snapshot<RawObject>) {
     let (epoch, version) = (content.epoch(), content.resource_version());
     let has_told = |roster: &Roster| {
@@ -110,8 +110,8 @@ async fn heard(merged: &Kind, id: &ClusterId, content: &Snapshot<RawObject>) {
     merged.history.wait_for(has_told).await;
 }
 
-/// Shows what the member has listed in the merged history. A list has all changes of its version, so that none of them is told
-/// once more.
+/// Shows the listed content of the member in the merged history. A list has all changes of its version, so none of them
+/// is sent twice.
 fn show(merged: &Kind, id: &ClusterId, kept: &CachedKind, content: &Snapshot<RawObject>) {
     let identity = kept.informer().cluster();
     let position = Position { identity, epoch: content.epoch(), version: content.resource_version().clone() };

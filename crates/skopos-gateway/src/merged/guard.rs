@@ -1,4 +1,4 @@
-//! Watches that end before their time: because a right is gone, or because what follows cannot be told.
+//! Watches that end early: because a permission is revoked, or because the next event cannot be sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,25 +24,25 @@ use super::standing::Wanted;
 use crate::auth::Identity;
 use crate::authz::{Attributes, Authorizer, Decision};
 
-/// The clusters that a request sees. A watch may come to see more, and to see nothing new of some for a while.
+/// The clusters that a request sees. A watch may gain clusters, and may be suspended for some of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sight(Arc<ArcSwap<Seen>>);
 
 #[derive(Clone, Debug, Default)]
 struct Seen {
     shown: Arc<BTreeSet<ClusterId>>,
-    /// Nobody can be asked whether they may still be shown.
+    /// The clusters on suspension: their permission cannot be checked now.
     held: BTreeMap<ClusterId, Held>,
 }
 
-/// Since when a cluster is not shown, and whether something was passed over that had come before.
+/// The suspension of a cluster: its start, and whether an earlier event was skipped.
 #[derive(Clone, Debug)]
 struct Held {
     since: Mark,
     passed_over: Arc<AtomicBool>,
 }
 
-/// What looks after a watch while it is open.
+/// Supervisor of one open watch.
 pub(crate) struct Guard {
     pub(crate) fleet: Fleet,
     pub(crate) authorizer: Authorizer,
@@ -53,14 +53,14 @@ pub(crate) struct Guard {
     pub(crate) sight: Sight,
     pub(crate) sights: Arc<Sights>,
     pub(crate) question: Question,
-    /// The clusters of which it is decided whether the watch sees them.
+    /// The clusters for which the visibility is decided.
     pub(crate) considered: Vec<Cluster>,
-    /// Members that vanished since the watch was found good.
+    /// Members that vanished since the watch was accepted.
     pub(crate) vanished: Receiver<ClusterId>,
     pub(crate) draining: CancellationToken,
 }
 
-/// How long a cluster that cannot be asked is left alone, unless it changes.
+/// Delay until a cluster is asked again after a failed check, unless it changes.
 const RETRY: Duration = Duration::from_secs(10);
 
 // === impl Sight ===
@@ -75,8 +75,8 @@ impl Sight {
         self.0.load().shown.contains(cluster)
     }
 
-    /// Whether a watch may be told of this object. Of a cluster that is held back it is told nothing at all: whoever could be
-    /// told of an old state and not of the new one would take the object for deleted.
+    /// Returns whether a watch may get this object. It gets nothing at all of a suspended cluster: with an old state and
+    /// without the new one, the client would take the object for deleted.
     pub(crate) fn permits(&self, item: &MergedItem) -> bool {
         let seen = self.0.load();
         if let Some(held) = seen.held.get(item.cluster()).filter(|held| item.mark() <= held.since) {
@@ -85,7 +85,7 @@ impl Sight {
         seen.shown.contains(item.cluster())
     }
 
-    /// Those that it sees.
+    /// Returns the clusters that it sees.
     pub(crate) fn all(&self) -> Arc<BTreeSet<ClusterId>> {
         self.0.load().shown.clone()
     }
@@ -108,7 +108,7 @@ impl Sight {
         });
     }
 
-    /// It had nothing to show.
+    /// Hides a cluster that had no content.
     fn hide(&self, cluster: &ClusterId) {
         self.edit(|seen| {
             Arc::make_mut(&mut seen.shown).remove(cluster);
@@ -128,7 +128,7 @@ impl Sight {
 // === impl Guard ===
 
 impl Guard {
-    /// Ends when the watch has to: with what to tell the client, or (`None`) in order.
+    /// Waits until the watch must end. Returns the status for the client, or `None` for a normal end.
     pub(crate) async fn end(mut self) -> Option<Status> {
         let draining = self.draining.clone();
         let mut rights = FuturesUnordered::new();
@@ -136,7 +136,7 @@ impl Guard {
             rights.push(self.revoked(id));
         }
         let mut changes = self.fleet.changes();
-        // At most one question at once, and one for later, of each cluster.
+        // At most one immediate and one delayed check per cluster.
         let mut asking = BTreeSet::new();
         loop {
             let next = tokio::select! {
@@ -172,7 +172,7 @@ impl Guard {
         }
     }
 
-    /// Ends when the cluster no longer says that it may be shown.
+    /// Waits until the cluster no longer confirms the permission.
     fn revoked(&self, id: &ClusterId) -> BoxFuture<'static, Answer> {
         let (authorizer, id) = (self.authorizer.clone(), id.clone());
         let (who, what) = (self.who.clone(), self.what.clone());
@@ -183,7 +183,7 @@ impl Guard {
         .boxed()
     }
 
-    /// Asks a cluster.
+    /// Asks a cluster for a decision, after a delay.
     fn ask(&self, id: ClusterId, after: Duration) -> BoxFuture<'static, Answer> {
         let authorizer = self.authorizer.clone();
         let (who, what) = (self.who.clone(), self.what.clone());
@@ -195,12 +195,12 @@ impl Guard {
         .boxed()
     }
 
-    /// Whether the watch has told anything of a cluster.
+    /// Returns whether the watch may have sent events of a cluster.
     fn concerns(&self, id: &ClusterId) -> bool {
         self.sight.sees(id) || self.sight.held(id).is_some()
     }
 
-    /// A cluster is new, stands otherwise, or its labels are others.
+    /// Handles a new cluster, or one whose state or labels changed.
     fn changed(&mut self, cluster: &Cluster) -> Next {
         let id = cluster.id();
         if self.concerns(id) && !self.wanted.wants(cluster) {
@@ -211,7 +211,7 @@ impl Guard {
         }
         let is_new = !self.considered.contains(cluster);
         if is_new && self.sight.sees(id) {
-            // Another one has the name, and has said nothing yet.
+            // Another cluster has the name, and has not confirmed the permission yet.
             self.hold(id);
         }
         match is_new || self.sight.held(id).is_some() {
@@ -220,7 +220,7 @@ impl Guard {
         }
     }
 
-    /// A cluster is none any more of those that are asked for.
+    /// Handles a cluster that no longer matches the request's selection.
     fn unwanted(&mut self, id: &ClusterId) -> Next {
         if self.history.with_content(id, |has_content| has_content) {
             return OTHERS;
@@ -230,7 +230,7 @@ impl Guard {
         Next::Nothing
     }
 
-    /// A cluster said whether it may be shown, or could not be asked.
+    /// Handles a cluster's decision on the permission, or its failure to decide.
     fn decided(&mut self, id: ClusterId, decision: &Decision) -> Next {
         let shown = self.sight.sees(&id);
         let held = self.sight.held(&id);
@@ -248,14 +248,14 @@ impl Guard {
         }
     }
 
-    /// Nobody can be asked: nothing is shown of what comes after now. What was shown is not taken back.
+    /// Suspends a cluster whose permission cannot be checked. The watch gets no later changes; what it got stays.
     fn hold(&self, id: &ClusterId) {
         let now = self.history.view().mark;
         self.sight.hold(id, now);
         self.sights.hold(self.question, id, now);
     }
 
-    /// It may be shown again, or another that has its name.
+    /// Resumes a suspended cluster, or another one with its name.
     fn regain(&mut self, id: ClusterId, held: &Held) -> Next {
         let now = self.fleet.get(id.as_str()).filter(|cluster| !self.considered.contains(cluster));
         self.considered.extend(now);
@@ -270,10 +270,10 @@ impl Guard {
         })
     }
 
-    /// It was not shown so far.
+    /// Handles a decision on a cluster that the watch does not include yet.
     fn consider(&mut self, id: ClusterId, allowed: bool) -> Next {
         let Some(cluster) = self.fleet.get(id.as_str()) else { return Next::Nothing };
-        // Its labels are nobody's business who may not read it.
+        // Labels are not revealed to a caller who may not read the cluster.
         let wanted = allowed && self.wanted.wants(&cluster);
         if (wanted || !allowed) && !self.considered.contains(&cluster) {
             self.considered.push(cluster);
@@ -283,11 +283,11 @@ impl Guard {
         }
         let (history, sight) = (&self.history, &self.sight);
         history.with_content(&id, |has_content| {
-            // Before readers were let in, content is not told to those who watch already.
+            // Before readers are let in, watches that are already open get no new content.
             if has_content || !history.is_open() {
                 return OTHERS;
             }
-            // Nothing of it was passed over: it comes as it comes.
+            // No event was skipped, so later events are enough.
             sight.show(&id);
             self.sights.join(self.question, &id);
             Next::Shown(id.clone())
@@ -295,15 +295,15 @@ impl Guard {
     }
 }
 
-/// What was decided of a cluster.
+/// A decision on a cluster.
 struct Answer {
     id: ClusterId,
     decision: Decision,
-    /// How long it was waited for before it was asked; `None`: it was shown until now.
+    /// The delay before the check; `None` if the cluster was shown until now.
     asked: Option<Duration>,
 }
 
-/// What is to be done next.
+/// The next action.
 enum Next {
     Nothing,
     Ask(ClusterId, Duration),

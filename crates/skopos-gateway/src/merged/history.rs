@@ -1,4 +1,4 @@
-//! The merged history of one kind, shared: fed by the members' journals, read by lists and watches.
+//! Merged history of one kind, shared: written by the members' feeds, read by lists and watches.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ use crate::paged::Paged;
 
 /// The merged history of one kind.
 ///
-/// One short lock orders changes and readers: an event is in the window at the moment at which its change is in the content,
-/// and a mark that was given out has all before it and nothing behind it. Nobody waits or does I/O while holding it.
+/// One short lock orders changes and readers: a change enters the content and the window at the same moment. A given-out
+/// mark covers all changes before it and none after it. No holder of the lock waits or does I/O.
 #[derive(Debug)]
 pub(crate) struct History {
     core: Mutex<Core>,
     window: Arc<Window<MergedItem>>,
     clock: Clock,
     opened: watch::Sender<bool>,
-    /// Told after whatever a member has told, bookmarks included.
+    /// Notified after each message of a member, bookmarks included.
     heard: Notify,
     vanished: broadcast::Sender<ClusterId>,
 }
@@ -39,26 +39,26 @@ struct Core {
     paged: Paged<Mark, Shown>,
 }
 
-/// Changes of a member, in their order, and how far they lead if that is known.
+/// Changes of a member, in order, with the position that they lead to, if known.
 #[derive(Debug, Default)]
 pub(crate) struct Since {
     pub(crate) changes: Vec<(Position, Told)>,
-    /// The whole content, sorted by key, to which a list of the store's has led: of what came and went before it there are no
-    /// changes, and a list that was shown ahead of the store may have had some of that.
+    /// The whole content, sorted by key, after a relist of the store. Objects that were created and deleted before it
+    /// have no changes here, but a list shown ahead of the store may have had them.
     pub(crate) relisted: Option<(Position, Vec<RawObject>)>,
     pub(crate) reached: Option<Position>,
 }
 
-/// The content at a mark, and how old it was then.
+/// The content at a mark, and its ages then.
 type Shown = (Arc<Roster>, Arc<Ages>);
 
-/// The most states that are remembered for further pages.
+/// The maximum number of states kept for further pages.
 const MOST_PAGED: usize = 512;
 
 // === impl History ===
 
 impl History {
-    /// A history that goes on from what an earlier process left, if anything; its marks are this maker's.
+    /// Makes a history that continues from the saved state of an earlier process, if any; its marks are this maker's.
     pub(crate) fn new(
         past: Option<Standing>,
         maker: Maker,
@@ -73,7 +73,7 @@ impl History {
         Self { core, window, clock, opened: watch::Sender::new(false), heard: Notify::new(), vanished }
     }
 
-    /// The events, and who watches them.
+    /// Returns the window: the events and their watchers.
     pub(crate) fn window(&self) -> &Arc<Window<MergedItem>> {
         &self.window
     }
@@ -90,27 +90,27 @@ impl History {
         }
     }
 
-    /// Whether readers were let in.
+    /// Returns whether readers were let in.
     pub(crate) fn is_open(&self) -> bool {
         *self.opened.borrow()
     }
 
-    /// Waits until readers are let in, or all of these members have content: who sees no others need not wait for them, and
-    /// cannot tell by the time that passes how they stand.
+    /// Waits until readers are let in, or all of these members have content. A caller that sees only these need not wait
+    /// for others, and cannot infer the others' state from the time.
     pub(crate) async fn opened_to(&self, seen: &[ClusterId]) {
         let complete = || {
             let view = self.view();
             seen.iter().all(|id| view.roster.get(id).is_some_and(|member| member.position.is_some()))
         };
         let mut opened = self.opened.subscribe();
-        // Seen before it is looked, so that no news are missed; the sender is in here.
+        // Marked as seen before the check, so that no change is missed; the sender is in `self`.
         while !*opened.borrow_and_update() && !complete() && opened.changed().await.is_ok() {}
     }
 
-    /// Waits until the members have told so much.
+    /// Waits until the members' state is `enough`.
     pub(crate) async fn wait_for(&self, enough: impl Fn(&Roster) -> bool) {
         loop {
-            // Made before the look, so that nothing that is told after it is missed.
+            // Created before the check, so that no later notification is missed.
             let heard = self.heard.notified();
             if enough(&self.core.lock().merger.roster()) {
                 return;
@@ -119,17 +119,17 @@ impl History {
         }
     }
 
-    /// What is to be kept before anybody sees this; see [`Merger::claim`].
+    /// Returns the state to save before this history is visible; see [`Merger::claim`].
     pub(crate) fn claim(&self) -> Option<Standing> {
         self.core.lock().merger.claim()
     }
 
-    /// Where an earlier process left the member; see [`Merger::left`].
+    /// Returns the saved position of the member; see [`Merger::left`].
     pub(crate) fn left(&self, cluster: &ClusterId) -> Option<Stand> {
         self.core.lock().merger.left(cluster).cloned()
     }
 
-    /// A member's whole content, sorted by key, and what has changed since: nobody sees the one without the other.
+    /// Applies a member's whole content, sorted by key, and the changes since then, atomically.
     pub(crate) fn take(
         &self,
         cluster: &ClusterId,
@@ -147,13 +147,13 @@ impl History {
             self.publish(&mut core, events)
         };
         drop(gone);
-        // Nothing but news for those who wait for content.
+        // Only notifies those that wait for content.
         self.opened.send_modify(|_| {});
         self.heard.notify_waiters();
         self.window.wake();
     }
 
-    /// Takes in what a member has listed, sorted by key, ahead of what it tells one by one; see [`Merger::take_ahead`].
+    /// Applies a list of a member, sorted by key, ahead of its changes; see [`Merger::take_ahead`].
     pub(crate) fn take_ahead(&self, cluster: &ClusterId, position: Position, objects: Vec<RawObject>) {
         let gone = {
             let mut core = self.core.lock();
@@ -165,7 +165,7 @@ impl History {
         self.window.wake();
     }
 
-    /// Changes of a member.
+    /// Applies changes of a member.
     pub(crate) fn change(&self, cluster: &ClusterId, since: Since) {
         let gone = {
             let mut core = self.core.lock();
@@ -177,7 +177,7 @@ impl History {
         self.window.wake();
     }
 
-    /// A member's objects vanish without having been deleted. Watches that could see them are to end.
+    /// Removes a member's objects without deletions. Watches that could see them must end.
     pub(crate) fn vanish(&self, cluster: &ClusterId) {
         let (had_any, gone) = {
             let mut core = self.core.lock();
@@ -191,17 +191,17 @@ impl History {
         };
         drop(gone);
         if had_any {
-            // Nobody watches if nobody listens.
+            // An error means that no watch is open.
             let _ = self.vanished.send(cluster.clone());
         }
     }
 
-    /// Members that vanish from now on.
+    /// Returns a receiver of the members that vanish from now on.
     pub(crate) fn follow_vanished(&self) -> broadcast::Receiver<ClusterId> {
         self.vanished.subscribe()
     }
 
-    /// The content now.
+    /// Returns the content now.
     pub(crate) fn view(&self) -> View {
         let mut core = self.core.lock();
         let view = core.merger.view(self.now());
@@ -209,57 +209,57 @@ impl History {
         view
     }
 
-    /// Remembers the content at a mark, and how old it was then, for pages to come.
+    /// Keeps the content at a mark, and its ages then, for further pages.
     pub(crate) fn remember(&self, view: &View, ages: &Arc<Ages>) {
         let gone = self.core.lock().paged.keep(view.mark, (view.roster.clone(), ages.clone()), 0);
         drop(gone);
     }
 
-    /// The content at a mark at which a paged list stands, and how old it was then; it is remembered for some time more.
+    /// Returns the content at the mark of a paged list, and its ages then; extends the time for which it is kept.
     pub(crate) fn view_at(&self, mark: Mark) -> Option<(View, Arc<Ages>)> {
         let (roster, ages) = self.core.lock().paged.get(mark)?;
         Some((View { mark, roster }, ages))
     }
 
-    /// Lets go of what nobody is to see any more: to be called now and then.
+    /// Drops expired state; to be called at intervals.
     pub(crate) fn tidy(&self) {
         self.window.tidy();
         let gone = self.core.lock().paged.tidy();
         drop(gone);
     }
 
-    /// How many states are remembered for further pages, and how many bytes they hold that the newest does not, about.
+    /// Returns the number of states kept for further pages, and about how many bytes they hold beyond the newest.
     pub(crate) fn paged(&self) -> (usize, usize) {
         let paged = &self.core.lock().paged;
         (paged.len(), paged.bytes())
     }
 
-    /// Whether a watcher of these clusters can go on from `mark`, and from where.
+    /// Decides whether a watcher of these clusters can resume from `mark`, and from where.
     pub(crate) fn resume(&self, mark: Mark, selects: impl Fn(&ClusterId) -> bool) -> Resume {
         self.core.lock().merger.resume(mark, selects)
     }
 
-    /// What the next process needs to know.
+    /// Returns the state that the next process needs.
     pub(crate) fn standing(&self) -> Standing {
         self.core.lock().merger.standing()
     }
 
-    /// Calls `f` while nothing changes, with whether the cluster has content.
+    /// Calls `f` under the lock, with whether the cluster has content.
     pub(crate) fn with_content<R>(&self, cluster: &ClusterId, f: impl FnOnce(bool) -> R) -> R {
         let mut core = self.core.lock();
         let view = core.merger.view(self.now());
         f(view.roster.get(cluster).is_some_and(|member| member.position.is_some()))
     }
 
-    /// Calls `f` while nothing changes, with the mark of the cluster's last change.
+    /// Calls `f` under the lock, with the mark of the cluster's last change.
     pub(crate) fn with_changes<R>(&self, cluster: &ClusterId, f: impl FnOnce(Mark) -> R) -> R {
         let mut core = self.core.lock();
         let view = core.merger.view(self.now());
         f(view.roster.get(cluster).map_or(view.mark, |member| member.changed()))
     }
 
-    /// With the lock held, so that events come in the order of their marks. Watchers are woken without it, and what is no longer
-    /// remembered is dropped without.
+    /// Appends the events to the window, under the lock, so that they come in the order of their marks. The caller wakes
+    /// watchers and drops the returned states without the lock.
     #[must_use]
     fn publish(&self, core: &mut Core, events: Vec<Event>) -> Vec<Shown> {
         let size = |old: &Entry| old.object.bytes().len();

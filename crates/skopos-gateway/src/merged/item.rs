@@ -1,4 +1,4 @@
-//! An object of the merged view, as lists and watches are served from it.
+//! An object of the merged view, as lists and watches send it.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ impl MergedItem {
         &self.cluster
     }
 
-    /// When it became so.
+    /// Returns the mark of the object's last change.
     pub(crate) fn mark(&self) -> Mark {
         self.entry.mark
     }
@@ -89,8 +89,8 @@ impl Item for MergedItem {
     }
 }
 
-/// Where an object stands in lists: `CLUSTER/NAMESPACE/NAME`, or `CLUSTER/NAME` where the namespace is given or there is
-/// none.
+/// Returns the object's position in lists: `CLUSTER/NAMESPACE/NAME`, or `CLUSTER/NAME` if the list is of one namespace or
+/// the object has none.
 fn place(cluster: &ClusterId, key: &ObjectKey, scope: Option<&str>) -> String {
     match key.namespace() {
         Some(namespace) if scope.is_none() => format!("{cluster}/{namespace}/{}", key.name()),
@@ -98,18 +98,19 @@ fn place(cluster: &ClusterId, key: &ObjectKey, scope: Option<&str>) -> String {
     }
 }
 
-/// A place in lists, read back.
+/// A parsed position in lists.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Place<'a> {
     pub(crate) cluster: &'a str,
-    /// `None`: at the cluster's first object.
+    /// The key; `None` for the position of the cluster's first object.
     pub(crate) key: Option<ObjectKey>,
-    /// Behind it, not at it.
+    /// True for the position behind the key, not at it.
     pub(crate) behind: bool,
 }
 
 impl<'a> Place<'a> {
-    /// Reads what [`Item::key`] writes; a NUL at the end means: behind it. Total, as tokens may be anybody's.
+    /// Reads the output of [`Item::key`]; a NUL at the end means the position behind it. Accepts any text, because tokens
+    /// come from clients.
     pub(crate) fn read(text: &'a str, scope: Option<&str>) -> Self {
         let (text, behind) = match text.strip_suffix('\0') {
             Some(text) => (text, true),
@@ -125,7 +126,7 @@ impl<'a> Place<'a> {
         Self { cluster, key, behind }
     }
 
-    /// Whether the key, of the same cluster, comes before.
+    /// Returns whether the key, of the same cluster, comes before this position.
     pub(crate) fn is_after(&self, key: &ObjectKey) -> bool {
         match &self.key {
             None => false,

@@ -1,4 +1,4 @@
-//! The kinds that have a merged view: started by the first who asks, stopped when nobody has for a while.
+//! The kinds with a merged view: started by the first request, stopped after an idle time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,30 +23,30 @@ use crate::clusters::Served;
 use crate::consistency::Listings;
 use crate::fleet::resource_id;
 
-/// What a merged view keeps, and where it writes what the next process needs.
+/// Options of merged views: memory, and storage of the state for the next process.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KindsOptions {
-    /// Where restart files are, one small one per kind.
+    /// The storage of restart files, one small file per kind.
     pub restarts: Restarts,
-    /// A kind of which nobody has asked for so long is let go of. Default 10 min.
+    /// The idle time after which a kind is stopped. Default 10 min.
     pub idle_stop: Duration,
-    /// How much of the history of each kind is kept, and of all together.
+    /// The size of the history of each kind, and of all together.
     pub window: WindowOptions,
-    /// What the states may hold that are kept for further pages of lists, of all kinds together.
+    /// The memory budget of the states for further pages of lists, for all kinds together.
     pub paged: Allowance,
-    /// Where the time of day comes from. Default: the operating system.
+    /// The source of the time of day. Default: the operating system.
     pub clock: Clock,
-    /// What the key of the continue tokens is made of. Default: the operating system's randomness; a seed is for simulations.
+    /// The seed of the key for continue tokens. Default: the operating system's randomness; a seed is for simulations.
     pub seed: Option<u64>,
 }
 
-/// A kind, as a merged view takes it from the members.
+/// A kind as a merged view reads it from the members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) resource: ResourceId,
     pub(crate) namespaced: bool,
-    /// Not built in: each member is asked first whether it has it, and as this.
+    /// True if not built in: each member is asked first whether it serves the kind, with this definition.
     pub(crate) custom: bool,
 }
 
@@ -69,25 +69,25 @@ pub(crate) struct Kinds {
     tasks: TaskTracker,
 }
 
-/// Those that run.
+/// The running kinds.
 type Running = Mutex<HashMap<Shape, Arc<Kind>>>;
 
-/// How many times within [`KindsOptions::idle_stop`] it is looked whether anybody uses a kind.
+/// Number of idle checks within [`KindsOptions::idle_stop`].
 const LOOKS: u32 = 4;
 
-/// The least time between two of these looks.
+/// The minimum time between two of these checks.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// The most, for it is looked also what nobody is to see any more.
+/// The maximum, because the check also removes expired state.
 const MOST: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether everything was told.
+/// Interval of the checks whether all changes were passed on.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What the events of all kinds may hold at least, and so may their frames, and the states kept for further pages.
+/// Minimum budget for the events of all kinds, for their frames, and for the states of further pages.
 const LEAST_BYTES: usize = 64 << 20;
 
-/// The longest name of a restart file, which file systems bound.
+/// The maximum length of a restart file's name, which file systems limit.
 const MOST_NAME: usize = 240;
 
 // === impl KindsOptions ===
@@ -106,9 +106,9 @@ impl Default for KindsOptions {
 }
 
 impl KindsOptions {
-    /// Over clusters of which each may have so many bytes in memory: twice that for the events of all kinds together, so that
-    /// all that a cluster has can come at once without ending watches, as much for the states that are kept for further
-    /// pages, and a quarter of it for the frames of the events; 64 MiB of each at least.
+    /// Makes options for clusters with a memory budget of `per_cluster` bytes each. The events of all kinds together get
+    /// twice that, so that a cluster's whole content can arrive at once without ending watches. The states for further
+    /// pages get as much, and the frames of the events a quarter of `per_cluster`; each gets at least 64 MiB.
     #[must_use]
     pub fn beside(per_cluster: usize) -> Self {
         let most = per_cluster.saturating_mul(2).max(LEAST_BYTES);
@@ -143,7 +143,7 @@ impl Kinds {
         Self { fleet, catalogs, listings, options, shelf, running: Arc::default(), stop, tasks }
     }
 
-    /// The merged view of a kind: started now, if it is not there.
+    /// Returns the merged view of a kind; starts it if it does not run.
     pub(crate) async fn get(&self, shape: &Shape) -> Arc<Kind> {
         if let Some(kind) = self.find(shape) {
             return kind;
@@ -160,7 +160,7 @@ impl Kinds {
             file.claim(&claim).await;
         }
         let mut running = self.running.lock();
-        // Somebody else may have been faster.
+        // Another request may have been faster.
         if let Some(kind) = running.get(shape) {
             return kind.clone();
         }
@@ -196,7 +196,7 @@ impl Kinds {
         kind
     }
 
-    /// What was made for watches of those that run, and what is held for lists and watches.
+    /// Returns the statistics of watches of the running kinds, and the memory held for lists and watches.
     pub(crate) fn served(&self) -> Served {
         let mut served = Served::default();
         for kind in self.running.lock().values() {
@@ -207,7 +207,7 @@ impl Kinds {
         served
     }
 
-    /// Waits, at most for `limit`, until all is told that the members hold, which must not change any more.
+    /// Waits, at most for `limit`, until all content of the members is passed on. The content must not change any more.
     pub(crate) async fn settle(&self, limit: Duration) {
         let settling = async {
             while !self.is_settled() {
@@ -226,7 +226,7 @@ impl Kinds {
         let running = self.running.lock();
         running.iter().all(|(shape, kind)| {
             let standing = kind.history.standing();
-            // Of those of which nothing is taken, nothing is told.
+            // Members whose content is not taken have nothing to pass on.
             let mut taken = members.values().filter(|cluster| kind.absences.of(cluster.id()).is_none());
             taken.all(|cluster| {
                 let held = cluster.cached(&shape.resource).filter(CachedKind::has_content);
@@ -254,7 +254,7 @@ impl Kinds {
         let Shape { resource, namespaced, custom } = shape;
         let group = if resource.group.is_empty() { "core" } else { &resource.group };
         let mut name = format!("{group}.{}.{}", resource.version, resource.plural);
-        // What is built in is one thing; others may be two in two clusters, with a history for each.
+        // A built-in kind has one definition; a custom kind may have two in two clusters, with one history each.
         if *custom {
             name = format!("{name}.{}.{}", resource.kind, if *namespaced { "namespaced" } else { "cluster" });
         }
@@ -264,7 +264,7 @@ impl Kinds {
     }
 }
 
-/// Takes a kind out of those that run, and stops it, when nobody has used it for so long. Until then, has it let go of what is old.
+/// Removes and stops a kind that was unused for `limit`. Until then, drops its expired state at intervals.
 async fn idle(
     running: Arc<Running>,
     listings: Listings,
@@ -277,10 +277,10 @@ async fn idle(
     while stop.run_until_cancelled(looks.tick()).await.is_some() {
         listings.tidy();
         let mut running = running.lock();
-        // Under the lock, so that nobody finds what is being stopped.
+        // Under the lock, so that no request finds a kind that is being stopped.
         let Some(kind) = running.get(&shape) else { continue };
         kind.history.tidy();
-        // Each request and each watch holds the kind.
+        // Each request and each watch holds a reference to the kind.
         if Arc::strong_count(kind) > 1 {
             *kind.used.lock() = Instant::now();
         } else if kind.used.lock().elapsed() > limit {

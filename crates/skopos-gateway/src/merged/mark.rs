@@ -5,34 +5,36 @@ use std::fmt;
 use jiff::Timestamp;
 use skopos_wire::ResourceVersion;
 
-/// A point of the merged history: microseconds since 1970, or one more than the mark before; and in the lowest bits whose it is.
+/// A version in the merged history: microseconds since 1970, or one more than the previous mark; its lowest bits identify
+/// the gateway instance.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mark(u64);
 
-/// Who gives out marks. Two processes that serve the same clusters, behind one address perhaps, hear their changes in orders of
-/// their own: the mark of one says nothing of what the other has told. One in two thousand is taken for the other.
+/// The gateway instance that gives out marks. Two processes that serve the same clusters, perhaps behind one address,
+/// receive changes in different orders, so their marks are not comparable. With an 11-bit instance ID, one foreign mark
+/// in 2,048 is mistaken for our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Maker(u16);
 
-/// Gives out marks. Each is greater than all that were given out before.
+/// Generator of marks. Each is greater than all earlier ones.
 #[derive(Debug)]
 pub(crate) struct Marks {
     last: Mark,
     maker: Maker,
 }
 
-/// How many bits say whose a mark is. Those above have microseconds until the year 2112, below what an i64 holds.
+/// The number of bits for the maker. The bits above hold microseconds until the year 2112, within an i64.
 const MAKER: u32 = 11;
 
 // === impl Mark ===
 
 impl Mark {
-    /// The mark of this number.
+    /// Makes a mark from its number.
     pub fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The number: what stands in `resourceVersion`.
+    /// Returns the number, as in `resourceVersion`.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -45,12 +47,12 @@ impl Mark {
         self.0 >> MAKER
     }
 
-    /// Who gave it out.
+    /// Returns the maker of this mark.
     pub(crate) fn maker(self) -> Maker {
         Maker::new(self.0)
     }
 
-    /// The mark that is so many microseconds away in the future.
+    /// Returns the mark that is `micros` microseconds later.
     pub(crate) fn after(self, micros: u64) -> Self {
         Self::at(self.micros().saturating_add(micros), self.maker())
     }
@@ -77,13 +79,13 @@ impl fmt::Debug for Mark {
 // === impl Maker ===
 
 impl Maker {
-    /// One of some two thousand, by the lowest bits of this number.
+    /// Makes one of 2,048 makers from the lowest bits of `number`.
     pub(crate) fn new(number: u64) -> Self {
-        // As many bits as there are.
+        // The mask keeps `MAKER` bits, so the cast loses nothing.
         Self((number & ((1 << MAKER) - 1)) as u16)
     }
 
-    /// The number by which it is known.
+    /// Returns the number of the maker.
     pub(crate) fn number(self) -> u16 {
         self.0
     }
@@ -92,29 +94,29 @@ impl Maker {
 // === impl Marks ===
 
 impl Marks {
-    /// Marks after `floor`, and not before `now`.
+    /// Makes a generator whose marks are after `floor` and not before `now`.
     pub(crate) fn beginning(floor: Mark, now: Timestamp, maker: Maker) -> Self {
         let mut marks = Self { last: floor, maker };
         marks.next(now);
         marks
     }
 
-    /// Who gives them out.
+    /// Returns the maker of these marks.
     pub(crate) fn maker(&self) -> Maker {
         self.maker
     }
 
-    /// The newest one.
+    /// Returns the newest mark.
     pub(crate) fn last(&self) -> Mark {
         self.last
     }
 
-    /// A mark of its own, for a change.
+    /// Returns a new mark for one change.
     pub(crate) fn next(&mut self, now: Timestamp) -> Mark {
         self.reach(self.last.micros().saturating_add(1).max(micros(now)))
     }
 
-    /// The mark of this moment: all changes so far are at or before it, all to come behind it.
+    /// Returns the mark of this moment: all changes so far are at or before it, all later ones after it.
     pub(crate) fn present(&mut self, now: Timestamp) -> Mark {
         self.reach(self.last.micros().max(micros(now)))
     }

@@ -1,17 +1,17 @@
-//! The merger: what the members tell, made one history. Pure: no I/O, no clock, no tasks; the same calls give the same
-//! history.
+//! The merger: makes one history of the changes of all members. Pure: no I/O, no clock, no tasks; the same calls give the
+//! same history.
 //!
-//! Each change of a member becomes one [`Event`] with a mark of its own, which is greater than all before. So for each member
-//! the merged history holds exactly that member's, in its order; between members, the order in which they were heard. The
-//! content at a mark is a [`View`], which is cheap to keep and never changes.
+//! Each change of a member becomes one [`Event`] with a mark of its own, greater than all before. So the merged history
+//! contains each member's history in order; changes of different members are in the order of arrival. The content at a
+//! mark is a [`View`], which is cheap to keep and never changes.
 //!
-//! # What stands behind a mark
+//! # The state at a mark
 //!
-//! A vector: where each member's history stood. Within one process a mark is a place in the log of events, and needs no
-//! vector. Over a restart it does: [`Merger::standing`] says, for each member, from which mark to which its content was one
-//! and the same ([`Stand`]). If the member's store then comes back at just that content, of the same cluster, a watcher who
-//! had seen all of it can go on, and has missed nothing: [`Merger::resume`]. Everybody else gets 410. What a restarted process
-//! does not have is the objects of the changes before it, so it could not tell more.
+//! The state is a vector: the position of each member's history. Within one process a mark is a position in the log of
+//! events, and needs no vector. Over a restart it does: [`Merger::standing`] returns, for each member, the marks between
+//! which its content was unchanged ([`Stand`]). If the member's store comes back with exactly that content, of the same
+//! cluster, a watcher that has seen all of it can resume without a gap: [`Merger::resume`]. All other watchers get 410: a
+//! restarted process does not have the objects of earlier changes, so it cannot send these.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,92 +24,93 @@ use super::contents::{Contents, Entry};
 use super::mark::{Maker, Mark, Marks};
 use super::restart::{Stand, Standing};
 
-/// The state machine. One for each kind.
+/// The state machine of one kind.
 #[derive(Debug)]
 pub(crate) struct Merger {
     marks: Marks,
-    /// Where the history of this process begins.
+    /// The mark at which the history of this process begins.
     start: Mark,
     roster: Arc<Roster>,
-    /// Members whose objects vanished without being deleted, and when: who read before cannot read on.
+    /// Members whose objects vanished without being deleted, with the mark. Watchers from before it cannot resume.
     vanished: BTreeMap<ClusterId, Mark>,
-    /// What an earlier process left behind.
+    /// The state that an earlier process saved.
     past: Option<Past>,
-    /// Whether anybody could have seen the content yet.
+    /// True once readers can have seen the content.
     open: bool,
 }
 
 /// The members, by name.
 pub(crate) type Roster = BTreeMap<ClusterId, Member>;
 
-/// What the merged history knows of one member.
+/// The merged history's state of one member.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
-    /// How far its history was heard; `None` before its first content.
+    /// The position up to which its history was received; `None` before its first content.
     pub(crate) position: Option<Position>,
     /// Its objects.
     pub(crate) contents: Contents,
-    /// Up to where its content was listed ahead of what it tells one by one: that is not told once more.
+    /// The position of a list that is ahead of the member's changes: changes up to it are not applied again.
     ahead: Option<Position>,
     /// The mark of its last change.
     changed: Mark,
-    /// Its own version at that change.
+    /// The member's own version at that change.
     changed_at: ResourceVersion,
 }
 
 impl Member {
-    /// Returns whether it was told all up to this position.
+    /// Returns whether all changes up to this position were received.
     pub(crate) fn has_told(&self, epoch: u64, version: &ResourceVersion) -> bool {
         let told = |position: &Position| position.epoch == epoch && position.version >= *version;
         self.position.as_ref().is_some_and(told)
     }
 
-    /// Returns whether what it tells of this position was listed before. Past that the list is forgotten.
+    /// Returns whether the list ahead covers a change at this position. Drops the list once the position is past it.
     fn is_listed_ahead(&mut self, position: &Position) -> bool {
         let covers = |ahead: &Position| ahead.epoch == position.epoch && ahead.version >= position.version;
         self.ahead = self.ahead.take().filter(covers);
         self.ahead.is_some()
     }
 
-    /// Returns whether an object that is told to be deleted was listed ahead, at the version of the deletion or later, as older than that:
-    /// then the deletion came after the list. Where a list finds it, it comes at the version before that of the list.
+    /// Returns whether a deletion applies although the list ahead covers its version: the listed object is not newer than
+    /// the deletion, so the object was deleted after the list. A deletion that a relist detects has the version before
+    /// the list's.
     fn has_after_all(&self, told: &Told, version: &ResourceVersion) -> bool {
         let Told::Deleted(key, _) = told else { return false };
         self.contents.get(key).is_some_and(|entry| entry.object.resource_version() <= version)
     }
 
-    /// The mark of its last change.
+    /// Returns the mark of its last change.
     pub(crate) fn changed(&self) -> Mark {
         self.changed
     }
 }
 
-/// Where a member's history stands.
+/// A position in a member's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// Which cluster it is, once that is known: another may have taken its name.
+    /// The identity of the cluster, once known: another cluster may have taken its name.
     pub(crate) identity: Option<Arc<str>>,
-    /// The stretch of unbroken history.
+    /// The epoch: a period of unbroken history.
     pub(crate) epoch: u64,
     /// The member's own version.
     pub(crate) version: ResourceVersion,
 }
 
-/// Which copy of a member its content is of.
+/// The source of a member's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copy {
-    /// The one that has told before: after a gap.
+    /// The same store as before: after a gap.
     Same,
-    /// Another, whose epochs are others.
+    /// Another store, with other epochs.
     New,
 }
 
-/// What happened to one object, as its member told it.
+/// A change of one object, as received from its member.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    /// It is this now.
+    /// The object was created or changed to this state.
     Put(RawObject),
-    /// It is gone. With its last state, if the member said it.
+    /// The object was deleted. With its last state, if the member sent it.
     Deleted(ObjectKey, Option<RawObject>),
 }
 
@@ -118,9 +119,9 @@ pub(crate) enum Told {
 pub(crate) struct Event {
     pub(crate) mark: Mark,
     pub(crate) cluster: ClusterId,
-    /// What there was before; `None` for an object that is new.
+    /// The entry before; `None` for a new object.
     pub(crate) old: Option<Entry>,
-    /// What there is now, or the last state of a deleted object. Its mark is that of the event.
+    /// The entry now, or the last state of a deleted object. Its mark is that of the event.
     pub(crate) new: Entry,
     pub(crate) deleted: bool,
 }
@@ -132,27 +133,27 @@ pub(crate) struct View {
     pub(crate) roster: Arc<Roster>,
 }
 
-/// Whether a watcher may go on from a mark.
+/// The decision whether a watcher may resume from a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resume {
-    /// All changes behind this mark are what it misses.
+    /// Resume: the watcher misses all changes after this mark.
     After(Mark),
-    /// 410: part of what it misses cannot be told.
+    /// 410: some of the missed changes are not available.
     Expired,
 }
 
-/// What an earlier process left behind, until the history is opened and after.
+/// The state that an earlier process saved; it is kept after the history is opened.
 #[derive(Debug)]
 struct Past {
     standing: Standing,
-    /// Of which members the content was taken up as it was left.
+    /// The members that came back, with whether their content was the saved one.
     taken_up: BTreeMap<ClusterId, bool>,
 }
 
 // === impl Merger ===
 
 impl Merger {
-    /// A history that begins now, behind whatever an earlier process gave out; the marks are this maker's.
+    /// Makes a history that begins now, after all marks of earlier processes; its marks are this maker's.
     pub(crate) fn new(past: Option<Standing>, maker: Maker, now: Timestamp) -> Self {
         let floor = past.as_ref().map_or(Mark::default(), |standing| standing.ceiling);
         let marks = Marks::beginning(floor, now, maker);
@@ -167,27 +168,28 @@ impl Merger {
         }
     }
 
-    /// What an earlier process left, with the marks that this one gives out until it leaves something itself: to be kept before any of
-    /// them is, or a process that comes after one that was killed early would give them out again.
+    /// Returns the saved state of an earlier process, with a ceiling for the marks that this one gives out before it
+    /// saves its own. It must be saved before the first mark is given out: otherwise a process after one that was killed
+    /// early would give out the same marks again.
     pub(crate) fn claim(&self) -> Option<Standing> {
         let past = self.past.as_ref()?.standing.clone();
         Some(Standing { ceiling: self.start.after(HEADROOM), ..past })
     }
 
-    /// Where an earlier process left a member that has not come back yet, as long as nobody could have seen what it brings.
+    /// Returns the saved position of a member that has not come back yet, before readers can have seen its content.
     pub(crate) fn left(&self, cluster: &ClusterId) -> Option<&Stand> {
         let known = self.roster.get(cluster).is_some_and(|member| member.position.is_some());
         let past = self.past.as_ref().filter(|_| !known && !self.open)?;
         past.standing.members.get(cluster)
     }
 
-    /// The mark before the first event.
+    /// Returns the mark before the first event.
     pub(crate) fn start(&self) -> Mark {
         self.start
     }
 
-    /// From here on the content can be seen: what members bring with them is told as additions. Before, it is not: nobody
-    /// could have missed it. What an earlier process had of members that did not come back until now has vanished.
+    /// Makes the content visible: from now on, content of members that join becomes additions. Before, no watcher can
+    /// miss it, so it makes no events. Members of the saved state that have not come back until now count as vanished.
     pub(crate) fn open(&mut self, now: Timestamp) {
         self.open = true;
         let Some(past) = &self.past else { return };
@@ -198,9 +200,9 @@ impl Merger {
         }
     }
 
-    /// Takes in what a member has listed, sorted by key, ahead of what it tells one by one. The differences to what there was are
-    /// the events. Returns none if it has told more, or is of another stretch of history. What it tells may lack objects that could not
-    /// be read, also at the version of the list.
+    /// Applies a list of a member, sorted by key, that is ahead of its changes. The differences to the previous content
+    /// are the events. Returns none if the member is already past the list, or in another epoch. The member's own changes
+    /// may lack undecodable objects, even at the version of the list.
     pub(crate) fn take_ahead(
         &mut self,
         cluster: &ClusterId,
@@ -221,8 +223,8 @@ impl Merger {
         events
     }
 
-    /// A member's whole content, sorted by key: its first, or one after a gap in its history. The differences to what there
-    /// was are the events. The content of another copy of the member counts whatever was listed ahead.
+    /// Applies a member's whole content, sorted by key: its first, or one after a gap in its history. The differences to
+    /// the previous content are the events. Content of another store replaces any list ahead.
     pub(crate) fn take(
         &mut self,
         cluster: &ClusterId,
@@ -261,12 +263,12 @@ impl Merger {
         let first = (!known && events.is_empty()).then(|| self.marks.next(now));
         let member = self.member(cluster);
         member.changed = first.unwrap_or(member.changed);
-        // Also where nothing differs: something may have been there and gone in between.
+        // Even without a difference: an object may have been created and deleted in between.
         member.changed_at = position.version;
         events
     }
 
-    /// One change of a member.
+    /// Applies one change of a member.
     pub(crate) fn change(
         &mut self,
         cluster: &ClusterId,
@@ -286,7 +288,7 @@ impl Merger {
         events
     }
 
-    /// A member said that nothing changed up to here.
+    /// Records that nothing changed up to this position.
     pub(crate) fn reached(&mut self, cluster: &ClusterId, position: Position) {
         let member = self.member(cluster);
         if !member.is_listed_ahead(&position) {
@@ -294,11 +296,11 @@ impl Merger {
         }
     }
 
-    /// The member's objects vanish, although nobody said that they were deleted. Returns whether there were any.
+    /// Removes the member's objects, without a `DELETED` from its server. Returns whether there were any.
     pub(crate) fn vanish(&mut self, cluster: &ClusterId, now: Timestamp) -> bool {
         let Some(member) = Arc::make_mut(&mut self.roster).remove(cluster) else { return false };
         let had_any = !member.contents.is_empty();
-        // Who has seen that there was nothing left misses nothing.
+        // A watcher that has seen the empty content misses nothing.
         let mark = if had_any { self.marks.next(now) } else { member.changed };
         let last = self.marks.last();
         self.vanished.retain(|_, when| when.after(MEMORY) > last);
@@ -306,20 +308,20 @@ impl Merger {
         had_any
     }
 
-    /// Returns the members as they are.
+    /// Returns the current members.
     pub(crate) fn roster(&self) -> Arc<Roster> {
         self.roster.clone()
     }
 
-    /// The content at this moment: everything so far is in it, and everything to come has a greater mark.
+    /// Returns the content now: it has all changes so far, and all later ones have a greater mark.
     pub(crate) fn view(&mut self, now: Timestamp) -> View {
         View { mark: self.marks.present(now), roster: self.roster.clone() }
     }
 
-    /// Whether a watcher of these clusters, whose state is that of `mark`, can be told all that it misses. Where the mark is of neither
-    /// this process nor one before it, nobody knows what that is.
+    /// Decides whether a watcher of these clusters, whose state is that of `mark`, can get all changes that it misses. A
+    /// mark of neither this process nor a known earlier one has no known state.
     ///
-    /// Whether the events since are still there is for who keeps them to say.
+    /// The owner of the event log decides whether the events since then are still there.
     pub(crate) fn resume(&self, mark: Mark, selects: impl Fn(&ClusterId) -> bool) -> Resume {
         let given_out = mark <= self.marks.last() && mark.after(MEMORY) > self.marks.last();
         let mut vanished = self.vanished.iter().filter(|(_, when)| mark < **when);
@@ -342,8 +344,8 @@ impl Merger {
         }
     }
 
-    /// What the next process needs to know, so that watchers can go on. All marks given out so far are covered, and none
-    /// beyond [`Standing::ceiling`] is given out before the next call.
+    /// Returns the state that the next process needs so that watchers can resume. It covers all marks given out so far.
+    /// No mark beyond [`Standing::ceiling`] is given out before the next call.
     pub(crate) fn standing(&self) -> Standing {
         let stand = |member: &Member| {
             let position = member.position.clone()?;
@@ -370,7 +372,7 @@ impl Merger {
         }
     }
 
-    /// The first content of a member that nobody could have seen without.
+    /// Applies the first content of a member before readers are let in, without events.
     fn take_quietly(
         &mut self,
         cluster: &ClusterId,
@@ -385,7 +387,7 @@ impl Merger {
             Member { position: Some(position.clone()), contents, ahead: None, changed, changed_at }
         };
         let left = self.past.as_ref().and_then(|past| past.standing.members.get(cluster));
-        // The very content that the earlier process had: it keeps the mark that it had.
+        // The same content as in the earlier process: it keeps its mark.
         let as_left = left.filter(|stand| stand.is_at(&position)).and_then(|stand| {
             Some(since(stand.changed, stand.from.clone())).filter(|member| stand.has(&member.contents))
         });
@@ -396,7 +398,7 @@ impl Merger {
         *self.member(cluster) = member;
     }
 
-    /// Makes what was told an event, or two where another object has taken the name.
+    /// Makes an event of a change, or two if another object has taken the name.
     fn tell(
         &mut self,
         cluster: &ClusterId,
@@ -449,7 +451,7 @@ impl Default for Member {
     }
 }
 
-/// What turns one content into another, both in key order: deletions and puts as they come.
+/// Returns the changes from one content to another, in key order. Both contents must be in key order.
 fn differences(before: &Contents, now: impl IntoIterator<Item = RawObject>) -> Vec<Told> {
     let mut told = Vec::new();
     let mut before = before.iter().peekable();
@@ -466,13 +468,13 @@ fn differences(before: &Contents, now: impl IntoIterator<Item = RawObject>) -> V
     told
 }
 
-/// How far marks may run ahead of what was written down for the next process: a minute of microseconds.
+/// Maximum lead of marks over the state saved for the next process: a minute, in microseconds.
 const HEADROOM: u64 = 60_000_000;
 
-/// The marks of so many processes in a row are gone on from.
+/// Maximum number of consecutive processes whose marks can be resumed from.
 const MAKERS: usize = 16;
 
-/// For how long a watcher may have been away: an hour of microseconds.
+/// Maximum absence of a watcher: an hour, in microseconds.
 const MEMORY: u64 = 3_600_000_000;
 
 #[cfg(test)]

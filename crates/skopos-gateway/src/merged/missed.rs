@@ -1,4 +1,4 @@
-//! What changed of a member between where an earlier process left it and now.
+//! Changes of a member between the position that an earlier process recorded and now.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,22 @@ use skopos_wire::{RawObject, ResourceVersion};
 
 use super::restart::Stand;
 
-/// What a member had where it was left, and what has changed since.
+/// A member's content at the recorded position, and the changes since.
 pub(crate) struct Missed {
-    /// In the order of their keys.
+    /// The objects, sorted by key.
     pub(crate) objects: Vec<RawObject>,
     pub(crate) changes: Vec<Change<RawObject>>,
     pub(crate) reached: ResourceVersion,
-    /// What follows.
+    /// The cursor for the changes that follow.
     pub(crate) cursor: Cursor<RawObject>,
 }
 
-/// How many changes are read in one go.
+/// Changes per read of the journal.
 const BATCH: usize = 256;
 
 impl Missed {
-    /// `now`: what the member has, or had a moment ago. `None` where the journal does not reach back so far.
+    /// Returns the changes since `left`. `now` is the member's current content, or that of a moment ago. Returns `None`
+    /// if the journal does not reach back that far.
     pub(crate) fn since(left: &Stand, journal: &Journal<RawObject>, now: Vec<RawObject>) -> Option<Self> {
         let mut cursor = journal.after(&left.to).ok()?;
         let mut changes = Vec::new();
@@ -35,8 +36,8 @@ impl Missed {
     }
 }
 
-/// The content before these changes, made of what it is after them or some of them: of each object that was changed it is known
-/// what it was before its first change.
+/// Returns the content before `changes`, from the content after all or some of them. The first change of each object has
+/// its state before.
 fn before(after: Vec<RawObject>, changes: &[Change<RawObject>]) -> Vec<RawObject> {
     let mut objects: BTreeMap<_, _> =
         after.into_iter().map(|object| (object.key().clone(), object)).collect();

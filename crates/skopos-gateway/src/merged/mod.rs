@@ -8,65 +8,66 @@
 //!
 //! | module | its one idea |
 //! |---|---|
-//! | `merger`, `contents`, `mark` | what the members tell, made one history; no I/O, no clock |
-//! | `missed` | what a member has gone through since an earlier process left it |
-//! | `restart`, `shelf` | what the next process needs so that watches go on; where that is kept |
+//! | `merger`, `contents`, `mark` | the merge of all members' changes into one history; no I/O, no clock |
+//! | `missed` | the changes of a member since an earlier process recorded its position |
+//! | `restart`, `shelf` | the state that lets watches continue after a restart; its storage |
 //! | `feed` | one task per member, from its journal into the history |
 //! | `history` | the history, shared between feed and readers |
-//! | `item`, `render`, `source` | what lists and watches of `skopos-serve` see of it |
-//! | `union` | what the clusters serve beside the built-in kinds, as one; pure |
-//! | `united` | keeps that for those who ask next |
-//! | `openapi` | the same for the documents of OpenAPI |
-//! | `fresh` | members whose content has to be newer than that: own writes, consistent reads |
-//! | `describe` | discovery and OpenAPI of all clusters, and the kinds that are not built in |
-//! | `route`, `standing` | who asks for what of which clusters; who is missing, old, not shown |
-//! | `guard`, `sights`, `seal` | watches that have to end, rights that changed, tokens that nobody else can have written |
+//! | `item`, `render`, `source` | the lists and watches that `skopos-serve` makes of the history |
+//! | `union` | the union of the custom resources that the clusters serve; pure |
+//! | `united` | a cache of these unions |
+//! | `openapi` | the union of the clusters' OpenAPI documents |
+//! | `fresh` | catch-up of members for read-your-writes and consistent reads |
+//! | `describe` | discovery and OpenAPI of all clusters; custom resources |
+//! | `route`, `standing` | requests: caller, resource, clusters; missing, stale and denied clusters |
+//! | `guard`, `sights`, `seal` | early ends of watches, changed permissions, signed tokens |
 //!
-//! Which clusters: all, `?clusters=a,b`, `?clusterSelector=env=prod` (the clusters' own labels), or, for clients that cannot
-//! add parameters, `labelSelector=skopos.dev/cluster=a`. A list is sorted by cluster, namespace and name. A cluster that has
-//! nothing to show yet is waited for as long as `cache.memberDeadline`; then the list says that it is missing, in a `Warning`
-//! header and in the annotation `skopos.dev/missing` of its metadata. `skopos.dev/stale` and `skopos.dev/denied` say the rest.
+//! Clusters: all, `?clusters=a,b`, `?clusterSelector=env=prod` (the clusters' own labels), or, for clients that cannot
+//! add parameters, `labelSelector=skopos.dev/cluster=a`. Lists are sorted by cluster, namespace and name. A list waits up
+//! to `cache.memberDeadline` for a cluster without content. Then a `Warning` header and the annotation
+//! `skopos.dev/missing` of the list's metadata name the cluster as missing. The annotations `skopos.dev/stale` and
+//! `skopos.dev/denied` name the stale and the denied ones.
 //!
-//! # Which kinds
+//! # Resources
 //!
-//! The built-in ones, of which nobody says what they are, and whatever else the clusters that a caller may read say in their
-//! discovery documents that they serve. Where they differ in kind or scope, most of them decide; the others are named as
-//! missing, and so is a cluster that has a resource in other versions only, and one whose documents cannot be had. A cluster
-//! that has no such resource has nothing to show, and is not missing. When it gets one, its objects come into open watches as
-//! those of any cluster that comes, within [`document_age`](skopos_fleet::ClusterOptions::document_age) and some seconds.
-//! Columns of tables are those of the definition in the first cluster, by name, that has one in memory.
+//! The built-in resources are fixed. All others come from the discovery documents of the clusters that the caller may
+//! read. Where clusters differ in kind or scope, the majority decides, and the others are named as missing. A cluster is
+//! also missing if it has the resource only in other versions, or if its documents cannot be read. A cluster without the
+//! resource has nothing to show and is not missing. When it gets the resource, its objects are added to open watches,
+//! like those of any new cluster, within [`document_age`](skopos_fleet::ClusterOptions::document_age) and some seconds.
+//! Table columns are those of the definition in the first cluster, by name, that has one in memory.
 //!
 //! # The merged resourceVersion
 //!
-//! Clients compare resourceVersions as decimal integers, so a merged one is a decimal integer, too: a [`Mark`], which is the
-//! wall clock in microseconds, or one more than the mark before where the clock has not moved on, and in the lowest bits whose
-//! it is: of two gateways behind one address neither goes on from the other's. It grows over restarts,
-//! and says nothing of how much happens in clusters that a caller may not read: a list's mark is the time of the list. What
-//! stands behind a mark is a vector: for each cluster which one it is, its own epoch and resourceVersion, and over a restart the
-//! digest of its content. The vector stays here. Where another cluster takes a name while the process runs, what differs is told, deletions and additions; over a
-//! restart nobody goes on from a mark whose cluster was another, or whose identity is not known.
+//! Clients compare resourceVersions as decimal integers, so a merged one is a decimal integer, too: a [`Mark`]. It is the
+//! wall clock in microseconds, or one more than the previous mark if the clock has not advanced. Its lowest bits identify
+//! the gateway instance: of two gateways behind one address, neither resumes the other's watches. Marks grow over
+//! restarts. They reveal nothing about the activity of clusters that a caller may not read: a list's mark is the time of
+//! the list. A mark represents a vector: for each cluster its identity, epoch and resourceVersion, and over a restart the
+//! digest of its content. The vector stays in the gateway. If another cluster takes a name while the process runs, the
+//! difference is sent as deletions and additions. Over a restart, no watch resumes from a mark whose cluster was another,
+//! or whose identity is unknown.
 //!
-//! A mark is no secret and no permission: whoever makes one up gets what he may read anyway, or 410. So it is not signed,
-//! which a decimal integer could not be.
+//! A mark is neither a secret nor a permission: an invented one yields what the caller may read anyway, or 410. So it is
+//! not signed; a decimal integer could not be.
 //!
-//! # Whose object it is
+//! # The cluster of an object
 //!
-//! Objects keep their namespace and name, and get the annotation `skopos.dev/cluster`, the label of the same name (where the
-//! cluster's name can be a label's value), and the annotation `skopos.dev/resource-version` with the member's own version.
-//! `metadata.resourceVersion` is the mark of the object's last change, for reflectors take from there what to go on from.
-//! The consequence: two clusters may have an object of the same namespace and name, and a cache that knows objects by these
-//! alone (client-go's default key function, kube-rs' `ObjectRef`) shows one of the two. Give such a cache a key function with
-//! the label, or one informer per cluster: `labelSelector=skopos.dev/cluster=NAME`.
+//! Objects keep their namespace and name. They get the annotation `skopos.dev/cluster`, the label of the same name (if
+//! the cluster's name is a valid label value), and the annotation `skopos.dev/resource-version` with the member's own
+//! version. `metadata.resourceVersion` is the mark of the object's last change, because reflectors resume from it. The
+//! consequence: two clusters may have an object of the same namespace and name, and a cache that identifies objects by
+//! these alone (client-go's default key function, kube-rs' `ObjectRef`) shows one of the two. Give such a cache a key
+//! function with the label, or one informer per cluster: `labelSelector=skopos.dev/cluster=NAME`.
 //!
-//! # Clusters that come, fail, go
+//! # Clusters that join, fail, leave
 //!
-//! A cluster that is paused, slow, unreachable, or that left, keeps its objects; lists name it with its age. Nothing is said
-//! to watches, for nothing is known to have changed. What did change is told when it is back: as the difference, for this
-//! cluster alone. A cluster that left the fleet keeps its objects as long as the fleet retains them
-//! (`clusters.retainRemoved`), in case it comes back; then they vanish *without* `DELETED`, which is for deletions: a watch
-//! that would have to show that gets 410 and lists anew. So it is with a kind that has to go because the cluster's memory
-//! budget is used up. These are the cases of a watch that ends because of a cluster, chosen because the alternatives are to
-//! lie about a deletion or to keep ghosts.
+//! A cluster that is paused, slow, unreachable or removed keeps its objects; lists name it with its age. Watches get no
+//! event, because no change is known. When the cluster is back, watches get the difference, for this cluster alone. The
+//! objects of a removed cluster stay as long as the fleet retains them (`clusters.retainRemoved`), in case it comes back.
+//! Then they vanish *without* `DELETED`, which is for deletions: a watch that would have to show that gets 410, and the
+//! client lists again. The same applies to a resource that is evicted because the cluster's memory budget is used up. These
+//! are the cases in which a cluster ends a watch: the alternatives are false deletions or ghost objects.
 
 mod contents;
 mod describe;

@@ -1,5 +1,5 @@
-//! Two worlds that differ only in what a caller may not read: it gets the same answers in both, of `/fleet` and of
-//! `/clusters`, but for numbers that are the server's own (versions, uids, ages).
+//! Noninterference: two worlds differ only in objects that a caller may not read. The caller gets the same answers in
+//! both, from `/fleet` and `/clusters`, except for the server's own numbers (versions, uids, ages).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -17,14 +17,14 @@ const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 const NAMESPACES: [&str; 3] = ["red", "green", "blue"];
 const KINDS: [&str; 3] = ["pods", "configmaps", "gadgets"];
 const VERBS: [&str; 3] = ["get", "list", "watch"];
-/// A label of clusters.
+/// The values of a cluster label.
 const ENVS: [&str; 2] = ["prod", "test"];
 const USERS: [&str; 2] = ["jane", "joe"];
 
-/// Where an object is: cluster, kind, namespace.
+/// The place of an object: cluster, kind, namespace.
 type Place = (&'static str, &'static str, &'static str);
 
-/// User, verb, place; in all namespaces if that is empty.
+/// A permission: user, verb, place; for all namespaces if the namespace is empty.
 type Right = (&'static str, &'static str, Place);
 
 /// One of the two worlds.
@@ -36,25 +36,25 @@ struct World {
     versions: BTreeMap<(&'static str, String), Vec<String>>,
 }
 
-/// What is asked, by whom.
+/// A request and its user.
 #[derive(Clone, Debug)]
 struct Question {
     user: &'static str,
-    /// Whose tokens and versions are used.
+    /// The user whose tokens and versions are used.
     of: &'static str,
-    /// The fleet, or a kind of a cluster: tokens and versions of the one are nothing to the other. What happened to hidden
-    /// kinds of a cluster counts in its versions, so that those of one kind may be too old for another.
+    /// The fleet, or a kind of a cluster: tokens and versions of one realm are not valid in another. Changes of hidden
+    /// kinds count in a cluster's versions, so a version of one kind may be too old for another.
     realm: String,
     kind: &'static str,
     path: String,
     query: String,
     accept: &'static str,
     gzip: bool,
-    /// Which of the tokens or versions of the world belongs to the query.
+    /// The index of the query's token or version among those of the world.
     pick: usize,
 }
 
-/// What a caller can tell of an answer.
+/// The observable part of an answer.
 #[derive(Debug, PartialEq)]
 struct Seen {
     code: u16,
@@ -65,15 +65,15 @@ struct Seen {
 
 struct Twins {
     worlds: [World; 2],
-    /// What jane may never read.
+    /// The places that jane may never read.
     hidden: BTreeSet<Place>,
-    /// Clusters of which jane may never read anything: their labels are hidden, too.
+    /// Clusters in which jane may never read anything: their labels are hidden, too.
     closed: BTreeSet<&'static str>,
     random: fastrand::Rng,
-    /// Kinds of which joe was answered otherwise in one world than in the other: he may have begun to use there what others then have
-    /// at once.
+    /// Kinds for which joe's answers differed between the worlds: joe may have started the cache of them in one world,
+    /// and later requests get it at once.
     apart: BTreeSet<&'static str>,
-    /// Answers that were compared, those of them in which there was an object, and those whose time was compared, too.
+    /// Counts of compared answers, of those with an object, and of those whose duration was compared, too.
     compared: usize,
     shown: usize,
     timed: usize,
@@ -112,7 +112,7 @@ impl Twins {
         twins
     }
 
-    /// Most of what jane may ever do, she may do from the start.
+    /// Grants jane from the start most of the permissions that jane may ever get.
     fn grant(&mut self) {
         for cluster in CLUSTERS {
             for kind in KINDS {
@@ -138,13 +138,13 @@ impl Twins {
         (self.any(&CLUSTERS), self.any(&KINDS), self.any(&NAMESPACES))
     }
 
-    /// Whether something is hidden from jane there.
+    /// Returns whether an object there is hidden from jane.
     fn hides(&self, (cluster, kind, namespace): Place) -> bool {
         let matches = |hidden: &&Place| hidden.0 == cluster && hidden.1 == kind;
         self.hidden.iter().filter(matches).any(|hidden| namespace.is_empty() || hidden.2 == namespace)
     }
 
-    /// Rights come and go, the same in both worlds; old decisions are good for ten seconds.
+    /// Changes permissions, the same in both worlds; old decisions are valid for ten seconds.
     async fn change_rights(&mut self) {
         for _ in 0..self.random.usize(1..6) {
             let (mut place, user, verb) = (self.place(), self.any(&USERS), self.any(&VERBS));
@@ -164,7 +164,7 @@ impl Twins {
         tokio::time::sleep(Duration::from_secs(11)).await;
     }
 
-    /// What is hidden from jane happens in one of the worlds alone.
+    /// Changes objects: in one of the worlds alone if they are hidden from jane.
     fn change_objects(&mut self) {
         let place = self.place();
         let (name, change) = (self.any(&["x", "y", "z"]), self.random.u8(..4));
@@ -176,7 +176,7 @@ impl Twins {
         }
     }
 
-    /// A cluster's labels change: in one of the worlds alone, where they are hidden.
+    /// Changes a cluster's labels: in one of the worlds alone if they are hidden.
     fn change_labels(&mut self) {
         let (cluster, env) = (self.any(&CLUSTERS), self.any(&ENVS));
         let only = self.closed.contains(cluster).then(|| self.random.usize(..2));
@@ -221,7 +221,7 @@ impl Twins {
             "resourceVersion=nonsense",
             "continue=nonsense",
         ]);
-        // Versions of a member count what happens in all of it, here as there: the exact state of one may be gone sooner.
+        // Versions of a member count all its changes, in both worlds: the exact state of one may expire earlier.
         if named || described || server == "clusters" && query.contains("Exact") {
             query = "";
         }
@@ -258,7 +258,7 @@ impl Twins {
         for world in &mut self.worlds {
             answers.push(world.ask(&question).await);
         }
-        // What joe's question began, and waited for in one world alone since he may see it, comes to its end in both.
+        // A wait that joe's request started in one world alone, because joe may see the cluster, ends in both worlds.
         tokio::time::sleep(Duration::from_millis(200)).await;
         if question.user != "jane" {
             if answers[0].0.code != answers[1].0.code {
@@ -272,7 +272,7 @@ impl Twins {
                 assert!(!text.contains(&canary), "{question:?} shows what is hidden: {text}");
             }
         }
-        // What somebody else was given differs already.
+        // Tokens of another user differ already.
         if question.of != question.user {
             return;
         }
@@ -289,7 +289,8 @@ impl Twins {
 // === impl World ===
 
 impl World {
-    /// Gadgets are defined in some clusters. Descriptions of those may be read of which anything may ever be.
+    /// Makes a world. Gadgets are defined in some clusters. The discovery of a cluster may be read if any object there
+    /// may ever be.
     fn new(closed: &BTreeSet<&str>, defined: impl Fn(&str) -> bool) -> Self {
         let lab = Lab::guarded(&CLUSTERS, |_| {});
         for user in USERS {
@@ -317,7 +318,8 @@ impl World {
         Self { lab, rights, tokens: BTreeMap::new(), versions: BTreeMap::new() }
     }
 
-    /// Every object says in its content where it is, and config maps are large enough for compressed lists.
+    /// Changes an object. Each object has its place in its content, and config maps are large enough for compressed
+    /// lists.
     fn change(&self, (cluster, kind, namespace): Place, name: &str, change: u8) {
         let member = self.lab.member(cluster);
         if change == 0 {
@@ -334,11 +336,11 @@ impl World {
             _ => json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
                 "data": {"k": canary.repeat(800)}}),
         };
-        // What a pod's containers are cannot be changed.
+        // The containers of a pod cannot be changed.
         let _ = member.apply(object);
     }
 
-    /// The answer as it can be compared, and its text.
+    /// Returns the comparable part of the answer, and its text.
     async fn ask(&mut self, question: &Question) -> (Seen, String) {
         let of = |known: &BTreeMap<_, Vec<String>>| match known.get(&(question.of, question.realm.clone())) {
             Some(known) if !known.is_empty() => known[question.pick % known.len()].clone(),
@@ -362,7 +364,7 @@ impl World {
             }
             None => text.push_str(std::str::from_utf8(&answer.body).unwrap()),
         }
-        // What is no JSON is a text, such as that of a 404.
+        // Text that is no JSON, such as that of a 404, stays a string.
         let values = serde_json::Deserializer::from_str(&text).into_iter();
         let mut body: Vec<Value> =
             values.map(|value| value.unwrap_or_else(|_| text.clone().into())).collect();
@@ -397,7 +399,7 @@ fn gadgets() -> Value {
                 "additionalPrinterColumns": [{"name": "Of", "type": "string", "jsonPath": ".spec.of"}]}]}})
 }
 
-/// Takes the server's own numbers out.
+/// Removes the server's own numbers.
 fn anonymous(name: &str, value: &mut Value) {
     match value {
         Value::Object(members) => members.iter_mut().for_each(|(name, value)| anonymous(name, value)),

@@ -7,37 +7,38 @@ use serde::Deserialize;
 use serde_json::json;
 use skopos_fleet::{Cluster, DocumentRequest};
 
-/// Where the documents of one cluster are. The address of each names its content, too: two clusters that have the same
+/// The addresses of one cluster's documents. Each address also identifies the content: two clusters with the same
 /// document have it at the same address.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Index {
     addresses: BTreeMap<String, String>,
 }
 
-/// The most bytes of an index.
+/// The maximum size of an index in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Where the index is, and everything below it.
+/// The path of the index, and the prefix of its documents.
 const ROOT: &str = "/openapi/v3";
 
-/// What is asked for as a member's index.
+/// Returns the request for a member's index.
 pub(crate) fn request() -> Option<DocumentRequest> {
     DocumentRequest::new(ROOT, "application/json")
 }
 
-/// Whether a path is that of the index, or of a document of it.
+/// Returns whether a path is that of the index, or of one of its documents.
 pub(crate) fn is_below(path: &str) -> bool {
     path.strip_prefix(ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The name of the document at this path; `None` at the path of the index.
+/// Returns the name of the document at this path; `None` at the path of the index.
 pub(crate) fn name_of(path: &str) -> Option<&str> {
     path.strip_prefix(ROOT)?.strip_prefix('/')
 }
 
-/// The index of all of them.
+/// Returns the union of the indexes.
 pub(crate) fn united(indexes: &[(Cluster, Index)]) -> String {
-    // How many have which, and the first of them: in one go, for strangers say how many names there are.
+    // Votes per name, and the first cluster with each address. One pass, because untrusted servers decide on the number
+    // of names.
     let mut votes: BTreeMap<&str, BTreeMap<&str, (usize, Reverse<usize>)>> = BTreeMap::new();
     for (place, (_, index)) in indexes.iter().enumerate() {
         for (name, address) in &index.addresses {
@@ -52,7 +53,7 @@ pub(crate) fn united(indexes: &[(Cluster, Index)]) -> String {
     json!({"paths": paths}).to_string()
 }
 
-/// The address of the document that most of them have by this name, and the first that has it.
+/// Returns the address of the document that most clusters have by this name, with the first cluster that has it.
 pub(crate) fn elect<'a>(indexes: &'a [(Cluster, Index)], name: &str) -> Option<(&'a Cluster, &'a str)> {
     let mut votes: Vec<(&Cluster, &str, usize)> = Vec::new();
     for (cluster, index) in indexes {
@@ -70,7 +71,8 @@ pub(crate) fn elect<'a>(indexes: &'a [(Cluster, Index)], name: &str) -> Option<(
 // === impl Index ===
 
 impl Index {
-    /// Reads a member's index. What leads elsewhere than to its documents is left out; what is no index is `None`.
+    /// Parses a member's index. Leaves out addresses that lead elsewhere than to its documents; returns `None` if it is
+    /// no index.
     pub(crate) fn parse(document: &[u8]) -> Option<Self> {
         if document.len() > MOST_BYTES {
             return None;
@@ -92,7 +94,7 @@ struct Entry {
     server_relative_url: String,
 }
 
-/// `/openapi/v3/NAME`, with or without a hash, where the name is one of paths of the API.
+/// Returns whether the address is `/openapi/v3/NAME`, with or without a hash, where the name is that of an API path.
 fn is_address(name: &str, address: &str) -> bool {
     let plain = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
     let segments = |text: &str| {

@@ -1,4 +1,4 @@
-//! How an object of a member looks in the merged view: the same bytes, but for the few that say whose it is.
+//! Rendering of a member's object for the merged view: the same bytes, except for the fields that name its cluster.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,14 +12,14 @@ use skopos_wire::RawObject;
 
 use super::mark::Mark;
 
-/// The label and annotation that say which cluster an object is of.
+/// The label and annotation with the name of the object's cluster.
 pub(crate) const CLUSTER: &str = "skopos.dev/cluster";
 
-/// The annotation with the version that the member itself gave the object.
+/// The annotation with the object's version in its member.
 pub(crate) const MEMBER_VERSION: &str = "skopos.dev/resource-version";
 
-/// The object with `mark` as its version, and the name of its cluster in a label and an annotation. Whatever the member
-/// said in their places is gone: a member does not choose whose its objects are.
+/// Returns the object with `mark` as its version, and the name of its cluster in a label and an annotation. Replaces the
+/// member's own values of these: a member cannot choose the cluster of its objects.
 pub(crate) fn render(object: &RawObject, cluster: &ClusterId, mark: Mark) -> Bytes {
     let json = object.bytes();
     let version = object.resource_version().to_string();
@@ -85,7 +85,7 @@ fn metadata(
     Ok(())
 }
 
-/// A map of texts, without the `reserved` keys, with `added`.
+/// Writes a map of strings without the `reserved` keys, and with `added`.
 fn marked(
     writer: &mut Writer<'_>,
     map: Option<&RawValue>,
@@ -109,10 +109,10 @@ fn marked(
     Ok(())
 }
 
-/// The members of an object in their order.
+/// The fields of a JSON object, in order.
 struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-/// A name that is borrowed where it has no escapes.
+/// A name, borrowed if it has no escapes.
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -138,7 +138,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// Writes the members of an object.
+/// Writer of a JSON object's fields.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
     empty: bool,
@@ -163,7 +163,7 @@ impl<'a> Writer<'a> {
     }
 
     fn text(&mut self, text: &str) {
-        // A text always serializes.
+        // A string always serializes.
         self.out.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
     }
 
@@ -211,7 +211,7 @@ mod tests {
             rendered["metadata"]["annotations"],
             json!({"x": "y", CLUSTER: "north", MEMBER_VERSION: "7"})
         );
-        // Not even by writing the name in another way, or twice.
+        // Not even with escapes in the name, or with the name twice.
         let tricky = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7",
             "labels":{"skopos.dev\/cluster":"other","skopos.dev/cluste\u0072":"third"}}}"#;
         let object = RawObject::copy_from(tricky.as_bytes(), &Limits::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What a process leaves behind so that the watchers of the next one can go on: where each member stood at which mark.
+//! State that a process saves so that watchers can resume from the next process: each member's position at a mark.
 //!
 //! A few dozen bytes per member, written as a whole. The objects are in the members' checkpoints, not here.
 
@@ -14,14 +14,14 @@ use super::contents::Contents;
 use super::mark::{Maker, Mark};
 use super::merger::Position;
 
-/// Where a merged history stood.
+/// The position of a merged history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Everything up to this mark is covered by `members`.
+    /// The mark up to which `members` covers everything.
     pub(crate) mark: Mark,
-    /// Whose marks: the process that wrote this, and those before it, newest first.
+    /// The makers of the marks: the process that wrote this, and those before it, newest first.
     pub(crate) makers: Vec<Maker>,
-    /// No mark beyond this one was given out.
+    /// The upper bound of all marks given out.
     pub(crate) ceiling: Mark,
     /// The members that had content.
     pub(crate) members: BTreeMap<ClusterId, Stand>,
@@ -29,10 +29,10 @@ pub(crate) struct Standing {
     pub(crate) vanished: BTreeMap<ClusterId, Mark>,
 }
 
-/// Where one member stood: its content was the same from the mark `changed` on, and at all of its versions between `from`
-/// and `to`. Versions mean nothing in another cluster, so it is of the one with this identity alone; where that was not
-/// known, nobody can go on from it. Nor does a version tell its content where several changes share it (etcd deletes all
-/// keys of an expired lease at once): of these the member may have told a part.
+/// The position of one member: its content was unchanged since the mark `changed`, and at all its versions between `from`
+/// and `to`. Versions are meaningful only in the cluster with this identity; without a known identity, no watcher can
+/// resume. A version does not determine the content where several changes share it (etcd deletes all keys of an expired
+/// lease at once): the member may have sent only some of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stand {
     pub(crate) changed: Mark,
@@ -44,16 +44,16 @@ pub(crate) struct Stand {
     pub(crate) content: String,
 }
 
-/// Why a restart file is not used. Watchers from before get 410, and nothing else is lost.
+/// The reason for not using a restart file. Watchers from before get 410, and nothing else is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RestartError {
-    /// It does not begin as one.
+    /// The file does not begin with the expected header.
     #[error("no restart file, or one of another version")]
     Foreign,
-    /// It was not written to its end, or was changed since.
+    /// The file is incomplete, or was changed after it was written.
     #[error("the checksum is wrong: the file is torn or damaged")]
     Damaged,
-    /// The text is none that a gateway writes.
+    /// The text is not in the gateway's format.
     #[error("the content is none that a gateway writes")]
     Malformed,
 }
@@ -61,13 +61,13 @@ pub(crate) enum RestartError {
 // === impl Stand ===
 
 impl Stand {
-    /// Whether the member's content went on from what it was then to `position`, in unbroken history of the same cluster.
+    /// Returns whether the member's history continues unbroken from this position to `position`, in the same cluster.
     pub(crate) fn leads_to(&self, position: &Position) -> bool {
         let is_same_cluster = self.identity.is_some() && self.identity == position.identity;
         is_same_cluster && self.epoch == position.epoch && self.to < position.version
     }
 
-    /// Whether the member's content at `position` is what it was then, unless other changes share its version.
+    /// Returns whether the member's content at `position` is the recorded one, unless other changes share its version.
     pub(crate) fn is_at(&self, position: &Position) -> bool {
         let is_same_cluster = self.identity.is_some() && self.identity == position.identity;
         is_same_cluster
@@ -75,7 +75,7 @@ impl Stand {
             && (&self.from..=&self.to).contains(&&position.version)
     }
 
-    /// Whether it had these objects.
+    /// Returns whether the member had these objects.
     pub(crate) fn has(&self, contents: &Contents) -> bool {
         self.content == contents.digest().to_string()
     }
@@ -84,12 +84,12 @@ impl Stand {
 // === impl Standing ===
 
 impl Standing {
-    /// Whether `members` tell what was shown at this mark.
+    /// Returns whether `members` determines the content at this mark.
     pub(crate) fn covers(&self, mark: Mark) -> bool {
         mark <= self.mark && self.makers.contains(&mark.maker())
     }
 
-    /// As bytes: a line that says what it is, the checksum of the rest, the rest as JSON.
+    /// Encodes the state: a header line, the checksum of the rest, the rest as JSON.
     pub(crate) fn encode(&self, kind: &str) -> Vec<u8> {
         let members = self.members.iter().map(|(id, stand)| WireStand {
             cluster: id.to_string(),
@@ -113,7 +113,7 @@ impl Standing {
         [HEAD, &Sha256::digest(&body)[..], &body].concat()
     }
 
-    /// Reads what [`encode`](Self::encode) wrote for the same kind.
+    /// Decodes the output of [`encode`](Self::encode) for the same kind.
     pub(crate) fn decode(bytes: &[u8], kind: &str) -> Result<Self, RestartError> {
         let rest = bytes.strip_prefix(HEAD).ok_or(RestartError::Foreign)?;
         let (checksum, body) = rest.split_at_checked(CHECKSUM).ok_or(RestartError::Damaged)?;
@@ -146,7 +146,7 @@ impl Standing {
 
 const HEAD: &[u8] = b"skopos merged 3\n";
 
-/// Of SHA-256.
+/// Length of a SHA-256 digest in bytes.
 const CHECKSUM: usize = 32;
 
 #[derive(Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! `/fleet/...`: who asks what of which clusters, and the answer.
+//! `/fleet/...`: requests to many clusters, and their answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,39 +47,39 @@ pub struct Merged {
     pub(super) unions: Arc<Unions>,
     sights: Arc<Sights>,
     key: SealKey,
-    /// Of which compressed lists are made.
+    /// The blocks from which compressed lists are made.
     blocks: Blocks,
 }
 
 /// The clusters of a request, after authorization.
 pub(super) struct Scope {
     wanted: Wanted,
-    /// How many sources have not said which clusters there are.
+    /// The number of sources that have not listed their clusters yet.
     pub(super) unread: usize,
-    /// Those that the request sees.
+    /// The clusters that the request sees.
     pub(super) seen: Vec<Cluster>,
-    /// By which way each was asked.
+    /// The connection generation by which each cluster was asked.
     ways: BTreeMap<ClusterId, u64>,
-    /// Those that an open watch need not ask about: the request sees them, or must not.
+    /// The clusters that an open watch need not ask: the request sees them, or must not.
     considered: Vec<Cluster>,
     pub(super) denied: Vec<String>,
-    /// Those that do not say whether the request may see them.
+    /// The clusters that did not decide whether the request may see them.
     pub(super) undecided: Vec<ClusterId>,
-    /// One of the decisions: the one that an answer is refused with.
+    /// One of the decisions: the one for the refusal, if the request is refused.
     pub(super) decision: Option<Decision>,
 }
 
-/// The most that is kept of compressed objects, with the objects that would be gone otherwise.
+/// The memory limit for compressed objects, with the objects that only this cache keeps.
 const MAX_BLOCK_BYTES: usize = 256 << 20;
 
-/// How many clusters are asked at the same time whether a caller may read them: whoever waits for its turn behind those that
-/// do not answer is taken for one of them. Each is asked over connections of its own.
+/// Maximum number of clusters that are asked concurrently for a decision. A request queued behind clusters that do not
+/// answer would count as unanswered, too. Each cluster has connections of its own.
 const REVIEWS: usize = 4096;
 
 // === impl Merged ===
 
 impl Merged {
-    /// Over all clusters of these services. Feeds run until [`Merged::shutdown`].
+    /// Makes the route over all clusters of these services. Feeds run until [`Merged::shutdown`].
     #[must_use]
     pub fn new(services: Services, options: KindsOptions) -> Self {
         let catalogs = Catalogs::new(services.fleet.clone(), services.definitions.clone());
@@ -104,26 +104,27 @@ impl Merged {
         }
     }
 
-    /// The same with other services: what runs goes on.
+    /// Returns the route with other services; running feeds continue.
     #[must_use]
     pub fn renewed(&self, services: Services) -> Self {
-        // What is kept in memory is for the configuration to say.
+        // The configuration may change what is cached in memory.
         Self { services, unions: Arc::default(), ..self.clone() }
     }
 
-    /// What is held for lists and watches now, and what was made for watches of the kinds that are in memory.
+    /// Returns the memory held for lists and watches, and the statistics of watches of the kinds in memory.
     #[must_use]
     pub fn served(&self) -> Served {
         self.kinds.served()
     }
 
-    /// Waits, at most for `limit`, until watches can be told all that the members hold, which must not change any more.
+    /// Waits, at most for `limit`, until watches can get all content of the members. The content must not change any
+    /// more.
     pub async fn settle(&self, limit: Duration) {
         self.kinds.settle(limit).await;
     }
 
-    /// Ends what runs, writes what the next process needs, and waits for it; at most for `limit`. Returns whether nothing
-    /// is left.
+    /// Stops the feeds, writes the state for the next process, and waits for both; at most for `limit`. Returns whether
+    /// all tasks have ended.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.kinds.shutdown(limit).await
     }
@@ -180,7 +181,8 @@ impl Merged {
         let namespace = target.place(resource.namespaced)?;
         let shape = Shape::of(&resource);
         let kind = self.kinds.get(&shape).await;
-        // The first read of a kind starts it everywhere; whoever has not answered by then is named.
+        // The first read of a kind starts it in each cluster; clusters without an answer by the deadline are named as
+        // missing.
         let seen: Vec<ClusterId> = scope.seen.iter().map(|cluster| cluster.id().clone()).collect();
         let limit = self.services.config.cache.member_deadline.0;
         if timeout(limit, kind.history.opened_to(&seen)).await.is_err() {
@@ -190,7 +192,7 @@ impl Merged {
             true => fresh::catch_up(&self.services, &kind, &scope.seen, &shape.resource, &call.headers).await,
             false => BTreeMap::new(),
         };
-        // Meanwhile, too.
+        // Clusters may also have been replaced meanwhile.
         scope.drop_others(&self.services.fleet);
         let Scope { wanted, unread, seen, considered, denied, undecided, .. } = scope;
         let judge = Arc::new(Judge {
@@ -213,15 +215,15 @@ impl Merged {
         Ok(answer)
     }
 
-    /// Whether objects of this kind may be in memory.
+    /// Returns whether objects of this kind may be in memory.
     pub(super) fn keeps(&self, group: &str, plural: &str) -> bool {
         self.services.config.cache.keeps(group, plural)
     }
 
-    /// Which clusters are asked for, and which of them the caller may read.
+    /// Returns the requested clusters, and which of them the caller may read.
     ///
-    /// All that the request names are asked about, whatever their labels: those of a cluster that the caller may not read
-    /// choose nothing, so the answer cannot tell them.
+    /// All named clusters are asked, whatever their labels: labels of a cluster that the caller may not read select
+    /// nothing, so the answer cannot reveal them.
     pub(super) async fn scope(&self, call: &Call, what: &Attributes) -> Result<Scope, Status> {
         let wanted = wanted(&call.query)?;
         let unread = self.services.unread_sources().await;
@@ -249,19 +251,19 @@ impl Merged {
                     seen.push(cluster.clone());
                     considered.push(cluster);
                 }
-                // It may be seen yet.
+                // A later answer may still allow it.
                 false if decided.is_undecided() => undecided.push(cluster.id().clone()),
                 false => {
                     denied.push(cluster.id().to_string());
                     considered.push(cluster);
                 }
             }
-            // An answer that shows something is allowed; one that shows nothing is denied if any cluster said so.
+            // An answer that shows anything is allowed; one that shows nothing is denied if any cluster denied it.
             let rank = |decision: &Decision| (decision.allowed, !decision.is_undecided());
             decision = decision.filter(|known| rank(known) >= rank(&decided)).or(Some(decided));
         }
         denied.sort();
-        // Clusters that are not there are refused as those that one may not read.
+        // Unknown clusters are refused like clusters that the caller may not read.
         if decision.is_none()
             && let Some(name) = denied.first()
         {
@@ -276,7 +278,7 @@ impl Merged {
 // === impl Scope ===
 
 impl Scope {
-    /// Whoever has come under a name since it was asked has said nothing.
+    /// Drops each cluster that was replaced under its name since it was asked: the new one has not decided.
     fn drop_others(&mut self, fleet: &Fleet) {
         let is_same = |cluster: &Cluster| {
             let now = fleet.get(cluster.id().as_str()).map(|cluster| cluster.way());
@@ -306,7 +308,7 @@ struct Read<'a> {
     call: &'a Call,
     target: &'a ResourceTarget,
     resource: &'a Arc<ResourceType>,
-    /// Where the objects lie.
+    /// The namespace of the objects.
     namespace: Option<&'a str>,
     wanted: Wanted,
     considered: Vec<Cluster>,
@@ -324,7 +326,7 @@ impl Read<'_> {
         Ok(answer)
     }
 
-    /// One object; where several clusters have one of this name, only a table can show them all.
+    /// Returns one object. If several clusters have one of this name, only a table can show them all.
     async fn get(&self) -> Result<Response, Status> {
         let what = &self.target.attributes;
         let query = self.query(None);
@@ -363,7 +365,7 @@ impl Read<'_> {
         let services = &self.merged.services;
         let permit = services.watches.enter(&self.call.identity)?;
         let sight = self.sight();
-        // Before it is found good, so that nothing vanishes unseen.
+        // Before the watch is accepted, so that no vanished member is missed.
         let vanished = self.kind.history.follow_vanished();
         let from = match self.resumes(&sight)? {
             Some(Resume::Expired) => {
@@ -402,7 +404,7 @@ impl Read<'_> {
         Ok(answer)
     }
 
-    /// Who may list a cluster and clearly not watch it would list anew without end.
+    /// Refuses a caller who may list a cluster but not watch it: its client would list again in an endless loop.
     async fn require_what_was_listed(&self) -> Result<(), Status> {
         let what = &self.target.attributes;
         let list = Attributes { verb: "list".into(), ..what.clone() };
@@ -416,7 +418,7 @@ impl Read<'_> {
         Err(Status::forbidden(GroupResource::new(&what.group, &what.resource), &what.name, why))
     }
 
-    /// From which mark a watch goes on, if it goes on from one.
+    /// Returns the mark from which a watch resumes, if it resumes.
     fn resumes(&self, sight: &Sight) -> Result<Option<Resume>, Status> {
         let query = &self.call.query;
         if query.flag("sendInitialEvents")? {
@@ -425,7 +427,7 @@ impl Read<'_> {
         }
         let version: u64 = match query.single("resourceVersion")?.unwrap_or_default().parse() {
             Ok(version) if version > 0 => version,
-            // What is none is refused by those who read it.
+            // An invalid version is refused later, by its parser.
             _ => return Ok(None),
         };
         let mark = Mark::new(version);
@@ -441,7 +443,7 @@ impl Read<'_> {
         }))
     }
 
-    /// Remembers what is seen now, by somebody who goes on from a mark if one is given.
+    /// Records what the caller sees now, and the mark from which it resumes, if given.
     fn note(&self, from: Option<Mark>) {
         let view = self.kind.history.view();
         let is_new = |cluster: &ClusterId| {
@@ -452,7 +454,7 @@ impl Read<'_> {
         self.merged.sights.note(self.question(), &self.sight().all(), view.mark, is_new);
     }
 
-    /// The question, whether it is asked by a list or by a watch.
+    /// Returns the key of the query; it is the same for lists and watches.
     fn question(&self) -> Question {
         let who = serde_json::to_vec(&*self.call.identity).unwrap_or_default();
         let what = &self.target.attributes;
@@ -463,7 +465,7 @@ impl Read<'_> {
         Question::of(&parts)
     }
 
-    /// What is passed on: without what is for the merged view alone, and with the mark to go on from.
+    /// Returns the query for `skopos-serve`: without the parameters of the merged view, and with the mark to resume from.
     fn query(&self, from: Option<Mark>) -> skopos_serve::Query {
         let mut query = self.call.query.without(&[CLUSTERS, SELECTOR]);
         if let Some(mark) = from {

@@ -1,4 +1,4 @@
-//! Continue tokens that only this gateway can have written, and only for this caller and this list.
+//! Signed continue tokens: valid only from this gateway, for one caller and one list.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,17 +10,17 @@ use uuid::Uuid;
 
 use crate::auth::Identity;
 
-/// The gateway's secret, made anew by each process: what a token leads to is gone with the process anyway.
+/// The gateway's secret, new for each process, because the state behind a token does not outlive the process.
 #[derive(Clone)]
 pub(crate) struct SealKey([u8; 32]);
 
-/// Signs the tokens of one list of one caller.
+/// Signer of the tokens of one list of one caller.
 pub(crate) struct Seal {
-    /// Fed with what the token is bound to.
+    /// The MAC state, fed with the caller and the list.
     mac: Hmac<Sha256>,
 }
 
-/// A token is good for so many seconds.
+/// Lifetime of a token in seconds.
 const LIFETIME: i64 = 300;
 
 /// Bytes of the signature, of the expiry.
@@ -30,7 +30,7 @@ const EXPIRY: usize = 8;
 // === impl SealKey ===
 
 impl SealKey {
-    /// From the system's source of randomness.
+    /// Makes a key from the system's source of randomness.
     pub(crate) fn random() -> Self {
         let mut key = [0; 32];
         for half in key.chunks_mut(16) {
@@ -39,20 +39,20 @@ impl SealKey {
         Self(key)
     }
 
-    /// Makes the key that follows from a seed, which is no secret.
+    /// Makes the key for a seed, which is not secret.
     pub(crate) fn from_seed(seed: u64) -> Self {
         let mut key = [0; 32];
         fastrand::Rng::with_seed(seed).fill(&mut key);
         Self(key)
     }
 
-    /// For what this caller lists: `list` names resource, clusters and selectors.
+    /// Returns the signer for a list of this caller: `list` names resource, clusters and selectors.
     pub(crate) fn seal_for(&self, who: &Identity, list: &[&str]) -> Seal {
-        // A key of any length is one.
+        // HMAC takes a key of any length.
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         let who = serde_json::to_vec(who).unwrap_or_default();
         for part in std::iter::once(&*who).chain(list.iter().map(|part| part.as_bytes())) {
-            // With its length, so that no two lists of parts are the same text.
+            // With its length, so that different lists of parts never give the same text.
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part);
         }
@@ -63,7 +63,7 @@ impl SealKey {
 // === impl Seal ===
 
 impl Seal {
-    /// The token as it goes to the client.
+    /// Returns the signed token for the client.
     pub(crate) fn seal(&self, token: &ContinueToken, now: Timestamp) -> String {
         let expiry = now.as_second().saturating_add(LIFETIME).to_be_bytes();
         let token = token.encode();
@@ -71,11 +71,11 @@ impl Seal {
         URL_SAFE_NO_PAD.encode([&tag[..], &expiry, token.as_bytes()].concat())
     }
 
-    /// Reads what came back.
+    /// Verifies and reads a token from a client.
     ///
     /// # Errors
-    /// 400 for what is no token, 410 for one of another list, another caller, another process, or one that is too old: the
-    /// client lists anew.
+    /// Returns 400 for malformed text, and 410 for a token of another list, caller or process, or an expired one: then
+    /// the client lists again.
     pub(crate) fn open(&self, sealed: &str, now: Timestamp) -> Result<ContinueToken, Status> {
         let malformed = || Status::bad_request("continue key is not valid");
         let bytes = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| malformed())?;

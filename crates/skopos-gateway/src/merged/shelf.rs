@@ -1,4 +1,4 @@
-//! Where each kind's [`Standing`] is kept for the next process.
+//! Storage of each kind's [`Standing`] for the next process.
 
 use std::collections::HashMap;
 use std::io::{self, Read as _};
@@ -18,25 +18,25 @@ use tokio_util::sync::CancellationToken;
 use super::history::History;
 use super::restart::Standing;
 
-/// Where restart files are.
+/// The place of restart files.
 #[derive(Clone, Debug, Default)]
 pub enum Restarts {
-    /// There are none: watches do not outlive the process, they get 410.
+    /// No files: watches from before a restart get 410.
     #[default]
     Nowhere,
-    /// In a folder. Written once a second, if there is something new.
+    /// A folder. A changed file is written once a second.
     Folder(PathBuf),
-    /// In a bucket. All are read when the process begins, for as long as the bucket may take for an answer: no reader waits
-    /// for it later.
+    /// A bucket. All files are read at the start of the process, within the bucket's limit for an answer; after that, no
+    /// reader waits for it.
     Bucket {
-        /// With nothing else below its prefix.
+        /// The bucket, with no other files below its prefix.
         bucket: Bucket,
-        /// How often what is new is written.
+        /// The interval of writing changed files.
         every: Duration,
     },
 }
 
-/// Gives each kind its file.
+/// Provider of each kind's restart file.
 #[derive(Clone)]
 pub(crate) enum Shelf {
     Folder(PathBuf),
@@ -47,13 +47,13 @@ pub(crate) enum Shelf {
 pub(crate) struct Objects {
     bucket: Bucket,
     every: Duration,
-    /// As the process found them, and then as it left them; by kind.
+    /// The states by kind: first as loaded, then as written.
     standings: Mutex<HashMap<String, Standing>>,
-    /// Cancelled when what was there is known.
+    /// Cancelled when loading has ended.
     loaded: CancellationToken,
 }
 
-/// Where a kind's [`Standing`] is written.
+/// The restart file of one kind, which has its [`Standing`].
 pub(crate) struct RestartFile {
     kind: String,
     place: Place,
@@ -64,22 +64,22 @@ enum Place {
     Object(Arc<Objects>, FileName),
 }
 
-/// How often files in a folder are written, if there is something new.
+/// Interval of writing changed files in a folder.
 const WRITE: Duration = Duration::from_secs(1);
 
-/// How long an object may take to be written. It has a few dozen bytes per cluster.
+/// Timeout of writing an object. It has a few dozen bytes per cluster.
 const WRITING: Duration = Duration::from_secs(2);
 
-/// How long the first reader of a kind waits for its file.
+/// Timeout of reading a file for the first reader of a kind.
 const READING: Duration = Duration::from_secs(2);
 
 /// The folder of the objects.
 const OBJECTS: &str = "merged";
 
-/// So many objects are read at a time.
+/// The number of objects that are read concurrently.
 const AT_ONCE: usize = 16;
 
-/// What no restart file has: ten thousand clusters stay far below.
+/// The maximum size of a restart file: ten thousand clusters need far less.
 const MOST_BYTES: u64 = 16 << 20;
 
 // === impl Shelf ===
@@ -97,14 +97,14 @@ impl Shelf {
         }
     }
 
-    /// What has to be done once before anything can be read.
+    /// Returns the task that loads the files; only a bucket needs it.
     pub(crate) fn load(&self) -> Option<BoxFuture<'static, ()>> {
         let Self::Bucket(objects) = self else { return None };
         let objects = objects.clone();
         Some(Box::pin(async move { objects.load().await }))
     }
 
-    /// The file of a kind, whose name is safe in a file's.
+    /// Returns the file of a kind, whose name must be safe in a file name.
     pub(crate) fn file(&self, kind: String) -> Option<RestartFile> {
         let place = match self {
             Self::Folder(folder) => Place::Path(folder.join(format!("{kind}.merged"))),
@@ -134,7 +134,7 @@ impl Objects {
         let files = self.bucket.list().await?;
         let reads = files.into_iter().filter(|file| file.bytes <= MOST_BYTES).map(|file| async move {
             let mut bytes = Vec::new();
-            // It is in memory already.
+            // The file is in memory already.
             self.bucket.read(&file.name).await?.take(MOST_BYTES).read_to_end(&mut bytes)?;
             let kind = file.name.file().to_owned();
             if let Some(standing) = decode(&bytes, &kind, &file.name) {
@@ -149,7 +149,7 @@ impl Objects {
 // === impl RestartFile ===
 
 impl RestartFile {
-    /// What an earlier process left, if it can be read.
+    /// Reads the state that an earlier process saved, if possible.
     pub(crate) async fn read(&self) -> Option<Standing> {
         match &self.place {
             Place::Path(path) => match timeout(READING, tokio::fs::read(path))
@@ -171,7 +171,7 @@ impl RestartFile {
         }
     }
 
-    /// Writes what has to be there before the first reader is answered, who waits for it.
+    /// Writes the state that must be saved before the first reader gets an answer; the reader waits for it.
     pub(crate) async fn claim(&self, claim: &Standing) {
         let written = timeout(WRITING, self.write(claim)).await;
         if let Err(error) = written.unwrap_or(Err(io::ErrorKind::TimedOut.into())) {
@@ -179,7 +179,7 @@ impl RestartFile {
         }
     }
 
-    /// Writes it whenever there is something new, and at the end.
+    /// Writes the state at intervals if it has changed, and at the end.
     pub(crate) async fn keep(&self, history: &History, stop: &CancellationToken) {
         let every = match &self.place {
             Place::Path(_) => WRITE,
@@ -203,8 +203,8 @@ impl RestartFile {
         }
     }
 
-    /// As a whole or not at all, for whoever comes after this process. A file is not forced to the disk, as checkpoints are:
-    /// this is done each second, and what a crash of the machine tears is refused by its checksum, which costs watchers a 410.
+    /// Writes the state atomically for the next process. Unlike a checkpoint, the file is not synced: it is written each
+    /// second. The checksum rejects a file torn by a crash of the machine, which costs watchers a 410.
     async fn write(&self, standing: &Standing) -> io::Result<()> {
         let bytes = standing.encode(&self.kind);
         match &self.place {
@@ -217,7 +217,7 @@ impl RestartFile {
                 written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
             }
             Place::Object(objects, name) => {
-                // Should the kind be let go of and asked for again.
+                // For a kind that is stopped and started again.
                 objects.standings.lock().insert(self.kind.clone(), standing.clone());
                 let writing = objects.bucket.write(name, Content::Bytes(bytes.into()));
                 timeout(WRITING, writing).await.unwrap_or(Err(io::ErrorKind::TimedOut.into())).map(drop)
@@ -241,7 +241,7 @@ mod tests {
     async fn a_file_system_that_hangs_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pods.merged");
-        // To open one for reading hangs until somebody writes.
+        // Opening a FIFO for reading blocks until another process opens it for writing.
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         let file = RestartFile { kind: "pods".to_owned(), place: Place::Path(path.clone()) };
         let read = timeout(Duration::from_secs(60), file.read()).await;

@@ -1,4 +1,4 @@
-//! What callers saw: so that a watch does not go on as if nothing had been when its caller's rights are others now.
+//! Log of the clusters that each caller saw, so that a watch does not resume after the caller's permissions have changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,14 +8,14 @@ use skopos_fleet::ClusterId;
 
 use super::mark::Mark;
 
-/// Which question of which caller: a digest of both.
+/// Key of a query: a digest of the caller and the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Question([u8; 32]);
 
-/// Remembers for each question which clusters were seen, and since when those are.
+/// The clusters that each query saw, and since when.
 ///
-/// Only the latest questions are remembered, and none over a restart. Who is forgotten is believed to have seen what he
-/// sees now: at worst a client lacks old objects of a cluster that it got the right to while it was away, until it lists.
+/// Only the latest queries are kept, and none over a restart. A forgotten caller is assumed to have seen what it sees
+/// now. At worst, until its next list, a client lacks old objects of a cluster for which it got the permission meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Sights {
     known: Mutex<HashMap<Question, Known>>,
@@ -24,24 +24,24 @@ pub(crate) struct Sights {
 #[derive(Debug)]
 struct Known {
     sight: BTreeSet<ClusterId>,
-    /// When a cluster last came into sight or went out of it.
+    /// The mark at which an already filled cluster last became visible, or any became invisible.
     changed: Option<Mark>,
-    /// Out of sight for open watches, and since when for the first of them.
+    /// The clusters that are suspended for open watches, with the earliest start of the suspension.
     held: BTreeMap<ClusterId, Mark>,
     asked: Mark,
 }
 
-/// How many questions are remembered.
+/// Maximum number of queries that are kept.
 const MOST: usize = 4096;
 
-/// How many clusters are remembered that are out of sight for open watches. Where there are more, of which most will have left for good,
-/// whoever asks next has another sight.
+/// Maximum number of suspended clusters per query. Most of a larger set have probably left for good; the next query then
+/// counts as changed.
 const MOST_HELD: usize = 1024;
 
 // === impl Question ===
 
 impl Question {
-    /// The question that is made of these parts.
+    /// Makes the key of these parts.
     pub(crate) fn of(parts: &[&[u8]]) -> Self {
         let mut digest = Sha256::new();
         for part in parts {
@@ -55,8 +55,8 @@ impl Question {
 // === impl Sights ===
 
 impl Sights {
-    /// The question was asked, and saw these clusters at `now`. `is_new` says of a cluster that came into sight that it had
-    /// nothing to show before.
+    /// Records that the query saw these clusters at `now`. `is_new` returns whether a cluster that became visible had no
+    /// content before.
     pub(crate) fn note(
         &self,
         question: Question,
@@ -89,14 +89,15 @@ impl Sights {
         known.asked = now;
     }
 
-    /// A cluster came into the sight of an open watch, which misses nothing of it.
+    /// Records that a cluster became visible to an open watch, which misses nothing of it.
     pub(crate) fn join(&self, question: Question, cluster: &ClusterId) {
         if let Some(known) = self.known.lock().get_mut(&question) {
             known.sight.insert(cluster.clone());
         }
     }
 
-    /// An open watch is told nothing of a cluster that comes after `at`. Who goes on from a later mark would miss it.
+    /// Records that an open watch gets nothing of a cluster after `at`. A watch that resumes from a later mark would miss
+    /// it.
     pub(crate) fn hold(&self, question: Question, cluster: &ClusterId, at: Mark) {
         if let Some(known) = self.known.lock().get_mut(&question) {
             known.sight.remove(cluster);
@@ -104,7 +105,7 @@ impl Sights {
         }
     }
 
-    /// An open watch is told of a cluster again, the last change of which was at `changed`.
+    /// Records that an open watch gets events of a cluster again. `changed` is the mark of the cluster's last change.
     pub(crate) fn regain(&self, question: Question, cluster: &ClusterId, changed: Mark) {
         if let Some(known) = self.known.lock().get_mut(&question)
             && known.held.get(cluster).is_some_and(|since| changed <= *since)
@@ -114,7 +115,7 @@ impl Sights {
         }
     }
 
-    /// Whether what the question sees is what it saw at `mark`, but for what changed since.
+    /// Returns whether the query sees the same clusters as at `mark`, apart from later changes of their content.
     pub(crate) fn is_as_at(&self, question: Question, mark: Mark) -> bool {
         let all = self.known.lock();
         all.get(&question).is_none_or(|known| known.changed.is_none_or(|when| when <= mark))

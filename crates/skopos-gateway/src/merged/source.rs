@@ -1,4 +1,4 @@
-//! What one caller sees of a merged history: some clusters, and of those what he may read.
+//! View of one caller on a merged history: the clusters and objects that the caller may read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use super::standing::{Clusters, Judge};
 #[derive(Clone)]
 pub(crate) struct MergedSource {
     pub(crate) kind: Arc<Kind>,
-    /// The clusters that are seen.
+    /// The clusters that the request sees.
     pub(crate) sight: Sight,
-    /// What continue tokens are bound to.
+    /// The signer of continue tokens.
     pub(crate) seal: Arc<Seal>,
     pub(crate) judge: Arc<Judge>,
-    /// How the clusters stand, by what was read last: a list says it in its metadata.
+    /// The state of the clusters at the last read; a list reports it in its metadata.
     pub(crate) said: Arc<Mutex<Clusters>>,
     pub(crate) blocks: Blocks,
 }
@@ -36,7 +36,7 @@ pub(crate) struct MergedSource {
 /// The content at one mark, as one request sees it.
 pub(crate) struct MergedContents {
     view: View,
-    /// Of what it shows, when it was the newest.
+    /// The ages of the content.
     ages: Arc<Ages>,
     clusters: Arc<BTreeSet<ClusterId>>,
 }
@@ -107,14 +107,14 @@ impl Source for MergedSource {
         self.said.lock().annotations()
     }
 
-    /// Numbers of objects are nobody's business here.
+    /// Returns false: the number of objects is not revealed.
     fn counts(&self) -> bool {
         false
     }
 }
 
 impl MergedSource {
-    /// The content now.
+    /// Returns the content now.
     pub(crate) fn newest(&self) -> MergedContents {
         let ages = Arc::new(self.kind.follows.ages());
         self.contents(self.kind.history.view(), ages)
@@ -126,14 +126,14 @@ impl MergedSource {
 }
 
 impl MergedContents {
-    /// The members that are seen, in order, from this cluster on.
+    /// Returns the visible members, in order, from this cluster on.
     fn members<'a>(&'a self, from: Option<&'a str>) -> impl Iterator<Item = (&'a ClusterId, &'a Member)> {
         let from = from.unwrap_or_default();
         let seen = self.clusters.iter().skip_while(move |id| id.as_str() < from);
         seen.filter_map(|id| self.view.roster.get_key_value(id))
     }
 
-    /// All objects that are seen, in order, from a place on.
+    /// Returns all visible objects, in order, from a position on.
     fn items<'a>(
         &'a self,
         namespace: Option<&'a str>,
@@ -155,12 +155,12 @@ impl MergedContents {
         })
     }
 
-    /// Says how the clusters stand, of what is shown here.
+    /// Returns the state of the clusters for this content.
     pub(crate) fn standing(&self, judge: &Judge) -> Clusters {
         judge.look(&self.view.roster, &self.ages)
     }
 
-    /// The clusters that have this object.
+    /// Returns the clusters that have this object.
     pub(crate) fn holders(&self, namespace: Option<&str>, name: &str) -> Vec<&ClusterId> {
         let key = key_of(namespace, name);
         let members = self.members(None);

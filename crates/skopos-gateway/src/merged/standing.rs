@@ -1,4 +1,4 @@
-//! How the clusters of an answer stand: who is missing, who is old, who is not shown.
+//! State of the clusters of an answer: missing, stale and denied ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,46 +14,46 @@ use super::merger::Roster;
 use crate::headers;
 use crate::reasons;
 
-/// How the clusters that were asked for stand.
+/// The state of the requested clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clusters {
-    /// Nothing is known of their objects, and why.
+    /// Clusters without content, with the reason.
     pub(crate) missing: Vec<(ClusterId, String)>,
-    /// What is shown of them is older than it should be: how old, and why.
+    /// Clusters whose content is too old, with its age and the reason.
     pub(crate) stale: Vec<(ClusterId, String)>,
-    /// How many sources of clusters have not been read: what they list is not there, and nobody knows its names.
+    /// The number of sources that have not been read: their clusters are absent, and even the names are unknown.
     pub(crate) unread: usize,
-    /// The caller may not read them, or they are none.
+    /// Names of clusters that the caller may not read, or that do not exist.
     pub(crate) denied: Vec<String>,
-    /// The age of the oldest content shown; `None` when one has none that is proven.
+    /// The age of the oldest content shown; `None` if the age of any is not proven.
     pub(crate) age: Option<Duration>,
 }
 
-/// Says how the clusters of a request stand, by what it is shown of them.
+/// Builder of the clusters' state for one request.
 pub(crate) struct Judge {
-    /// Those that the caller sees.
+    /// The clusters that the caller sees.
     pub(crate) seen: Vec<Cluster>,
     pub(crate) resource: ResourceId,
     pub(crate) absences: Absences,
     pub(crate) max_age: Duration,
     pub(crate) unread: usize,
     pub(crate) denied: Vec<String>,
-    /// Those that are older than they have to be, and why.
+    /// The clusters that are too old for the request, with the reason.
     pub(crate) behind: BTreeMap<ClusterId, String>,
-    /// Those that do not say whether the caller may read them.
+    /// The clusters that did not decide whether the caller may read them.
     pub(crate) undecided: Vec<ClusterId>,
 }
 
-/// How many clusters a warning names; the list's annotations name all.
+/// Maximum number of clusters in a warning; the list's annotations name all.
 const NAMED: usize = 10;
 
-/// The most bytes of one annotation.
+/// The maximum size of one annotation.
 const ANNOTATION: usize = 64 * 1024;
 
 // === impl Judge ===
 
 impl Judge {
-    /// Looks at each cluster that the caller sees. What is shown, and how old it is, may be of a moment ago.
+    /// Returns the state of the clusters that the caller sees. `roster` and `ages` may be slightly out of date.
     pub(crate) fn look(&self, roster: &Roster, ages: &Ages) -> Clusters {
         let mut found = Clusters { age: Some(Duration::ZERO), ..Clusters::default() };
         (found.unread, found.denied) = (self.unread, self.denied.clone());
@@ -74,13 +74,13 @@ impl Judge {
                 }
                 continue;
             }
-            // Its server does not have the kind any more, and all objects were told to be deleted before that.
+            // The server no longer has the kind, and all objects were deleted before that.
             let refused = cluster.cached(&self.resource).and_then(|cached| cached.refusal());
             let empty = roster.get(id).is_some_and(|member| member.contents.is_empty());
             if empty && refused.is_some_and(|(code, _)| code == 404) {
                 continue;
             }
-            // Of that which is shown; another copy may be newer.
+            // The age of the content that is shown; another copy may be newer.
             found.judge(cluster, &self.resource, ages.of(id), self.max_age, self.behind.get(id));
         }
         found
@@ -111,7 +111,7 @@ impl Clusters {
         }
     }
 
-    /// Says it in the headers, where kubectl prints it.
+    /// Adds the state to the headers as warnings, which kubectl prints.
     pub(crate) fn warn(&self, headers: &mut HeaderMap) {
         let named = |all: &[(ClusterId, String)]| {
             shortened(all.iter().map(|(id, why)| format!("{id} ({why})")), all.len())
@@ -136,7 +136,7 @@ impl Clusters {
         }
     }
 
-    /// Says it in the list's metadata, of all.
+    /// Returns the state as annotations of a list, with all clusters.
     pub(crate) fn annotations(&self) -> Vec<(String, String)> {
         let joined = |all: &[(ClusterId, String)]| {
             all.iter().map(|(id, why)| format!("{id} ({why})")).collect::<Vec<_>>().join("; ")
@@ -155,7 +155,7 @@ impl Clusters {
     }
 }
 
-/// Returns why clusters are missing that do not say whether the caller may read them.
+/// Returns the clusters that did not decide on the caller's permission, as missing ones with the reason.
 pub(crate) fn undecided(clusters: &[ClusterId]) -> Vec<(ClusterId, String)> {
     clusters.iter().map(|id| (id.clone(), "it does not say whether you may read it".to_owned())).collect()
 }
@@ -168,17 +168,17 @@ fn shortened(texts: impl Iterator<Item = String>, count: usize) -> String {
     text
 }
 
-/// Which clusters a request asks for.
+/// The clusters that a request selects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
-    /// `?clusters=a,b`: these; all if `None`.
+    /// The names of `?clusters=a,b`; `None` for all clusters.
     pub(crate) names: Option<BTreeSet<String>>,
-    /// `?clusterSelector=`: those with such labels.
+    /// The label selector of `?clusterSelector=`.
     pub(crate) labels: skopos_wire::LabelSelector,
 }
 
 impl Wanted {
-    /// Returns whether the cluster is named: by its own name, or by a context that can be no cluster's name, such as
+    /// Returns whether the cluster is named: by its own name, or by a context that cannot be a cluster's name, such as
     /// `team/prod`. Its labels do not matter.
     pub(crate) fn names(&self, cluster: &Cluster) -> bool {
         let Some(names) = &self.names else { return true };
@@ -188,8 +188,8 @@ impl Wanted {
                 .is_some_and(|name| names.contains(&*name) && ClusterId::new(&*name).is_err())
     }
 
-    /// Whether it is named and has the labels. To be asked of clusters that the caller may read: of others the answer would
-    /// tell their labels.
+    /// Returns whether the cluster is named and has the labels. Only for clusters that the caller may read: for others,
+    /// the answer would reveal their labels.
     pub(crate) fn wants(&self, cluster: &Cluster) -> bool {
         self.names(cluster) && cluster.matches(&self.labels)
     }

@@ -41,14 +41,14 @@ struct Bed {
     draining: CancellationToken,
 }
 
-/// An answer, read whole.
+/// A complete answer.
 struct Told {
     code: u16,
     headers: HeaderMap,
     json: Value,
 }
 
-/// A watch that is read event by event.
+/// A watch, read event by event.
 struct Watch {
     body: ResponseBody,
     buffer: Vec<u8>,
@@ -56,7 +56,7 @@ struct Watch {
 
 const PODS: &str = "/api/v1/pods";
 
-/// Longer than anything that is waited for.
+/// A time longer than any wait of the gateway.
 const LONG: Duration = Duration::from_secs(120);
 
 // === impl Bed ===
@@ -72,7 +72,7 @@ impl Bed {
         Self::keeping(names, options, change, |_| {})
     }
 
-    /// Whose clusters are kept otherwise.
+    /// Makes clusters with other options for the merged view.
     fn keeping(
         names: &[&'static str],
         options: KindsOptions,
@@ -84,7 +84,7 @@ impl Bed {
         Self::made_of(servers, "uid 1", options, change, keep)
     }
 
-    /// Servers of which each says that it is the cluster with this identity.
+    /// Makes clusters over servers that all report this identity.
     fn over(
         servers: BTreeMap<&'static str, TestServer>,
         identity: &str,
@@ -240,7 +240,7 @@ impl Told {
         self.json["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
     }
 
-    /// `CLUSTER/NAMESPACE/NAME` of all items, in their order.
+    /// Returns `CLUSTER/NAMESPACE/NAME` of all items, in order.
     fn items(&self) -> Vec<String> {
         self.json["items"].as_array().unwrap().iter().map(name_of).collect()
     }
@@ -269,7 +269,7 @@ fn name_of(object: &Value) -> String {
 // === impl Watch ===
 
 impl Watch {
-    /// The next event, or `None` at the end.
+    /// Returns the next event, or `None` at the end.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -281,20 +281,20 @@ impl Watch {
         }
     }
 
-    /// Type, object and version of the next event.
+    /// Returns type, object and version of the next event.
     async fn event(&mut self) -> (String, String, u64) {
         let event = self.next().await.expect("the stream goes on");
         let version = event["object"]["metadata"]["resourceVersion"].as_str().unwrap_or("0").parse().unwrap();
         (event["type"].as_str().unwrap().to_owned(), name_of(&event["object"]), version)
     }
 
-    /// Nothing is said for so long, while somebody listens.
+    /// Checks that no event arrives for this time, while the watch is read.
     async fn silent_for(&mut self, time: Duration) {
         let said = timeout(time, self.body.frame()).await;
         assert!(said.is_err() && self.buffer.is_empty(), "nothing was to be said: {said:?}");
     }
 
-    /// Nothing is said for a while.
+    /// Checks that no event arrives for a while.
     async fn silent(&mut self) {
         sleep(Duration::from_secs(10)).await;
         assert!(
@@ -356,7 +356,7 @@ async fn one_list_of_all_clusters_says_whose_each_object_is() {
     assert_eq!(table.json["columnDefinitions"][0]["name"], "Cluster");
     assert_eq!(table.json["columnDefinitions"][1]["name"], "Name");
     assert_eq!(table.json["rows"][0]["cells"][0], "north");
-    // Some of them.
+    // Selections of clusters.
     assert_eq!(bed.get(&format!("{PODS}?clusters=south")).await.items(), ["south/shop/web"]);
     let labelled = format!("{PODS}?labelSelector=skopos.dev%2Fcluster%3Dsouth");
     assert_eq!(bed.get(&labelled).await.items(), ["south/shop/web"]);
@@ -374,7 +374,7 @@ async fn all_pages_are_of_one_moment() {
     let first = bed.get(&format!("{PODS}?limit=2")).await;
     assert_eq!(first.items(), ["north/shop/a", "north/shop/b"]);
     assert!(first.json["metadata"].get("remainingItemCount").is_none(), "it would count what others have");
-    // What happens meanwhile is not on them.
+    // Pages do not show later changes.
     bed.server("south").delete("pods", Some("shop"), "a").unwrap();
     bed.pod("north", "shop", "aa");
     bed.until(PODS, |list| list.items().len() == 6 && list.items().contains(&"north/shop/aa".to_owned()))
@@ -391,7 +391,7 @@ async fn all_pages_are_of_one_moment() {
     let all =
         ["north/shop/a", "north/shop/b", "north/shop/c", "south/shop/a", "south/shop/b", "south/shop/c"];
     assert_eq!(names, all);
-    // Each page is asked for in time, all of them are not.
+    // Each page is requested within the token's lifetime, all pages together are not.
     let mut page = bed.get(&format!("{PODS}?limit=2")).await;
     let version = page.version();
     for _ in 0..2 {
@@ -401,7 +401,7 @@ async fn all_pages_are_of_one_moment() {
         page = bed.get(&format!("{PODS}?limit=2&continue={token}")).await;
         assert_eq!((page.code, page.version()), (200, version));
     }
-    // A token is good for its list only.
+    // A token is valid for its list only.
     let first = bed.get(&format!("{PODS}?limit=2")).await;
     let token = first.json["metadata"]["continue"].as_str().unwrap();
     let other = bed.get(&format!("{PODS}?limit=2&clusters=south&continue={token}")).await;
@@ -420,7 +420,7 @@ async fn a_watch_keeps_its_stream_while_a_cluster_is_away_and_is_told_what_diffe
     let first = watch.event().await;
     says(&first, "ADDED", "north/shop/web");
     assert!(first.2 > list.version());
-    // One goes away, with all that it remembers of its history.
+    // One cluster fails and loses its watch history.
     bed.server("south").pause_with(How::Rst).await;
     bed.server("south").delete("pods", Some("shop"), "goes").unwrap();
     bed.pod("south", "shop", "new");
@@ -441,7 +441,7 @@ async fn a_watch_keeps_its_stream_while_a_cluster_is_away_and_is_told_what_diffe
     says(&after[0], "ADDED", "south/shop/new");
     says(&after[1], "DELETED", "south/shop/goes");
     watch.silent().await;
-    // From any version, as if never away.
+    // A watch from any version continues without a gap.
     let mut again = bed.watch(&format!("resourceVersion={}", first.2)).await;
     says(&again.event().await, "MODIFIED", "north/shop/web");
     again.event().await;
@@ -460,7 +460,7 @@ async fn a_cluster_that_does_not_answer_is_named_and_holds_up_nobody() {
     assert_eq!(list.items(), ["north/shop/web"]);
     assert!(list.warnings().contains("nothing is shown of south"), "{}", list.warnings());
     assert!(list.json["metadata"]["annotations"]["skopos.dev/missing"].as_str().unwrap().contains("south"));
-    // When it comes, it is told to those who watch.
+    // When the cluster is back, open watches get its objects.
     let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
     bed.pod("south", "shop", "late");
     bed.server("south").resume().await.unwrap();
@@ -485,7 +485,7 @@ async fn a_watch_list_begins_with_the_state_and_its_bookmark_leads_on() {
     bed.pod("south", "shop", "c");
     let mut watch = bed.watch(&format!("resourceVersion={version}")).await;
     says(&watch.event().await, "ADDED", "south/shop/c");
-    // Nobody gave this version out.
+    // Versions that were never given out.
     for version in ["1", "9999999999999999"] {
         let mut watch = bed.watch(&format!("resourceVersion={version}")).await;
         let event = watch.next().await.unwrap();
@@ -510,7 +510,7 @@ async fn a_cluster_that_leaves_is_kept_for_a_while_and_then_watchers_list_anew()
     sleep(Duration::from_secs(590)).await;
     let gone = bed.until(PODS, |list| list.items().len() == 1).await;
     assert!(!gone.warnings().contains("south"));
-    // Opened within the lifetime of watches; it may have ended for that.
+    // The watch was opened within its maximum lifetime, which may have ended it.
     let mut last = None;
     while let Some(event) = watch.next().await {
         assert_ne!(event["type"], "DELETED", "nothing was deleted");
@@ -565,7 +565,7 @@ async fn what_one_may_not_read_is_named_and_not_shown() {
     assert!(list.warnings().contains("may not read") && list.warnings().contains("south"));
     assert_eq!(list.json["metadata"]["annotations"]["skopos.dev/denied"], "south");
     assert_eq!(bed.get(&format!("{PODS}?clusters=south")).await.code, 403);
-    // One that does not answer has not said no: it may be shown when it does.
+    // A cluster without an answer has not denied: it may be shown once it answers.
     bed.server("south").pause_with(How::Rst).await;
     sleep(LONG).await;
     let list = bed.get(PODS).await;
@@ -574,21 +574,21 @@ async fn what_one_may_not_read_is_named_and_not_shown() {
     assert_eq!(bed.get(&format!("{PODS}?clusters=south")).await.code, 503);
     assert!(list.headers["skopos-age"].to_str().unwrap().parse::<f64>().unwrap() < 60.0);
     bed.server("south").resume().await.unwrap();
-    // A cluster that is none looks the same.
+    // An unknown cluster looks like a denied one.
     let none = bed.get(&format!("{PODS}?clusters=north,none")).await;
     assert_eq!(none.json["metadata"]["annotations"]["skopos.dev/denied"], "none");
     let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
     bed.pod("south", "shop", "hidden");
     bed.pod("north", "shop", "b");
     says(&watch.event().await, "ADDED", "north/shop/b");
-    // A right that is taken away ends the watch.
+    // A revoked permission ends the watch.
     bed.server("north").auth().answer_reviews(|_| false);
     let event = watch.next().await.unwrap();
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert!(watch.next().await.is_none());
 }
 
-/// A caller of whom each cluster is asked whether they may.
+/// Makes clusters with a caller whose permissions each cluster must review.
 fn reviewed(names: &[&'static str]) -> Bed {
     let mut bed = Bed::with(names, KindsOptions::default(), |_| {});
     bed.who = Arc::new(Identity::authenticated("jane", []));
@@ -596,7 +596,7 @@ fn reviewed(names: &[&'static str]) -> Bed {
     bed
 }
 
-/// Whoever was told to list anew would do so for ever.
+/// Checks that the caller is refused; otherwise the client would list again in an endless loop.
 #[tokio::test(start_paused = true)]
 async fn who_may_list_a_cluster_and_not_watch_it_is_told_so() {
     let bed = reviewed(&["north", "south"]);
@@ -616,7 +616,7 @@ async fn who_may_list_a_cluster_and_not_watch_it_is_told_so() {
     let mut watch = bed.watch(&format!("clusters=north&resourceVersion={}", list.version())).await;
     bed.pod("north", "shop", "c");
     says(&watch.event().await, "ADDED", "north/shop/c");
-    // A right that is gone is another thing: what may be listed still is listed anew.
+    // A revoked permission is another case: the client lists again, and gets what it may still list.
     let both = bed.get(PODS).await;
     bed.server("south").auth().answer_reviews(|_| false);
     sleep(Duration::from_secs(11)).await;
@@ -635,12 +635,12 @@ async fn a_watch_outlives_a_cluster_that_cannot_be_asked_for_rights() {
     watch.silent_for(LONG).await;
     bed.relabel("north", "shop", "a", "1");
     says(&watch.event().await, "MODIFIED", "north/shop/a");
-    // It is back, and nothing happened there: the watch goes on with it.
+    // The cluster is back and unchanged: the watch continues with it.
     bed.server("south").resume().await.unwrap();
     watch.silent_for(LONG).await;
     bed.relabel("south", "shop", "b", "1");
     says(&watch.event().await, "MODIFIED", "south/shop/b");
-    // The right was taken away while nobody could be asked: nothing that came after is shown.
+    // The permission was revoked while the cluster could not be asked: nothing later is shown.
     bed.server("south").pause_with(How::Rst).await;
     watch.silent_for(LONG).await;
     bed.server("south").auth().answer_reviews(|_| false);
@@ -660,7 +660,7 @@ async fn who_could_not_be_told_of_a_clusters_changes_lists_anew() {
     let mut open = bed.watch(&format!("resourceVersion={}", list.version())).await;
     bed.server("south").pause_with(How::Rst).await;
     open.silent_for(LONG).await;
-    // Whoever lists now does not see it, and is told as soon as it can be asked.
+    // A list omits the cluster now; a watch gets its objects once the cluster can be asked.
     let list = bed.get(PODS).await;
     assert_eq!(list.items(), ["north/shop/a"]);
     assert!(list.warnings().contains("south"));
@@ -736,7 +736,7 @@ async fn the_labels_of_a_cluster_that_one_may_not_read_choose_nothing() {
         assert_eq!(chosen.items(), ["north/shop/a"]);
         assert_eq!(chosen.json["metadata"]["annotations"], json!({"skopos.dev/denied": "south"}));
         assert!(chosen.warnings().contains("south"), "whether it would be chosen is not told");
-        // Nothing is chosen of those that may be read; all that is named may not be.
+        // The selector matches no readable cluster; all named clusters are denied.
         let none = bed.get(&format!("{PODS}?clusterSelector=env%3Dnone")).await;
         assert_eq!((none.code, none.items().len()), (200, 0));
         for value in ["prod", "test", "none"] {
@@ -744,7 +744,7 @@ async fn the_labels_of_a_cluster_that_one_may_not_read_choose_nothing() {
             assert_eq!(alone.code, 403, "{env} {value}");
         }
     }
-    // Those of a cluster that one may read do choose, also later: its objects were passed over, so the watch ends.
+    // Labels of a readable cluster do select, also later: its earlier objects were skipped, so the watch ends.
     bed.relabel_cluster("west", "prod");
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
     assert_eq!(bed.get(&path).await.items(), ["north/shop/a", "west/shop/b"]);
@@ -771,7 +771,7 @@ async fn a_cluster_that_is_not_chosen_any_more_shows_nothing_that_comes_then() {
     watch.silent().await;
     bed.pod("north", "shop", "c");
     says(&watch.event().await, "ADDED", "north/shop/c");
-    // One that is chosen again is not joined in the middle.
+    // A cluster that is selected again does not join an open watch.
     bed.relabel_cluster("south", "prod");
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
 }
@@ -789,7 +789,7 @@ async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
     bed.pod("south", "shop", "b");
     let seen = bed.until(PODS, |list| list.items().len() == 2).await.version();
     assert!(bed.merged.shutdown(LONG).await);
-    // What a restored store is to a process that begins, the running one is here: the content as it was left.
+    // The running store replaces a restored one here: the content as saved.
     bed.merged = Merged::new(bed.services.clone(), options);
     let mut watch = bed.watch(&format!("resourceVersion={seen}")).await;
     let mut missed = bed.watch(&format!("resourceVersion={early}")).await;
@@ -805,7 +805,8 @@ async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
     assert!(bed.get(PODS).await.version() > seen);
 }
 
-/// Members are recalled and go on at once, and the merged kind begins when somebody asks.
+/// Checks a resume after a restart: the members are restored and continue at once, and the merged kind starts with the
+/// first request.
 #[tokio::test(start_paused = true)]
 async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -819,7 +820,7 @@ async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
     }
     let seen = bed.until(PODS, |list| list.items().len() == 2).await.version();
     assert!(bed.merged.shutdown(LONG).await);
-    // Before anybody asks again.
+    // Before the first request.
     bed.pod("north", "shop", "c");
     bed.servers["north"].delete("pods", Some("shop"), "a").unwrap();
     bed.servers["north"].delete("pods", Some("shop"), "c").unwrap();
@@ -843,7 +844,7 @@ async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
     assert_eq!(bed.get(PODS).await.items(), ["north/shop/b", "north/shop/d"]);
 }
 
-/// It has given out marks, and written nothing about them.
+/// Checks the case of a process that has given out marks and has not saved their ceiling.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_is_killed_early_leaves_no_mark_to_be_given_out_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -885,7 +886,7 @@ async fn nobody_goes_on_where_another_cluster_has_taken_the_name() {
     let seen = bed.until(PODS, |list| list.items().len() == 1).await.version();
     assert!(bed.merged.shutdown(LONG).await);
     let servers = bed.servers.clone();
-    // The same objects at the same versions: the identity alone is another's.
+    // The same objects at the same versions, with another identity.
     for (identity, goes_on) in [("uid 1", true), ("uid 2", false)] {
         let again = Bed::over(servers.clone(), identity, options.clone(), trusted);
         again.until(PODS, |list| list.items().len() == 1).await;
@@ -912,7 +913,7 @@ async fn a_new_cluster_comes_into_open_watches() {
     let event = watch.next().await.unwrap();
     match event["type"].as_str().unwrap() {
         "ADDED" => assert_eq!(name_of(&event["object"]), "south/shop/b"),
-        // Its content was faster than the decision about it.
+        // The content arrived before the decision on the cluster.
         other => assert_eq!((other, &event["object"]["code"]), ("ERROR", &json!(410))),
     }
 }
@@ -933,7 +934,7 @@ async fn the_fleet_as_a_whole_is_read_only() {
     assert_eq!(bed.merged.answer(call).await.status(), 405);
 }
 
-/// kubectl itself, where it is installed: a list, one object, and a watch.
+/// Runs kubectl, where it is installed: a list, one object, and a watch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_just_works() {
     use std::process::Stdio;

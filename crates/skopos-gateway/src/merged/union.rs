@@ -1,7 +1,8 @@
-//! What several clusters serve, as one: pure.
+//! Union of the resources that several clusters serve: pure.
 //!
-//! Where they differ, most clusters decide, and between as many the first by name: so nobody who joins the fleet changes by
-//! that what the others are asked for. Those that serve it otherwise are named, and nothing of theirs is shown.
+//! Where definitions differ, the majority of clusters decides, and with a tie the first by name. So a single cluster that
+//! joins does not change what the others are asked for. Clusters with another definition are named, and none of their
+//! objects is shown.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,26 +13,26 @@ use skopos_serve::{ResourceType, discovery};
 
 use crate::catalog::Catalog;
 
-/// What one cluster serves beside the built-in kinds.
+/// The resources that one cluster serves beside the built-in kinds.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub(crate) cluster: ClusterId,
     pub(crate) catalog: Arc<Catalog>,
 }
 
-/// What all of them serve.
+/// The resources of all clusters.
 #[derive(Debug, Default)]
 pub(crate) struct Union {
     /// In discovery's order: groups and versions that most clusters have come first.
     pub(crate) types: Vec<Arc<ResourceType>>,
-    /// Who serves something otherwise than it is shown, and how.
+    /// The clusters with another definition than the one shown, and that definition.
     pub(crate) otherwise: Vec<(ClusterId, String)>,
 }
 
-/// How many differences are told.
+/// Maximum number of reported differences.
 const MOST_TOLD: usize = 100;
 
-/// The resource as most of them have it; `None` if none has it. `offers` are in the order of the clusters' names.
+/// Returns the definition that most clusters have; `None` if none has the resource. `offers` are sorted by cluster name.
 pub(crate) fn elect(offers: &[Offer], group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
     let mut ballot = Ballot::default();
     for (offer, weight) in distinct(offers) {
@@ -42,10 +43,10 @@ pub(crate) fn elect(offers: &[Offer], group: &str, version: &str, plural: &str) 
     ballot.winner().cloned()
 }
 
-/// Everything that any of them has. `offers` are in the order of the clusters' names.
+/// Returns the union of all offers. `offers` are sorted by cluster name.
 pub(crate) fn unite(offers: &[Offer]) -> Union {
     let mut ballots: BTreeMap<(&str, &str, &str), Ballot<'_>> = BTreeMap::new();
-    // How many clusters have anything of a group; of a version of it.
+    // The number of clusters per group, and per version of a group.
     let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
     let mut versions: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for (offer, weight) in distinct(offers) {
@@ -81,12 +82,12 @@ pub(crate) fn unite(offers: &[Offer]) -> Union {
     Union { otherwise: otherwise.take(MOST_TOLD).collect(), types: types.into_iter().cloned().collect() }
 }
 
-/// Whether objects of both are of one kind, and lie in namespaces or not.
+/// Returns whether both have the same kind and scope.
 pub(crate) fn is_same(a: &ResourceType, b: &ResourceType) -> bool {
     (&a.kind, a.namespaced) == (&b.kind, b.namespaced)
 }
 
-/// How it is served, for people.
+/// Returns a description of the definition, for users.
 pub(crate) fn describe(resource: &ResourceType) -> String {
     let scope = if resource.namespaced { "in namespaces" } else { "outside of namespaces" };
     format!(
@@ -97,7 +98,7 @@ pub(crate) fn describe(resource: &ResourceType) -> String {
     )
 }
 
-/// Clusters that serve the same are asked once: the first of them, and how many they are.
+/// Groups offers with the same catalog: returns the first of each, and their number.
 fn distinct(offers: &[Offer]) -> Vec<(&Offer, usize)> {
     let mut places: BTreeMap<*const Catalog, usize> = BTreeMap::new();
     let mut distinct: Vec<(&Offer, usize)> = Vec::new();
@@ -111,7 +112,7 @@ fn distinct(offers: &[Offer]) -> Vec<(&Offer, usize)> {
     distinct
 }
 
-/// The ways in which clusters serve one resource, in the order of their names, and how many do.
+/// The definitions of one resource, in the order of the clusters' names, with the number of clusters.
 #[derive(Debug, Default)]
 struct Ballot<'a> {
     ways: Vec<(&'a Arc<ResourceType>, usize)>,
@@ -127,7 +128,7 @@ impl<'a> Ballot<'a> {
         }
     }
 
-    /// Kind and scope as most have it; of those the names as most have them.
+    /// Returns the most frequent names among the definitions with the most frequent kind and scope.
     fn winner(&self) -> Option<&'a Arc<ResourceType>> {
         let votes = |way: &ResourceType| -> usize {
             self.ways.iter().filter(|(other, _)| is_same(way, other)).map(|(_, count)| count).sum()
@@ -148,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// A cluster that serves these: group, version, plural, kind, scope.
+    /// Makes the offer of a cluster that serves these: group, version, plural, kind, scope.
     fn offer(cluster: &str, all: &[(&str, &str, &str, &str, &str)]) -> Offer {
         let items: Vec<Value> = all
             .iter()
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(elected(&[a.clone(), b.clone(), c.clone()]), "Boat");
         assert_eq!(elected(&[b.clone(), a.clone()]), "Boat");
         assert_eq!(elected(&[a.clone(), b.clone()]), "Trap");
-        // Those that serve the same count each, also where they share what was read.
+        // Clusters with the same catalog count one vote each.
         let twin = Offer { cluster: ClusterId::new("d").unwrap(), catalog: b.catalog.clone() };
         assert_eq!(elected(&[a.clone(), b.clone(), twin]), "Boat");
         assert!(elect(std::slice::from_ref(&a), "sea.example", "v2", "boats").is_none());

@@ -1,5 +1,4 @@
-//! What clusters serve together, kept for those who ask next: it takes a while to put together, and how long is for the
-//! members to say.
+//! Cache of unions of the clusters' resources, because making one takes a while, and the members determine how long.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,42 +8,42 @@ use parking_lot::Mutex;
 
 use super::union::{self, Offer, Union};
 
-/// Keeps what was put together last, for the sets of clusters that callers see.
+/// The latest unions, for the sets of clusters that callers see.
 #[derive(Debug, Default)]
 pub(crate) struct Unions {
-    /// The last used at the end.
+    /// The least recently used is at the front.
     kept: Mutex<VecDeque<Arc<United>>>,
 }
 
-/// What some clusters serve together.
+/// The union of some clusters' resources.
 #[derive(Debug)]
 pub(crate) struct United {
-    /// Of which it was made. While the catalogs are held no others can be where they are.
+    /// The offers in this union. They hold the catalogs, so that no other catalog can have the same address.
     offers: Vec<Offer>,
     union: Union,
-    /// By the `Accept` that they were asked for with.
+    /// The documents by the `Accept` header of their request.
     documents: Mutex<Vec<(Box<str>, Document)>>,
 }
 
 /// A document, with its content type.
 pub(crate) type Document = (&'static str, Bytes);
 
-/// How many are kept.
+/// Maximum number of unions.
 const MOST: usize = 8;
 
-/// How many documents of each: clients ask in three forms.
+/// Maximum number of documents per union: clients use three forms.
 const MOST_DOCUMENTS: usize = 4;
 
-/// The most bytes of those.
+/// Maximum total size of these documents.
 const MOST_BYTES: usize = 32 << 20;
 
-/// What of `Accept` is remembered.
+/// Maximum length of a cached `Accept` header.
 const MOST_ACCEPT: usize = 1024;
 
 // === impl Unions ===
 
 impl Unions {
-    /// What these serve together. They are in the order of the clusters' names.
+    /// Returns the union of these offers, which are sorted by cluster name.
     pub(crate) fn of(&self, offers: Vec<Offer>) -> Arc<United> {
         if let Some(known) = self.find(&offers) {
             return known;
@@ -75,7 +74,7 @@ impl United {
         &self.union
     }
 
-    /// What is answered to this `Accept`: made by the first who asks.
+    /// Returns the document for this `Accept` header; the first request makes it.
     pub(crate) fn document(&self, accept: &str, make: impl FnOnce() -> Option<Document>) -> Option<Document> {
         let known =
             self.documents.lock().iter().find(|(own, _)| **own == *accept).map(|(_, made)| made.clone());

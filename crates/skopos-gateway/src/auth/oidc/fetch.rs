@@ -1,4 +1,4 @@
-//! Getting a provider's documents: over TLS, small, soon, and from nowhere else.
+//! Download of a provider's documents: over TLS, small, with a deadline, without redirects.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use skopos::transport::{RequestOptions, Transport, TransportOptions};
 use super::OidcError;
 use crate::pem;
 
-/// Gets documents.
+/// Source of documents.
 pub(super) trait Fetch: Send + Sync + 'static {
-    /// The document at a URL, whole; the error is for the log.
+    /// Returns the complete document at a URL; the error is for the log.
     fn fetch(&self, url: &str, within: Duration) -> BoxFuture<'static, Result<Bytes, String>>;
 }
 
-/// Most bytes of a document.
+/// The maximum size of a document.
 const MOST_BYTES: usize = 1024 * 1024;
 
-/// Gets documents over HTTPS, and follows no redirect.
+/// Source of documents over HTTPS that follows no redirects.
 pub(super) struct HttpsFetch {
-    /// The only CAs that are trusted; the system's if absent.
+    /// The only trusted CAs; the system's if absent.
     ca: Option<Vec<Vec<u8>>>,
 }
 

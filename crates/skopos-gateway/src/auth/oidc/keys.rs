@@ -1,4 +1,4 @@
-//! The public keys of a provider: fetched when needed, kept for a while, and never fetched more often than bearable.
+//! Public keys of a provider: fetched on demand, cached, and fetched at a limited rate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,23 +21,23 @@ pub(super) struct Keys {
     fetching: Answers<(), Result<Arc<KeySet>, AuthError>>,
 }
 
-/// What the provider published.
+/// The keys that the provider published.
 #[derive(Debug)]
 struct KeySet {
     keys: Vec<Jwk>,
     fetched: Instant,
 }
 
-/// Keys are fetched anew when they are older, so that those taken back are not used for long.
+/// Age at which keys are fetched again, so that revoked keys are not used for long.
 const FRESH: Duration = Duration::from_secs(300);
 
-/// While the provider does not answer, keys that are not older are used.
+/// Maximum age of keys in use while the provider does not answer.
 const USABLE: Duration = Duration::from_secs(3600);
 
-/// A token with an unknown key makes them be fetched, but not more often than this.
+/// Minimum interval of fetches. A token with an unknown key also causes a fetch.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Most keys of a provider, and of those without a name that are tried.
+/// Maximum number of a provider's keys, and of unnamed keys that are tried.
 const MOST_KEYS: usize = 100;
 const MOST_TRIED: usize = 10;
 
@@ -48,7 +48,7 @@ impl Keys {
         Self { issuer, fetch, last: Arc::default(), fetching: Answers::new(1, crate::auth::DEADLINE) }
     }
 
-    /// The keys that a token may be signed with; at the latest after `within`.
+    /// Returns the keys that may have signed a token; after `within` at the latest.
     pub(super) async fn find(
         &self,
         id: Option<&str>,
@@ -96,7 +96,7 @@ impl Keys {
     }
 }
 
-/// What is read of the provider's description.
+/// The fields of the provider's description that are used.
 #[derive(Deserialize)]
 struct Description {
     issuer: String,
@@ -121,7 +121,7 @@ async fn get(issuer: &str, fetch: &dyn Fetch, within: Duration) -> Result<Vec<Jw
 // === impl KeySet ===
 
 impl KeySet {
-    /// Those with this name, if the token names one; otherwise those without. Only such as may verify, with this algorithm.
+    /// Returns the keys with this ID, or all if the token names none. Only keys that may verify, with this algorithm.
     fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<DecodingKey> {
         let named = |key: &&Jwk| id.is_none() || key.common.key_id.as_deref() == id;
         let for_signatures = |key: &&Jwk| {

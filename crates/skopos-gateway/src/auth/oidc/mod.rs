@@ -1,4 +1,4 @@
-//! Bearer tokens of an OpenID provider, checked with its public keys.
+//! Authentication of an OpenID provider's bearer tokens with its public keys.
 
 mod fetch;
 mod keys;
@@ -18,7 +18,7 @@ use super::token::Token;
 use super::{AuthError, Identity};
 use crate::config::Oidc;
 
-/// Why a provider cannot be used.
+/// The reason why a provider cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OidcError {
@@ -30,13 +30,13 @@ pub enum OidcError {
     Url(String),
 }
 
-/// Checks the tokens of one issuer.
+/// Verifier of the tokens of one issuer.
 pub(super) struct Provider {
     options: Oidc,
     keys: Keys,
 }
 
-/// What a token may be signed with: never with a shared secret, and never not at all.
+/// The accepted signature algorithms: none with a shared secret, and not `none`.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -49,10 +49,10 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// How far the provider's clock may be from ours.
+/// Maximum difference between the provider's clock and ours.
 const LEEWAY: Duration = Duration::from_secs(10);
 
-/// Groups of a token that are read.
+/// Maximum number of groups in a token.
 const MOST_GROUPS: usize = 1_000;
 
 // === impl Provider ===
@@ -64,13 +64,13 @@ impl Provider {
         Ok(Self { options: options.clone(), keys: Keys::new(options.issuer.clone(), fetch) })
     }
 
-    /// Whether the token says that it is this issuer's: what decides who is asked, and proves nothing.
+    /// Returns whether the token claims to be of this issuer. The unverified claim only selects the verifier.
     pub(super) fn issued(&self, token: &Token) -> bool {
         let claims = jsonwebtoken::dangerous::insecure_decode_claims::<Map<String, Value>>(token.expose());
         claims.is_ok_and(|claims| claims.get("iss").and_then(Value::as_str) == Some(&self.options.issuer))
     }
 
-    /// Who the token is for, and how long it is valid; at the latest after `within`.
+    /// Returns the identity of the token, and for how long it is valid; after `within` at the latest.
     pub(super) async fn identity(
         &self,
         token: &Token,
@@ -104,7 +104,7 @@ impl Provider {
         validation
     }
 
-    /// Claims of which the signature is proven.
+    /// Reads the identity from verified claims.
     fn read(&self, claims: &Map<String, Value>) -> Result<(Identity, Duration), AuthError> {
         let Oidc { username_claim, username_prefix, groups_claim, groups_prefix, .. } = &self.options;
         let user = claims.get(username_claim).and_then(Value::as_str).filter(|user| !user.is_empty());
@@ -126,7 +126,7 @@ impl Provider {
         };
         let user = format!("{username_prefix}{user}");
         let groups: Vec<String> = groups.into_iter().map(|group| format!("{groups_prefix}{group}")).collect();
-        // What Kubernetes itself gives out, nobody else does.
+        // Only Kubernetes itself assigns such names.
         if user.starts_with("system:") || groups.iter().any(|group| group.starts_with("system:")) {
             return Err(AuthError::Refused("the token names a user or group of the system"));
         }

@@ -1,8 +1,8 @@
 //! Verification of token signatures with *ring*, which also does the cryptography of TLS here.
 //!
-//! `jsonwebtoken` reads the tokens and leaves the signatures to a provider. Its own providers bring a second library of
-//! cryptography: one of them the crate `rsa`, which leaks private keys by its timing (RUSTSEC-2023-0071). Nothing here signs, so
-//! public keys are all that a provider has to handle.
+//! `jsonwebtoken` reads the tokens and leaves the signatures to a provider. Its own providers bring a second cryptography
+//! library, such as the crate `rsa`, which leaks private keys by its timing (RUSTSEC-2023-0071). Nothing here signs, so a
+//! provider only needs public keys.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind};
@@ -11,7 +11,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, EncodingKey};
 use ring::signature as ring_signature;
 use ring::signature::{RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
 
-/// Makes `jsonwebtoken` verify with *ring*. A provider that the process has chosen before stays.
+/// Makes `jsonwebtoken` verify with *ring*. An earlier choice of the process remains.
 pub(super) fn install_provider() {
     if RING.install_default().is_err() {
         tracing::trace!("a provider for the signatures of tokens is installed already");
@@ -24,7 +24,7 @@ static RING: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// A public key with the algorithm that it is used with.
+/// A public key with its algorithm.
 struct RingVerifier {
     algorithm: Algorithm,
     key: PublicKey,
@@ -55,7 +55,7 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
     Ok(Box::new(RingVerifier { algorithm: *algorithm, key }))
 }
 
-/// Returns how *ring* calls an algorithm of RSA. Keys of less than 2,048 bits verify nothing.
+/// Returns *ring*'s parameters for an RSA algorithm. Keys of less than 2,048 bits verify nothing.
 fn rsa_parameters(algorithm: Algorithm) -> Option<&'static RsaParameters> {
     match algorithm {
         Algorithm::RS256 => Some(&ring_signature::RSA_PKCS1_2048_8192_SHA256),
@@ -68,7 +68,7 @@ fn rsa_parameters(algorithm: Algorithm) -> Option<&'static RsaParameters> {
     }
 }
 
-/// Returns how *ring* calls an algorithm of elliptic curves.
+/// Returns *ring*'s algorithm for one of elliptic curves.
 fn curve(algorithm: Algorithm) -> Option<&'static dyn VerificationAlgorithm> {
     match algorithm {
         Algorithm::ES256 => Some(&ring_signature::ECDSA_P256_SHA256_FIXED),

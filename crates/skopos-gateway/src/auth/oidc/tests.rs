@@ -60,7 +60,7 @@ impl Pair {
     }
 }
 
-/// Returns what a signature is of: the header and the claims.
+/// Returns the signed text: the header and the claims.
 fn message(algorithm: &str, key: &str, claims: &Value) -> String {
     let part = |value: String| URL_SAFE_NO_PAD.encode(value);
     format!("{}.{}", part(json!({"alg": algorithm, "kid": key}).to_string()), part(claims.to_string()))
@@ -168,12 +168,12 @@ async fn wrong_signatures_are_refused() {
     let mut parts = good.split('.');
     let (header, body, signature) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
 
-    // Another's key under the known name.
+    // A signature by another key with the known ID.
     let forged = Pair::new("one").sign(&claims());
     // The claims of another token under this signature.
     let other = setup.key.sign(&but(json!({"sub": "admin"})));
     let mixed = format!("{header}.{}.{signature}", other.split('.').nth(1).unwrap());
-    // Not signed at all; and signed with the public key as a shared secret.
+    // Without a signature; and signed with the public key as a shared secret.
     let none = format!("{}.", message("none", "one", &claims()));
     let by_secret = message("HS256", "one", &claims());
     let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, setup.key.public.to_string().as_bytes());
@@ -223,7 +223,7 @@ async fn keys_are_fetched_once_and_again_for_an_unknown_one_but_not_for_each() {
     setup.publish("https://id.example.com/keys", json!({"keys": [next.public]}));
     tokio::time::advance(Duration::from_secs(10)).await;
     assert!(setup.identity(&token).await.is_ok());
-    // The provider took the first one back.
+    // The provider revoked the first key.
     assert!(!setup.accepts(&claims()).await);
 }
 

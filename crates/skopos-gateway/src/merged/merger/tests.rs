@@ -1,4 +1,4 @@
-//! Any interleaving of members' histories, failures, returns and restarts, against a model.
+//! Model tests of random interleavings: members' histories, failures, returns and restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +7,24 @@ use skopos_wire::Limits;
 
 use super::*;
 
-/// What a watcher's client has: for each object its uid and the member's own version.
+/// The state of a watcher's client: for each object its uid and the member's own version.
 type State = BTreeMap<(ClusterId, ObjectKey), (String, u64)>;
 
-/// A member as it really is.
+/// The true state of a member.
 struct Truth {
     id: ClusterId,
-    /// All that ever happened, with the version that it made. A version may have several changes, as etcd deletes all keys of an
+    /// All changes so far, each with its version. A version may have several changes, as etcd deletes all keys of an
     /// expired lease at once.
     history: Vec<(usize, Told)>,
-    /// How much of it the merger was told; `None` before the first content.
+    /// The number of changes that the merger received; `None` before the first content.
     told: Option<usize>,
-    /// How much of it was listed ahead of that.
+    /// The number of changes in a list ahead of that.
     listed: usize,
-    /// Nothing more happens at this version: it was listed, and a list has all of a version.
+    /// The version that gets no more changes: it was listed, and a list has all changes of a version.
     closed: usize,
 }
 
-/// A client that lists, watches, is cut off, and comes back.
+/// A client that lists, watches, disconnects, and comes back.
 struct Watcher {
     mark: Mark,
     selected: BTreeSet<ClusterId>,
@@ -46,7 +46,7 @@ struct World {
 // === impl Truth ===
 
 impl Truth {
-    /// The content after the first `count` changes.
+    /// Returns the content after the first `count` changes.
     fn content(&self, count: usize) -> BTreeMap<ObjectKey, RawObject> {
         let mut content = BTreeMap::new();
         for (_, told) in &self.history[..count] {
@@ -58,17 +58,17 @@ impl Truth {
         content
     }
 
-    /// Whether the content after the first `count` changes has all changes of its version.
+    /// Returns whether the content after the first `count` changes has all changes of its version.
     fn is_whole(&self, count: usize) -> bool {
         count == self.history.len() || self.version(count) < self.version(count + 1)
     }
 
-    /// The version of the content after the first `count` changes.
+    /// Returns the version of the content after the first `count` changes.
     fn version(&self, count: usize) -> usize {
         self.history[..count].last().map_or(0, |(version, _)| *version)
     }
 
-    /// How much of it the merger has to show.
+    /// Returns the number of changes that the merger must show.
     fn shown(&self) -> Option<usize> {
         self.told.map(|told| told.max(self.listed))
     }
@@ -92,7 +92,7 @@ impl Truth {
             Some(old) if random.u32(..3) == 0 => {
                 Told::Deleted(old.key().clone(), random.bool().then(|| object(old.uid())))
             }
-            // Deleted and created again, and all that was heard of it is the new one.
+            // The object was deleted and created again, and the member only sends the new one.
             Some(_) if random.u32(..5) == 0 => Told::Put(object(&format!("u{version}"))),
             Some(old) => Told::Put(object(old.uid())),
         };
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// One in which a member has content, and the mark at which it was listed.
+    /// Makes a world in which a member has content, and returns the mark of a list.
     fn shown() -> (Self, Mark) {
         let mut world = Self::new(1);
         world.members[0].happen(&mut world.random);
@@ -148,7 +148,7 @@ impl World {
     }
 
     fn now(&mut self) -> Timestamp {
-        // Now and then it stands still, and goes back.
+        // Sometimes the clock stops, or goes back.
         self.clock += self.random.i64(-3..10);
         Timestamp::from_microsecond(self.clock).unwrap()
     }
@@ -173,7 +173,8 @@ impl World {
         self.check_contents();
     }
 
-    /// What is shown of a member is all that was told or listed, whichever is more: it never goes back.
+    /// Checks that the merger shows all received or listed changes of each member, whichever are more: the content never
+    /// goes back.
     fn check_contents(&self) {
         for member in &self.members {
             let shown = self.merger.roster.get(&member.id).filter(|member| member.position.is_some());
@@ -198,7 +199,7 @@ impl World {
     fn take(&mut self, which: usize) {
         let now = self.now();
         let member = &mut self.members[which];
-        // After a gap its list may have been on its way for a while. Of changes that share a version a list has all.
+        // After a gap the list may be late. A list has all changes that share a version.
         let newest = member.history.len();
         let counts = (member.told.unwrap_or(newest)..=newest).filter(|count| member.is_whole(*count));
         let counts: Vec<usize> = counts.collect();
@@ -221,7 +222,7 @@ impl World {
         let at = position(member.version(count));
         let objects = member.content(count).into_values();
         let events = self.merger.take_ahead(&member.id, at, objects, now);
-        // It has all changes of its version, of which some may not have been told.
+        // The list has all changes of its version; the member may not have sent some of these yet.
         if member.shown().is_some() {
             member.listed = count;
         } else {
@@ -244,7 +245,7 @@ impl World {
         }
     }
 
-    /// A list, of some members or all.
+    /// Adds a watcher after a list of some members or all.
     fn new_watcher(&mut self) {
         let all = self.members.iter().map(|member| member.id.clone());
         let some = self.random.bool();
@@ -263,7 +264,7 @@ impl World {
         watcher.mark = view.mark;
     }
 
-    /// One connection of a watcher, which ends after some events.
+    /// Runs one connection of a watcher, which ends after some events.
     fn watch(&mut self, which: usize, most: usize) {
         let mut watcher = self.watchers.remove(which);
         let resume = self.merger.resume(watcher.mark, |cluster| watcher.selected.contains(cluster));
@@ -290,8 +291,8 @@ impl World {
         self.watchers.push(watcher);
     }
 
-    /// The process ends and another begins, with members restored from checkpoints that are as new as what was told, older, or
-    /// lost, or that have moved on before anybody asked.
+    /// Restarts the process. Members are restored from checkpoints that are as new as the changes received, older, or
+    /// lost; some have newer content before the first request.
     fn restart(&mut self) {
         let standing = Standing::decode(&self.merger.standing().encode("k"), "k").unwrap();
         let now = self.now();
@@ -330,7 +331,7 @@ impl World {
                 let seen = |id: &ClusterId| stand(id).is_none_or(|stand| stand.changed <= watcher.mark);
                 let vanished =
                     |id: &ClusterId| self.merger.vanished.get(id).is_some_and(|m| *m > watcher.mark);
-                // What was listed ahead is not in a checkpoint.
+                // Checkpoints do not have the list ahead.
                 if watcher.selected.iter().all(|id| seen(id) && !vanished(id) && !ahead.contains(id)) {
                     let resume = self.merger.resume(watcher.mark, |id| watcher.selected.contains(id));
                     assert_eq!(resume, Resume::After(self.merger.start()), "who has seen all goes on");
@@ -339,7 +340,7 @@ impl World {
         }
     }
 
-    /// Everything becomes known, and everybody catches up.
+    /// Delivers all changes, and lets all watchers catch up.
     fn settle(&mut self) {
         for which in 0..self.members.len() {
             while self.members[which].told != Some(self.members[which].history.len()) {
@@ -375,7 +376,7 @@ fn state_of(view: &View, selected: &BTreeSet<ClusterId>) -> State {
         .collect()
 }
 
-/// What a client does with an event; it must fit to what the client has.
+/// Applies an event to a client's state; checks that it matches that state.
 fn apply(state: &mut State, event: &Event) {
     let key = (event.cluster.clone(), event.new.key().clone());
     let had = state.get(&key).cloned();
@@ -436,7 +437,7 @@ fn who_comes_with_a_mark_that_was_never_given_out_lists_anew() {
     assert_eq!(resume(&world.merger, mark), Resume::After(mark));
     assert_eq!(resume(&world.merger, mark.after(1)), Resume::Expired);
     assert_eq!(resume(&world.merger, Mark::new(1)), Resume::Expired);
-    // Given out after the last writing of the restart file.
+    // A mark given out after the last write of the restart file.
     let standing = world.merger.standing();
     let merger = Merger::new(Some(standing), Maker::new(2), Timestamp::from_microsecond(0).unwrap());
     assert_eq!(resume(&merger, mark.after(1)), Resume::Expired);
@@ -446,7 +447,7 @@ fn who_comes_with_a_mark_that_was_never_given_out_lists_anew() {
     );
 }
 
-/// Of two gateways behind one address each hears of changes in an order of its own.
+/// Checks that a mark of another gateway expires. Two gateways behind one address receive changes in different orders.
 #[test]
 fn who_comes_with_the_mark_of_another_gateway_lists_anew() {
     let (world, mark) = World::shown();
@@ -496,14 +497,14 @@ fn a_deletion_that_a_list_has_found_is_told_although_its_version_was_listed_ahea
     };
     merger.take(&id, position(5), Copy::New, [object("a", 3), object("b", 4)], now);
     merger.take_ahead(&id, position(8), [object("a", 3), object("b", 8)], now);
-    // Of what a list at 9 finds, it comes at the version before.
+    // A deletion that a list at 9 detects has the version before it.
     let gone = |name: &str| Told::Deleted(object(name, 3).key().clone(), None);
     let events = merger.change(&id, position(8), gone("a"), now);
     assert!(
         matches!(events.as_slice(), [event] if event.deleted && event.new.object.name() == "a"),
         "{events:?}"
     );
-    // One of which the list has a later object was before it.
+    // The list has a later object of this name, so the deletion was before it.
     assert!(merger.change(&id, position(7), gone("b"), now).is_empty());
     assert_eq!(merger.change(&id, position(9), gone("b"), now).len(), 1);
 }
@@ -537,7 +538,7 @@ fn after_a_restore_the_same_version_may_stand_for_other_content() {
     let view = merger.view(now);
     let shown = view.roster[&id].contents.get(other.key()).unwrap();
     assert_eq!(shown.object.bytes(), other.bytes(), "lists show what the restored server has");
-    // Who reads it anew begins with the same number of epoch, and may have another form of the same.
+    // A later read of the same store begins with the same epoch number, and may have another form of the same version.
     assert_eq!(
         merger.take(&id, at(2), Copy::Same, [object("a", "newest"), object("b", "old")], now).len(),
         1

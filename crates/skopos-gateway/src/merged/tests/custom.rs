@@ -7,7 +7,7 @@ const BOATS: &str = "/apis/sea.example/v1/boats";
 const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
-/// A definition of boats: of this kind, in this scope, served in this version.
+/// Returns a definition of boats: of this kind, in this scope, served in this version.
 fn definition(kind: &str, scope: &str, version: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -72,7 +72,7 @@ async fn a_kind_of_some_clusters_is_a_kind_of_all() {
     );
     assert_eq!(bed.get("/apis/air.example").await.code, 404);
 
-    // What its objects are made of.
+    // The schema of its objects.
     let index = bed.get("/openapi/v3").await;
     let address = index.json["paths"]["apis/sea.example/v1"]["serverRelativeURL"].as_str().unwrap();
     assert!(address.starts_with("/openapi/v3/apis/sea.example/v1?hash="), "{address}");
@@ -81,7 +81,7 @@ async fn a_kind_of_some_clusters_is_a_kind_of_all() {
     assert!(index.json["paths"]["apis/apps/v1"].is_object());
     assert_eq!(bed.get("/openapi/v3/apis/air.example/v1").await.code, 404);
 
-    // The cluster that has none has nothing to show, and is not missing.
+    // A cluster without the kind has nothing to show, and is not missing.
     let list = bed.get(BOATS).await;
     assert_eq!((list.code, list.warnings().as_str(), &list.json["kind"]), (200, "", &json!("BoatList")));
     assert_eq!(list.items(), ["north/default/ark"]);
@@ -96,7 +96,7 @@ async fn a_kind_of_some_clusters_is_a_kind_of_all() {
     let one = bed.get("/apis/sea.example/v1/namespaces/default/boats/ark").await;
     assert_eq!((one.code, name_of(&one.json).as_str()), (200, "north/default/ark"));
 
-    // It gets one while somebody watches.
+    // The cluster gets the kind while a watch is open.
     let mut watch = bed.watch_of(BOATS, &format!("resourceVersion={}", list.version())).await;
     bed.boat("north", "barge");
     says(&watch.event().await, "ADDED", "north/default/barge");
@@ -108,7 +108,7 @@ async fn a_kind_of_some_clusters_is_a_kind_of_all() {
         bed.get(BOATS).await.items(),
         ["north/default/ark", "north/default/barge", "south/default/canoe"]
     );
-    // A member that goes away keeps what it had, as with any kind.
+    // A member that fails keeps its content, as with any kind.
     bed.server("north").pause_with(How::Rst).await;
     watch.silent().await;
     let down = bed.until(BOATS, |list| !list.warnings().is_empty()).await;
@@ -126,7 +126,7 @@ async fn what_no_cluster_has_is_not_found() {
     let none = bed.get(BOATS).await;
     assert_eq!((none.code, none.message()), (404, "the server could not find the requested resource"));
     assert_eq!(bed.get("/apis/sea.example/v1").await.code, 404);
-    // Unless one is not known: then that is said.
+    // Unless the state of one is unknown: then the answer names it.
     bed.services.fleet.leave(&id("south"), "for another");
     sleep(Duration::from_secs(601)).await;
     bed.server("south").pause_with(How::Rst).await;
@@ -170,7 +170,7 @@ async fn where_clusters_differ_most_decide_and_the_others_are_named() {
     );
     assert!(missing.contains("west (it has boats.sea.example in v1beta1 only)"), "{missing}");
     assert!(!missing.contains("north") && !missing.contains("south"), "{missing}");
-    // Whoever asks for theirs alone gets it.
+    // A request for its cluster alone gets its objects.
     let east = bed.get(&format!("{BOATS}?clusters=east")).await;
     assert_eq!((east.items(), east.warnings().as_str()), (vec!["east//lure".to_owned()], ""));
     let west = bed.get("/apis/sea.example/v1beta1/boats?clusters=west").await;
@@ -239,7 +239,8 @@ async fn what_a_hostile_member_says_of_itself_is_no_harm_to_others() {
     }
 }
 
-/// A member's text would reach the callers of all members, and the trouble of other kinds tells which kinds others use.
+/// Checks the text of warnings. A member's text would reach the callers of all members, and errors of other kinds would
+/// reveal which kinds others use.
 #[tokio::test(start_paused = true)]
 async fn warnings_are_about_the_kind_that_was_asked_for_and_quote_no_member() {
     let lab = Lab::trusting(&["good"]);

@@ -1,4 +1,4 @@
-//! Of what the merged view tells the age.
+//! The age of the merged view's content.
 
 use skopos_serve::Registry;
 
@@ -9,7 +9,7 @@ fn age(list: &Told) -> Option<f64> {
     list.headers.get("skopos-age").map(|age| age.to_str().unwrap().parse().unwrap())
 }
 
-/// Longer than anything may be old by itself.
+/// A time after which any content without proof is old.
 const FOR_LONG: Duration = Duration::from_secs(100);
 
 #[tokio::test(start_paused = true)]
@@ -21,7 +21,7 @@ async fn a_copy_that_is_not_shown_does_not_make_what_is_shown_young() {
     let follows = bed.merged.kinds.get(&shape).await.follows.clone();
     let running = bed.services.fleet.cluster("north").unwrap().cached(&shape.resource).unwrap();
 
-    // As where what was followed has ended, and another reader has started it again before the feed's next attempt.
+    // The followed store has ended, and another reader has started a new one before the feed's next attempt.
     let store = running.informer().store();
     let turn = follows.begin(&id("north"), store.clone());
     follows.end(&id("north"), turn, Some(store.snapshot()));
@@ -31,13 +31,13 @@ async fn a_copy_that_is_not_shown_does_not_make_what_is_shown_young() {
     assert!(age(&list).unwrap() >= FOR_LONG.as_secs_f64(), "{:?}", list.headers);
     assert!(list.warnings().contains("data may be old: north"), "{}", list.warnings());
 
-    // Where not even that is known.
+    // Without even that store.
     follows.forget(&id("north"));
     let list = bed.get(PODS).await;
     assert_eq!(age(&list), None);
     assert!(list.warnings().contains("of unknown age"), "{}", list.warnings());
 
-    // Who ends late ends nothing of those after him.
+    // The late end of an old turn does not end a later one.
     follows.begin(&id("north"), store);
     follows.end(&id("north"), turn, None);
     let list = bed.get(PODS).await;
@@ -78,7 +78,7 @@ async fn a_page_is_as_old_as_the_state_that_it_is_of() {
         let token = page.json["metadata"]["continue"].as_str().unwrap();
         page = bed.get(&format!("{PODS}?limit=2&continue={token}")).await;
         assert_eq!(page.items().len(), 2);
-        // It may have been found to be of somewhat earlier, when it was read.
+        // The store's last proof may be somewhat older than the read.
         let old = age(&page).unwrap();
         assert!((since..since + young + 1.0).contains(&old), "{old}, after {young}");
         for cluster in ["north", "south"] {
@@ -123,7 +123,7 @@ async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
     sleep(Duration::from_secs(1)).await;
     bed.server("north").pause_with(How::Rst).await;
     source.lists_another("north");
-    // Whoever may read the one need not be allowed to read the other.
+    // A caller who may read one need not be allowed to read the other.
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
     let list = bed.get(PODS).await;
     assert_eq!(list.items(), ["south/shop/b"]);
@@ -132,7 +132,7 @@ async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
     bed.until(PODS, |list| list.items() == ["north/shop/a", "south/shop/b"]).await;
 }
 
-/// It had nothing to show, so nothing vanished.
+/// Checks that nothing vanishes, because the cluster had no content.
 #[tokio::test(start_paused = true)]
 async fn an_open_watch_is_told_nothing_of_a_cluster_that_took_a_name_and_was_not_asked() {
     let bed = reviewed(&["north", "south"]);
@@ -140,7 +140,7 @@ async fn an_open_watch_is_told_nothing_of_a_cluster_that_took_a_name_and_was_not
     bed.pod("south", "shop", "b");
     let list = bed.until(PODS, |list| list.code == 200 && list.items().len() == 1).await;
     let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
-    // What was decided is good for ten seconds, and asked for again after 45.
+    // The decision is valid for ten seconds, and is asked for again after 45.
     watch.silent_for(Duration::from_secs(11)).await;
     bed.server("north").auth().answer_reviews(|_| false);
     source.lists_another("north");

@@ -1,4 +1,4 @@
-//! What the merged view holds, and for how long.
+//! Memory of the merged view, and how long it is held.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +21,7 @@ impl Bed {
         self.server(cluster).apply(map).unwrap();
     }
 
-    /// How many kinds a cluster keeps.
+    /// Returns the number of kinds that a cluster caches.
     fn kept(&self, cluster: &str) -> usize {
         self.services.fleet.cluster(cluster).unwrap().stats().kinds.len()
     }
@@ -41,7 +41,7 @@ async fn a_kind_that_is_let_go_for_memory_leaves_the_merged_view_and_comes_back_
     let mut other = bed.watch_of(MAPS, &format!("clusters=north&{from}")).await;
     bed.map("south", "large", 100 << 10);
     says(&watch.event().await, "ADDED", "south/default/large");
-    // What happens in it from now on nobody would be told.
+    // Later changes there would be missing from the watch.
     let end = watch.next().await.unwrap();
     assert_eq!((&end["type"], &end["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert!(watch.next().await.is_none());
@@ -49,7 +49,7 @@ async fn a_kind_that_is_let_go_for_memory_leaves_the_merged_view_and_comes_back_
     assert_eq!(list.items(), ["north/default/a"], "what is not followed any more is not shown");
     let missing = list.json["metadata"]["annotations"]["skopos.dev/missing"].as_str().unwrap();
     assert!(missing.contains("south") && missing.contains("let go"), "{missing}");
-    // When there is room, as of a cluster that comes.
+    // When memory is free again, its objects come back like those of a new cluster.
     let mut watch = bed.watch_of(MAPS, &format!("resourceVersion={}", list.version())).await;
     bed.server("south").delete("configmaps", Some("default"), "large").unwrap();
     says(&watch.event().await, "ADDED", "south/default/b");
@@ -114,7 +114,7 @@ async fn what_was_asked_for_once_is_let_go() {
     let list = bed.until(PODS, |list| list.items().len() == 1).await;
     let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
     assert_eq!((bed.kept("north"), bed.kept("south")), (2, 2));
-    // Nobody asks for anything.
+    // No requests.
     sleep(4 * idle).await;
     assert_eq!((bed.kept("north"), bed.kept("south")), (1, 1), "but what is watched stays");
     bed.pod("south", "shop", "b");
@@ -122,7 +122,7 @@ async fn what_was_asked_for_once_is_let_go() {
     drop(watch);
     sleep(4 * idle).await;
     assert_eq!((bed.kept("north"), bed.kept("south")), (0, 0));
-    // And begins anew for whoever asks.
+    // The next request starts it again.
     bed.until(MAPS, |list| list.items() == ["north/default/a"]).await;
     assert!(bed.merged.shutdown(LONG).await);
 }
