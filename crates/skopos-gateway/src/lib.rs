@@ -1,5 +1,5 @@
-//! The HTTP daemon over a fleet of clusters: kubectl's reads from memory, with their age, whatever state the clusters are
-//! in.
+//! The HTTP daemon over a fleet of clusters. It answers kubectl's reads from memory, with their age, whatever state the
+//! clusters are in.
 //!
 //! ```text
 //!  TCP, TLS ─▶ limits ─▶ headers, path ─▶ who asks ─▶ may they ─▶ route ─┬─▶ /clusters/NAME/...  memory or member (clusters)
