@@ -20,7 +20,7 @@ pub(crate) struct Answers<K, V> {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer<V> {
     pub(crate) value: V,
-    /// How long the answer may be served from the cache.
+    /// The time for which the answer may be served from the cache.
     pub(crate) holds: Holds,
 }
 

@@ -314,7 +314,7 @@ async fn place(host: &HostCluster) -> Result<(String, Place), SourceError> {
     Ok((name, Place::Context { kubeconfig, context }))
 }
 
-/// Returns the kubeconfigs in a field of the configuration: a file or a list such as `a:b`, each of which may begin with `~/`.
+/// Returns the kubeconfigs in a field of the configuration: a file or a list such as `a:b`. Each path may begin with `~/`.
 fn kubeconfig_paths(field: &Path) -> KubeconfigPaths {
     let expanded = |path: &Path| match (path.strip_prefix("~"), std::env::home_dir()) {
         (Ok(below), Some(home)) => home.join(below),

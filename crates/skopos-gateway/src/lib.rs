@@ -2,7 +2,7 @@
 //! clusters are in.
 //!
 //! ```text
-//!  TCP, TLS ─▶ limits ─▶ headers, path ─▶ who asks ─▶ may they ─▶ route ─┬─▶ /clusters/NAME/...  memory or member (clusters)
+//!  TCP, TLS ─▶ limits ─▶ headers, path ─▶ identity ─▶ decision ─▶ route ─┬─▶ /clusters/NAME/...  memory or member (clusters)
 //!                                                                        ├─▶ /fleet/...          all clusters as one (merged)
 //!                                                                        ├─▶ /virtualclusters    made, paused, deleted (lifecycle)
 //!  (listen)              (headers, path)   (auth)     (authz)            └─▶ /healthz, /metrics, ...   (state)

@@ -325,7 +325,7 @@ async fn who_may_not_read_does_not_learn_whether_there_is_something_to_read() {
     assert_eq!(there, absent.replace("other", "there"));
 }
 
-/// Others may write to most sources of clusters. A cluster name belongs to the source that listed it first.
+/// Others may write to most sources of clusters. A name that only such a source lists belongs to its writers.
 #[tokio::test(start_paused = true)]
 async fn tokens_go_to_no_cluster_that_others_could_have_listed() {
     let lab = Lab::guarded(&["home"], |_| {});

@@ -1,8 +1,8 @@
 //! State of the gateway and its clusters: for probes, for Prometheus, for people.
 //!
 //! ```text
-//!  /healthz, /livez   the process answers                  for everybody
-//!  /readyz            it serves; never waits for clusters  for everybody
+//!  /healthz, /livez   the process answers                  for all callers
+//!  /readyz            it serves; never waits for clusters  for all callers
 //!  /metrics           Prometheus' text                     for observers
 //!  /api/v1/status     the same for people, as JSON         for observers
 //! ```

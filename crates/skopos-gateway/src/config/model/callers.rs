@@ -44,7 +44,7 @@ pub struct TokenReview {
     /// The cluster that reviews tokens: a host cluster, or one of `clusters.kubeconfigs`. Other sources could list a cluster
     /// of this name, and would be sent tokens.
     pub cluster: String,
-    /// Accepted audiences, of which a token must have one; those of the cluster itself if empty.
+    /// Accepted audiences. A token must have one of them; those of the cluster itself if empty.
     #[serde(default)]
     pub audiences: Vec<String>,
     /// Treat its service accounts, and other users and groups that begin with `system:`, as those of the same names in all
@@ -63,7 +63,7 @@ pub struct TokenReview {
 pub struct Oidc {
     /// The issuer's URL, exactly as in the tokens; https.
     pub issuer: String,
-    /// Accepted audiences, of which a token must have one.
+    /// Accepted audiences. A token must have one of them.
     pub audiences: Vec<String>,
     /// PEM file with the CA of the issuer; the system's if absent.
     #[schemars(with = "Option<String>")]
