@@ -112,7 +112,7 @@ impl GatewayBuilder {
         self
     }
 
-    /// Sets the ID of this instance, whose own requests are refused.
+    /// Sets the ID of this instance. Requests that have already passed through it are refused.
     #[must_use]
     pub fn instance(mut self, instance: InstanceId) -> Self {
         self.instance = instance;

@@ -217,7 +217,7 @@ async fn reads_of_the_healthy_take_as_long_as_if_all_were() {
         }));
         let reads = async {
             let first = bed.read_all(&healthy).await.into_iter().max();
-            // A first read always takes a connection, a list and an identity check.
+            // A first read always takes a connection, a list and a check that the cluster answers.
             assert!(first <= Some(Duration::from_millis(100)), "ill: {ill}, first reads: {first:?}");
             for _ in 0..20 {
                 tokio::time::sleep(Duration::from_millis(200)).await;

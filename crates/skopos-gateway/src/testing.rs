@@ -289,7 +289,7 @@ impl QuietSource {
         source
     }
 
-    /// Lists another cluster with this name, which cannot be reached yet.
+    /// Reports another cluster with this name, which cannot be reached yet.
     pub(crate) fn lists_another(&self, name: &str) {
         let elsewhere = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
         let listed = Listed { origin: Some("elsewhere".into()), ..Listed::up(elsewhere) };

@@ -31,7 +31,8 @@ where
     Some(Decision { refusal: Some(Arc::new(Refusal { caller: actor.identity.clone(), right })), ..decision })
 }
 
-/// Lists the rights that the impersonation filter of kube-apiserver checks (`impersonate`, not the constrained verbs of 1.35).
+/// Returns the rights that the impersonation filter of kube-apiserver checks (`impersonate`, not the constrained verbs of
+/// 1.35).
 fn rights(who: &Identity, actor: &Actor) -> Vec<Attributes> {
     let core =
         |resource: &str, name: &str| Attributes::resource("impersonate", "", "v1", resource).named(name);

@@ -1,12 +1,12 @@
 //! `/virtualclusters`: a REST API to create, list, pause, resume and delete virtual clusters.
 //!
 //! ```text
-//!  GET    /virtualclusters[?namespace=N]                 those that there are
-//!  POST   /virtualclusters                               make one                     ┐
-//!  GET    /virtualclusters/NAMESPACE/NAME                one                          │ 202 and an operation,
-//!  POST   /virtualclusters/NAMESPACE/NAME/pause|resume                                │ which tells its steps
+//!  GET    /virtualclusters[?namespace=N]                 list all
+//!  POST   /virtualclusters                               create one                   ┐
+//!  GET    /virtualclusters/NAMESPACE/NAME                get one                      │ 202 and an operation
+//!  POST   /virtualclusters/NAMESPACE/NAME/pause|resume                                │ with its steps
 //!  DELETE /virtualclusters/NAMESPACE/NAME                                             ┘
-//!  GET    /virtualclusters/-/operations/ID[?wait=30s]    how far an operation is
+//!  GET    /virtualclusters/-/operations/ID[?wait=30s]    progress of an operation
 //!         all with ?host=NAME where there are several hosts (clusters of the fleet)
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! Inspection of the bytes of clients before hyper reads them, for facts that hyper does not report.
 //!
-//! * HTTP/1.1: a request with both `Content-Length` and `Transfer-Encoding`. hyper uses the latter and removes the former, so a service
-//!   cannot refuse it, and another server in front may have used the former.
+//! * HTTP/1.1: a request with both `Content-Length` and `Transfer-Encoding`. hyper uses the latter and removes the former,
+//!   so a service cannot refuse it, and another server in front may have used the former.
 //! * HTTP/2: frames that cost the client nothing and the server a reply each. h2 accepts any number of them.
 
 use std::io;

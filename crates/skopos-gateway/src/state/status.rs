@@ -75,7 +75,7 @@ pub struct ClusterReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckpointsReport {
-    /// Age of the files in seconds, compared with memory; absent if there are none.
+    /// Seconds since the files matched memory, for the oldest part; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<f64>,
     /// Number of files.

@@ -66,8 +66,8 @@ impl Wish {
     /// Reads a request with an `Upgrade` header.
     ///
     /// # Errors
-    /// 400 if it cannot be granted: with HTTP/1.0 or HTTP/2, a method other than GET and POST, a protocol that the Kubernetes
-    /// API does not use, a body, or a bearer token among the protocols of a WebSocket.
+    /// 400 if it cannot be granted: with HTTP/1.0 or HTTP/2, a method other than GET and POST, or a body. Also with a protocol
+    /// that the Kubernetes API does not use, or a bearer token among the protocols of a WebSocket.
     pub fn of(parts: &mut request::Parts, body: &LimitedBody) -> Result<Self, Status> {
         let refused = |why: &str| Err(Status::bad_request(why));
         if parts.version != Version::HTTP_11 || ![Method::GET, Method::POST].contains(&parts.method) {
