@@ -280,7 +280,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// A listener of connections in memory, for tests on virtual time.
+/// A [`Listener`] of connections in memory, for tests on virtual time.
 #[cfg(test)]
 pub(crate) struct InMemory<H> {
     front: Arc<Front<H>>,
