@@ -1,4 +1,4 @@
-//! Answers that are kept for a short while, each asked for once for however many want it.
+//! Short-lived cache of answers. Concurrent callers with the same key share one request.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -9,31 +9,31 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Answers by question, of which at most so many are kept.
+/// A cache of answers by key, with a bound on their number.
 pub(crate) struct Answers<K, V> {
     most: usize,
     longest: Duration,
     inner: Mutex<Inner<K, V>>,
 }
 
-/// What somebody asked found out.
+/// The result of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer<V> {
     pub(crate) value: V,
-    /// How long it holds.
+    /// The time for which the answer may be served from the cache.
     pub(crate) holds: Holds,
 }
 
-/// How long an answer holds, and since when.
+/// The lifetime of a cached answer, and its starting point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// From when it was asked for, not from when it came: what changed in between it may not know.
+    /// Counted from the start of the request, not its end: the answer may miss changes made while the request was under way.
     SinceAsked(Duration),
-    /// From when it came: that there is none, which may take longer to find out than it holds.
+    /// Counted from the arrival of the answer. For failures, which may take longer to find out than they are kept.
     SinceCome(Duration),
 }
 
-/// An answer, and how long ago it was asked for.
+/// An answer, and the time since its request began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Aged<V> {
     pub(crate) value: V,
@@ -43,7 +43,8 @@ pub(crate) struct Aged<V> {
 struct Inner<K, V> {
     known: HashMap<K, Known<V>>,
     asking: HashMap<K, Asking<V>>,
-    /// The keys of `known` and when each was asked for, oldest first; and what has been asked for again or forgotten since.
+    /// The keys of `known` with the start of their requests, oldest first. Also contains keys requested again or removed
+    /// since.
     order: VecDeque<(K, Instant)>,
 }
 
@@ -53,7 +54,7 @@ struct Known<V> {
     until: Instant,
 }
 
-/// Somebody asks. When all who wait have gone, so has this.
+/// A request under way. It is dropped when all its callers have gone.
 struct Asking<V> {
     asked: Instant,
     flight: WeakShared<BoxFuture<'static, Answer<V>>>,
@@ -62,13 +63,14 @@ struct Asking<V> {
 // === impl Answers ===
 
 impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
-    /// Keeps at most so many. To find one out takes no longer than `longest`, as long as somebody looks.
+    /// Creates a cache of at most `most` answers. A request takes no longer than `longest` while a caller polls it.
     pub(crate) fn new(most: usize, longest: Duration) -> Self {
         let inner = Inner { known: HashMap::new(), asking: HashMap::new(), order: VecDeque::new() };
         Self { most: most.max(1), longest, inner: Mutex::new(inner) }
     }
 
-    /// The answer to `key`: one that is kept, one that is on its way, or the one of `ask`, which has to end by itself.
+    /// Returns the answer to `key`: a cached one, that of a request under way, or that of `ask`. `ask` must end without
+    /// outside help.
     pub(crate) async fn get(&self, key: K, ask: impl FnOnce() -> BoxFuture<'static, Answer<V>>) -> Aged<V> {
         let (asked, flight) = match self.find(&key, ask) {
             Found::Known(aged) => return aged,
@@ -79,7 +81,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
         Aged { value: answer.value, age: asked.elapsed() }
     }
 
-    /// The answer that is kept, if one is.
+    /// Returns the cached answer, if there is one.
     pub(crate) fn kept(&self, key: &K) -> Option<Aged<V>> {
         self.inner.lock().kept(key, Instant::now())
     }
@@ -90,7 +92,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
         if let Some(aged) = inner.kept(key, now) {
             return Found::Known(aged);
         }
-        // What has not ended by then is of somebody who does not look: its deadlines are over, whatever came.
+        // A flight that has not ended by now is not polled by its callers. Its own deadlines have expired, whatever it
+        // returns.
         let asking = inner.asking.get(key).filter(|asking| now - asking.asked <= self.longest);
         let under_way = asking.and_then(|asking| Some((asking.asked, asking.flight.upgrade()?)));
         if let Some((asked, flight)) = under_way {
@@ -100,7 +103,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
         if let Some(weak) = flight.downgrade() {
             inner.asking.insert(key.clone(), Asking { asked: now, flight: weak });
         }
-        // Those whose askers have all gone away.
+        // Removes requests whose callers have all gone.
         if inner.asking.len() > self.most {
             inner.asking.retain(|_, asking| asking.flight.upgrade().is_some());
         }
@@ -109,7 +112,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
 
     fn keep(&self, key: K, asked: Instant, answer: &Answer<V>) {
         let mut inner = self.inner.lock();
-        // Another may ask by now; and of all who waited the first one is here.
+        // Another request may be under way by now. If not, this is the first caller of the flight.
         if inner.asking.get(&key).is_none_or(|asking| asking.asked != asked) {
             return;
         }
@@ -135,7 +138,7 @@ impl<K: Hash + Eq, V: Clone> Inner<K, V> {
         Some(Aged { value: known.value.clone(), age: now - known.asked })
     }
 
-    /// Forgets what does not hold any more, and what is more than may be kept: the oldest first.
+    /// Removes answers that have expired, and the oldest ones beyond the bound.
     fn forget(&mut self, most: usize, now: Instant) {
         let Self { known, order, .. } = self;
         while let Some((key, asked)) = order.front() {
@@ -175,7 +178,7 @@ mod tests {
             Self { answers: Arc::new(Answers::new(most, Duration::from_secs(2))), times: Arc::default() }
         }
 
-        /// Asks what takes a second and answers how often it was asked.
+        /// Makes a request that takes a second and returns the number of requests so far.
         async fn ask(&self, key: &'static str, holds: u64) -> Aged<usize> {
             let times = self.times.clone();
             let ask = move || {

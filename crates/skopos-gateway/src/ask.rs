@@ -1,4 +1,4 @@
-//! Asking a cluster something small, as a trait: what reviews need of a fleet.
+//! Small requests to a cluster, as a trait: all that reviews need of a fleet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
-/// Asks clusters by name, in the gateway's own name.
+/// A client of clusters by name, with the gateway's own credentials.
 pub trait Ask: Send + Sync + 'static {
-    /// Sends one request and reads the whole answer, of at most [`MOST_BYTES`]; ends after `within` whatever happens.
+    /// Sends one request and reads the whole answer, of at most [`MOST_BYTES`]. Ends after `within` in any case.
     fn ask(
         &self,
         cluster: &str,
@@ -20,36 +20,36 @@ pub trait Ask: Send + Sync + 'static {
         within: Duration,
     ) -> BoxFuture<'static, Result<Response<Bytes>, AskError>>;
 
-    /// A number for whom a question reaches now, and by which way; `None` if nobody. What was answered by another says nothing
-    /// of who has the name now.
+    /// Returns a number for the server that this name leads to now and its connection; `None` if there is none. An answer with
+    /// another number says nothing about the server that has the name now.
     fn way(&self, cluster: &str) -> Option<u64>;
 }
 
-/// Most bytes of an answer: reviews and key sets are far smaller.
+/// The maximum size of an answer. Reviews and key sets are far smaller.
 pub const MOST_BYTES: usize = 1024 * 1024;
 
-/// Why a cluster did not answer.
+/// The reason why a cluster did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
     /// There is no cluster of this name.
     #[error("there is no cluster {0:?}")]
     Unknown(Arc<str>),
-    /// It is listed by a source that others may write to, and is not to be asked this.
+    /// The cluster comes from a source that others may write to, so it must not be asked this.
     #[error(
         "cluster {0:?} is listed by a source that is not trusted: name it in a kubeconfig of clusters.kubeconfigs"
     )]
     Untrusted(Arc<str>),
-    /// It cannot be reached now, or did not answer in time.
+    /// The cluster cannot be reached now, or did not answer in time.
     #[error("the cluster does not answer: {0}")]
     Down(Arc<str>),
-    /// It is too busy (429), and may be asked again after this time.
+    /// The cluster is too busy (429), and may be asked again after this time.
     #[error("the cluster is too busy: it answered 429")]
     Busy {
-        /// How long it wants to be left alone.
+        /// The time to wait before the next request.
         retry_after: Duration,
     },
-    /// It answers something that is no answer.
+    /// The response cannot be used.
     #[error("the cluster's answer cannot be used: {0}")]
     Unusable(Arc<str>),
 }
@@ -57,7 +57,7 @@ pub enum AskError {
 // === impl AskError ===
 
 impl AskError {
-    /// Whether nobody is there who could decide. A cluster that is busy, or fails, or refuses is there.
+    /// Returns whether no server is there to decide. A cluster that is busy, fails or refuses is there.
     #[must_use]
     pub fn is_down(&self) -> bool {
         matches!(self, Self::Down(_))
@@ -70,7 +70,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Spreads the requests that a busy cluster refused at the same moment, in milliseconds.
 const RETRY_JITTER: u64 = 250;
 
-/// Posts a review and reads it back with its status. A cluster that is too busy is asked again as it wishes, within `within`.
+/// Posts a review and reads it back with its status. Retries as a busy cluster asks for in its 429 answers, within `within`.
 pub(crate) async fn review<Q: Serialize, A: DeserializeOwned>(
     ask: &dyn Ask,
     cluster: &str,
@@ -114,8 +114,8 @@ async fn review_once<Q: Serialize, A: DeserializeOwned>(
         StatusCode::OK | StatusCode::CREATED => {
             serde_json::from_slice(answer.body()).map_err(|error| unusable(&error))
         }
-        // Said by what stands before a server that is not there. What it says may be about somebody else: only the code is
-        // told on.
+        // A proxy in front of the server sends this when the server is not there. Its text may concern others, so only the
+        // code is passed on.
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Err(AskError::Down(format!("it answered {}", answer.status()).into()))
         }
@@ -124,7 +124,7 @@ async fn review_once<Q: Serialize, A: DeserializeOwned>(
     }
 }
 
-/// Returns how long a 429 asks to wait: a second if it does not say.
+/// Returns the pause that a 429 asks for, one second by default.
 fn retry_after(headers: &HeaderMap) -> Duration {
     let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     Duration::from_secs(seconds.unwrap_or(1)).min(MAX_RETRY_AFTER)

@@ -1,5 +1,6 @@
-//! One line for each request: who, what, of which cluster, who decided, and how old the answer was. Never what it said. Also of
-//! one whose caller went away before the answer: what it asked for may have been done.
+//! Audit log: one line for each request, with caller, verb, cluster, decision and age of the answer. It never contains the
+//! answer itself.
+//! A request whose caller left before the answer is logged too, because the operation may have been done.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::auth::{AuthError, Identity};
 use crate::listen::Peer;
 use crate::route::Audited;
 
-/// What is known of a request so far. Dropped without [`Trail::end`], it says that nobody waited for the answer.
+/// The facts known about a request so far. Dropped without [`Trail::end`], it logs that the caller left before the answer.
 pub(crate) struct Trail {
     began: Instant,
     from: IpAddr,
@@ -20,23 +21,23 @@ pub(crate) struct Trail {
     path: String,
     user: Option<Arc<Identity>>,
     refused: Option<AuthError>,
-    /// The first segment of the path, if a route is for it; metrics must not have a series for each wrong one.
+    /// The first segment of the path if a route matches. Metrics must not have a series for each unknown one.
     route: &'static str,
     observer: Option<Arc<dyn Observer>>,
     ended: bool,
 }
 
-/// Sees every answer, for metrics.
+/// An observer of all answers, for metrics.
 pub trait Observer: Send + Sync + 'static {
-    /// An answer has begun: the route's name (`none` for what no route is for), method, code, and how long it took. 499: its caller
-    /// went away before.
+    /// Records the start of an answer: the route's name (`none` if no route matches), method, code and duration. Code 499
+    /// means that the caller left before.
     fn answered(&self, route: &'static str, method: &http::Method, code: StatusCode, took: Duration);
 }
 
-/// The code of a request whose caller went away, as proxies call it.
+/// The code for a request whose caller left, as proxies name it.
 const ABANDONED: u16 = 499;
 
-/// Routes as metrics name them.
+/// The names of routes in metrics.
 const ROUTES: [&str; 9] =
     ["clusters", "fleet", "virtualclusters", "api", "metrics", "healthz", "readyz", "livez", "other"];
 
@@ -69,7 +70,7 @@ impl Trail {
         self.route = ROUTES.into_iter().find(|route| *route == segment).unwrap_or("other");
     }
 
-    /// The answer begins.
+    /// Logs the start of the answer.
     pub(crate) fn end(mut self, code: StatusCode, audited: Option<&Audited>) {
         self.ended = true;
         self.tell(code, audited);

@@ -1,4 +1,4 @@
-//! The host that a request names: one value, wherever the request names it.
+//! The host that a request names, as one value wherever the request names it.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};

@@ -1,4 +1,4 @@
-//! The body of a request, of which only so much is read.
+//! Request bodies with a size limit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,12 +13,12 @@ use tokio::time::timeout;
 
 use crate::response::BodyError;
 
-/// The body of a request. It fails once it is larger than allowed.
+/// The body of a request. Reading fails once it is larger than allowed.
 #[derive(Debug)]
 pub struct LimitedBody {
     inner: Inner,
     most: usize,
-    /// How large it says that it is.
+    /// The size that the request declares.
     declared: u64,
 }
 
@@ -31,17 +31,17 @@ enum Inner {
 // === impl LimitedBody ===
 
 impl LimitedBody {
-    /// At most so many bytes of what comes in.
+    /// Makes a body that reads at most `most` bytes of `incoming`.
     #[must_use]
     pub fn new(incoming: Incoming, most: usize) -> Self {
         let declared = incoming.size_hint().lower();
         Self { inner: Inner::Incoming(Limited::new(incoming, most)), most, declared }
     }
 
-    /// Refuses what says beforehand that it is too large.
+    /// Refuses a body that declares a size above the limit.
     ///
     /// # Errors
-    /// 413 then.
+    /// 413 if the declared size is too large.
     pub fn admit(&self) -> Result<(), Status> {
         match self.declared > self.most as u64 {
             true => Err(Status::request_entity_too_large(self.most)),
@@ -49,7 +49,7 @@ impl LimitedBody {
         }
     }
 
-    /// A body that is there already.
+    /// Makes a body from bytes in memory.
     #[must_use]
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
@@ -57,10 +57,10 @@ impl LimitedBody {
         Self { inner: Inner::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())), most, declared }
     }
 
-    /// All of it, if it comes within `limit`.
+    /// Reads the whole body, within `limit`.
     ///
     /// # Errors
-    /// 413 when it is larger than allowed; 504 when it takes longer; 400 when it breaks off.
+    /// 413 when it is larger than allowed; 504 when it takes longer than `limit`; 400 when it breaks off.
     pub async fn collect_all(self, limit: Duration) -> Result<Bytes, Status> {
         let most = self.most;
         let Ok(collected) = timeout(limit, self.collect()).await else {

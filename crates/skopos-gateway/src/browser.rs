@@ -1,5 +1,4 @@
-//! Protection against web pages. A page must not act here with the rights of the person whose browser shows it, and no answer
-//! may act as a page.
+//! Protection against web pages. A page must not use the rights of the person at the browser, and no answer may act as a page.
 //!
 //! ```text
 //!  write or upgrade ──────────────────────────▶ same origin only                                      admit_change
@@ -22,7 +21,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// The policy of all answers: a browser that shows one runs nothing of it, and no page frames it.
+/// The content policy of all answers: a browser runs nothing of them, and no page can frame them.
 const CONTENT_POLICY: HeaderValue =
     HeaderValue::from_static("sandbox; default-src 'none'; frame-ancestors 'none'");
 
@@ -108,7 +107,7 @@ mod tests {
         admitted.inspect_err(|status| assert_eq!(status.code, 403)).is_ok()
     }
 
-    /// What browsers say of a request, and whether it is one of this origin: with TLS, and without.
+    /// Headers of a browser, and whether the request is same-origin: with TLS, and without.
     const REQUESTS: [(Lines, bool, bool); 14] = [
         (&[], true, true),
         (&[("origin", "https://gateway:6443")], true, true),

@@ -1,5 +1,4 @@
-//! Web pages against a whole gateway: they do not act with the rights of the person who sees them, and no member's answer is a
-//! page.
+//! Web pages against a whole gateway: they get no rights of the person at the browser, and no member's answer acts as a page.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::testing::{Lab, Told, told};
 /// A page that would read other clusters if a browser ran it.
 const PAGE: &str = "<!doctype html><script>fetch('/clusters/other/api/v1/secrets')</script>";
 
-/// Allows everything to everybody, in the caller's own name.
+/// Allows everything to all callers, with impersonation.
 fn open(config: &mut Config) {
     config.outbound.impersonate = true;
     config.authorization.mode = AuthorizationMode::Policy;
@@ -29,7 +28,7 @@ fn certificate(user: &str) -> CertificateDer<'static> {
     params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
 }
 
-/// A gateway whose callers have certificates, and what a browser with one sends.
+/// A gateway with certificate authentication, and the requests of a browser with a certificate.
 struct Desk {
     lab: Lab,
     peer: Arc<Peer>,

@@ -6,20 +6,20 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-/// Where the time of day comes from. Durations are measured by tokio's clock.
+/// A source of the time of day. Durations are measured by tokio's clock.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
 // === impl Clock ===
 
 impl Clock {
-    /// Reads the operating system's clock.
+    /// Makes a clock of the operating system's time.
     #[must_use]
     pub fn system() -> Self {
         Self::from_fn(SystemTime::now)
     }
 
-    /// Reads another source, such as virtual time.
+    /// Makes a clock of another source, such as virtual time.
     #[must_use]
     pub fn from_fn(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))

@@ -1,4 +1,4 @@
-//! The whole gateway as one thing: from a configuration to a listener that answers.
+//! Daemon: the whole gateway, from a configuration to a serving listener.
 //!
 //! ```text
 //!  Config ─▶ Fleet ◀─ sources           the same for the whole life
@@ -42,14 +42,14 @@ pub struct Daemon {
     follower: Option<ConfigFollower>,
 }
 
-/// Why a gateway does not start.
+/// The reason why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// It cannot listen.
+    /// The gateway cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// A source of clusters cannot be followed.
@@ -58,9 +58,9 @@ pub enum DaemonError {
     /// The folder or the bucket of the checkpoints cannot be used.
     #[error("checkpoints.{place}: {error}")]
     Checkpoints {
-        /// Which.
+        /// The folder or the bucket.
         place: String,
-        /// Why not.
+        /// The reason.
         error: std::io::Error,
     },
     /// The OpenID provider cannot be used.
@@ -68,7 +68,7 @@ pub enum DaemonError {
     Oidc(#[from] OidcError),
 }
 
-/// What is made anew when the configuration changes.
+/// The parts that are rebuilt when the configuration changes.
 #[derive(Clone)]
 struct Current {
     clusters: Clusters,
@@ -79,31 +79,31 @@ struct Current {
     instance: InstanceId,
 }
 
-/// What whoever runs a gateway in their own process decides beyond its configuration.
+/// Options of a process that embeds a gateway, beyond its configuration.
 #[derive(Clone, Debug)]
 pub struct Embedding {
-    /// How the clusters are connected to and kept.
+    /// The options of the fleet: connections to clusters and storage of their content.
     pub fleet: FleetOptions,
-    /// Where virtual clusters are connected to.
+    /// The addresses of virtual clusters.
     pub dial: VclusterDial,
 }
 
-/// How long operations, the watches and the merged views may take to end, each.
+/// The time given to operations, to the watches and to the merged views to end, each.
 const END: Duration = Duration::from_secs(5);
 
-/// How long it may take until nothing changes any more, and until that is told, each.
+/// The time given to the fleet to freeze and to the merged views to settle, each.
 const FREEZE: Duration = Duration::from_secs(1);
 
-/// How long the fleet may take, which writes its checkpoints at the end.
+/// The time given to the fleet to end. It writes its checkpoints last.
 const FLEET_END: Duration = Duration::from_secs(15);
 
 // === impl Daemon ===
 
 impl Daemon {
-    /// As a file says, which is followed.
+    /// Creates a daemon from a configuration file, whose changes it follows.
     ///
     /// # Errors
-    /// When anything in the file is wrong or cannot be had. Clusters that do not answer are no error.
+    /// If anything in the file is invalid or unavailable. Clusters that do not answer are no error.
     pub async fn of_file(path: PathBuf) -> Result<Self, DaemonError> {
         let follower = ConfigFollower::open(path)?;
         let config = follower.subscribe().borrow().config.clone();
@@ -111,19 +111,19 @@ impl Daemon {
         Self::start(config, embedding, Some(follower)).await
     }
 
-    /// As a configuration says, which does not change.
+    /// Creates a daemon from a fixed configuration.
     ///
     /// # Errors
-    /// When the address or the certificates cannot be had.
+    /// If the address or the certificates are not available.
     pub async fn of_config(config: Config) -> Result<Self, DaemonError> {
         let embedding = Embedding::of(&config);
         Self::embedded(config, embedding).await
     }
 
-    /// As a configuration says, which does not change, in a process that has more to say.
+    /// Creates a daemon from a fixed configuration, with the options of an embedding process.
     ///
     /// # Errors
-    /// When the address or the certificates cannot be had.
+    /// If the address or the certificates are not available.
     pub async fn embedded(config: Config, embedding: Embedding) -> Result<Self, DaemonError> {
         Self::start(Arc::new(config), embedding, None).await
     }
@@ -176,27 +176,28 @@ impl Daemon {
         Ok(Self { listener, fleet, current, gateway, wishes, follower })
     }
 
-    /// The address, with the port that was chosen.
+    /// Returns the address, with the port that was chosen.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// The URL under which clients on this machine reach it.
+    /// Returns the URL for clients on this machine.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.current.services.config.listen.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address())
     }
 
-    /// The clusters.
+    /// Returns the fleet of clusters.
     #[must_use]
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
 
-    /// Serves until told to stop, and for `listen.shutdownDelay` after that; then answers in progress get their time, and everything
-    /// else ends. At the latest 32 seconds after these configured times nothing is left. Dropped before, it cuts all connections and does not wait.
+    /// Serves until cancelled, and for `listen.shutdownDelay` after that. Then answers in progress get their time, and
+    /// everything else ends. It returns at the latest 32 seconds after these configured times. If dropped before, it cuts all
+    /// connections without waiting.
     pub async fn run(self, stop: CancellationToken) -> Drained {
         let stop = stop.child_token();
         let _dropped = stop.clone().drop_guard();
@@ -211,7 +212,7 @@ impl Daemon {
                 current: current.clone(),
                 wishes,
             };
-            // While it stops nothing changes any more.
+            // No changes are applied while the gateway stops.
             tasks.spawn(follower.run(stop.clone(), move |config| reload.take(config)));
         }
         tasks.close();
@@ -221,7 +222,7 @@ impl Daemon {
             current.state.stopping();
             tokio::time::sleep(current.services.config.listen.shutdown_delay()).await;
             if current.services.config.checkpoints.is_some() {
-                // What watches are told before they end is what is written, so that they can go on from there.
+                // The checkpoints must match the last events that watches have sent, so that the watches can resume from them.
                 fleet.freeze(FREEZE).await;
                 current.merged.settle(FREEZE).await;
             }
@@ -230,11 +231,11 @@ impl Daemon {
         let (drained, ()) = tokio::join!(listener.run(Answering { gateway }, closing.clone()), unready);
         tasks.wait().await;
         let ended = [
-            // What it does with hosts, it does by way of the fleet.
+            // Its operations reach hosts by way of the fleet.
             current.lifecycle.shutdown(END).await,
             current.clusters.shutdown(END).await,
             fleet.shutdown(FLEET_END).await,
-            // What it writes must not be older than what the fleet wrote.
+            // Its checkpoint must not be older than that of the fleet.
             current.merged.shutdown(END).await,
         ];
         if ended.contains(&false) {
@@ -250,7 +251,7 @@ impl std::fmt::Debug for Daemon {
     }
 }
 
-/// What outlives the process.
+/// Opens the storage of the state that outlives the process.
 async fn kept(config: &Arc<Config>, wishes: &Wishes) -> Result<fleet::Kept, DaemonError> {
     let (of, admits) = (config.clone(), wishes.admits());
     let kept = tokio::task::spawn_blocking(move || fleet::keeping(&of, admits)).await;
@@ -269,7 +270,7 @@ async fn kept(config: &Arc<Config>, wishes: &Wishes) -> Result<fleet::Kept, Daem
 // === impl Embedding ===
 
 impl Embedding {
-    /// What a gateway of its own process decides.
+    /// Makes the default options for this configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         Self { fleet: fleet::options(config), dial: VclusterDial::default() }
@@ -309,7 +310,7 @@ impl Current {
     }
 }
 
-/// Answers with the routes that are in force.
+/// A handler that uses the routes in force.
 #[derive(Clone)]
 struct Answering {
     gateway: Arc<ArcSwap<Gateway>>,
@@ -326,7 +327,7 @@ impl Handler for Answering {
     }
 }
 
-/// Takes over changes of the configuration.
+/// A reloader of the configuration.
 struct Reload {
     started_with: Arc<Config>,
     gateway: Arc<ArcSwap<Gateway>>,
@@ -337,9 +338,9 @@ struct Reload {
 // === impl Reload ===
 
 impl Reload {
-    /// As a whole or not at all.
+    /// Applies a configuration completely or not at all.
     fn take(&mut self, config: &Arc<Config>) -> Result<(), Arc<str>> {
-        // What can fail comes first.
+        // Steps that can fail come first.
         let authenticator = authenticator(&self.current.services.fleet, config);
         let authenticator = authenticator.map_err(|error| Arc::<str>::from(error.to_string()))?;
         for field in needs_restart(&self.started_with, config) {
@@ -355,14 +356,14 @@ impl Reload {
             services,
             instance: self.current.instance.clone(),
         };
-        // First, for those who have something open: what they may do is decided anew.
+        // Open requests are authorized again, so their rights come first.
         self.current.services.authorizer.take_over(config);
         self.gateway.store(Arc::new(self.current.gateway(authenticator)));
         Ok(())
     }
 }
 
-/// Fields that are looked at only once.
+/// Returns the changed fields that take effect only after a restart.
 fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
     let cache = |config: &Config| {
         let cache = &config.cache;

@@ -13,10 +13,10 @@ use super::*;
 use crate::bucket::testing::{Mood, S3};
 use crate::config;
 
-/// Bounds what a test waits for; nothing is measured by it.
+/// Bounds the waits of a test; no time is measured by it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The configuration of `skopos serve --kubeconfig FILE --allow-writes`.
+/// Returns the configuration of `skopos serve --kubeconfig FILE --allow-writes`.
 fn quick(kubeconfig: std::path::PathBuf) -> Config {
     let kubeconfigs = vec![kubeconfig];
     Config::from(config::QuickStart { kubeconfigs, writes: true, ..config::QuickStart::default() })
@@ -46,7 +46,8 @@ impl Running {
         running
     }
 
-    /// In front of kubeconfigs with these contexts, each of which leads to a server with one ConfigMap that is called so.
+    /// Starts a gateway with kubeconfigs of these contexts. Each context leads to a server with one ConfigMap of the same
+    /// name.
     async fn with_contexts(files: &[&[&str]]) -> (Self, Vec<TestServer>) {
         let folder = tempfile::tempdir().unwrap();
         let mut config = Config::default();
@@ -78,7 +79,7 @@ impl Running {
         (running, servers)
     }
 
-    /// The ConfigMaps that a path shows, but for those that every cluster has.
+    /// Returns the ConfigMaps in a list, without those that every cluster has.
     async fn shown(&self, path: &str) -> Vec<String> {
         let (code, list) = self.ask("GET", path, "application/json", &Value::Null).await;
         assert_eq!(code, 200, "{path}: {list}");
@@ -87,7 +88,7 @@ impl Running {
         names.filter(|name| name.starts_with("which")).collect()
     }
 
-    /// In front of a host and the virtual clusters that are found in it.
+    /// Starts a gateway with a host and its virtual clusters.
     async fn in_front_of(virtuals: &VirtualClusters) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = Some(folder.path().join("kubeconfig"));
@@ -129,7 +130,7 @@ impl Running {
     async fn exchange(&self, sent: &[u8]) -> String {
         let exchange = async {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
-            // It may be closed before all is sent.
+            // The other end may close before all is sent.
             let _ = stream.write_all(sent).await;
             let mut answer = Vec::new();
             let _ = stream.read_to_end(&mut answer).await;
@@ -155,12 +156,12 @@ impl Running {
         );
         let answer = self.exchange((head + &body).as_bytes()).await;
         let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default();
-        // Of a chunked answer the lengths are left out.
+        // Leaves out the lengths of a chunked answer.
         let json = answer.find('{').zip(answer.rfind('}')).map(|(first, last)| &answer[first..=last]);
         (code, json.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default())
     }
 
-    /// Waits until a cluster stands so, and checks that this is what is shown of it.
+    /// Waits until a cluster is in this condition, and checks its report.
     async fn shows(&self, name: &str, wanted: Condition, reason: Option<&str>) {
         let mut changes = self.fleet.changes();
         let reached = async {
@@ -223,13 +224,13 @@ async fn a_quick_start_changes_nothing_unless_it_is_told_to() {
             running.ask("DELETE", &one, "application/json", &json!({})).await.0,
             refused.unwrap_or(200)
         );
-        // Reads go through, and so do questions about oneself.
+        // Reads go through, and so do reviews of the caller's own rights.
         assert_eq!(running.ask("GET", base, "application/json", &Value::Null).await.0, 200);
         let group = "/clusters/skopos-test/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
         assert_eq!(running.ask("POST", group, "application/json", &review).await.0, 201);
-        // Virtual clusters are neither made nor paused.
+        // Virtual clusters are neither created nor paused.
         let pause = running.ask("POST", "/virtualclusters/a/b/pause", "application/json", &json!({})).await;
         assert_eq!(pause.0 == 403, !writes, "{pause:?}");
         running.end().await;
@@ -254,7 +255,7 @@ async fn each_context_is_reached_by_a_name_of_its_own_and_selected_by_it() {
         let name = cluster["name"].as_str().unwrap();
         let shown = running.shown(&format!("/clusters/{name}{maps}")).await;
         assert_eq!(shown.len(), 1, "{name}");
-        // In the merged view by its name, and by the value of its label.
+        // The merged view finds it by its name and by its label value.
         assert_eq!(running.shown(&format!("/fleet{maps}?clusters={name}")).await, shown);
         let value = cluster["labelValue"].as_str().unwrap_or(name);
         let labelled = format!("/fleet{maps}?labelSelector=skopos.dev%2Fcluster%3D{value}");
@@ -265,7 +266,7 @@ async fn each_context_is_reached_by_a_name_of_its_own_and_selected_by_it() {
     seen.sort();
     let expected = ["team/prod", "team-prod", "生产", "测试", "kubernetes-admin@kubernetes", "team-prod"];
     assert_eq!(seen.iter().map(|(_, context)| context.as_str()).collect::<Vec<_>>(), expected);
-    // By a context that is no cluster's name. One that is means the cluster of that name.
+    // Selects by a context that is not the name of a cluster. One that is means the cluster of that name.
     let by_context = |name: &str| format!("/fleet{maps}?clusters={name}");
     assert_eq!(running.shown(&by_context("team%2Fprod")).await, ["which-0-0"]);
     assert_eq!(running.shown(&by_context("team-prod")).await, ["which-0-1"]);
@@ -299,7 +300,7 @@ async fn it_serves_the_contexts_of_a_kubeconfig_and_ends_when_told() {
     assert!(TcpStream::connect(address).await.is_err());
 }
 
-/// A load balancer has to see that it is not ready before clients that connect are refused.
+/// A load balancer must see that the gateway is not ready before new connections are refused.
 #[tokio::test]
 async fn after_it_was_told_to_stop_it_answers_for_a_while() {
     let member = TestServer::builder().start().await.unwrap();
@@ -330,7 +331,7 @@ async fn after_it_was_told_to_stop_it_answers_for_a_while() {
     assert!(told.elapsed() >= Duration::from_secs(3) && TcpStream::connect(address).await.is_err());
 }
 
-/// As with a kubeconfig that has the gateway itself among its contexts.
+/// A kubeconfig can have the gateway itself among its contexts.
 #[tokio::test]
 async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
     let member = TestServer::builder().start().await.unwrap();
@@ -338,7 +339,7 @@ async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
     let own = folder.path().join("own");
-    // Written when the port is known: a file that is not there yet is a problem of the fleet.
+    // The file is written when the port is known. Until then, the missing file is a problem of the fleet.
     let mut config = quick(kubeconfig);
     config.listen.address = "127.0.0.1:0".parse().unwrap();
     let file = |path: &std::path::Path| config::KubeconfigSource {
@@ -365,7 +366,7 @@ async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
     assert!(again["message"].as_str().unwrap().contains("is this gateway itself"), "{again}");
     let list = running.get("/fleet/api/v1/namespaces").await;
     assert!(list.starts_with("HTTP/1.1 200") && list.contains("kube-system"), "{list}");
-    // What it asks itself for is refused, and not asked for again and again.
+    // Requests of the gateway to itself are refused, and not repeated.
     let asked = async || running.refused_loops().await;
     tokio::time::timeout(PATIENCE, async {
         while asked().await < 3.0 {
@@ -380,7 +381,7 @@ async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
     running.end().await;
 }
 
-/// A kubeconfig of one context for a server of this machine without TLS.
+/// Returns a kubeconfig of one context for a plain HTTP server on this machine.
 fn plain_kubeconfig(context: &str, port: u16, path: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: {context}\n\
@@ -427,7 +428,7 @@ async fn two_gateways_with_each_others_fleet_rest() {
             }
         };
         tokio::time::timeout(PATIENCE, refused).await.expect("the other gateway is refused");
-        // What one shows comes from its own member alone: nothing goes round.
+        // Each shows only its own member's objects: no changes go round.
         let list = running.get("/fleet/api/v1/namespaces").await;
         assert!(!list.contains(r#""skopos.dev/cluster":"other""#), "{list}");
         let (code, single) = running.ask("GET", "/clusters/other/api/v1/secrets", "", &Value::Null).await;
@@ -494,7 +495,7 @@ async fn a_gateway_that_starts_again_from_a_bucket_answers_for_a_cluster_that_is
     assert!(watched.starts_with("HTTP/1.1 200") && !watched.contains("ERROR"), "{watched}");
     halt(running).await;
 
-    // One that hangs delays nothing for long, and is told of.
+    // A bucket that hangs causes only a short delay, and is reported.
     member.resume().await.unwrap();
     s3.feels(Mood::Hang);
     let (running, cluster, path) = start().await;
@@ -605,7 +606,7 @@ async fn a_change_is_in_force_as_a_whole_or_refused() {
     let in_memory = || cluster.kinds().iter().map(|kind| kind.resource().plural.clone()).collect::<Vec<_>>();
     assert_eq!(in_memory(), ["configmaps", "secrets"]);
 
-    // Writes go through from now on, and Secrets are not to be kept.
+    // Writes go through from now on, and Secrets are not kept.
     write("outbound: {impersonate: true}");
     tokio::time::timeout(PATIENCE, state.wait_for(|state| state.generation == 2)).await.unwrap().unwrap();
     for plural in ["configmaps", "secrets"] {
@@ -619,7 +620,7 @@ async fn a_change_is_in_force_as_a_whole_or_refused() {
     };
     tokio::time::timeout(PATIENCE, gone).await.unwrap();
 
-    // What cannot be used is refused as a whole, and said to be.
+    // An unusable configuration is refused completely, and reported.
     let before = gateway.load_full();
     write("authentication: {oidc: {issuer: 'https://issuer.example', audiences: [x]}}");
     let refused = state.wait_for(|state| state.refused.is_some());
@@ -661,7 +662,7 @@ async fn whoever_pauses_a_virtual_cluster_the_state_that_is_shown_is_right() {
     rest("resume").await;
     running.shows(SHOP, Condition::Live, None).await;
 
-    // As `skopos vc` does, which here has the gateway for its host.
+    // As `skopos vc` does, here with the gateway as its host.
     let url = format!("http://{}/clusters/{host}", running.address).parse().unwrap();
     let way =
         skopos::Transport::from_config(kube::Config::new(url), skopos::TransportOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Answers that end before their time: their lifetime is over, a right is gone, what follows cannot be told, the gateway stops.
+//! Answers that end early: their lifetime is over, a right is revoked, the next event cannot be sent, or the gateway stops.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,8 +13,8 @@ use skopos_wire::Status;
 
 use crate::response::{BodyError, ResponseBody};
 
-/// `body`, until `end`: then with an ERROR event, if there is something to tell, or as if it were complete, as watches do; in
-/// the latter case behind what there is to be told already. `held` is dropped with it.
+/// Returns `body` until `end`. Then it ends with an ERROR event if there is a status, or in order, as watches do; in the
+/// latter case after the frames that are ready. `held` is dropped with it.
 pub(crate) fn ending<H: Send + Unpin + 'static>(
     body: ResponseBody,
     end: impl Future<Output = Option<Status>> + Send + 'static,
@@ -24,7 +24,8 @@ pub(crate) fn ending<H: Send + Unpin + 'static>(
     Ending { body, end: Some(Box::pin(end)), last: 0, _held: held }.boxed_unsync()
 }
 
-/// `body`, until `end` says why it is cut: then it fails, so that nobody takes what came for all of it. `held` is dropped with it.
+/// Returns `body` until `end` gives the reason to cut it. Then it fails, so that no client takes it for complete. `held` is
+/// dropped with it.
 pub(crate) fn cut<H: Send + Unpin + 'static>(
     body: ResponseBody,
     end: impl Future<Output = &'static str> + Send + 'static,
@@ -34,23 +35,23 @@ pub(crate) fn cut<H: Send + Unpin + 'static>(
     Ending { body, end: Some(Box::pin(end)), last: 0, _held: held }.boxed_unsync()
 }
 
-/// What is there to be told at the end is bounded, for more may come as fast as it is told.
+/// The maximum number of frames sent after the end. More may come as fast as they are sent.
 const LAST_FRAMES: usize = 1024;
 
 enum End {
-    /// With this frame.
+    /// Ends with this frame.
     Told(Bytes),
-    /// As if it were complete.
+    /// Ends as if the body were complete.
     InOrder,
-    /// By an error: why.
+    /// Ends with an error, for this reason.
     Cut(&'static str),
 }
 
 struct Ending<H> {
     body: ResponseBody,
-    /// `None` once it has come.
+    /// The end; `None` once it has come.
     end: Option<BoxFuture<'static, End>>,
-    /// So many frames may still follow.
+    /// The number of frames that may still follow.
     last: usize,
     _held: H,
 }
@@ -82,7 +83,7 @@ impl<H: Unpin> Body for Ending<H> {
         }
         self.last -= 1;
         match Pin::new(&mut self.body).poll_frame(cx) {
-            // Nothing more that was there when the end came.
+            // All frames that were ready at the end have been sent.
             Poll::Pending => {
                 self.last = 0;
                 Poll::Ready(None)
@@ -96,12 +97,12 @@ impl<H: Unpin> Body for Ending<H> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // It may end before what the body says.
+        // The body may end before its own size hint.
         SizeHint::default()
     }
 }
 
-/// A frame that ends a watch.
+/// Returns a frame that ends a watch.
 pub(crate) fn error_event(status: &Status) -> Bytes {
     (json!({"type": "ERROR", "object": status}).to_string() + "\n").into()
 }

@@ -1,4 +1,4 @@
-//! A semaphore that is fair between its users: when it is full, free permits go round among the users that wait.
+//! A semaphore that is fair between its users. When it is full, free permits go to the waiting users in turn.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -46,7 +46,7 @@ struct Shared<K: Hash + Eq + Clone> {
 struct State<K: Hash + Eq + Clone> {
     held: usize,
     users: HashMap<K, User<K>>,
-    /// Keys with waiting acquisitions, the next one in front.
+    /// Keys with waiting acquisitions, the next one first.
     turns: VecDeque<K>,
 }
 
@@ -135,7 +135,7 @@ impl<K: Hash + Eq + Clone> Shared<K> {
         Ok(Entered::Waiting(waiting))
     }
 
-    /// Takes a permit back, and gives free ones to the keys whose turn it is.
+    /// Returns a permit, and gives free ones to the keys whose turn it is.
     fn leave(self: &Arc<Self>, key: &K) {
         let mut state = self.state.lock();
         state.held -= 1;
@@ -152,7 +152,7 @@ impl<K: Hash + Eq + Clone> Shared<K> {
         }
         drop(state);
         for (waiting, permit) in given {
-            // Given up in the meantime: the permit comes back as it is dropped.
+            // If the waiter has gone in the meantime, dropping the permit returns it.
             let _ = waiting.send(permit);
         }
     }
@@ -213,7 +213,7 @@ mod tests {
         FairSemaphore::new(FairLimits { permits, per_key, queue })
     }
 
-    /// Holds a permit for a second; returns when it was given back.
+    /// Holds a permit for a second; returns the time until it was returned.
     async fn work(semaphore: &FairSemaphore<&'static str>, key: &'static str) -> Option<Duration> {
         let begun = Instant::now();
         let _permit = semaphore.acquire(key).await.ok()?;
@@ -272,7 +272,7 @@ mod tests {
         drop(held);
         assert!(is_empty(&semaphore));
         assert!(semaphore.acquire("b").await.is_ok());
-        // One that is given up as its permit comes.
+        // The acquisition is cancelled while its permit arrives.
         let held = semaphore.acquire("a").await.unwrap();
         let mut waiting = Box::pin(semaphore.acquire("b"));
         assert!(futures::poll!(&mut waiting).is_pending());

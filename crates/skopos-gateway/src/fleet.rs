@@ -25,7 +25,7 @@ use crate::bucket;
 use crate::config::{self, Config, HostCluster, LoopbackTrust, ManagedFields};
 use crate::merged::Restarts;
 
-/// How the fleet behaves of which `config` speaks: what it keeps, for how long, and within which bounds.
+/// Returns the fleet options of `config`: the content to keep, its lifetime and its bounds.
 #[must_use]
 pub fn options(config: &Config) -> FleetOptions {
     let registry = Registry::builtin();
@@ -53,46 +53,46 @@ pub fn options(config: &Config) -> FleetOptions {
     FleetOptions { cluster, retain_removed: config.clusters.retain_removed.0, ..FleetOptions::default() }
 }
 
-/// Whether writes go through to the clusters.
+/// Returns whether writes go through to the clusters.
 pub(crate) fn writes(config: &Config) -> bool {
     let through = config.outbound.impersonate || config.authorization.loopback == LoopbackTrust::Trusted;
     through && !config.outbound.read_only
 }
 
-/// What the configuration in force says of memory. Cheap to clone; all clones say the same.
+/// The cache settings of the configuration in force. Cheap to clone; all clones share the same settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Wishes(Arc<ArcSwap<Config>>);
 
 impl Wishes {
-    /// Those of `config`.
+    /// Makes the settings of `config`.
     pub(crate) fn of(config: Arc<Config>) -> Self {
         Self(Arc::new(ArcSwap::new(config)))
     }
 
-    /// From now on those of `config`.
+    /// Replaces the settings by those of `config`.
     pub(crate) fn take(&self, config: Arc<Config>) {
         self.0.store(config);
     }
 
-    /// Which kinds may be in memory, and on disk.
+    /// Returns the filter of resources that may be kept in memory and on disk.
     pub(crate) fn admits(&self) -> Admits {
         let wishes = self.0.clone();
         Admits::new(move |kind| wishes.load().cache.keeps(&kind.group, &kind.plural))
     }
 }
 
-/// What outlives the process: the clusters' content, and what merged views need to go on.
+/// The storage that outlives the process: the clusters' content, and the state from which merged views resume.
 #[derive(Clone, Default)]
 pub(crate) struct Kept {
     pub(crate) keeper: Option<Arc<dyn Keeper>>,
     pub(crate) restarts: Restarts,
 }
 
-/// What `config` says is to be kept, of the kinds that `admits` says, and where. Connects to nothing; a bucket that does not
-/// answer is found out when it is used.
+/// Opens the storage that `config` names, for the resources that `admits` permits. Connects to nothing, so an unreachable
+/// bucket is noticed when it is used.
 ///
 /// # Errors
-/// When the folder cannot be used, or another gateway uses it; when the bucket cannot be used as it is configured.
+/// If the folder cannot be used, or another gateway uses it; if the bucket cannot be used as configured.
 pub(crate) fn keeping(config: &Config, admits: Admits) -> io::Result<Kept> {
     let Some(checkpoints) = &config.checkpoints else { return Ok(Kept::default()) };
     let mut options = KeeperOptions::default();
@@ -111,7 +111,7 @@ pub(crate) fn keeping(config: &Config, admits: Admits) -> io::Result<Kept> {
         (None, Some(source)) => {
             let bucket = bucket::open(source, bucket::environment()).map_err(io::Error::other)?;
             let keeper = CheckpointKeeper::new(bucket.below("clusters"), options);
-            // One further level for its own list.
+            // One more level, because a bucket folder has its own list.
             (keeper, Restarts::Bucket { bucket: bucket.below("views"), every: checkpoints.every.0 })
         }
         (None, None) => return Ok(Kept::default()),
@@ -119,19 +119,19 @@ pub(crate) fn keeping(config: &Config, admits: Admits) -> io::Result<Kept> {
     Ok(Kept { keeper: Some(Arc::new(keeper)), restarts })
 }
 
-/// Why a source of clusters cannot be followed.
+/// The reason why a source of clusters cannot be followed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
     /// The kubeconfig of a host cluster cannot be used.
     #[error("host cluster {kubeconfig}: {problem}")]
     Host {
-        /// The file, or what stands for it.
+        /// The file, or a text in its place.
         kubeconfig: String,
-        /// Why not.
+        /// The reason.
         problem: String,
     },
-    /// Two host clusters have one name.
+    /// Two host clusters have the same name.
     #[error("host clusters {one} and {another} are both called {name}: give one of them a `name`")]
     SameName {
         /// The name.
@@ -141,17 +141,17 @@ pub enum SourceError {
         /// The other.
         another: String,
     },
-    /// A network is not written as one.
+    /// A network cannot be parsed.
     #[error("clusters.addresses: {0:?} is no network, such as 10.0.0.0/8")]
     Network(String),
 }
 
-/// Follows all sources of clusters that `config` names; virtual clusters are connected to as `dial` says. Returns the
-/// clusters in which virtual clusters are looked for, with how helm reaches them.
+/// Follows all sources of clusters in `config`; `dial` says how virtual clusters are connected to. Returns the hosts of
+/// virtual clusters, with the way in which helm reaches them.
 ///
 /// # Errors
-/// When two host clusters have one name, or nothing says which context of a kubeconfig is one and that cannot be read; when a
-/// network cannot be parsed. Whatever is wrong with single clusters is a problem of the fleet, and no error.
+/// If two host clusters have the same name, if the context of a kubeconfig is neither named nor readable, or if a network
+/// cannot be parsed. Faults of single clusters are problems of the fleet, not errors.
 pub async fn follow(
     fleet: &Fleet,
     config: &Config,
@@ -159,7 +159,7 @@ pub async fn follow(
 ) -> Result<BTreeMap<String, Helm>, SourceError> {
     let clusters = &config.clusters;
     let addresses = addresses(&clusters.addresses)?;
-    // First, so that what others list under their names is never taken for them.
+    // Hosts come first, so that a cluster from another source is never taken for one of them.
     let mut hosts = Hosts::new(fleet);
     let of_secrets = hosts.of_all(clusters.secrets.iter().map(|source| &source.host)).await?;
     let of_vclusters = hosts.of_all(clusters.vclusters.iter().map(|source| &source.host)).await?;
@@ -193,18 +193,18 @@ pub async fn follow(
     Ok(found)
 }
 
-/// Host clusters: members of the fleet under names of their own, so that they can be asked who may do what in them.
+/// Host clusters, as members of the fleet with their own names, so that they can review rights.
 struct Hosts<'a> {
     fleet: &'a Fleet,
     known: BTreeMap<ClusterId, (Place, Cluster)>,
 }
 
-/// Where a host cluster is said how to be reached.
+/// The access to a host cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    /// It is the one that this runs in.
+    /// The cluster in which this process runs.
     Here,
-    /// In a kubeconfig.
+    /// A context of a kubeconfig.
     Context { kubeconfig: KubeconfigPaths, context: String },
 }
 
@@ -215,7 +215,7 @@ impl<'a> Hosts<'a> {
         Self { fleet, known: BTreeMap::new() }
     }
 
-    /// Those of `hosts`, in their order.
+    /// Returns the clusters of `hosts`, in their order.
     async fn of_all(
         &mut self,
         hosts: impl Iterator<Item = &HostCluster>,
@@ -227,7 +227,8 @@ impl<'a> Hosts<'a> {
         Ok(found)
     }
 
-    /// The cluster, and how helm reaches it: by the same context as everything else, whatever becomes the current one.
+    /// Returns the cluster and the way in which helm reaches it: by the same context as all other requests, even if the
+    /// current context changes.
     async fn of(&mut self, host: &HostCluster) -> Result<(Cluster, Helm), SourceError> {
         let (name, place) = place(host).await?;
         let wrong = |error: &dyn std::fmt::Display| place.wrong(error);
@@ -290,7 +291,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Where it is, and what it is called there. Which context is meant is read once, if nothing says so.
+/// Returns the name and the access of a host. If no context is configured, reads the current one once.
 async fn place(host: &HostCluster) -> Result<(String, Place), SourceError> {
     let Some(kubeconfig) = host.kubeconfig.as_deref().map(kubeconfig_paths) else {
         return Ok(("host".to_owned(), Place::Here));
@@ -313,8 +314,7 @@ async fn place(host: &HostCluster) -> Result<(String, Place), SourceError> {
     Ok((name, Place::Context { kubeconfig, context }))
 }
 
-/// Returns the kubeconfigs that a field of the configuration names: a file or a list such as `a:b`, each of which may begin
-/// with `~/`.
+/// Returns the kubeconfigs in a field of the configuration: a file or a list such as `a:b`. Each path may begin with `~/`.
 fn kubeconfig_paths(field: &Path) -> KubeconfigPaths {
     let expanded = |path: &Path| match (path.strip_prefix("~"), std::env::home_dir()) {
         (Ok(below), Some(home)) => home.join(below),
@@ -327,7 +327,7 @@ fn kubeconfig_paths(field: &Path) -> KubeconfigPaths {
     }
 }
 
-/// What a kubeconfig of somebody else may do.
+/// Returns the policy for kubeconfigs of an untrusted source.
 fn policy(switches: config::KubeconfigSwitches, addresses: &AddressPolicy) -> KubeconfigPolicy {
     let config::KubeconfigSwitches { exec, files, insecure } = switches;
     let mut policy = KubeconfigPolicy::hostile();
@@ -355,7 +355,7 @@ fn addresses(list: &config::CidrList) -> Result<AddressPolicy, SourceError> {
     Ok(policy)
 }
 
-/// The name of a kind for informers.
+/// Returns the informers' ID of a resource.
 #[must_use]
 pub fn resource_id(resource: &skopos_serve::ResourceType) -> ResourceId {
     ResourceId {
@@ -366,13 +366,14 @@ pub fn resource_id(resource: &skopos_serve::ResourceType) -> ResourceId {
     }
 }
 
-/// What is kept of an object, from the least to the most. Whoever writes needs what was last applied (`kubectl apply`) and which
-/// fields are whose (the Extract functions of client-go's apply configurations, whose next apply removes what they do not find).
+/// The parts kept of an object, from the least to the most. Clients that write need the last applied configuration (`kubectl
+/// apply`) and the managed fields. The Extract functions of client-go's apply configurations read the latter, and the next
+/// apply removes fields that they do not find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeptParts {
-    /// Neither managed fields nor what was last applied, which may have in it what was removed from the object since.
+    /// Without managed fields and the last applied configuration, which may contain content since removed from the object.
     WithoutLastApplied,
-    /// No managed fields.
+    /// Without managed fields.
     WithoutManagedFields,
     /// Everything.
     All,
@@ -381,7 +382,7 @@ pub(crate) enum KeptParts {
 // === impl KeptParts ===
 
 impl KeptParts {
-    /// Returns what is kept as `config` says.
+    /// Returns the parts to keep according to `config`.
     pub(crate) fn of(config: &Config) -> Self {
         match config.cache.managed_fields {
             _ if !writes(config) => Self::WithoutLastApplied,
@@ -405,7 +406,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 fn without_last_applied(json: &[u8]) -> Bytes {
     let json = skopos_wire::transform::drop_managed_fields(json);
-    // Most objects do not have it, and need not be taken apart.
+    // Most objects do not have the annotation and need not be parsed.
     if memchr::memmem::find(&json, LAST_APPLIED.as_bytes()).is_none() {
         return json;
     }
@@ -466,7 +467,7 @@ mod tests {
         for file in ["a", "b"] {
             std::fs::write(folder.path().join(file), kubeconfig(&format!("http://{file}"))).unwrap();
         }
-        // k3s calls every context `default`.
+        // k3s names every context `default`.
         let error = followed(&with_hosts(&[host("a"), host("b")])).await.unwrap_err();
         assert!(
             matches!(&error, SourceError::SameName { name, .. } if name.as_str() == "default"),
@@ -479,7 +480,7 @@ mod tests {
         assert_eq!(hosts.keys().collect::<Vec<_>>(), ["default", "second"]);
         for (name, server, file) in [("default", "http://a/", "a"), ("second", "http://b/", "b")] {
             assert_eq!(fleet.cluster(name).unwrap().spec().unwrap().server().to_string(), server);
-            // Who becomes the current context later leads helm nowhere else.
+            // A later change of the current context does not lead helm elsewhere.
             assert_eq!(hosts[name].kubeconfig, Some(KubeconfigPaths::file(folder.path().join(file))));
             assert_eq!(hosts[name].context.as_deref(), Some("default"));
         }

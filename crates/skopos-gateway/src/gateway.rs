@@ -1,4 +1,4 @@
-//! From a connection's request to a route: what is wrong is refused before anybody looks at what is asked.
+//! Dispatch of requests to routes. Invalid requests are refused before their content is read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::upgrade::{self, Wish};
 use crate::via::InstanceId;
 use crate::{audit, authority, browser, headers, media_type};
 
-/// The gateway: authenticates, and hands requests to its routes by the first segment of their paths. Cheap to clone.
+/// The gateway: authenticates requests and dispatches them by the first segment of their paths. Cheap to clone.
 #[derive(Clone)]
 pub struct Gateway {
     shared: Arc<Shared>,
 }
 
-/// What a gateway is made of.
+/// A builder of a gateway.
 pub struct GatewayBuilder {
     instance: InstanceId,
     authenticator: Authenticator,
@@ -50,7 +50,7 @@ struct Shared {
 // === impl Gateway ===
 
 impl Gateway {
-    /// A gateway without routes, that reads at most so many bytes of a body.
+    /// Makes a builder without routes; at most `body_bytes` bytes of a body are read.
     #[must_use]
     pub fn builder(authenticator: Authenticator, body_bytes: usize) -> GatewayBuilder {
         GatewayBuilder {
@@ -74,7 +74,7 @@ impl Gateway {
         let headers = answer.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(header::HeaderValue::from_static("no-cache, private"));
         if asked_to_switch && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            // What the client has sent in the meantime was meant for another protocol, and is not the next request.
+            // Bytes that the client has sent in the meantime belong to another protocol and are not the next request.
             answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
         }
         let audited: Option<Audited> = answer.extensions_mut().remove();
@@ -98,35 +98,35 @@ impl Handler for Gateway {
 // === impl GatewayBuilder ===
 
 impl GatewayBuilder {
-    /// Answers `/SEGMENT/...` for callers who are known.
+    /// Adds a route `/SEGMENT/...` for authenticated callers.
     #[must_use]
     pub fn route(mut self, segment: impl Into<String>, route: Arc<dyn Route>) -> Self {
         self.routes.insert(segment.into(), route);
         self
     }
 
-    /// Answers `/SEGMENT/...` for everybody: health.
+    /// Adds a route `/SEGMENT/...` for all callers, such as health.
     #[must_use]
     pub fn open_route(mut self, segment: impl Into<String>, route: Arc<dyn Route>) -> Self {
         self.open.insert(segment.into(), route);
         self
     }
 
-    /// Refuses requests that have come through this instance.
+    /// Sets the ID of this instance. Requests that have already passed through it are refused.
     #[must_use]
     pub fn instance(mut self, instance: InstanceId) -> Self {
         self.instance = instance;
         self
     }
 
-    /// Shows every answer to an observer.
+    /// Sets the observer of all answers.
     #[must_use]
     pub fn observed(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// The gateway.
+    /// Builds the gateway.
     #[must_use]
     pub fn build(self) -> Gateway {
         let Self { instance, authenticator, body_bytes, routes, open, observer } = self;
@@ -186,7 +186,7 @@ impl Shared {
         if self.authenticator.is_ambient(peer) {
             browser::admit_ambient(&headers, peer.tls)?;
         }
-        // Which routes there are is for callers who are known.
+        // Only authenticated callers learn which routes exist.
         let identity =
             self.authenticator.identify(peer, &headers).await.inspect_err(|why| trail.unknown(why))?;
         peer.record.caller_known();
@@ -207,7 +207,7 @@ impl Shared {
     }
 }
 
-/// As the API server answers what it does not serve (W16).
+/// Returns the API server's answer for a path that it does not serve (W16).
 #[must_use]
 pub fn not_found() -> Response {
     response::text(StatusCode::NOT_FOUND, "404 page not found\n")
@@ -229,7 +229,7 @@ fn forget_credentials(headers: &mut HeaderMap) {
     }
 }
 
-/// A route of a function.
+/// Makes a route from a function.
 pub fn route_fn<F, Fut>(answer: F) -> Arc<dyn Route>
 where
     F: Fn(Call) -> Fut + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Headers: what a client may send, what goes on to a member, what comes back.
+//! Header policies: headers accepted from clients, forwarded to members, and returned to clients.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use skopos_wire::{GroupResource, Status};
 use crate::auth::Identity;
 use crate::via::VIA;
 
-/// What a request's headers are refused for: the client's fault.
+/// A refusal of a request's headers: the client's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// A `Connection` header that names a header to drop: the way to make a proxy lose its own.
+    /// A `Connection` header names another header to drop, which could make a proxy lose its own.
     #[error("the header \"Connection\" may only say keep-alive, close or upgrade, not {0:?}")]
     ConnectionNames(String),
 }
 
-/// Refuses what nobody may send, and removes what only a proxy in front could vouch for.
+/// Refuses headers that no client may send, and removes those that only a trusted proxy could set.
 ///
 /// # Errors
-/// A `Connection` header that names others.
+/// If a `Connection` header names other headers.
 pub fn admit(headers: &mut HeaderMap) -> Result<(), HeaderError> {
     let mut forged = Vec::new();
     for name in headers.keys() {
@@ -41,13 +41,13 @@ pub fn admit(headers: &mut HeaderMap) -> Result<(), HeaderError> {
     Ok(())
 }
 
-/// Whether the client wants another protocol on this connection.
+/// Returns whether the client asks for another protocol on this connection.
 #[must_use]
 pub fn wants_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(header::UPGRADE) || has_token(headers, header::CONNECTION, "upgrade")
 }
 
-/// Whether a header that lists tokens has this one.
+/// Returns whether a header that lists tokens contains this one.
 #[must_use]
 pub fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     let has = |value: &HeaderValue| {
@@ -56,11 +56,11 @@ pub fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     headers.get_all(name).iter().any(has)
 }
 
-/// The headers of the request to a member: those of the allow-list, and none that the client could smuggle.
+/// Returns the headers of the request to a member: only those of the allow-list.
 #[must_use]
 pub fn outbound(inbound: &HeaderMap) -> HeaderMap {
     const ALLOWED: [HeaderName; 8] = [
-        // To which the transport adds this gateway.
+        // The transport adds this gateway to it.
         VIA,
         header::ACCEPT,
         header::ACCEPT_ENCODING,
@@ -73,7 +73,7 @@ pub fn outbound(inbound: &HeaderMap) -> HeaderMap {
     copy(inbound, &ALLOWED)
 }
 
-/// The headers of a member's answer that reach the client: no cookies, no redirects, nothing of the connection.
+/// Returns the headers of a member's answer for the client: no cookies, no redirects, no connection headers.
 #[must_use]
 pub fn inbound_answer(from_member: &HeaderMap) -> HeaderMap {
     const ALLOWED: [HeaderName; 10] = [
@@ -91,13 +91,13 @@ pub fn inbound_answer(from_member: &HeaderMap) -> HeaderMap {
     copy(from_member, &ALLOWED)
 }
 
-/// Returns whether the client asks for a table, as kubectl does for what it prints.
+/// Returns whether the client asks for a table, as kubectl does for output to a terminal.
 pub(crate) fn wants_table(headers: &HeaderMap) -> bool {
     let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accept.flat_map(|accept| accept.split(',')).next().is_some_and(|first| first.contains("as=Table"))
 }
 
-/// Adds those of the list.
+/// Copies the allowed headers.
 pub(crate) fn pass_on(from: &HeaderMap, to: &mut HeaderMap, allowed: &[HeaderName]) {
     for name in allowed {
         for value in from.get_all(name) {
@@ -106,10 +106,10 @@ pub(crate) fn pass_on(from: &HeaderMap, to: &mut HeaderMap, allowed: &[HeaderNam
     }
 }
 
-/// Speaks for `identity` on a request to a member. What is there already is replaced, never added to.
+/// Sets the impersonation headers of a request to a member. Existing ones are replaced.
 ///
 /// # Errors
-/// When a name in the identity cannot stand in a header.
+/// If a name in the identity is not valid in a header.
 pub fn impersonate(headers: &mut HeaderMap, identity: &Identity) -> Result<(), Status> {
     let value = |text: &str| {
         HeaderValue::from_str(text).map_err(|_| {
@@ -140,18 +140,18 @@ pub fn impersonate(headers: &mut HeaderMap, identity: &Identity) -> Result<(), S
     Ok(())
 }
 
-/// Where an answer comes from and how old it is, for its headers.
+/// The source and age of an answer, for its headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// `memory`, `member`, `merged` or `gateway`.
     pub source: &'static str,
-    /// An upper bound on how old the content is, where there is one.
+    /// An upper bound on the age of the content, if there is one.
     pub age: Option<Duration>,
-    /// What a person has to know about it: kubectl prints it.
+    /// A warning for people, which kubectl prints.
     pub warning: Option<String>,
 }
 
-/// Writes it into the headers of an answer.
+/// Writes the stamp into the headers of an answer.
 pub fn stamp(headers: &mut HeaderMap, stamp: &Stamp) {
     headers.insert("skopos-source", HeaderValue::from_static(stamp.source));
     if let Some(age) = stamp.age {
@@ -167,7 +167,7 @@ pub fn stamp(headers: &mut HeaderMap, stamp: &Stamp) {
     }
 }
 
-/// A warning as the API server writes it; what cannot stand in a header becomes a question mark.
+/// Formats a warning as the API server does. Characters that are invalid in a header become question marks.
 #[must_use]
 pub fn warning(text: &str) -> Option<HeaderValue> {
     let mut quoted = String::with_capacity(text.len() + 10);
@@ -181,7 +181,7 @@ pub fn warning(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("299 - \"{quoted}\"")).ok()
 }
 
-/// Lower case, and underscores as some servers read them: as dashes.
+/// Returns the name with underscores as dashes, as some servers read it. Header names are lower case already.
 fn canonical(name: &HeaderName) -> String {
     name.as_str().replace('_', "-")
 }
@@ -192,13 +192,13 @@ fn copy(from: &HeaderMap, allowed: &[HeaderName]) -> HeaderMap {
     copied
 }
 
-/// The key as the API server reads it: lower case, percent-encoded where it is no token of HTTP.
+/// Returns the key of an extra as the API server reads it: lower case, percent-encoded if it is not an HTTP token.
 fn extra_key(key: &str) -> String {
     let mut encoded = String::with_capacity(key.len());
     for byte in key.to_lowercase().bytes() {
         match byte {
             b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' => encoded.push(byte as char),
-            // An underscore would be read as a dash by whatever stands in between.
+            // A proxy could read an underscore as a dash.
             other => encoded.push_str(&format!("%{other:02x}")),
         }
     }

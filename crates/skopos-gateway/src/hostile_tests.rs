@@ -1,5 +1,5 @@
-//! Clients that mean harm or know no better, over real connections: the API server's own error shapes, an end for whoever
-//! takes too long, and room for everybody else.
+//! Malicious and faulty clients over real connections. They get the API server's error shapes and time limits, and other
+//! clients are still served.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use crate::gateway::Gateway;
 use crate::listen::{Drained, InMemory, ListenOptions, ListenStats, Listener, TlsFiles};
 use crate::testing::Lab;
 
-/// Bounds what a test waits for; nothing is measured by it.
+/// Bounds the waits of a test; no time is measured by it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A gateway on a socket.
@@ -49,7 +49,7 @@ impl Served {
         Self { address, stats, stop, tasks, lab }
     }
 
-    /// Short times and few connections, so that limits are met.
+    /// Starts a gateway with these limits, short and low enough to be reached.
     fn strict(limits: Limits) -> Self {
         Self::new(Lab::trusting(&["a"]), limits, None)
     }
@@ -62,18 +62,18 @@ impl Served {
         exchange(self.connect().await, sent).await
     }
 
-    /// Status code, and the body as JSON where it is some.
+    /// Returns the status code, and the body if it is JSON.
     async fn ask(&self, head: &str) -> (u16, Value) {
         let said =
             self.exchange(format!("{head}\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes()).await;
         let code = said.split(' ').nth(1).and_then(|code| code.parse().ok());
         let body = said.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        // It may come in chunks.
+        // The body may come in chunks.
         let json = body.find('{').zip(body.rfind('}')).map_or("", |(from, to)| &body[from..=to]);
         (code.unwrap_or_else(|| panic!("{head}: {said:?}")), serde_json::from_str(json).unwrap_or_default())
     }
 
-    /// Everybody else is still served, and in the end nothing is left.
+    /// Checks that other clients are still served, and that nothing is left in the end.
     async fn end_well(mut self) {
         assert_eq!(self.ask("GET /clusters/a/api/v1/namespaces HTTP/1.1").await.0, 200);
         self.stop.cancel();
@@ -90,7 +90,7 @@ impl Served {
 /// Sends bytes, and reads until the other end closes.
 async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, sent: &[u8]) -> String {
     let exchange = async {
-        // It may be closed before all is sent.
+        // The other end may close before all is sent.
         let _ = stream.write_all(sent).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
@@ -99,7 +99,7 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, sent: &[u8]) 
     timeout(PATIENCE, exchange).await.expect("an end")
 }
 
-/// Waits until the other end closes; tells how many bytes came.
+/// Waits until the other end closes; returns the number of bytes received.
 async fn closed(stream: &mut (impl AsyncRead + Unpin)) -> usize {
     let mut all = 0;
     let mut buffer = vec![0; 64 * 1024];
@@ -116,7 +116,7 @@ fn seconds(seconds: u64) -> Span {
     Span(Duration::from_secs(seconds))
 }
 
-/// As by whoever serves for so long, and no longer.
+/// For callers that serve for a limited time and then drop the listener.
 #[tokio::test]
 async fn a_listener_that_is_dropped_leaves_no_connection() {
     let mut served = Served::strict(Limits::default());
@@ -222,7 +222,7 @@ async fn a_request_with_two_lengths_is_refused() {
     served.end_well().await;
 }
 
-/// A page can make its own name resolve to this machine: every place where a request names its host counts.
+/// A page can make its own name resolve to this machine, so every place where a request names its host counts.
 #[tokio::test]
 async fn foreign_hosts_are_refused() {
     let served = Served::strict(Limits::default());
@@ -265,7 +265,7 @@ async fn a_thousand_half_open_connections_take_no_place_from_others() {
     let mut open = Vec::new();
     for n in 0..1000 {
         let mut stream = served.connect().await;
-        // Some say nothing, some begin and do not go on.
+        // Some send nothing, some stop in the middle.
         if n % 2 == 0 {
             let _ = stream.write_all(b"GET /clusters/a/api/v1/pods HTTP/1.1\r\nhost: loc").await;
         }
@@ -282,13 +282,13 @@ async fn a_thousand_half_open_connections_take_no_place_from_others() {
     timeout(PATIENCE, accepted).await.unwrap();
     assert!(served.stats.half_open() <= Limits::default().half_open as usize, "{}", served.stats.half_open());
     assert!(served.closed_for("half_open") >= 400);
-    // The oldest went.
+    // The oldest was closed.
     assert_eq!(closed(&mut open[0]).await, 0);
     drop(open);
     served.end_well().await;
 }
 
-/// As connections that ask for health, which needs no identity, and stay.
+/// For connections that ask for health, which needs no identity, and stay open.
 #[tokio::test]
 async fn idle_connections_of_unknown_callers_make_room_for_others() {
     let served = Served::strict(Limits { connections: 50, ..Limits::default() });
@@ -310,7 +310,7 @@ async fn idle_connections_of_unknown_callers_make_room_for_others() {
     }
     assert!(served.stats.connections() <= 50 && served.closed_for("connections") >= 100);
     assert_eq!(served.stats.permitted(), 50);
-    // The caller who is known kept its connection.
+    // The authenticated caller keeps its connection.
     known.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
     assert!(closed(&mut known).await > 100);
     drop(idle);
@@ -375,7 +375,7 @@ async fn who_does_not_read_is_closed() {
     served.end_well().await;
 }
 
-/// HTTP/2 by hand: a frame of a type, with flags, on a stream.
+/// Encodes an HTTP/2 frame of this type, with flags, on a stream.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
@@ -388,7 +388,7 @@ const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const CONTINUATION: u8 = 9;
 
-/// `GET / http localhost`, compressed.
+/// `GET / http localhost` in HPACK.
 const REQUEST: &[u8] = b"\x82\x86\x84\x01\x09localhost";
 
 async fn http2(served: &Served) -> TcpStream {
@@ -397,7 +397,7 @@ async fn http2(served: &Served) -> TcpStream {
     stream
 }
 
-/// Sends for as long as it is taken, and waits for the end.
+/// Sends until the server stops reading, and waits for the end.
 async fn flood(mut stream: TcpStream, frames: impl Iterator<Item = Vec<u8>>) -> usize {
     let (mut from, mut to) = stream.split();
     let sending = async {
@@ -417,7 +417,7 @@ async fn flood(mut stream: TcpStream, frames: impl Iterator<Item = Vec<u8>>) -> 
 #[tokio::test]
 async fn floods_of_http2_frames_end_their_connection() {
     let served = Served::strict(Limits { handshake: seconds(2), idle: seconds(6), ..Limits::default() });
-    // Requests that are abandoned as soon as they are sent.
+    // Requests abandoned right after they are sent.
     let resets = (0..100_000).flat_map(|n| {
         let stream = 2 * n + 1;
         [frame(HEADERS, 5, stream, REQUEST), frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())]
@@ -431,7 +431,7 @@ async fn floods_of_http2_frames_end_their_connection() {
         .chain(std::iter::repeat_with(|| frame(CONTINUATION, 0, 1, &block)).take(100_000));
     let sent = flood(http2(&served).await, endless).await;
     assert!(sent < 30_000_000, "{sent} bytes of headers were taken");
-    // Settings, and pings, as fast as they go: answered, and never more kept than fits.
+    // SETTINGS and PING frames at full speed: they are answered within a bounded buffer.
     let settings = std::iter::repeat_with(|| frame(SETTINGS, 0, 0, &[])).take(20_000);
     let mut stream = http2(&served).await;
     for frame in settings {
@@ -447,7 +447,7 @@ async fn floods_of_http2_frames_end_their_connection() {
     served.end_well().await;
 }
 
-/// A CA, and certificates that it signs.
+/// A CA and its certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -462,7 +462,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// Certificate and key.
+    /// Signs a certificate; returns it with its key.
     fn sign(&self, names: &[&str], user: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -543,10 +543,10 @@ async fn a_caller_is_who_its_certificate_names_and_nobody_without_one() {
         let said = over_tls(&served, &own.pem, Some(clients.sign(&[], "joe")), &head).await.unwrap();
         assert!(said.starts_with("HTTP/1.1 403") && said.contains("User \\\"joe\\\""), "{said}");
     }
-    // Signed by somebody else: not let in at all.
+    // A certificate of another CA is refused in the handshake.
     let said = over_tls(&served, &own.pem, Some(others.sign(&[], "jane")), list).await;
     assert!(said.as_ref().is_err() || said.as_ref().is_ok_and(String::is_empty), "{said:?}");
-    // Whoever does not speak TLS gets nothing.
+    // A client without TLS gets no answer.
     let said = served.exchange(format!("{list}\r\nhost: localhost\r\n\r\n").as_bytes()).await;
     assert!(!said.contains("HTTP/1.1 200"), "{said}");
     served.stop.cancel();
@@ -554,7 +554,7 @@ async fn a_caller_is_who_its_certificate_names_and_nobody_without_one() {
     timeout(PATIENCE, tasks.join_next()).await.unwrap();
 }
 
-/// A client that has connected with a certificate, by HTTP/1.1.
+/// Connects with a client certificate, over HTTP/1.1.
 async fn connected(
     front: &InMemory<Gateway>,
     ca: &str,
@@ -600,7 +600,7 @@ async fn a_client_ca_that_is_replaced_ends_the_connections_of_its_certificates()
     let mut nobody = connected(&front, &own.pem, None).await;
     assert_eq!(ask(&mut nobody, "").await.unwrap(), "HTTP/1.1 401");
 
-    // One more beside it takes nothing away.
+    // An additional CA closes no connection.
     write("clients.crt", &format!("{}{}", new.pem, old.pem));
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert_eq!(front.connections(), 3);

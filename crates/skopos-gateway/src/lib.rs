@@ -1,8 +1,8 @@
-//! The HTTP daemon over a fleet of clusters: kubectl's reads from memory, with their age, whatever state the clusters are
-//! in.
+//! The HTTP daemon over a fleet of clusters. It answers kubectl's reads from memory, with their age, whatever state the
+//! clusters are in.
 //!
 //! ```text
-//!  TCP, TLS ─▶ limits ─▶ headers, path ─▶ who asks ─▶ may they ─▶ route ─┬─▶ /clusters/NAME/...  memory or member (clusters)
+//!  TCP, TLS ─▶ limits ─▶ headers, path ─▶ identity ─▶ decision ─▶ route ─┬─▶ /clusters/NAME/...  memory or member (clusters)
 //!                                                                        ├─▶ /fleet/...          all clusters as one (merged)
 //!                                                                        ├─▶ /virtualclusters    made, paused, deleted (lifecycle)
 //!  (listen)              (headers, path)   (auth)     (authz)            └─▶ /healthz, /metrics, ...   (state)

@@ -1,11 +1,11 @@
-//! A limit on log lines about what may happen thousands of times a second.
+//! A rate limit on log lines about events that may happen thousands of times a second.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Permits one log line per interval.
+/// A limit of one log line per interval.
 #[derive(Debug)]
 pub(crate) struct LogLimit {
     interval: Duration,

@@ -41,7 +41,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const CBOR: &str = "application/cbor";
 const TEXT: &str = "text/plain";
 
-/// Replaces the content type of an answer by plain text unless it is one of the API and has one reading.
+/// Replaces the content type of an answer by plain text, unless it is an unambiguous content type of the API.
 pub(crate) fn restrict(headers: &mut HeaderMap, has_body: bool) {
     let shown = single(headers).is_some_and(|shown| is_of(shown, &ANSWERS));
     if !shown && (has_body || headers.contains_key(header::CONTENT_TYPE)) {
@@ -54,7 +54,7 @@ pub(crate) fn is_document(content_type: &str) -> bool {
     is_of(content_type, &ANSWERS)
 }
 
-/// Refuses a request body of a type that the API does not have. A body without a type is JSON, as for the API server.
+/// Refuses a request body of a type that the API does not support. A body without a type is JSON, as for the API server.
 ///
 /// # Errors
 /// 415.
@@ -68,7 +68,7 @@ pub(crate) fn admit(headers: &HeaderMap) -> Result<(), Status> {
     }
 }
 
-/// Refuses a body that does not say that it is JSON.
+/// Refuses a body that is not declared as JSON.
 ///
 /// # Errors
 /// 415.

@@ -1,4 +1,4 @@
-//! The states at which paged lists stand, so that all pages of a list are of one state.
+//! Snapshots for paged lists, so that all pages of a list show the same state.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use skopos_serve::{Allowance, Share};
 use tokio::time::Instant;
 
-/// States whose lists have pages to come, by version: for [`LAST`] since each was last asked for, and not more than a number
-/// of them, of which the one that was used longest ago goes first.
+/// Snapshots of lists with pages to come, by version. Each is kept for [`LAST`] after its last use. Beyond a maximum number
+/// the least recently used one is dropped.
 ///
-/// A state costs nothing but the objects that were replaced since, unless it was never the newest one: then it costs all that it
-/// has. That is counted, and where it is more than may be, what keeps most of it alive goes.
+/// A snapshot costs only the objects replaced since, unless it was never the newest state: then it costs all its objects. The
+/// cost is counted, and beyond the budget the most expensive snapshots are dropped.
 #[derive(Debug)]
 pub(crate) struct Paged<V, S> {
-    /// In the order in which they were last used.
+    /// The snapshots, in order of last use.
     states: VecDeque<Kept<V, S>>,
     most: usize,
-    /// How many bytes of objects were replaced so far.
+    /// The number of bytes of objects replaced so far.
     replaced: usize,
-    /// What the states hold that nothing else does, about.
+    /// The approximate number of bytes held by the snapshots alone.
     held: Share,
 }
 
@@ -27,28 +27,28 @@ struct Kept<V, S> {
     version: V,
     state: S,
     used: Instant,
-    /// How many bytes had been replaced when it was kept.
+    /// The number of bytes replaced before it was kept.
     replaced: usize,
-    /// How many bytes it has that the newest state never had.
+    /// The number of bytes that the newest state never had.
     own: usize,
 }
 
-/// What replacing an object copies of what holds the objects together, about.
+/// The approximate overhead of a replaced object: the copied part of the index.
 const OVERHEAD: usize = 512;
 
-/// Continue tokens are good for so long, as on an API server whose etcd is compacted every five minutes.
+/// The lifetime of a continue token, as on an API server whose etcd is compacted every five minutes.
 const LAST: Duration = Duration::from_secs(300);
 
 // === impl Paged ===
 
 impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
-    /// None yet, and never more than `most`, nor more than there may be of `allowance`.
+    /// Creates an empty set of at most `most` snapshots, within `allowance`.
     pub(crate) fn new(most: usize, allowance: &Allowance) -> Self {
         Self { states: VecDeque::new(), most, replaced: 0, held: allowance.share() }
     }
 
-    /// A list of this state has pages to come; so many bytes of it are its own, and not of the newest state. Gives what is let go
-    /// for it: to be dropped without a lock, for it may be large.
+    /// Keeps the snapshot of a list with pages to come; `own` bytes of it are not in the newest state. Returns the snapshots
+    /// dropped for it. The caller must drop them without a lock, because they may be large.
     #[must_use]
     pub(crate) fn keep(&mut self, version: V, state: S, own: usize) -> Vec<S> {
         let mut gone = self.tidy();
@@ -63,8 +63,8 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         gone
     }
 
-    /// Objects of such sizes are not in the newest state any more (0: a new one is). Lets go, as [`keep`](Self::keep) does, of what
-    /// holds too much.
+    /// Records that objects of these sizes are no longer in the newest state (0: a new object). Returns dropped snapshots, as
+    /// [`keep`](Self::keep) does.
     #[must_use]
     pub(crate) fn replaced(&mut self, sizes: impl IntoIterator<Item = usize>) -> Vec<S> {
         let bytes: usize = sizes.into_iter().map(|size| size + OVERHEAD).sum();
@@ -72,7 +72,7 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         self.relieve()
     }
 
-    /// The state of this version, which is kept for some time more.
+    /// Returns the snapshot of this version, and extends its lifetime.
     pub(crate) fn get(&mut self, version: V) -> Option<S> {
         let place = self.states.iter().position(|kept| kept.version == version && !kept.is_old())?;
         let mut kept = self.states.remove(place)?;
@@ -82,7 +82,7 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         Some(state)
     }
 
-    /// Lets go, as [`keep`](Self::keep) does, of those that nobody asked for in time: to be called now and then.
+    /// Returns the snapshots that have expired, as [`keep`](Self::keep) does. To be called now and then.
     #[must_use]
     pub(crate) fn tidy(&mut self) -> Vec<S> {
         let old = self.states.iter().take_while(|kept| kept.is_old()).count();
@@ -91,17 +91,17 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         gone
     }
 
-    /// How many there are.
+    /// Returns the number of snapshots.
     pub(crate) fn len(&self) -> usize {
         self.states.len()
     }
 
-    /// How many bytes they hold that nothing else does, about.
+    /// Returns the approximate number of bytes held by the snapshots alone.
     pub(crate) fn bytes(&self) -> usize {
         self.held.bytes()
     }
 
-    /// Lets go of what holds too much.
+    /// Returns snapshots dropped to stay within the budget.
     fn relieve(&mut self) -> Vec<S> {
         self.measure();
         let mut gone = Vec::new();
@@ -114,8 +114,8 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         gone
     }
 
-    /// What holds most. Of those that have something of their own, it is the turn of the one that was used longest ago, and not of
-    /// the last of them: there would be no second page of what is too large.
+    /// Returns the most expensive snapshot. Of those with bytes of their own, only the least recently used is a candidate, and
+    /// never the last one: otherwise a very large list would never get its second page.
     fn heaviest(&self) -> Option<usize> {
         let size = |place: &usize| self.size_of(&self.states[*place]);
         let (own, shared): (Vec<usize>, Vec<usize>) = (0..self.states.len())
@@ -125,7 +125,7 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         own.into_iter().chain(&shared).copied().max_by_key(size)
     }
 
-    /// The oldest of those that have nothing of their own has all that the others of them have, and more.
+    /// Measures the cost. The oldest snapshot without bytes of its own includes all that the other such snapshots hold.
     fn measure(&mut self) {
         let own: usize = self.states.iter().map(|kept| kept.own).sum();
         let shared = self.states.iter().filter(|kept| kept.own == 0).map(|kept| self.size_of(kept)).max();
@@ -166,13 +166,13 @@ mod tests {
             assert_eq!(paged.get(1).as_deref(), Some(&1), "asked for again and again");
         }
         assert_eq!((paged.get(2), paged.tidy().len(), versions(&paged)), (None, 1, vec![1]));
-        // Others page, too: those that were used last stay.
+        // Other lists have pages too; the most recently used snapshots stay.
         for other in 3..=20 {
             let gone = paged.keep(other, Arc::new(other), 0);
             assert_eq!((gone.len(), paged.get(1).is_some()), (usize::from(other > 4), true));
         }
         assert_eq!((versions(&paged), paged.len()), (vec![19, 20, 1], 3));
-        // The second page of the same.
+        // The second page of the same list.
         assert!(paged.keep(19, Arc::new(0), 0).is_empty());
         assert_eq!((paged.get(19).as_deref(), paged.len()), (Some(&19), 3));
         tokio::time::advance(LAST).await;
@@ -192,7 +192,7 @@ mod tests {
         let _ = pods.keep(2, Arc::new(2), 0);
         assert!(maps.replaced([40_000]).is_empty());
         assert_eq!(allowance.used(), 70_000 + 3 * OVERHEAD);
-        // The oldest gives way, and what it alone held is free.
+        // The oldest is dropped, and its bytes are free.
         assert_eq!(pods.replaced([30_000]), [Arc::new(1)]);
         assert_eq!((versions(&pods), pods.bytes()), (vec![2], 30_000 + OVERHEAD));
         assert_eq!(maps.replaced([40_000]), [Arc::new(1)]);
@@ -214,11 +214,11 @@ mod tests {
             assert_eq!(pods.bytes(), 30_000 * version as usize);
         }
         assert_eq!(keep(&mut pods, 3, 30_000), NONE, "the second page of the same");
-        // What is replaced in the newest state they never had.
+        // These snapshots never had the objects replaced in the newest state.
         assert_eq!(keep(&mut pods, 4, 0), NONE);
         assert!(pods.replaced([5_000]).is_empty());
         assert_eq!(pods.bytes(), 95_000 + OVERHEAD);
-        // The one that was used longest ago gives way, and not the newest, which may be larger.
+        // The least recently used is dropped, not the newest, which may be larger.
         assert!(pods.get(1).is_some());
         assert_eq!(keep(&mut pods, 5, 31_000), [2]);
         assert_eq!(keep(&mut pods, 6, 200_000), [3, 1, 5, 4]);

@@ -1,38 +1,38 @@
-//! The path of a request, parsed once: what routes it and what authorizes it is the same value.
+//! The path of a request, parsed once. Routing and authorization use the same value.
 
 use std::fmt;
 
 use skopos_wire::Status;
 
-/// A path whose segments are decoded, and mean nothing else in any other reading.
+/// A path of decoded segments with only one possible reading.
 ///
-/// What two readers could read differently is refused: an encoded slash or backslash, a dot segment in any spelling, a
-/// percent sign that is encoded itself, control characters, an empty segment. A slash at the end is dropped.
+/// Everything that two readers could read differently is refused: an encoded slash or backslash, a dot segment in any
+/// spelling, a percent sign that is itself encoded, control characters, an empty segment. A slash at the end is dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     segments: Vec<String>,
 }
 
-/// Why a path is refused: the client's fault, always.
+/// The reason why a path is refused, which is always the client's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// It does not begin with a slash.
+    /// The path does not begin with a slash.
     #[error("the path must begin with \"/\"")]
     NotAbsolute,
     /// Two slashes in a row.
     #[error("the path has an empty segment")]
     EmptySegment,
-    /// `.` or `..`, in whatever spelling.
+    /// `.` or `..`, in any spelling.
     #[error("the path has a dot segment")]
     DotSegment,
     /// `%2F`, `%5C` or a backslash.
     #[error("the path has an encoded slash or a backslash")]
     EncodedSlash,
-    /// `%25`: what it means depends on how often it is decoded.
+    /// `%25`: its meaning depends on how often it is decoded.
     #[error("the path has an encoded percent sign")]
     DoubleEncoding,
-    /// A percent sign without two hexadecimal digits behind it, or bytes that are no UTF-8.
+    /// A percent sign without two hexadecimal digits after it, or bytes that are not UTF-8.
     #[error("the path has an invalid escape")]
     InvalidEscape,
     /// A control character, encoded or not.
@@ -46,13 +46,14 @@ pub enum PathError {
 // === impl Path ===
 
 impl Path {
-    /// No path of the API has more: `/clusters/C/apis/G/V/namespaces/N/R/NAME/proxy/...` has eleven and a tail.
+    /// The maximum number of segments. No path of the API has more: `/clusters/C/apis/G/V/namespaces/N/R/NAME/proxy/...` has
+    /// eleven and a tail.
     pub const MAX_SEGMENTS: usize = 64;
 
     /// Parses the path of a URL.
     ///
     /// # Errors
-    /// When the path could be read in two ways.
+    /// If the path could be read in two ways.
     pub fn parse(path: &str) -> Result<Self, PathError> {
         let path = path.strip_prefix('/').ok_or(PathError::NotAbsolute)?;
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -66,17 +67,17 @@ impl Path {
         Ok(Self { segments })
     }
 
-    /// The path of segments that are parts of a parsed one.
+    /// Makes a path from segments of a parsed path.
     pub(crate) fn of<'a>(segments: impl IntoIterator<Item = &'a str>) -> Self {
         Self { segments: segments.into_iter().map(str::to_owned).collect() }
     }
 
-    /// The decoded segments.
+    /// Returns the decoded segments.
     pub fn segments(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().map(String::as_str)
     }
 
-    /// The first segment and the rest.
+    /// Returns the first segment and the rest.
     #[must_use]
     pub fn split_first(mut self) -> Option<(String, Path)> {
         if self.segments.is_empty() {
@@ -86,14 +87,14 @@ impl Path {
         Some((first, self))
     }
 
-    /// Whether it is `/`.
+    /// Returns whether the path is `/`.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.segments.is_empty()
     }
 }
 
-/// The one spelling of the path: what is not plainly harmless is encoded.
+/// The canonical spelling of the path. All characters that are not plainly harmless are encoded.
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.segments.is_empty() {
@@ -152,7 +153,7 @@ fn decode(segment: &str) -> Result<String, PathError> {
     if decoded.chars().any(char::is_control) {
         return Err(PathError::ControlCharacter);
     }
-    // Some servers take what stands behind a semicolon for parameters, and `..;` for `..`.
+    // Some servers take the text after a semicolon for parameters, and `..;` for `..`.
     match decoded.split(';').next() {
         Some("." | "..") => Err(PathError::DotSegment),
         _ => Ok(decoded),

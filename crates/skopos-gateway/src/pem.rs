@@ -1,14 +1,14 @@
-//! Certificates in files.
+//! Certificates in PEM files.
 
 use std::path::Path;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// The certificates of a PEM file, as DER; at least one.
+/// Returns the certificates of a PEM file, as DER; at least one.
 ///
 /// # Errors
-/// When there is none, or anything in it is none: the file and what is wrong.
+/// If there is no certificate or one is invalid. The error names the file and the problem.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, String> {
     let unusable = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let pem = std::fs::read(path).map_err(|error| unusable(&error))?;

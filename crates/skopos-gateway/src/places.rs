@@ -1,4 +1,4 @@
-//! How much a caller may have open at the same time.
+//! Per-caller limits on open watches and streams.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use skopos_wire::Status;
 
 use crate::auth::Identity;
 
-/// Counts what each caller has open. Cheap to clone.
+/// Counters of the open watches or streams of each caller. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Places {
     shared: Arc<Shared>,
 }
 
-/// The place of one watch or stream: free again when dropped.
+/// The permit of one watch or stream, returned when dropped.
 #[derive(Debug)]
 pub struct Place {
     shared: Arc<Shared>,
@@ -31,22 +31,22 @@ struct Shared {
 // === impl Places ===
 
 impl Places {
-    /// At most so many for each user, of `what` in the plural.
+    /// Creates a limit of `most` for each user; `what` names the counted things in the plural.
     #[must_use]
     pub fn new(what: &'static str, most: u32) -> Self {
         Self { shared: Arc::new(Shared { what, most, open: Mutex::default() }) }
     }
 
-    /// The same places if that many are still meant, otherwise new ones.
+    /// Returns the same counters if the limit has not changed, otherwise new ones.
     #[must_use]
     pub fn renewed(&self, most: u32) -> Self {
         if most == self.shared.most { self.clone() } else { Self::new(self.shared.what, most) }
     }
 
-    /// Takes a place.
+    /// Takes a permit.
     ///
     /// # Errors
-    /// 429 when the caller has as many as allowed.
+    /// 429 if the caller has as many as allowed.
     pub fn enter(&self, who: &Identity) -> Result<Place, Status> {
         let who = who.caller();
         let mut open = self.shared.open.lock();
@@ -63,7 +63,7 @@ impl Places {
         Ok(Place { shared: self.shared.clone(), user })
     }
 
-    /// How many are taken now, of all callers.
+    /// Returns the number of permits in use, of all callers.
     #[must_use]
     pub fn open(&self) -> u64 {
         self.shared.open.lock().values().map(|count| u64::from(*count)).sum()

@@ -1,32 +1,32 @@
-//! The parameters of a request, in one spelling that everybody reads alike.
+//! The parameters of a request, in one unambiguous spelling.
 
 use std::fmt;
 
 use skopos_wire::Status;
 
-/// Parameters, decoded. Printed they are encoded anew, so that a member reads what was authorized.
+/// Decoded parameters. Printing encodes them again, so that a member reads exactly what was authorized.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     pairs: Vec<(String, String)>,
 }
 
-/// Longer ones are refused: the API server's own clients stay far below.
+/// The maximum length of a query. The API server's own clients stay far below.
 const LONGEST: usize = 32 * 1024;
 
 // === impl Query ===
 
 impl Query {
-    /// Parses what stands behind the question mark.
+    /// Parses the part after the question mark.
     ///
     /// # Errors
-    /// When it is too long, is no UTF-8, or has an escape or a semicolon that is read differently by different readers.
+    /// If it is too long, is not UTF-8, or has an escape or a semicolon that readers interpret differently.
     pub fn parse(text: &str) -> Result<Self, Status> {
         if text.len() > LONGEST {
             return Err(Status::bad_request("the query is too long"));
         }
         let mut pairs = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            // Go leaves out pairs with a semicolon or a broken escape, others do not.
+            // Go ignores pairs with a semicolon or a broken escape, others do not.
             if pair.contains(';') {
                 return Err(Status::bad_request("the query has a semicolon that is not encoded"));
             }
@@ -36,15 +36,15 @@ impl Query {
         Ok(Self { pairs })
     }
 
-    /// All values of a parameter.
+    /// Returns all values of a parameter.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.pairs.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// The value of a parameter that decides something.
+    /// Returns the value of a parameter that must be unambiguous.
     ///
     /// # Errors
-    /// 400 when it is there twice with different values.
+    /// 400 if it occurs twice with different values.
     pub fn single<'a>(&'a self, name: &'a str) -> Result<Option<&'a str>, Status> {
         let mut all = self.all(name);
         let first = all.next();
@@ -54,23 +54,23 @@ impl Query {
         }
     }
 
-    /// A boolean as the API server reads it: absent, `0` and `false` are false, everything else is true.
+    /// Returns a boolean as the API server reads it: absent, `0` and `false` are false, everything else is true.
     ///
     /// # Errors
-    /// 400 when it is there twice with different values.
+    /// 400 if it occurs twice with different values.
     pub fn flag(&self, name: &str) -> Result<bool, Status> {
         let value = self.single(name)?;
         Ok(value.is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "0" | "false")))
     }
 
-    /// With one more parameter.
+    /// Returns the query with one more parameter.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.pairs.push((name.into(), value.into()));
         self
     }
 
-    /// Without these parameters.
+    /// Returns the query without these parameters.
     #[must_use]
     pub fn without(&self, names: &[&str]) -> Self {
         let others = self.pairs.iter().filter(|(name, _)| !names.contains(&name.as_str()));
@@ -78,7 +78,7 @@ impl Query {
     }
 }
 
-/// The one spelling: everything but letters, digits and `-._~` is encoded.
+/// The canonical spelling: everything but letters, digits and `-._~` is encoded.
 impl fmt::Display for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, (name, value)) in self.pairs.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! Reasons that callers of merged views are told. They are about the kind that was asked for, or about the cluster as a whole, and in the
-//! gateway's own words: the trouble of another kind tells who uses that kind, and a member's text would reach the callers of all
+//! Reasons shown to callers of merged views, in the gateway's own words. They concern only the requested resource or the
+//! cluster as a whole. Errors of another resource would reveal who uses it, and a member's text would reach the callers of all
 //! members. Observers and the log have the full text.
 
 use skopos::{Cause, ResourceId, StaleReason};
 use skopos_fleet::{Cluster, Condition, FleetError};
 
-/// Returns what a fleet error means to a caller.
+/// Returns the meaning of a fleet error for a caller.
 pub(crate) fn of_error(error: &FleetError) -> String {
     match error {
         FleetError::Unreachable { since, .. } => format!("unreachable for {:.0?}", since.elapsed()),
@@ -14,7 +14,7 @@ pub(crate) fn of_error(error: &FleetError) -> String {
         FleetError::Deadline { waited, .. } => format!("no answer within {waited:.1?}"),
         FleetError::Refused { code, .. } => format!("it answers {code}"),
         FleetError::Failing { .. } => "it fails to list them".into(),
-        // The gateway's own words.
+        // This text comes from the gateway itself.
         FleetError::Budget { reason, .. } => reason.to_string(),
         FleetError::Config { .. } => "its configuration cannot be used".into(),
         FleetError::Transport { error, .. } => format!("connection: {}", error.death().root().kind()),
@@ -23,7 +23,7 @@ pub(crate) fn of_error(error: &FleetError) -> String {
     }
 }
 
-/// Returns how a cluster is doing, as far as that concerns this kind; `None` if nothing is wrong.
+/// Returns the state of a cluster as far as it concerns this resource; `None` if nothing is wrong.
 pub(crate) fn of_cluster(cluster: &Cluster, resource: &ResourceId) -> Option<String> {
     let state = cluster.state();
     let is_of_another = state.kind.as_ref().is_some_and(|kind| kind != resource);
@@ -39,7 +39,7 @@ pub(crate) fn of_cluster(cluster: &Cluster, resource: &ResourceId) -> Option<Str
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-/// Returns a stale reason without names and quotes; `None` if it says nothing about the cluster.
+/// Returns a stale reason without names and quotes; `None` if it does not concern the cluster.
 fn code(reason: &StaleReason) -> Option<String> {
     Some(match reason {
         StaleReason::Link(link) => match link.reason.as_ref()?.cause() {

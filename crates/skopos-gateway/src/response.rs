@@ -1,4 +1,4 @@
-//! Answers: their body type, and the shapes that nearly all of them have.
+//! Responses: their body type and common forms.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -9,16 +9,16 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use skopos_wire::Status;
 
-/// What goes wrong with a body that is on its way.
+/// An error while a body is sent.
 pub type BodyError = Box<dyn StdError + Send + Sync>;
 
-/// A body: a whole text, a streamed list, a watch, or a member's.
+/// A body: a whole text, a streamed list, a watch, or a member's body.
 pub type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 
-/// An answer.
+/// A response.
 pub type Response = http::Response<ResponseBody>;
 
-/// A failure as the API server words it, with `Retry-After` where the status has it.
+/// Makes the response of a failure in the API server's form, with `Retry-After` if the status has it.
 #[must_use]
 pub fn status(status: &Status) -> Response {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -30,13 +30,13 @@ pub fn status(status: &Status) -> Response {
     response
 }
 
-/// Plain text.
+/// Makes a response with plain text.
 #[must_use]
 pub fn text(code: StatusCode, body: impl Into<String>) -> Response {
     bytes(code, "text/plain; charset=utf-8", Bytes::from(body.into()))
 }
 
-/// A whole body of any type.
+/// Makes a response with a whole body of any type.
 #[must_use]
 pub fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Response {
     let mut response = http::Response::new(whole(body));
@@ -47,7 +47,7 @@ pub fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Respo
     response
 }
 
-/// A body of one piece.
+/// Makes a body of one piece.
 #[must_use]
 pub fn whole(body: Bytes) -> ResponseBody {
     Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()

@@ -1,4 +1,4 @@
-//! Report R1 at scale: two hundred clusters, eighty of them ill, and nobody who reads the others notices. Under virtual time,
+//! Report R1 at scale: two hundred clusters, eighty of them faulty, without an effect on reads of the others. On virtual time,
 //! over connections in memory.
 
 use std::collections::BTreeMap;
@@ -30,18 +30,18 @@ const CLUSTERS: usize = 200;
 const HEALTHY: usize = 120;
 const EACH: usize = 20;
 
-/// How a cluster is.
+/// The condition of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Healthy,
-    /// Packets to it are lost.
+    /// Packets to the cluster are lost.
     Hole,
-    /// It takes connections and requests, and answers none.
+    /// The cluster accepts connections and requests, and answers none.
     Mute,
     Refuses,
     /// Every answer takes 5 s.
     Slow,
-    /// Switched off, and that is known.
+    /// The cluster is switched off, and this is known.
     Paused,
 }
 
@@ -81,7 +81,7 @@ fn all(wanted: impl Fn(Way) -> bool) -> Vec<String> {
 // === impl Bed ===
 
 impl Bed {
-    /// With those that are ill, or with all well.
+    /// Starts the fleet, with the faulty clusters or with all healthy.
     fn new(ill: bool) -> Self {
         let mut config = Config::default();
         config.authorization.loopback = LoopbackTrust::Trusted;
@@ -123,7 +123,7 @@ impl Bed {
         Self { gateway, fleet, clusters, merged, servers, dials, _faults: faults }
     }
 
-    /// An answer, and how long it took.
+    /// Returns an answer, and how long it took.
     async fn get(&self, path: &str) -> (Told, Duration) {
         let begun = Instant::now();
         let request = http::Request::builder().method(Method::GET).uri(path).header("host", "localhost");
@@ -137,7 +137,7 @@ impl Bed {
         self.get(&format!("/clusters/{cluster}/api/v1/configmaps")).await
     }
 
-    /// Reads all of these at the same time; how long each took. All must answer.
+    /// Reads all clusters at the same time and returns each duration. All must answer.
     async fn read_all(&self, names: &[String]) -> Vec<Duration> {
         let reads = join_all(names.iter().map(|name| self.get_of(name))).await;
         let took = reads.into_iter().map(|(told, took)| {
@@ -187,7 +187,7 @@ fn connector(
     })
 }
 
-/// The clusters that a list over the fleet names in an annotation.
+/// Returns the clusters that an annotation of a list over the fleet names.
 fn named(told: &Told, annotation: &str) -> Vec<String> {
     let json = told.json();
     let text = json["metadata"]["annotations"][annotation].as_str().unwrap_or_default();
@@ -204,12 +204,12 @@ async fn reads_of_the_healthy_take_as_long_as_if_all_were() {
     let healthy = all(|way| way == Way::Healthy);
     for ill in [true, false] {
         let whole = Bed::new(ill);
-        // Requests for the others are on their way all the time.
+        // Requests to the other clusters are under way all the time.
         let (bed, others) = (&whole, all(|way| way != Way::Healthy));
         let beside = join_all(others.iter().map(|name| async move {
             for _ in 0..3 {
                 let (told, took) = bed.get_of(name).await;
-                // The first use of one that is slow, and then its own answer.
+                // The first use of a slow cluster, and then its own answer.
                 assert!(took <= secs(16), "{name} took {took:?}");
                 assert!(told.code == 200 || told.code >= 500, "{name}: {told:?}");
                 tokio::time::sleep(secs(1)).await;
@@ -217,7 +217,7 @@ async fn reads_of_the_healthy_take_as_long_as_if_all_were() {
         }));
         let reads = async {
             let first = bed.read_all(&healthy).await.into_iter().max();
-            // What a first read takes in any case: a connection, a list, and a look whether it is there.
+            // A first read always takes a connection, a list and a check that the cluster answers.
             assert!(first <= Some(Duration::from_millis(100)), "ill: {ill}, first reads: {first:?}");
             for _ in 0..20 {
                 tokio::time::sleep(Duration::from_millis(200)).await;
@@ -241,7 +241,7 @@ async fn a_list_over_the_fleet_is_there_in_time_and_names_who_is_missing() {
     assert_eq!(named(&told, "skopos.dev/missing"), all(|way| way != Way::Healthy));
     assert!(told.header("warning").contains("70 more"), "{told:?}");
 
-    // Those that only take their time come later, and delay nobody until then.
+    // Slow clusters appear later, and delay no other answer until then.
     tokio::time::sleep(secs(40)).await;
     let (told, took) = bed.get("/fleet/api/v1/configmaps").await;
     assert!(took <= Duration::from_millis(100), "{took:?}");
@@ -263,7 +263,7 @@ async fn nobody_is_flooded_however_much_is_asked_for() {
             tokio::time::sleep(secs(1)).await;
         }
     };
-    // Until what is dead is known to be.
+    // Until dead clusters are known to be dead.
     ask_for_a_minute().await;
     for minute in 0..2 {
         silent.iter().for_each(|name| bed.servers[name].clear_requests());

@@ -1,4 +1,4 @@
-//! What nobody is to see: callers' tokens, members' credentials, the content of Secrets, what a member says of others.
+//! Secrets that must not leak: callers' tokens, members' credentials, the content of Secrets, a member's texts about others.
 
 use std::io;
 use std::sync::{Arc, Once};
@@ -15,16 +15,16 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::testing::{Lab, QuietSource, told};
 
-/// Everything that is logged, whatever its level.
+/// The log of all levels.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 // === impl Log ===
 
 impl Log {
-    /// Of this thread, until the guard is dropped.
+    /// Records the log of this thread, until the guard is dropped.
     pub(crate) fn start(&self) -> tracing::subscriber::DefaultGuard {
-        // With one subscriber alone, what another thread logs first is taken for what nobody wants to know.
+        // With a single subscriber, tracing caches a first log call of another thread as disabled.
         static NOBODY: Once = Once::new();
         NOBODY.call_once(|| {
             let nobody = tracing_subscriber::fmt().with_max_level(LevelFilter::OFF).finish();
@@ -102,7 +102,7 @@ async fn no_token_and_no_secret_is_in_logs_metrics_errors_or_status() {
         assert_eq!(answer.code, 401);
         shown.push_str(&answer.message());
     }
-    // Writes, one of them refused, and a member that is away.
+    // Writes, one of them refused, and an unreachable member.
     let path = "/clusters/a/api/v1/namespaces/default/secrets";
     let body =
         json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "t"}, "stringData": {"k": SECRET}});
@@ -171,7 +171,7 @@ async fn the_audit_log_says_who_what_where_and_who_decided() {
     }
 }
 
-/// What it asked for is done, whether anybody waits for the answer or not.
+/// The operation is done even if the caller does not wait for the answer.
 #[tokio::test(start_paused = true)]
 async fn the_audit_log_has_a_line_of_a_request_whose_caller_goes_away() {
     let lab = Lab::guarded(&["a"], |config| config.outbound.impersonate = true);
@@ -236,7 +236,7 @@ async fn what_a_hostile_member_says_reaches_only_those_who_asked_it() {
         let text = format!("{:?} {}", told.headers, String::from_utf8_lossy(&told.body));
         assert!(told.code == 200 && !text.contains("canary-of-evil"), "{path}: {text}");
     }
-    // A list of whatever it is, and a page of HTML, are no content.
+    // An arbitrary list or an HTML page is not valid content.
     for body in
         ["[]", "null", "<html>canary</html>", r#"{"kind":"SecretList","apiVersion":"v1","items":[{}]}"#]
     {
@@ -325,7 +325,7 @@ async fn who_may_not_read_does_not_learn_whether_there_is_something_to_read() {
     assert_eq!(there, absent.replace("other", "there"));
 }
 
-/// Others may write to most sources of clusters, and a name that such a one lists is theirs while nobody else lists it.
+/// Others may write to most sources of clusters. A name that only such a source lists belongs to its writers.
 #[tokio::test(start_paused = true)]
 async fn tokens_go_to_no_cluster_that_others_could_have_listed() {
     let lab = Lab::guarded(&["home"], |_| {});
@@ -346,7 +346,7 @@ async fn tokens_go_to_no_cluster_that_others_could_have_listed() {
     assert!(asked.iter().all(|request| request.resource.as_deref() != Some("tokenreviews")), "{asked:?}");
 }
 
-/// Decisions are good for ten seconds: those of the cluster that made them.
+/// A decision holds for ten seconds, but only for the cluster that made it.
 #[tokio::test(start_paused = true)]
 async fn what_one_cluster_allowed_is_not_allowed_in_another_that_takes_its_name() {
     let lab = Lab::guarded(&["home", "a"], |_| {});
@@ -365,14 +365,14 @@ async fn what_one_cluster_allowed_is_not_allowed_in_another_that_takes_its_name(
     }
 }
 
-/// The answer comes by the way that was there when it was asked for.
+/// The answer comes over the connection that was current at the time of the request.
 #[tokio::test(start_paused = true)]
 async fn what_was_allowed_by_another_way_opens_nothing() {
     let lab = Lab::guarded(&["home", "a"], |_| {});
     lab.admit("t-jane", "jane");
     lab.member("a").auth().answer_reviews(|_| true);
     let a = lab.services.fleet.cluster("a").unwrap();
-    // What is kept of it stays on the old way until it is there by the new one.
+    // The cached copy stays on the old connection until the new one has delivered it.
     assert_eq!(lab.get_as("t-jane", "/fleet/api/v1/pods").await.code, 200);
     let slow = Fault::DelayHeaders(Duration::from_secs(2));
     let _slow = lab.member("a").faults().inject(slow).everywhere();
@@ -395,7 +395,8 @@ async fn what_was_allowed_by_another_way_opens_nothing() {
     }
 }
 
-/// Who authorizes goes by the path, and RBAC says yes to all that a role in the namespace names, whatever lies there.
+/// Authorization goes by the path. RBAC allows everything that a role in the namespace names, even resources that are not
+/// namespaced.
 #[tokio::test(start_paused = true)]
 async fn a_right_in_one_namespace_reads_nothing_that_lies_outside_of_it() {
     let lab = Lab::guarded(&["a"], |_| {});
@@ -424,7 +425,7 @@ async fn a_right_in_one_namespace_reads_nothing_that_lies_outside_of_it() {
                 "{route} {rest}: {told:?}"
             );
         }
-        // What lies there is there, and the namespace itself.
+        // Namespaced objects and the Namespace itself are readable.
         for path in ["namespaces/shop/pods", "namespaces/shop"] {
             let told = lab.get_as("t-jane", &format!("{route}/api/v1/{path}")).await;
             assert_eq!(told.code, 200, "{route} {path}: {told:?}");

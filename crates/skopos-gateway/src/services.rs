@@ -1,4 +1,4 @@
-//! What all routes share.
+//! Services shared by all routes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,31 +18,31 @@ use crate::config::Config;
 use crate::consistency::{Floors, Listings, PendingWrite};
 use crate::places::Places;
 
-/// What all routes share. Cheap to clone.
+/// The services shared by all routes. Cheap to clone.
 #[derive(Clone)]
 pub struct Services {
     /// The clusters.
     pub fleet: Fleet,
-    /// Who may do what in them.
+    /// The authorizer of requests to the clusters.
     pub authorizer: Authorizer,
     /// The configuration in force.
     pub config: Arc<Config>,
-    /// What later reads have to hold because it was written through the gateway.
+    /// The floors of later reads, raised by writes through the gateway.
     pub(crate) floors: Floors,
-    /// What members have listed while memory was behind.
+    /// The recent lists from members, made while memory was behind.
     pub(crate) listings: Listings,
-    /// How many watches each caller has.
+    /// The watches of each caller.
     pub watches: Places,
-    /// How many streams into pods each caller has.
+    /// The streams into pods of each caller.
     pub streams: Places,
-    /// Which kinds each cluster has itself.
+    /// The resources that each cluster defines itself.
     pub(crate) definitions: DefinitionsCache,
 }
 
 // === impl Services ===
 
 impl Services {
-    /// Those of a fleet, as `config` says.
+    /// Makes the services of a fleet, according to `config`.
     #[must_use]
     pub fn new(fleet: Fleet, config: Arc<Config>) -> Self {
         let authorizer = Authorizer::new(&config, Arc::new(FleetAsk::new(fleet.clone())));
@@ -60,13 +60,13 @@ impl Services {
         }
     }
 
-    /// How many sources have not said which clusters there are, though each had as long as a member has to answer. Right after
-    /// a start nobody is to be told that there is nothing because it has not been looked for.
+    /// Returns the number of sources that have not listed their clusters within the deadline of members. Right after a start,
+    /// an empty answer would be wrong while sources are unread.
     pub(crate) async fn unread_sources(&self) -> usize {
         self.fleet.unread_sources(self.config.cache.member_deadline.0).await
     }
 
-    /// Begins a write to a cluster: whatever becomes of it, later reads hold it if it was done.
+    /// Begins a write to a cluster. If it is done, later reads contain it, whatever its answer is.
     pub(crate) fn begin_write(&self, cluster: &ClusterId, what: &Attributes) -> PendingWrite {
         let members = self.fleet.members();
         if self.floors.clusters() > members.len() {
@@ -75,8 +75,8 @@ impl Services {
         self.floors.write(cluster, &what.group, &what.resource)
     }
 
-    /// The same clusters under another configuration. What is open counts as before, unless its limit has changed. Rights are
-    /// decided as before until [`Authorizer::take_over`].
+    /// Returns the same services with another configuration. Counters stay unless their limit has changed. Rights are decided
+    /// as before until [`Authorizer::take_over`].
     #[must_use]
     pub fn renewed(&self, config: Arc<Config>) -> Self {
         let watches = self.watches.renewed(config.listen.limits.watches_per_user);
@@ -85,7 +85,7 @@ impl Services {
     }
 }
 
-/// Asks the clusters of a fleet, with the fleet's credentials.
+/// A client of the clusters of a fleet, with the fleet's credentials.
 #[derive(Clone)]
 pub struct FleetAsk {
     fleet: Fleet,
@@ -95,14 +95,14 @@ pub struct FleetAsk {
 // === impl FleetAsk ===
 
 impl FleetAsk {
-    /// Asks the clusters of this one.
+    /// Makes a client of all clusters of a fleet.
     #[must_use]
     pub fn new(fleet: Fleet) -> Self {
         Self { fleet, trusted: false }
     }
 
-    /// Asks those of them that are listed by sources that are trusted ([`Fleet::trusted`]): what is asked is a secret, and what
-    /// they answer counts for all clusters.
+    /// Makes a client of the clusters from trusted sources only ([`Fleet::trusted`]). For requests that contain a secret and
+    /// whose answers count for all clusters.
     #[must_use]
     pub fn of_trusted(fleet: Fleet) -> Self {
         Self { fleet, trusted: true }
@@ -129,7 +129,7 @@ impl Ask for FleetAsk {
             let cluster = found?;
             let (parts, body) = request.into_parts();
             let mut request = Request::from_parts(parts, Body::from(body));
-            // A review changes nothing: whoever asks may ask again, and waits for as long as for a read.
+            // A review changes nothing: it may be retried, and its deadline is that of a read.
             request.extensions_mut().insert(RequestOptions {
                 class: Some(RequestClass::Read),
                 deadline: Some(within),

@@ -1,4 +1,4 @@
-//! What a request to a cluster's API is about: read once, from the parsed path, for routing and for authorization alike.
+//! Targets of requests to a cluster's API, parsed once for routing and for authorization.
 
 use http::Method;
 use skopos_wire::{FieldSelector, Status};
@@ -7,7 +7,7 @@ use crate::authz::Attributes;
 use crate::path::Path;
 use crate::query::Query;
 
-/// A request to the API of a cluster, taken apart as the API server does.
+/// A request to the API of a cluster, parsed as the API server does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A resource.
@@ -19,19 +19,19 @@ pub enum Target {
 /// A request for a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceTarget {
-    /// What is to be authorized.
+    /// The attributes to authorize.
     pub attributes: Attributes,
-    /// Whether the namespace and name are parts of the path, and not of a selector.
+    /// Whether the namespace and name come from the path, not from a selector.
     pub name_in_path: bool,
 }
 
-/// Segments of paths that connect to something else by way of the API server.
+/// Segments of paths that connect to another server by way of the API server.
 const CONNECTS: [&str; 4] = ["exec", "attach", "portforward", "proxy"];
 
 // === impl Target ===
 
 impl Target {
-    /// Takes a request apart.
+    /// Parses a request.
     ///
     /// # Errors
     /// 405 for a method that the API does not have; 404 for the old `/proxy/` paths, and for `/watch/` paths, which
@@ -48,7 +48,7 @@ impl Target {
             return Err(Status::resource_not_served());
         }
         let (namespace, rest) = match rest {
-            // A namespace is in itself, as the API server sees it.
+            // A Namespace is its own namespace, as for the API server.
             ["namespaces", name] | ["namespaces", name, "status" | "finalize"] => (*name, rest),
             ["namespaces", name, rest @ ..] => (*name, rest),
             rest => ("", rest),
@@ -75,7 +75,7 @@ impl Target {
         }
     }
 
-    /// What is to be authorized.
+    /// Returns the attributes to authorize.
     #[must_use]
     pub fn attributes(&self) -> &Attributes {
         match self {
@@ -88,11 +88,11 @@ impl Target {
 // === impl ResourceTarget ===
 
 impl ResourceTarget {
-    /// The namespace that the objects lie in: `None` if in all of them, or in none.
+    /// Returns the namespace of the objects: `None` for all namespaces or cluster-scoped objects.
     ///
     /// # Errors
-    /// 404 where the path does not fit the scope of the resource. Whoever authorizes decides by the path: what lies in no
-    /// namespace must not be had by a right in one.
+    /// 404 if the path does not fit the scope of the resource. Authorization decides by the path, so a right in a namespace
+    /// must not give access to cluster-scoped objects.
     pub fn place(&self, namespaced: bool) -> Result<Option<&str>, Status> {
         let Attributes { group, resource, namespace, name, .. } = &self.attributes;
         let is_inside = !namespace.is_empty();
@@ -100,7 +100,7 @@ impl ResourceTarget {
             true if is_inside => Ok(Some(namespace)),
             true if !self.name_in_path => Ok(None),
             false if !is_inside => Ok(None),
-            // A namespace is in itself.
+            // A Namespace is its own namespace.
             false
                 if self.name_in_path && group.is_empty() && resource == "namespaces" && name == namespace =>
             {
@@ -110,13 +110,13 @@ impl ResourceTarget {
         }
     }
 
-    /// Whether it is a stream to something behind the API server. Some of them can be opened by a plain GET.
+    /// Returns whether this is a stream to a server behind the API server. Some of them can be opened by a plain GET.
     #[must_use]
     pub fn connects(&self) -> bool {
         CONNECTS.contains(&self.attributes.subresource.as_str())
     }
 
-    /// Whether it is a stream into a pod, by the one path that such a stream has.
+    /// Returns whether this is a stream into a pod, by the only path of such streams.
     #[must_use]
     pub fn streams_into_pod(&self, path: &Path) -> bool {
         let segments: Vec<&str> = path.segments().collect();
@@ -126,13 +126,13 @@ impl ResourceTarget {
         )
     }
 
-    /// Whether it reads the log of a pod.
+    /// Returns whether this reads the log of a pod.
     #[must_use]
     pub fn reads_log(&self) -> bool {
         self.attributes.subresource == "log"
     }
 
-    /// Whether it only reads.
+    /// Returns whether this only reads.
     #[must_use]
     pub fn reads(&self) -> bool {
         ["get", "list", "watch"].contains(&self.attributes.verb.as_str())
@@ -153,7 +153,7 @@ fn verb(method: &Method, named: bool, query: &Query) -> Result<&'static str, Sta
     })
 }
 
-/// Who lists by `metadata.name=x` needs the right to that one only, as on the API server.
+/// Returns the name in a selector `metadata.name=x`. Such a list needs the right to that object only, as on the API server.
 fn name_of_selector(query: &Query) -> Result<String, Status> {
     let Some(text) = query.single("fieldSelector")? else { return Ok(String::new()) };
     let selector = FieldSelector::parse(text).map_err(|error| Status::bad_request(error.message()))?;

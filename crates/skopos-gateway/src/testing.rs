@@ -1,5 +1,5 @@
-//! Clusters for tests: scripted ones that answer reviews, test servers in memory behind a whole gateway, and one that keeps
-//! what reaches it.
+//! Clusters for tests: scripted ones that answer reviews, test servers in memory behind a whole gateway, and one that records
+//! its requests.
 
 mod certificate;
 
@@ -38,7 +38,7 @@ use crate::state::State;
 
 pub(crate) use self::certificate::Certificate;
 
-/// Members whose answers a test scripts.
+/// Members with scripted answers.
 #[derive(Clone)]
 pub(crate) struct Script {
     shared: Arc<Shared>,
@@ -55,7 +55,7 @@ type Reply = dyn Fn(&str, &Value) -> Result<(u16, Value), AskError> + Send;
 // === impl Script ===
 
 impl Script {
-    /// Answers each question, by cluster, with a status code and a body.
+    /// Makes a script that answers each request, by cluster, with a status code and a body.
     pub(crate) fn new(
         answer: impl Fn(&str, &Value) -> Result<(u16, Value), AskError> + Send + 'static,
     ) -> Self {
@@ -67,7 +67,7 @@ impl Script {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Answers reviews by what they ask.
+    /// Makes a script that answers reviews by their spec.
     pub(crate) fn reviewing(status: impl Fn(&str, &Value) -> Value + Send + 'static) -> Self {
         Self::new(move |cluster, question| Ok((201, json!({"status": status(cluster, &question["spec"])}))))
     }
@@ -79,12 +79,12 @@ impl Script {
         *self.shared.answer.lock() = Box::new(answer);
     }
 
-    /// Every answer takes so long.
+    /// Sets the duration of every answer.
     pub(crate) fn takes(&self, time: Duration) {
         *self.shared.takes.lock() = time;
     }
 
-    /// The questions so far, with the cluster that was asked.
+    /// Returns the requests so far, with their clusters.
     pub(crate) fn asked(&self) -> Vec<(String, Value)> {
         self.shared.asked.lock().clone()
     }
@@ -120,12 +120,12 @@ impl Ask for Script {
     }
 }
 
-/// `extra` of an identity.
+/// Makes the `extra` of an identity.
 pub(crate) fn extra(key: &str, values: &[&str]) -> BTreeMap<String, Vec<String>> {
     [(key.to_owned(), values.iter().map(|value| (*value).to_owned()).collect())].into()
 }
 
-/// A gateway over test servers in memory. Everything runs under virtual time.
+/// A gateway over test servers in memory, on virtual time.
 pub(crate) struct Lab {
     pub(crate) gateway: Gateway,
     pub(crate) services: Services,
@@ -136,7 +136,7 @@ pub(crate) struct Lab {
     pub(crate) draining: CancellationToken,
 }
 
-/// An answer, read whole.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) code: u16,
@@ -147,12 +147,12 @@ pub(crate) struct Told {
 // === impl Lab ===
 
 impl Lab {
-    /// Whoever asks is the gateway itself.
+    /// Makes a gateway whose callers count as the gateway itself.
     pub(crate) fn trusting(names: &[&'static str]) -> Self {
         Self::with(names, |config| config.authorization.loopback = LoopbackTrust::Trusted)
     }
 
-    /// Callers have tokens that the first member knows: [`Lab::admit`].
+    /// Makes a gateway whose callers have tokens of the first member: [`Lab::admit`].
     pub(crate) fn guarded(names: &[&'static str], change: impl FnOnce(&mut Config)) -> Self {
         let cluster = names[0].to_owned();
         Self::with(names, |config| {
@@ -164,7 +164,7 @@ impl Lab {
     }
 
     pub(crate) fn with(names: &[&'static str], change: impl FnOnce(&mut Config)) -> Self {
-        // Delays at random are the same in every run.
+        // Random delays are the same in every run.
         fastrand::seed(1);
         let mut config = Config::default();
         change(&mut config);
@@ -206,18 +206,18 @@ impl Lab {
         &self.members.iter().find(|(known, _)| *known == name).unwrap().1
     }
 
-    /// The labels of a member are these from now on.
+    /// Replaces the labels of a member.
     pub(crate) fn relabel(&self, name: &str, labels: &[(&str, &str)]) {
         let spec = spec().with_labels(labels.iter().copied());
         self.services.fleet.join(ClusterId::new(name).unwrap(), spec).unwrap();
     }
 
-    /// Connections that are made under this name from now on lead to another server.
+    /// Leads new connections of this name to another server.
     pub(crate) fn replace_member(&self, name: &str, server: &TestServer) {
         self.reached.lock().insert(name.to_owned(), Member::Server(server.clone()));
     }
 
-    /// Adds a member that keeps what reaches it.
+    /// Adds a member that records its requests.
     pub(crate) fn add_echo(&self, name: &str) -> Echo {
         let echo = Echo::default();
         self.reached.lock().insert(name.to_owned(), Member::Echo(echo.clone()));
@@ -225,17 +225,17 @@ impl Lab {
         echo
     }
 
-    /// What a member is asked for another protocol on is answered by the test itself.
+    /// Returns the upgraded connections to members, which the test answers itself.
     pub(crate) fn by_hand(&self) -> ByHand {
         self.scripted.clone()
     }
 
-    /// `token` is that of a user.
+    /// Makes `token` a token of this user.
     pub(crate) fn admit(&self, token: &str, user: &str) {
         self.members[0].1.auth().add_reviewed_token(token, User::new(user));
     }
 
-    /// Sends a request, and gives its answer with the body on its way.
+    /// Sends a request, and returns its answer with an unread body.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -262,20 +262,21 @@ impl Lab {
         told(self.send(Method::GET, path, headers, "").await).await
     }
 
-    /// As the user with this token.
+    /// Sends a GET as the user with this token.
     pub(crate) async fn get_as(&self, token: &str, path: &str) -> Told {
         self.get(path, &[("authorization", &format!("Bearer {token}"))]).await
     }
 }
 
-/// A source of clusters that says nothing before it is told to.
+/// A source of clusters that lists nothing until the test says so.
 #[derive(Clone, Default)]
 pub(crate) struct QuietSource(Arc<Mutex<Option<Roster>>>);
 
 // === impl QuietSource ===
 
 impl QuietSource {
-    /// A source that lists a member in place of this process, so that it can list another one under the name later.
+    /// Makes a source that lists a member in place of this process, so that it can list another cluster with the same name
+    /// later.
     pub(crate) async fn of_member(fleet: &Fleet, name: &str) -> Self {
         let source = Self::default();
         fleet.follow(source.clone());
@@ -288,7 +289,7 @@ impl QuietSource {
         source
     }
 
-    /// Lists another cluster under the name, which cannot be reached yet.
+    /// Reports another cluster with this name, which cannot be reached yet.
     pub(crate) fn lists_another(&self, name: &str) {
         let elsewhere = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
         let listed = Listed { origin: Some("elsewhere".into()), ..Listed::up(elsewhere) };
@@ -338,7 +339,7 @@ impl Told {
     }
 }
 
-/// Where connections to a member lead.
+/// The far end of connections to a member.
 #[derive(Clone)]
 enum Member {
     Server(TestServer),
@@ -371,7 +372,7 @@ fn in_memory(members: Members, by_hand: ByHand) -> Connector {
     })
 }
 
-/// Connections that members are asked for another protocol on: the test is at their far end.
+/// Upgraded connections to members, with the test at their far end.
 #[derive(Clone, Default)]
 pub(crate) struct ByHand {
     connections: Arc<Mutex<VecDeque<DuplexStream>>>,
@@ -381,7 +382,7 @@ pub(crate) struct ByHand {
 // === impl ByHand ===
 
 impl ByHand {
-    /// The next connection, and the head of the request on it.
+    /// Returns the next connection, and the head of the request on it.
     pub(crate) async fn accept(&self) -> (String, DuplexStream) {
         loop {
             let came = self.came.notified();
@@ -393,7 +394,7 @@ impl ByHand {
         }
     }
 
-    /// How many connections nobody has accepted.
+    /// Returns the number of connections not yet accepted.
     pub(crate) fn waiting(&self) -> usize {
         self.connections.lock().len()
     }
@@ -406,7 +407,7 @@ impl ByHand {
     }
 }
 
-/// The head of a request or an answer, and not a byte more.
+/// Reads the head of a request or an answer, and not a byte more.
 pub(crate) async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -421,7 +422,7 @@ pub(crate) async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
 /// A request that reached a member, and its body.
 pub(crate) type Seen = (Request<()>, Bytes);
 
-/// A member that keeps what reaches it, and answers what it is told to.
+/// A member that records its requests and gives preset answers.
 #[derive(Clone, Default)]
 pub(crate) struct Echo {
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -430,23 +431,23 @@ pub(crate) struct Echo {
     tasks: TaskTracker,
 }
 
-/// Answers requests that it knows.
+/// A function that answers the requests that it knows.
 type Scripted = dyn Fn(&Request<()>) -> Option<Value> + Send;
 
 // === impl Echo ===
 
 impl Echo {
-    /// What reached it, but for the documents that every cluster is asked for.
+    /// Returns the requests so far, without those for the documents that every cluster serves.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         let mut seen = std::mem::take(&mut *self.seen.lock());
-        // What the fleet asks for itself.
+        // Requests of the fleet itself.
         seen.retain(|(request, _)| {
             !["/version", "/api", "/apis", "/openapi/v3"].contains(&request.uri().path())
         });
         seen
     }
 
-    /// Everything is answered so from now on.
+    /// Sets the answer to all further requests.
     pub(crate) fn answers(&self, code: u16, headers: &[(&'static str, &str)], body: &'static str) {
         let mut answer = Response::new(Bytes::from_static(body.as_bytes()));
         *answer.status_mut() = StatusCode::from_u16(code).unwrap();
@@ -456,7 +457,7 @@ impl Echo {
         *self.answers.lock() = Some(answer);
     }
 
-    /// What the script knows is answered by it, as JSON; a Status with its code.
+    /// Sets a script whose answers are sent as JSON; a Status with its code.
     pub(crate) fn scripted(&self, script: impl Fn(&Request<()>) -> Option<Value> + Send + 'static) {
         *self.script.lock() = Some(Box::new(script));
     }

@@ -1,18 +1,18 @@
-//! Requests that come back. A gateway that has itself as a member, directly or by way of others, would ask itself for ever: each
-//! request to a member names the gateways that it has come through.
+//! Loop detection. A gateway that has itself as a member, directly or through others, would send requests to itself without
+//! end. So each request to a member names the gateways that it has passed.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use skopos_wire::{Status, StatusReason};
 use uuid::Uuid;
 
-/// The header that names the gateways, one after another.
+/// The header that names the gateways, in order.
 pub const VIA: HeaderName = HeaderName::from_static("skopos-via");
 
 /// A gateway process. Its requests to members carry its ID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceId(HeaderValue);
 
-/// The most gateways that a request may have come through.
+/// The maximum number of gateways that a request may have passed.
 const MAX_GATEWAYS: usize = 8;
 
 // === impl InstanceId ===
@@ -27,7 +27,7 @@ impl InstanceId {
         )
     }
 
-    /// Returns the ID that follows from a seed: for simulations, where all that goes to members is the same in each run.
+    /// Returns the ID derived from a seed. For simulations, in which all requests to members must be reproducible.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         Self(
@@ -42,10 +42,10 @@ impl InstanceId {
         self.0.clone()
     }
 
-    /// Refuses a request that has come through this gateway already, or through too many.
+    /// Refuses a request that has already passed this gateway, or too many gateways.
     ///
     /// # Errors
-    /// 508 then.
+    /// 508 in these cases.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<(), Status> {
         let gateways = || headers.get_all(VIA).iter();
         if gateways().any(|gateway| *gateway == self.0) {
@@ -60,12 +60,12 @@ impl InstanceId {
     }
 }
 
-/// Refuses a request of another gateway to all clusters together. Objects of one name in two clusters would replace each other
-/// there, and two gateways with each other's clusters would exchange the changes of their own changes without an end, which no
-/// single request shows.
+/// Refuses a request of another gateway to all clusters together. Objects with the same name in two clusters would replace
+/// each other there. Two gateways with each other's clusters would exchange the changes of their own changes without end,
+/// which no single request shows.
 ///
 /// # Errors
-/// 508 then.
+/// 508 in this case.
 pub(crate) fn refuse_gateways(headers: &HeaderMap) -> Result<(), Status> {
     match headers.contains_key(VIA) {
         true => Err(loops(

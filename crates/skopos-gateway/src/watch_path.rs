@@ -1,4 +1,4 @@
-//! The old paths of watches, `/api/v1/watch/...`, which kube-apiserver still serves: read as what is asked for today.
+//! The old paths of watches, `/api/v1/watch/...`, which kube-apiserver still serves. They are rewritten to the current form.
 
 use http::Method;
 use skopos_wire::Status;
@@ -8,10 +8,10 @@ use crate::query::Query;
 
 /// Rewrites an old path of a watch, within a cluster's API, to that of the list with `watch=true`; another path stays.
 ///
-/// What is authorized, answered and passed on is the same for both spellings then.
+/// Authorization, answer and forwarding are the same for both spellings then.
 ///
 /// # Errors
-/// 400 where two field selectors are given.
+/// 400 if there are two field selectors.
 pub(crate) fn spelled_as_list(method: &Method, path: Path, query: Query) -> Result<(Path, Query), Status> {
     let reads = *method == Method::GET || *method == Method::HEAD;
     let segments: Vec<&str> = path.segments().collect();
@@ -38,7 +38,7 @@ pub(crate) fn spelled_as_list(method: &Method, path: Path, query: Query) -> Resu
     Ok((Path::of(version.iter().chain(collection).copied()), watch))
 }
 
-/// A value in a field selector: commas, equals signs and backslashes belong to the selector.
+/// Returns a value escaped for a field selector: commas, equals signs and backslashes belong to the selector.
 fn escaped(name: &str) -> String {
     name.chars().flat_map(|c| matches!(c, ',' | '=' | '\\').then_some('\\').into_iter().chain([c])).collect()
 }

@@ -1,4 +1,4 @@
-//! The properties of `bodies`, on random input. `PROPTEST_CASES` asks for more than the few cases of an ordinary run.
+//! The properties of `bodies`, on random input. `PROPTEST_CASES` sets the number of cases, which is small by default.
 
 mod bodies;
 
@@ -9,7 +9,7 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Pieces of a request, right and wrong, in any order.
+/// Makes pieces of a request, right and wrong, in any order.
 fn request() -> impl Strategy<Value = String> {
     let method =
         prop::sample::select(vec!["GET ", "POST ", "PUT ", "PATCH ", "DELETE ", "HEAD ", "OPTIONS ", ""]);

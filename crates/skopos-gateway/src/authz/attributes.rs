@@ -1,4 +1,4 @@
-//! What a request wants to do, in the words of authorization.
+//! Attributes of a request, in the terms of Kubernetes authorization.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use skopos_wire::{GroupResource, Status};
 use super::{Decision, DecisionSource};
 use crate::auth::Identity;
 
-/// What a request wants to do: with a resource, or with a path that is none (then `resource` is empty).
+/// The attributes of a request for a resource, or for a non-resource path (then `resource` is empty).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attributes {
-    /// get, list, watch, create, ...
+    /// The verb: get, list, watch, create, ...
     pub verb: String,
     /// The API group; empty for the core group.
     pub group: String,
@@ -20,18 +20,18 @@ pub struct Attributes {
     pub resource: String,
     /// The subresource, or empty.
     pub subresource: String,
-    /// The namespace; empty for all of them, or for what has none.
+    /// The namespace; empty for all namespaces and for cluster-scoped objects.
     pub namespace: String,
-    /// The name; empty for all of them.
+    /// The name; empty for all objects.
     pub name: String,
-    /// The path, where it is no resource.
+    /// The path of a non-resource request.
     pub path: String,
 }
 
 // === impl Attributes ===
 
 impl Attributes {
-    /// Reading or changing a resource, everywhere; narrow it with the fields.
+    /// Makes the attributes of a request for a resource in all namespaces; narrow them with the fields.
     #[must_use]
     pub fn resource(verb: &str, group: &str, version: &str, resource: &str) -> Self {
         Self {
@@ -43,33 +43,33 @@ impl Attributes {
         }
     }
 
-    /// Asking for a path that is no resource, such as `/version`. The verb is the method's name.
+    /// Makes the attributes of a request for a non-resource path, such as `/version`. The verb is the method's name.
     #[must_use]
     pub fn path(method: &http::Method, path: impl Into<String>) -> Self {
         Self { verb: method.as_str().to_ascii_lowercase(), path: path.into(), ..Self::default() }
     }
 
-    /// The bytes of all that it names.
+    /// Returns the number of bytes of all names.
     pub(super) fn bytes(&self) -> usize {
         let Self { verb, group, version, resource, subresource, namespace, name, path } = self;
         [verb, group, version, resource, subresource, namespace, name, path].map(String::len).iter().sum()
     }
 
-    /// Within one namespace.
+    /// Restricts the request to one namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// Of one object.
+    /// Restricts the request to one object.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Returns the refusal of a request: 403 as the API server words it, or, where nothing was decided, 429 or 503.
+    /// Returns the refusal of a request: 403 in the API server's words, or 429 or 503 if there is no decision.
     #[must_use]
     pub fn forbidden(&self, who: &Identity, decision: &Decision) -> Status {
         match &decision.refusal {
@@ -96,7 +96,7 @@ impl Attributes {
                 Status::service_unavailable(format!("the cluster does not say {whether}: {why}"))
             }
             DecisionSource::Policy => self.denied(who, Some(&decision.reason)),
-            // The same for a cluster that says no and for one that is not there.
+            // A cluster that denies and a cluster that does not exist get the same answer.
             DecisionSource::Member | DecisionSource::NoMember | DecisionSource::Trusted => {
                 self.denied(who, None)
             }
@@ -126,7 +126,7 @@ impl Attributes {
     }
 }
 
-/// `list apps/v1/deployments in shop`: for the audit log.
+/// `list apps/v1/deployments in shop`: the form in the audit log.
 impl fmt::Display for Attributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.is_empty() {

@@ -1,4 +1,4 @@
-//! Impersonation: what a caller needs to be allowed to act as another identity, as kube-apiserver asks of its own callers.
+//! Impersonation: the rights that a caller needs to act as another identity, as kube-apiserver requires of its own callers.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use futures::future::join_all;
 use super::{Attributes, Decision};
 use crate::auth::{Actor, Identity, service_account};
 
-/// The right of a caller to impersonate an identity, as far as it was refused.
+/// A right to impersonate an identity that the caller lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The caller.
     pub caller: Arc<Identity>,
-    /// What it may not do.
+    /// The right that was refused.
     pub right: Attributes,
 }
 
-/// Decides whether `actor` may impersonate `who`: all rights at the same time. Returns the first that is refused.
+/// Decides whether `actor` may impersonate `who`. Reviews all rights at the same time and returns the first refusal.
 pub(super) async fn refused<F>(
     who: &Identity,
     actor: &Actor,
@@ -31,7 +31,8 @@ where
     Some(Decision { refusal: Some(Arc::new(Refusal { caller: actor.identity.clone(), right })), ..decision })
 }
 
-/// Lists the rights, as the impersonation filter of kube-apiserver does (`impersonate`, not the constrained verbs of 1.35).
+/// Returns the rights that the impersonation filter of kube-apiserver checks (`impersonate`, not the constrained verbs of
+/// 1.35).
 fn rights(who: &Identity, actor: &Actor) -> Vec<Attributes> {
     let core =
         |resource: &str, name: &str| Attributes::resource("impersonate", "", "v1", resource).named(name);

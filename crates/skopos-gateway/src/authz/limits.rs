@@ -1,4 +1,4 @@
-//! How many reviews of rights are under way at the same time.
+//! Limits on the number of concurrent access reviews.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::fair::{FairLimits, FairPermit, FairSemaphore, QueueFull, WeakFairSemaphore};
 
-/// Limits reviews of each cluster, fairly between callers. Cheap to clone.
+/// Limits of the reviews of each cluster, shared fairly between callers. Cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct ReviewLimits {
     clusters: Arc<Mutex<Clusters>>,
@@ -15,9 +15,9 @@ pub(super) struct ReviewLimits {
 
 #[derive(Default)]
 struct Clusters {
-    /// Callers name clusters that do not exist: what is not in use is removed.
+    /// Semaphores by cluster. Callers may name clusters that do not exist, so unused ones are removed.
     semaphores: HashMap<Arc<str>, WeakFairSemaphore<Arc<str>>>,
-    /// At this many the unused ones are removed.
+    /// The number of semaphores at which unused ones are removed.
     sweep_at: usize,
 }
 
@@ -38,7 +38,7 @@ impl ReviewLimits {
     /// Waits until a review of `user`'s rights in `cluster` may begin.
     ///
     /// # Errors
-    /// At once if the user has too many waiting there.
+    /// Returns at once if the user already has too many waiting reviews there.
     pub(super) async fn acquire(&self, cluster: &Arc<str>, user: &str) -> Result<ReviewPermit, QueueFull> {
         let semaphore = self.clusters.lock().of(cluster);
         let permit = semaphore.acquire(user.into()).await?;

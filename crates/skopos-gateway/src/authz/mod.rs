@@ -1,4 +1,4 @@
-//! May they? The member's own policy decides, by SubjectAccessReview, so that the cache never widens access.
+//! Authorization. The member's own policy decides, by SubjectAccessReview, so the cache never widens access.
 //!
 //! ```text
 //!  cluster, identity, attributes ─▶ decision, at most 10 s old ─┬─ from the member
@@ -35,56 +35,56 @@ use crate::log_limit::LogLimit;
 pub use self::attributes::Attributes;
 pub use self::impersonation::Refusal;
 
-/// Decides what callers may do. Cheap to clone; all clones decide by the same rules.
+/// The authorizer of requests. Cheap to clone; all clones share the same rules.
 #[derive(Clone)]
 pub struct Authorizer {
     rules: Arc<ArcSwap<Rules>>,
 }
 
-/// What was decided, by whom, and how long ago.
+/// A decision, with its source and its age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether they may.
+    /// Whether the request is allowed.
     pub allowed: bool,
-    /// Why, for people; empty if nothing was said.
+    /// The reason, for people; empty if there is none.
     pub reason: Arc<str>,
-    /// Who decided.
+    /// The origin of the decision.
     pub source: DecisionSource,
-    /// How old the decision is: at most ten seconds.
+    /// The age of the decision: at most ten seconds.
     pub age: Duration,
-    /// Where nothing was decided: after how many seconds it may be, if that is known.
+    /// The number of seconds until a decision may be possible, if there is none now and this is known.
     pub retry_after: Option<u32>,
-    /// The right to impersonate that is missing, where that decided.
+    /// The missing right to impersonate, if the denial is due to it.
     pub refusal: Option<Arc<Refusal>>,
 }
 
-/// Who decided.
+/// The origin of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DecisionSource {
     /// The member's own policy.
     Member,
     /// The rules of the configuration.
     Policy,
-    /// The member does not answer, or its answer cannot be used, so it is denied.
+    /// The member does not answer, or its answer cannot be used, so the request is denied.
     MemberDown,
-    /// The member is too busy to answer, so it is denied.
+    /// The member is too busy to answer, so the request is denied.
     MemberBusy,
-    /// The caller has too many reviews under way, so it is denied.
+    /// The caller has too many reviews under way, so the request is denied.
     CallerBusy,
     /// There is no such member.
     NoMember,
-    /// Whoever runs the gateway: nothing is reviewed.
+    /// The operator of the gateway, whose requests are not reviewed.
     Trusted,
 }
 
-/// The rules in force, and what was decided by them.
+/// The rules in force, and the cached decisions made by them.
 struct Rules {
     ask: Arc<dyn Ask>,
     mode: AuthorizationMode,
     when_down: MemberDown,
-    /// The user that is the gateway itself.
+    /// The user that counts as the gateway itself.
     trusted: Option<Identity>,
-    /// Nothing may change a cluster.
+    /// Whether no request may change a cluster.
     read_only: bool,
     policy: Policy,
     holds: Duration,
@@ -94,11 +94,11 @@ struct Rules {
     outages: Outages,
 }
 
-/// Everything that decides. Whatever is left out here is a right that somebody gets who does not have it.
+/// The cache key: everything that decides. A field left out here would grant rights to callers who do not have them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     cluster: Arc<str>,
-    /// Whom the name led to, and how.
+    /// The server and connection that the name led to.
     way: Option<u64>,
     who: Arc<Identity>,
     what: Attributes,
@@ -112,44 +112,47 @@ struct Verdict {
     retry_after: Option<u32>,
 }
 
-/// Decisions that are kept.
+/// The maximum number of cached decisions.
 const MOST_KNOWN: usize = 100_000;
 
-/// The longest question whose answer is kept, in bytes: callers choose names and paths, and all answers together have to have a bound.
+/// The maximum size of a cached question, in bytes. Callers choose names and paths, and all entries together must have a
+/// bound.
 const LONGEST_KNOWN: usize = 1024;
 
-/// What comes so much later than its deadline was not looked at meanwhile.
+/// The delay beyond the deadline after which an answer counts as not polled in the meantime.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Open watches are authorized again within 60 s: so often, with a decision that may be 10 s old.
+/// The interval at which open watches are authorized again. With a decision that may be 10 s old, a revoked right ends a watch
+/// within 60 s.
 const AGAIN: Duration = Duration::from_secs(45);
 
-/// How often a right is reviewed again that could not be decided, while a watch is open.
+/// The interval of reviews while a watch is open and its right cannot be decided.
 const UNDECIDED_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a watch stays open while its right cannot be decided.
+/// The time that a watch stays open while its right cannot be decided.
 const MAX_UNDECIDED: Duration = Duration::from_secs(300);
 
-/// A review that waited longer than this for its permit and then has no answer in time says nothing of the member.
+/// The queue time from which a missing answer is not the member's fault: a review that waited longer says nothing about the
+/// member.
 const MAX_QUEUE_TIME: Duration = Duration::from_millis(200);
 
-/// The least time between two lines of the log about unusable reviews.
+/// The shortest time between two log lines about unusable reviews.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Said of whoever is a user or in a group of the system of one cluster, in all others, also in those that are not there.
+/// The reason given to system users and groups of one cluster in all other clusters, including those that do not exist.
 const ELSEWHERE: &str = "users and groups of the system are those of the cluster that reviewed the token (authentication.tokenReview.sharedAccounts)";
 
 // === impl Authorizer ===
 
 impl Authorizer {
-    /// Decides as `config` says; `ask` reaches the members.
+    /// Creates an authorizer with the rules of `config`; `ask` reaches the members.
     #[must_use]
     pub fn new(config: &Config, ask: Arc<dyn Ask>) -> Self {
         let rules = Rules::new(config, ask, ReviewLimits::default());
         Self { rules: Arc::new(ArcSwap::from_pointee(rules)) }
     }
 
-    /// Decides as `config` says from now on, for whoever has something open too. What was decided is forgotten.
+    /// Replaces the rules by those of `config`, for open requests too. Drops all cached decisions.
     pub fn take_over(&self, config: &Config) {
         let (ask, limits) = {
             let rules = self.rules.load();
@@ -158,7 +161,7 @@ impl Authorizer {
         self.rules.store(Arc::new(Rules::new(config, ask, limits)));
     }
 
-    /// Whether `who` may do `what` in `cluster`; at the latest after the deadline for members.
+    /// Returns whether `who` may do `what` in `cluster`, at the latest after the deadline for members.
     pub async fn decide(&self, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Decision {
         let rules = self.rules.load_full();
         if let Some(actor) = &who.actor {
@@ -170,9 +173,8 @@ impl Authorizer {
         rules.decide(cluster, who, what).await
     }
 
-    /// As [`Authorizer::decide`] for one of many clusters, none of which may hold up the others: at the latest at `until`, and
-    /// at once if the cluster did not answer lately. Then it is asked in the background, so that it is known when it answers
-    /// again.
+    /// Decides as [`Authorizer::decide`], for one of many clusters that must not delay each other. Returns by `until`, and at
+    /// once if the cluster did not answer lately. Such a cluster is asked in the background, so that its recovery is noticed.
     pub async fn decide_by(
         &self,
         cluster: &str,
@@ -196,13 +198,13 @@ impl Authorizer {
         self.rules.load().read_only
     }
 
-    /// Whether `who` counts as the gateway itself, of whom nothing is reviewed.
+    /// Returns whether `who` counts as the gateway itself, whose requests are not reviewed.
     #[must_use]
     pub fn trusts(&self, who: &Identity) -> bool {
         self.rules.load().trusts(who)
     }
 
-    /// As [`Authorizer::decide`], where denied as the API server says it.
+    /// Decides as [`Authorizer::decide`], and returns denials in the API server's words.
     ///
     /// # Errors
     /// 403 when denied; 429 or 503 when that could not be decided.
@@ -216,8 +218,8 @@ impl Authorizer {
         if decision.allowed { Ok(decision) } else { Err(what.forbidden(who, &decision)) }
     }
 
-    /// Ends when `who` may no longer do `what`, at most 60 s after that: to be waited for beside a watch. A right that cannot be
-    /// decided is not gone: it is reviewed again, and confirmed within five minutes or given up.
+    /// Waits until `who` may no longer do `what`, and returns at most 60 s later. To be polled beside a watch. A right that
+    /// cannot be decided is not revoked: it is reviewed again, and counts as lost if not confirmed within five minutes.
     pub async fn revoked(&self, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Decision {
         let mut undecided: Option<Instant> = None;
         loop {
@@ -236,7 +238,7 @@ impl Authorizer {
         }
     }
 
-    /// As [`revoked`](Self::revoked), and ends also when that cannot be decided.
+    /// Waits as [`revoked`](Self::revoked), and also returns when the right cannot be decided.
     pub(crate) async fn unconfirmed(
         &self,
         cluster: &str,
@@ -323,7 +325,7 @@ impl Rules {
             return match timeout_at(until, self.ask(key)).await {
                 Ok(decision) => decision,
                 Err(_) if self.outages.is_out(cluster) => self.down(cluster, who, what).aged(Duration::ZERO),
-                // It was asked too late to have failed.
+                // The cluster was asked too late to count as failed.
                 Err(_) => Verdict::undecided(DecisionSource::MemberBusy, Some(1)).aged(Duration::ZERO),
             };
         }
@@ -349,7 +351,7 @@ impl Rules {
         self.known.get(key, move || by_member.boxed()).await.into()
     }
 
-    /// What holds while the member is down.
+    /// Returns the verdict for a member that is down.
     fn down(&self, cluster: &str, who: &Identity, what: &Attributes) -> Verdict {
         match self.when_down {
             MemberDown::Policy => self.by_policy(cluster, who, what),
@@ -366,8 +368,8 @@ impl Rules {
         }
     }
 
-    /// Asks the member, and once more where nobody looked for the answer while it came, as a watch whose client does not read: that
-    /// its deadline is over then says nothing of the member.
+    /// Asks the member, and retries if the answer was not polled while it came, as for a watch whose client does not read. The
+    /// expired deadline then says nothing about the member.
     async fn reviewed(&self, key: &Key, until: Instant) -> Result<(bool, String), AskError> {
         let Key { cluster, who, what, .. } = key;
         let mut within = until.saturating_duration_since(Instant::now());
@@ -409,7 +411,7 @@ impl Rules {
                 self.outages.answered(cluster);
                 undecided(DecisionSource::MemberBusy, retry_after)
             }
-            // It had only a part of the time in which a member answers.
+            // The member had only a part of the time in which members answer.
             Err(error) if error.is_down() && waited => {
                 undecided(DecisionSource::MemberBusy, Duration::from_secs(1))
             }
@@ -429,7 +431,7 @@ impl Rules {
     }
 }
 
-/// A review under way. If all that wait for it give up after nearly the whole deadline, the member counts as down.
+/// A review under way. If all its callers give up after nearly the whole deadline, the member counts as down.
 struct Unanswered<'a> {
     rules: &'a Rules,
     cluster: &'a Arc<str>,
@@ -447,7 +449,7 @@ impl Drop for Unanswered<'_> {
 
 static UNUSABLE: LogLimit = LogLimit::new(LOG_INTERVAL);
 
-/// Denies what a caller wants to do in a cluster that is not there, as if it said no.
+/// Denies a request for a cluster that does not exist, as if the cluster denied it.
 fn no_member() -> Answer<Verdict> {
     let value = Verdict::denied("there is no such cluster", DecisionSource::NoMember);
     Answer { value, holds: Holds::SinceCome(outages::PAUSE) }
@@ -477,7 +479,7 @@ impl Verdict {
         Self { allowed: false, reason: reason.into(), source, retry_after: None }
     }
 
-    /// Denies what could not be decided. What went wrong may tell of others: the log has it.
+    /// Denies a request that could not be decided. The cause may reveal facts about others, so only the log has it.
     fn undecided(source: DecisionSource, retry_after: Option<u32>) -> Self {
         Self { retry_after, ..Self::denied("it could not be decided", source) }
     }
@@ -491,7 +493,7 @@ impl Verdict {
 // === impl Decision ===
 
 impl Decision {
-    /// Returns whether it is denied only because it could not be decided: it may well be allowed.
+    /// Returns whether the request is denied only because it could not be decided. It may well be allowed.
     #[must_use]
     pub fn is_undecided(&self) -> bool {
         use DecisionSource::{CallerBusy, MemberBusy, MemberDown};
@@ -517,7 +519,7 @@ impl From<Aged<Verdict>> for Decision {
 // === impl DecisionSource ===
 
 impl DecisionSource {
-    /// A short stable name, for logs and metrics.
+    /// Returns a short stable name, for logs and metrics.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

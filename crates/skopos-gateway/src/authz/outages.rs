@@ -1,4 +1,4 @@
-//! Members that did not answer the last question about rights.
+//! Members that did not answer the last access review.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-/// Which members did not answer lately, and who asks them again. What it has started ends with it.
+/// The members that did not answer lately, and the tasks that ask them again. The tasks end when this is dropped.
 #[derive(Default)]
 pub(super) struct Outages {
     out: Mutex<HashMap<Arc<str>, Outage>>,
@@ -20,15 +20,15 @@ struct Outage {
     asking: Option<AbortHandle>,
 }
 
-/// For so long after a question that was not answered no answer is waited for. Longer, and one that is well again would be
-/// taken for down by the first who asks after a quiet time.
+/// The time after a failed review during which callers do not wait for the member. If it were longer, the first caller after a
+/// quiet time would find a recovered member down.
 const OUT_FOR: Duration = Duration::from_secs(30);
 
-/// A member that cannot be asked is asked again after this, however many want to know.
+/// The pause between two reviews sent to a member that is down, however many callers wait.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 impl Outages {
-    /// It did not answer.
+    /// Records that the member did not answer.
     pub(super) fn failed(&self, cluster: &Arc<str>) {
         let now = Instant::now();
         let mut out = self.out.lock();
@@ -39,18 +39,18 @@ impl Outages {
         }
     }
 
-    /// It answered.
+    /// Records that the member answered.
     pub(super) fn answered(&self, cluster: &str) {
         self.out.lock().remove(cluster);
     }
 
-    /// Whether it did not answer lately.
+    /// Returns whether the member did not answer lately.
     pub(super) fn is_out(&self, cluster: &str) -> bool {
         self.out.lock().get(cluster).is_some_and(|outage| outage.failed.elapsed() < OUT_FOR)
     }
 
-    /// Has `ask` run in the background, which has to end by itself and to say what came of it; at most one for each member
-    /// that is out, and none right after the last.
+    /// Runs `ask` in the background. It must end without outside help and report its result. Runs at most one per failed
+    /// member, and none right after the last failure.
     pub(super) fn ask_again(&self, cluster: &str, ask: impl Future<Output = ()> + Send + 'static) {
         let mut out = self.out.lock();
         let Some(outage) = out.get_mut(cluster) else { return };

@@ -1,16 +1,16 @@
-//! The rules of the configuration.
+//! Authorization rules of the configuration.
 
 use super::Attributes;
 use crate::auth::Identity;
 use crate::config::PolicyRule;
 
-/// Rules of which one has to allow.
+/// A list of rules. A request is allowed if one of them allows it.
 #[derive(Debug)]
 pub(super) struct Policy {
     rules: Vec<PolicyRule>,
 }
 
-/// What a rule allows that names no verbs.
+/// The verbs of a rule that names none.
 const READING: [&str; 3] = ["get", "list", "watch"];
 
 // === impl Policy ===
@@ -40,26 +40,26 @@ fn covers(rule: &PolicyRule, what: &Attributes) -> bool {
         return false;
     }
     if !what.path.is_empty() {
-        // Paths say which kinds there are, and no more; health and the like are read by whoever may read anything. A rule for
-        // some resources does not open what else a path may be.
+        // Paths only describe the available resources. Health and the like are readable for callers who may read anything. A
+        // rule for some resources must not open other paths.
         return READING.contains(&what.verb.as_str()) && is_description(&what.path);
     }
     let resource = match what.subresource.as_str() {
         "" => what.resource.clone(),
         sub => format!("{}/{sub}", what.resource),
     };
-    // With a namespace named, what is in none, or in all, is not covered.
+    // A rule with namespaces does not cover cluster-scoped objects or requests over all namespaces.
     any(&rule.api_groups, &what.group)
         && any(&rule.resources, &resource)
         && any(&rule.namespaces, &what.namespace)
 }
 
-/// Whether `list` is empty or has the word, or a star.
+/// Returns whether `list` is empty, or contains the word or a star.
 fn any(list: &[String], word: &str) -> bool {
     list.is_empty() || list.iter().any(|item| item == "*" || item == word)
 }
 
-/// Discovery, OpenAPI, version.
+/// Returns whether the path is discovery, OpenAPI or version.
 fn is_description(path: &str) -> bool {
     ["/api", "/apis", "/openapi", "/version"]
         .iter()

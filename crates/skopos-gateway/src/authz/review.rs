@@ -1,4 +1,4 @@
-//! SubjectAccessReview: the member's own answer.
+//! SubjectAccessReview: decisions of the member itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::Attributes;
 use crate::ask::{self, Ask, AskError};
 use crate::auth::Identity;
 
-/// Whether `cluster` allows it, and why.
+/// Returns whether `cluster` allows the request, and why.
 pub(super) async fn review(
     ask: &dyn Ask,
     cluster: &str,
@@ -90,7 +90,7 @@ struct Reviewed {
     status: Outcome,
 }
 
-/// What is missing allows nothing.
+/// The status of a review. A missing field allows nothing.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Outcome {

@@ -109,7 +109,7 @@ async fn a_decision_is_of_exactly_one_question() {
         authorizer.decide("a", &jane, question).await;
     }
     assert_eq!(script.asked().len(), 2 + others.len() + questions.len());
-    // And all of them are kept.
+    // All of them are cached.
     authorizer.decide("a", &jane, &what).await;
     for question in &questions {
         authorizer.decide("a", &jane, question).await;
@@ -132,7 +132,7 @@ async fn a_decision_is_kept_for_ten_seconds_for_and_against() {
     }
 }
 
-/// Callers choose the names: memory is not filled with them.
+/// Callers choose the names, so overlong ones must not fill memory.
 #[tokio::test(start_paused = true)]
 async fn a_decision_on_what_no_object_is_called_is_not_kept() {
     for (length, asked) in [(253, 1), (LONGEST_KNOWN, 2)] {
@@ -177,7 +177,7 @@ async fn whatever_is_no_clear_yes_is_a_no() {
         assert_eq!(status.code, code, "{name}");
         let plain = "pods is forbidden: User \"jane\" cannot list resource \"pods\" in API group \"\" in the namespace \"shop\"";
         match code {
-            // As the API server says it, and no more: a no is no doubt.
+            // A denial has the API server's words and no more: it is not a doubt.
             403 => assert_eq!(status.message, plain, "{name}"),
             _ => assert!(
                 status.message.contains("whether User \"jane\" can list v1/pods in shop"),
@@ -201,7 +201,7 @@ async fn a_busy_member_is_asked_again_within_the_deadline() {
     let (decision, ()) = tokio::join!(authorizer.decide("a", &jane, &pods), well_again);
     assert_eq!((decision.allowed, decision.source), (true, DecisionSource::Member));
     assert!(script.asked().len() <= 3, "it is left alone for a second: {}", script.asked().len());
-    // It is no outage, for which the rules of the configuration would decide.
+    // A busy member is not an outage, in which the rules of the configuration would decide.
     script.answers(|_, _| Ok((429, json!({}))));
     let config = with_policy(AuthorizationMode::Member, MemberDown::Policy);
     let begun = Instant::now();
@@ -210,7 +210,7 @@ async fn a_busy_member_is_asked_again_within_the_deadline() {
     assert!(begun.elapsed() <= config.cache.member_deadline.0, "{:?}", begun.elapsed());
 }
 
-/// A member whose API Priority and Fairness has 20 seats and 50 waiting requests for the gateway; a review takes 50 ms.
+/// A member whose API Priority and Fairness has 20 seats and 50 waiting requests for the gateway. A review takes 50 ms.
 #[derive(Clone, Default)]
 struct Crowded {
     inside: Arc<AtomicUsize>,
@@ -250,7 +250,7 @@ impl Ask for Crowded {
     }
 }
 
-/// Counts a request that is inside, until it ends or is given up.
+/// Counts a request inside the member, until it ends or is cancelled.
 struct Inside(Arc<AtomicUsize>);
 
 impl Inside {
@@ -324,7 +324,7 @@ async fn too_many_reviews_of_one_caller_are_refused_to_that_caller() {
     assert!(refused.iter().any(|(_, message)| message.contains("too many reviews of your rights")));
 }
 
-/// Waiting for a permit says nothing of the member.
+/// Waiting for a permit says nothing about the member.
 #[tokio::test(start_paused = true)]
 async fn a_busy_caller_does_not_make_a_member_count_as_down() {
     let script = allowing();
@@ -360,7 +360,7 @@ async fn undecided_reviews_end_no_watch_until_they_stay_so() {
         script.answers(|_, _| Ok((201, json!({"status": {"allowed": true}}))));
         assert!(tokio::time::timeout(Duration::from_secs(60), &mut revoked).await.is_err());
     }
-    // A no is one at once, also after doubts.
+    // A denial takes effect at once, even after undecided reviews.
     script.answers(|_, _| Ok((429, json!({}))));
     assert!(tokio::time::timeout(Duration::from_secs(60), &mut revoked).await.is_err());
     script.answers(|_, _| Ok((201, json!({"status": {"allowed": false}}))));
@@ -419,7 +419,7 @@ async fn one_of_many_that_does_not_answer_is_waited_for_once() {
         "each takes 3 s and is followed by a pause of 1 s: {asked} in a minute"
     );
 
-    // It is well again: whoever asks next is told so a moment later, without having waited.
+    // The member has recovered. The first caller learns it a moment later, without having waited.
     script.takes(Duration::from_millis(10));
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(decide("a").await, (none, false, Duration::ZERO));
@@ -428,7 +428,7 @@ async fn one_of_many_that_does_not_answer_is_waited_for_once() {
     assert_eq!(decide("b").await, (member, true, Duration::from_millis(10)));
 }
 
-/// Each of many is asked a moment after the time for all began to run.
+/// Each of many clusters is asked a moment after the shared deadline began to run.
 #[tokio::test(start_paused = true)]
 async fn who_was_not_waited_for_to_the_end_is_not_waited_for_again() {
     let script = allowing();
@@ -481,7 +481,7 @@ async fn the_rules_decide_for_members_that_are_down_and_for_no_others() {
     assert_eq!((decision.allowed, decision.source), (true, DecisionSource::Policy));
     assert!(!authorizer.decide("a", &jane(), &secrets).await.allowed);
 
-    // One that answers is its own master, and one that refuses to answer, is busy or fails is not down.
+    // A member that answers decides itself. One that refuses, is busy or fails is not down.
     for code in [201, 403, 404, 429, 500, 501] {
         let script = Script::new(move |_, _| Ok((code, json!({"status": {"allowed": false}}))));
         let decision = Authorizer::new(&config, script.arc()).decide("a", &jane(), &pods()).await;
@@ -521,7 +521,7 @@ async fn a_right_that_is_taken_away_ends_a_watch_within_sixty_seconds() {
     for _ in 0..20 {
         assert!(tokio::time::timeout(Duration::from_secs(30), &mut revoked).await.is_err());
     }
-    // Somebody else asks just before, so the decision is an old one.
+    // Another caller asks just before, so the cached decision is old.
     authorizer.decide("a", &jane, &watch).await;
     script.answers(|_, _| Ok((201, json!({"status": {"allowed": false}}))));
     let ended = tokio::time::timeout(Duration::from_secs(60), &mut revoked).await;

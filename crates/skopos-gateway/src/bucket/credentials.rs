@@ -1,4 +1,4 @@
-//! Whose requests they are.
+//! Credentials for requests to a bucket.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::config::BucketCredentials;
 
-/// Credentials of where the process runs: what is put into its environment, or what stands there of where to have them.
+/// The credentials in the environment of the process, or the places that it names for them.
 pub(crate) struct Environment<'a> {
     get: &'a (dyn Fn(&str) -> Option<String> + Sync),
 }
@@ -21,17 +21,17 @@ pub(crate) struct Environment<'a> {
 /// Keys in files, which are read again.
 pub(super) struct FileCredentials {
     files: BucketCredentials,
-    /// When they were read.
+    /// The keys, and when they were read.
     latest: Mutex<Option<(Instant, Arc<AwsCredential>)>>,
 }
 
-/// Whoever changes the keys need not wait for longer.
+/// The interval at which the key files are read again, so that new keys are used soon.
 const READ_AGAIN: Duration = Duration::from_secs(10);
 
-/// The longest session tokens have some two thousand bytes.
+/// The maximum size of a key file. The longest session tokens have some two thousand bytes.
 const MOST_BYTES: u64 = 16 << 10;
 
-/// What of the environment says whose the requests are. All else there is for other programs.
+/// The environment variables with credentials. All others are meant for other programs.
 const CREDENTIALS: [&str; 9] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -51,7 +51,7 @@ impl<'a> Environment<'a> {
         Self { get }
     }
 
-    /// With what the environment says; where that is nothing, the machine's own service for credentials is asked.
+    /// Adds the credentials of the environment to `builder`. If there are none, the machine's own credentials service is used.
     pub(super) fn complete(&self, mut builder: AmazonS3Builder) -> AmazonS3Builder {
         for name in CREDENTIALS {
             let key = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
@@ -112,7 +112,7 @@ impl fmt::Debug for FileCredentials {
     }
 }
 
-/// What is in a file, without the line's end. Errors do not repeat it.
+/// Reads the content of a file without the line end. Errors do not contain it.
 async fn word(path: &Path) -> Result<String, Error> {
     let unusable = |why: String| Error::Generic {
         store: "credentials",

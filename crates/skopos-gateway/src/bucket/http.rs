@@ -1,5 +1,5 @@
-//! The requests of `object_store`, over the project's own connections: those that notice their own death, with deadlines for
-//! headers, progress and body, and one TLS library.
+//! The HTTP client of `object_store`, over the project's own transport. It detects dead connections, has deadlines for
+//! headers, progress and body, and uses one TLS library.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,37 +29,37 @@ use super::place::{Endpoint, origin};
 use crate::config::BucketSource;
 use crate::pem;
 
-/// Makes clients.
+/// A factory of HTTP clients.
 #[derive(Debug)]
 pub(super) struct Connector {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// The only CAs that are trusted at the endpoint.
+    /// The only CAs trusted at the endpoint.
     ca: Option<(String, Vec<Vec<u8>>)>,
     options: TransportOptions,
     deadline: Duration,
-    /// The most bytes of an answer.
+    /// The maximum size of an answer, in bytes.
     most: u64,
-    /// By scheme, host and port: the bucket's, and where credentials are had.
+    /// Transports by scheme, host and port: of the bucket and of the services for credentials.
     ways: Mutex<HashMap<String, Transport>>,
 }
 
-/// One client: all are the same but for whether they may go without TLS.
+/// An HTTP client. Clients differ only in whether plain HTTP is allowed.
 #[derive(Debug)]
 struct Client {
     shared: Arc<Shared>,
     clear: bool,
 }
 
-/// What is said beside an object.
+/// The allowance for an answer beyond the object, in bytes.
 const MOST_SAID: u64 = 16 << 20;
 
-/// What is read of an answer that is none.
+/// The maximum number of bytes read of an error response.
 const MOST_OF_ERROR: usize = 64 << 10;
 
-/// The longest word for what is wrong.
+/// The maximum length of an error code.
 const MOST_OF_CODE: usize = 64;
 
 // === impl Connector ===
@@ -79,12 +79,12 @@ impl Connector {
         };
         let options = TransportOptions {
             connect_timeout: limits.answer,
-            // What speaks for itself as S3 speaks it so.
+            // S3 clients speak HTTP/1.1.
             http1_only: true,
             max_connections_http1: 32,
             deadlines: ClassDeadlines {
                 read: deadlines(limits.answer),
-                // Its headers come when all is written.
+                // The headers come after the whole body is written.
                 write: deadlines(limits.request),
                 ..ClassDeadlines::default()
             },
@@ -137,7 +137,7 @@ impl HttpService for Client {
     }
 }
 
-/// The code alone of an answer that is none: what else it says may be anything, among it what the request was signed with.
+/// Reduces an error response to its code. The rest may contain anything, even the signature of the request.
 async fn in_short(answer: Response<TransportBody>) -> HttpResponse {
     let (parts, body) = answer.into_parts();
     let said = Limited::new(body, MOST_OF_ERROR).collect().await;
@@ -148,7 +148,7 @@ async fn in_short(answer: Response<TransportBody>) -> HttpResponse {
     short
 }
 
-/// What is between `<Code>` and `</Code>`, if that is a word.
+/// Returns the word between `<Code>` and `</Code>`, if it is one.
 fn code_of(said: &str) -> Option<&str> {
     let (code, _) = said.split_once("<Code>")?.1.split_once("</Code>")?;
     let is_word = code.len() <= MOST_OF_CODE && code.bytes().all(|byte| byte.is_ascii_alphabetic());
@@ -158,14 +158,14 @@ fn code_of(said: &str) -> Option<&str> {
 // === impl Shared ===
 
 impl Shared {
-    /// Connections to where `uri` leads.
+    /// Returns the transport for the origin of `uri`.
     async fn way(self: &Arc<Self>, uri: &Uri) -> Result<Transport, HttpError> {
         let origin = origin(uri);
         if let Some(known) = self.ways.lock().get(&origin) {
             return Ok(known.clone());
         }
         let own = self.clone();
-        // The CAs of the system are files.
+        // Reading the CAs of the system blocks, because they are files.
         let made = tokio::task::spawn_blocking(move || {
             let url = origin.parse::<Uri>().map_err(|error| error.to_string())?;
             let mut config = kube::Config::new(url);
@@ -186,9 +186,9 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// The body of an answer, which may not be endless.
+/// The body of an answer, with a limit on its size.
 struct Answer {
-    /// For others to share what only one reads.
+    /// A mutex only to make the body `Sync`; it has one reader.
     body: Mutex<TransportBody>,
     left: u64,
 }
@@ -224,7 +224,7 @@ impl http_body::Body for Answer {
     }
 }
 
-/// What `object_store` makes of it: it tries again what may be better another time.
+/// Maps a transport error for `object_store`, which retries errors that may be transient.
 fn of_transport(error: &TransportError) -> HttpError {
     let kind = match (error.death(), error.fault()) {
         (

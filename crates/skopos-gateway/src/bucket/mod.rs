@@ -1,12 +1,12 @@
-//! A bucket of S3 or the like, as the configuration names one.
+//! Access to an S3-compatible bucket, as named in the configuration.
 //!
 //! | module | its one idea |
 //! |---|---|
-//! | `place` | what the URLs of the configuration may say; pure |
+//! | `place` | parsing of the URLs in the configuration; pure |
 //! | `http` | the requests of `object_store`, over the project's own connections |
-//! | `credentials` | whose they are: from files, or from where the process runs |
+//! | `credentials` | credentials of the requests: from files, or from the environment of the process |
 //!
-//! Nothing is asked of it here: whether it answers shows when it is used.
+//! No request is sent here. Errors of the bucket show when it is used.
 
 mod credentials;
 mod http;
@@ -28,10 +28,10 @@ use self::http::Connector;
 pub(crate) use self::place::{Endpoint, Place};
 use crate::config::BucketSource;
 
-/// The bucket that `source` names. Reads files; connects to nothing.
+/// Opens the bucket that `source` names. Reads files; connects to nothing.
 ///
 /// # Errors
-/// When it cannot be used as it is configured: what is wrong, without any credentials in it.
+/// If the bucket cannot be used as configured. The message contains no credentials.
 pub(crate) fn open(source: &BucketSource, environment: Environment<'_>) -> Result<Bucket, String> {
     let place = Place::parse(&source.url)?;
     let limits =
@@ -47,12 +47,12 @@ pub(crate) fn open(source: &BucketSource, environment: Environment<'_>) -> Resul
         max_retries: 2,
         retry_timeout: limits.request,
     };
-    // By itself it may be asked over TLS only.
+    // By default only TLS is allowed.
     let clear = endpoint.as_ref().is_some_and(Endpoint::is_clear);
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(place.bucket)
         .with_retry(retry)
-        // Not every service knows how to remove several at once.
+        // Not every service supports bulk deletion.
         .with_disable_bulk_delete(true)
         .with_client_options(ClientOptions::new().with_allow_http(clear))
         .with_http_connector(Connector::new(source, endpoint.as_ref(), &limits)?);
@@ -70,7 +70,7 @@ pub(crate) fn open(source: &BucketSource, environment: Environment<'_>) -> Resul
     Ok(Bucket::new(Arc::new(objects), place.prefix, limits))
 }
 
-/// What the process was started with.
+/// Returns the environment of the process.
 pub(crate) fn environment() -> Environment<'static> {
     Environment::new(&|name| env::var(name).ok())
 }

@@ -1,16 +1,16 @@
-//! What the URLs of the configuration may say.
+//! Parsing of the bucket URLs in the configuration.
 
 use http::Uri;
 use http::uri::Scheme;
 
-/// `s3://BUCKET/PREFIX`
+/// A bucket and a prefix: `s3://BUCKET/PREFIX`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Place<'a> {
     pub(crate) bucket: &'a str,
     pub(crate) prefix: &'a str,
 }
 
-/// Where the service is.
+/// The address of the service.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint(Uri);
 
@@ -49,9 +49,9 @@ fn is_plain(c: char) -> bool {
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// `clear`: without TLS also beyond this machine.
+    /// Parses an endpoint. With `clear`, plain HTTP is allowed beyond this machine too.
     pub(crate) fn parse(url: &str, clear: bool) -> Result<Self, String> {
-        // What is not understood is not repeated: it may hold a password.
+        // The error does not repeat the URL, which may contain a password.
         let uri: Uri = url.parse().map_err(|_| "is no URL such as https://s3.example.com")?;
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err("is no URL such as https://s3.example.com".into());
@@ -79,13 +79,13 @@ impl Endpoint {
         self.0.scheme() == Some(&Scheme::HTTP)
     }
 
-    /// Without a path.
+    /// Returns the URL without a path.
     pub(crate) fn url(&self) -> String {
         origin(&self.0)
     }
 }
 
-/// Scheme, host and port.
+/// Returns scheme, host and port.
 pub(super) fn origin(uri: &Uri) -> String {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     format!("{}://{authority}", uri.scheme_str().unwrap_or("https"))

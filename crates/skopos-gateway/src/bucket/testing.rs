@@ -1,4 +1,4 @@
-//! A service that speaks as much of S3 as is needed here, and fails on demand.
+//! An S3 server with only the features needed here, and faults on demand.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::{BucketCredentials, BucketSource, Span};
 
-/// The service. It ends when this is dropped.
+/// The server. It ends when this is dropped.
 pub(crate) struct S3 {
     address: SocketAddr,
     state: Arc<State>,
@@ -32,19 +32,19 @@ pub(crate) struct S3 {
     _tasks: JoinSet<()>,
 }
 
-/// How it answers.
+/// The behaviour of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
     Well,
-    /// Nothing is answered.
+    /// Requests are not answered.
     Hang,
-    /// Everything is answered with this code, and with what was asked.
+    /// All requests are answered with this code, and with an echo of the request.
     Refuse(u16),
     /// Connections end in the middle of each object.
     Torn,
-    /// Objects begin and do not end.
+    /// Objects begin but never end.
     Stall,
-    /// Everything is elsewhere.
+    /// All requests are redirected.
     Elsewhere,
 }
 
@@ -56,7 +56,7 @@ struct State {
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// So many names are on a page.
+/// The number of names on a page.
 const PAGE: usize = 3;
 
 pub(crate) const BUCKET: &str = "a-bucket";
@@ -96,7 +96,7 @@ impl S3 {
         Self { address, state, tls: is_tls, _tasks: tasks }
     }
 
-    /// How it is configured, with keys in files in this folder.
+    /// Returns the configuration of this bucket, with keys in files in this folder.
     pub(crate) fn source(&self, keys: &Path) -> BucketSource {
         let file = |name: &str, word: &str| {
             let path = keys.join(name);
@@ -128,7 +128,7 @@ impl S3 {
         self.state.objects.lock().keys().cloned().collect()
     }
 
-    /// Changes an object behind everybody's back.
+    /// Changes an object without a request of the client.
     pub(crate) fn put(&self, name: &str, content: &'static [u8]) {
         self.state.objects.lock().insert(name.to_owned(), Bytes::from_static(content));
     }
@@ -146,7 +146,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Respons
     match mood {
         Mood::Hang => std::future::pending::<()>().await,
         Mood::Refuse(code) => {
-            // As hostile as can be: it says again what it was told.
+            // The worst case: the error echoes the request.
             let said = format!("<Error><Code>SomeCode</Code><Message>{:?}</Message></Error>", parts.headers);
             return Ok(told(StatusCode::from_u16(code).unwrap(), said));
         }
@@ -253,7 +253,7 @@ fn whole(content: Bytes) -> Body {
     Full::new(content).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Without percent signs.
+/// Returns the text with percent-encoding removed.
 fn decoded(text: &str) -> String {
     let mut parts = text.split('%');
     let mut plain = parts.next().unwrap_or_default().as_bytes().to_vec();

@@ -9,7 +9,7 @@ use super::*;
 use crate::config::BucketCredentials;
 use crate::testing::Certificate;
 
-/// What must not be told to anybody.
+/// Texts that must appear nowhere.
 const SECRETS: [&str; 2] = ["hunter2", "hunter3"];
 
 fn nothing() -> Environment<'static> {
@@ -69,7 +69,7 @@ async fn whatever_is_wrong_ends_soon_and_tells_no_secret() {
         (Mood::Refuse(404), io::ErrorKind::NotFound),
     ];
     for (mood, kind) in cases {
-        // One that has not met any trouble yet.
+        // A bucket without any errors so far.
         let bucket = open(&source, nothing()).unwrap();
         s3.feels(mood);
         let asking = tokio::time::timeout(Duration::from_secs(30), read(&bucket, "one"));
@@ -122,7 +122,7 @@ async fn of_the_environment_the_credentials_alone_are_taken() {
     write(&open(&source, Environment::new(&set)).unwrap(), "one", "x").await.unwrap();
     let (_, _, headers) = s3.requests().pop().unwrap();
     assert!(headers["authorization"].to_str().unwrap().contains("/mars-north-1/s3/"), "{headers:?}");
-    // Half of it is none.
+    // A key ID without its secret is no credential.
     let half = |name: &str| set(name).filter(|_| name != "AWS_SECRET_ACCESS_KEY");
     assert!(open(&source, Environment::new(&half)).is_err());
 }

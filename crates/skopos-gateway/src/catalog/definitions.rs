@@ -1,5 +1,5 @@
-//! The kinds that a cluster stores itself. A server behind an aggregated API may answer each caller differently, so the gateway must
-//! not share its own view of such kinds.
+//! Resources that a cluster stores itself. A server behind an aggregated API may answer each caller differently, so the
+//! gateway must not share its own view of such resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::Recency;
 use crate::reasons;
 
-/// The kinds that a cluster defines, and the group versions that it delegates to other servers.
+/// The resources that a cluster defines, and the group versions that it delegates to other servers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Definitions {
     /// `PLURAL.GROUP` of each CustomResourceDefinition.
@@ -25,7 +25,7 @@ pub(crate) struct Definitions {
     aggregated: Names,
 }
 
-/// The definitions of a fleet's clusters, each read once from each version of its documents. Cheap to clone.
+/// The definitions of a fleet's clusters, parsed once per version of their documents. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct DefinitionsCache {
     known: Arc<Mutex<BTreeMap<ClusterId, Known>>>,
@@ -33,36 +33,36 @@ pub(crate) struct DefinitionsCache {
 
 type Names = Arc<BTreeSet<String>>;
 
-/// What was made of a cluster's documents.
+/// The parsed documents of a cluster.
 struct Known {
-    /// The cluster's connection. Another cluster under the name has others.
+    /// The cluster's connection. Another cluster with the same name has another one.
     way: u64,
     lists: BTreeMap<DocumentRequest, Entry>,
 }
 
-/// One list of names.
+/// A list of names, with its source.
 #[derive(Clone)]
 struct Entry {
     source: Source,
     names: Names,
 }
 
-/// Where a list came from.
+/// The source of a list.
 #[derive(Clone)]
 enum Source {
-    /// This document. While it is held no other one can be where it is.
+    /// This document. While it is held, no other document can have the same address.
     Document(Bytes),
     /// The server does not have the list, or does not show it to the gateway.
     Refused(StatusCode, Instant),
 }
 
-/// The most bytes of a list that are read.
+/// The maximum size of a list, in bytes.
 const MAX_BYTES: usize = 8 << 20;
 
-/// How long a server that refused a list is not asked for it again.
+/// The time during which a server that refused a list is not asked for it again.
 const REFUSAL_TTL: Duration = Duration::from_secs(30);
 
-/// The groups that kube-apiserver serves itself. Beyond the caller's rights, their answers do not depend on the caller.
+/// The groups that kube-apiserver serves itself. Apart from the caller's rights, their answers do not depend on the caller.
 const BUILTIN_GROUPS: [&str; 22] = [
     "",
     "admissionregistration.k8s.io",
@@ -96,13 +96,13 @@ pub(crate) fn is_builtin(group: &str) -> bool {
 // === impl Definitions ===
 
 impl Definitions {
-    /// Returns whether the cluster itself has the objects of a kind that is not built in.
+    /// Returns whether the cluster itself stores the objects of a resource that is not built in.
     pub(crate) fn has(&self, group: &str, version: &str, plural: &str) -> bool {
         self.defined.contains(&format!("{plural}.{group}"))
             && !self.aggregated.contains(&format!("{version}.{group}"))
     }
 
-    /// Returns whether the cluster defines a kind, or (without `plural`) any kind of the group, in whatever version.
+    /// Returns whether the cluster defines a resource, or (without `plural`) any resource of the group, in any version.
     pub(crate) fn defines(&self, group: &str, plural: Option<&str>) -> bool {
         match plural {
             Some(plural) => self.defined.contains(&format!("{plural}.{group}")),
@@ -124,7 +124,7 @@ impl DefinitionsCache {
     /// Returns the definitions of `cluster`, within `within`.
     ///
     /// # Errors
-    /// Why they are not known.
+    /// The reason why they are not known.
     pub(super) async fn of(
         &self,
         recency: Recency,
@@ -141,7 +141,7 @@ impl DefinitionsCache {
             Source::Refused(code, _) if code != StatusCode::NOT_FOUND => {
                 Err(format!("its CustomResourceDefinitions cannot be listed: {code}").into())
             }
-            // Where the APIServices cannot be had, the definitions decide.
+            // Without the APIServices, the definitions decide.
             _ => {
                 let aggregated = aggregated.ok().or_else(|| self.last(cluster, &api_services));
                 Ok(Definitions { defined: defined.names, aggregated: names_of(aggregated) })
@@ -149,7 +149,7 @@ impl DefinitionsCache {
         }
     }
 
-    /// Returns the same of what is kept, however old; `None` if nothing is. Sends no request.
+    /// Returns the definitions in memory, however old; `None` if there are none. Sends no request.
     pub(crate) fn kept(&self, cluster: &Cluster) -> Option<Result<Definitions, Arc<str>>> {
         let defined = self.find(cluster, &DocumentRequest::definitions())?;
         let aggregated = self.find(cluster, &DocumentRequest::api_services());
@@ -160,8 +160,8 @@ impl DefinitionsCache {
         Some(defined.map(with))
     }
 
-    /// Returns whether another server answers for a group version in `cluster`, as far as that is known. A known answer is returned
-    /// at once and refreshed in the background; an unknown one is fetched within `within`.
+    /// Returns whether another server answers for a group version in `cluster`, as far as that is known. A cached answer is
+    /// returned at once and refreshed in the background; an unknown one is fetched within `within`.
     pub(crate) async fn is_aggregated(
         &self,
         cluster: &Cluster,
@@ -194,7 +194,7 @@ impl DefinitionsCache {
         }
     }
 
-    /// Returns a list that is there.
+    /// Returns a list in memory.
     fn find(&self, cluster: &Cluster, request: &DocumentRequest) -> Option<Result<Entry, Arc<str>>> {
         match cluster.kept_document(request) {
             Some(document) => Some(self.read(cluster, request, document)),
@@ -202,12 +202,12 @@ impl DefinitionsCache {
         }
     }
 
-    /// Returns the refusal of a list that is too young to be asked for again.
+    /// Returns the refusal of a list that is too recent to ask again.
     fn refusal(&self, cluster: &Cluster, request: &DocumentRequest) -> Option<Entry> {
         self.last(cluster, request).filter(Entry::is_young_refusal)
     }
 
-    /// Returns what was read last, however old.
+    /// Returns the list that was read last, however old.
     fn last(&self, cluster: &Cluster, request: &DocumentRequest) -> Option<Entry> {
         let known = self.known.lock();
         let known = known.get(cluster.id()).filter(|known| known.way == cluster.way())?;
@@ -232,7 +232,7 @@ impl DefinitionsCache {
             Some(same) => same.names.clone(),
             None => {
                 let parsed = source.parse(request)?;
-                // Most clusters of a fleet have the same names, and a cluster has those that it had.
+                // Most clusters of a fleet have the same names, and the names of a cluster rarely change.
                 let mut others = known.values().filter_map(|known| known.lists.get(request));
                 let twin = others.find(|entry| *entry.names == parsed);
                 twin.map_or_else(|| Arc::new(parsed), |twin| twin.names.clone())
@@ -247,7 +247,7 @@ impl DefinitionsCache {
         Ok(entry)
     }
 
-    /// Forgets the clusters that are gone.
+    /// Removes the clusters that are gone.
     pub(super) fn retain(&self, is_member: impl Fn(&ClusterId) -> bool) {
         self.known.lock().retain(|id, _| is_member(id));
     }
@@ -291,7 +291,7 @@ impl Source {
     }
 }
 
-/// A list of definitions or APIServices: a table, or the objects from a server that makes no tables.
+/// A list of definitions or APIServices: a table, or the objects if the server does not support tables.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
@@ -323,7 +323,7 @@ struct Metadata {
     name: String,
 }
 
-/// What a table shows of an APIService that kube-apiserver answers for itself.
+/// The table cell of an APIService that kube-apiserver answers itself.
 const LOCAL: &str = "Local";
 
 // === impl List ===
@@ -334,7 +334,7 @@ impl List {
         items.chain(self.cells("Name").into_iter().flatten()).collect()
     }
 
-    /// Returns the names of the APIServices that delegate to another server. An unclear one counts.
+    /// Returns the names of the APIServices that delegate to another server, including unclear ones.
     fn aggregated(&self) -> BTreeSet<String> {
         let has_service = |item: &&Item| item.spec.get("service").is_some_and(|service| !service.is_null());
         let items = self.items.iter().flatten().filter(has_service).map(|item| item.metadata.name.clone());
@@ -348,7 +348,7 @@ impl List {
         items.chain(rows).collect()
     }
 
-    /// The cells of a column, if there is one. A cell that is no text is empty.
+    /// Returns the cells of a column, if it exists. A cell that is not text is empty.
     fn cells(&self, column: &str) -> Option<Vec<String>> {
         let columns = self.column_definitions.as_deref()?;
         let at = columns.iter().position(|own| own.name == column)?;

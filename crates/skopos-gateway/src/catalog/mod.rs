@@ -1,5 +1,5 @@
-//! What a cluster serves: built-in kinds as everybody knows them, others by its discovery document if it defines them itself, and
-//! with their columns by its CustomResourceDefinitions.
+//! Catalog of the resources that a cluster serves. Built-in resources are compiled in. Others come from the discovery document
+//! if the cluster defines them itself, with columns from its CustomResourceDefinitions.
 
 mod definitions;
 
@@ -20,22 +20,21 @@ use crate::reasons;
 
 pub(crate) use self::definitions::{Definitions, DefinitionsCache, is_builtin};
 
-/// What a cluster says that it serves beside the built-in kinds, as far as that can be listed and watched.
+/// The resources that a cluster serves beyond the built-in ones, if they can be listed and watched.
 ///
-/// Members are strangers: a name that could be read as more than a name is none, and a document that is none, or is beyond
-/// all measure, gives no catalog at all.
+/// Members are not trusted. A malformed name is ignored, and a malformed or oversized document gives no catalog at all.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Catalog {
-    /// By group, plural and version.
+    /// The resources by group, plural and version.
     types: BTreeMap<Names, Arc<ResourceType>>,
-    /// Those that another server has, behind an aggregated API.
+    /// The resources that another server stores, behind an aggregated API.
     aggregated: BTreeSet<Names>,
 }
 
 /// Group, plural and version.
 type Names = (String, String, String);
 
-/// Why a discovery document gives no catalog. It shows nothing of the document.
+/// The reason why a discovery document gives no catalog. It contains nothing of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("its discovery document has more than {} MiB", MOST_BYTES >> 20)]
@@ -48,50 +47,50 @@ pub(crate) enum Malformed {
     Refused(http::StatusCode),
 }
 
-/// The catalogs of a fleet's clusters, each read once from each version of its document. Cheap to clone.
+/// The catalogs of a fleet's clusters, parsed once per version of their documents. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Catalogs {
     fleet: Fleet,
-    /// For what all members are asked.
+    /// The request sent to all members.
     request: Option<DocumentRequest>,
     definitions: DefinitionsCache,
     known: Arc<Mutex<BTreeMap<ClusterId, Known>>>,
 }
 
-/// How new a document has to be.
+/// The required recency of a document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Recency {
-    /// As the server says now, or said when it was last asked.
+    /// The current document, or the last one received.
     Known,
-    /// As the server says now, while it answers.
+    /// The current document if the server answers.
     Current,
 }
 
-/// What was made of a document.
+/// The parsed form of a document.
 struct Known {
-    /// The document. While it is held no other one can be where it is.
+    /// The document. While it is held, no other document can have the same address.
     body: Bytes,
-    /// Everything in it.
+    /// All resources in the document.
     offered: Result<Arc<Catalog>, Malformed>,
-    /// The cluster's own kinds of it, by these definitions.
+    /// The cluster's own resources in it, according to these definitions.
     own: Option<(Definitions, Arc<Catalog>)>,
 }
 
-/// The most bytes of a document that are looked at: far more than a large cluster has.
+/// The maximum size of a discovery document, in bytes: far more than a large cluster has.
 const MOST_BYTES: usize = 8 << 20;
 
-/// The most resources of a cluster beside the built-in ones, in all versions: ten times the 500 definitions that Kubernetes'
-/// scale targets name.
+/// The maximum number of resources of a cluster beyond the built-in ones, in all versions: ten times the 500 definitions in
+/// Kubernetes' scale targets.
 const MOST_TYPES: usize = 5_000;
 
-/// The most groups of them.
+/// The maximum number of groups of such resources.
 const MOST_GROUPS: usize = 1_000;
 
-/// The most short names and the most categories of a resource.
+/// The maximum number of short names, and of categories, of a resource.
 const MOST_NAMES: usize = 16;
 
-/// One resource of `cluster`, with its columns; `None` if it is neither built in nor defined in the cluster, or its
-/// definition cannot be read within `within`.
+/// Returns a resource of `cluster` with its columns. Returns `None` if it is neither built in nor defined in the cluster, or
+/// if its definition cannot be read within `within`.
 pub(crate) async fn resolve(
     cluster: &Cluster,
     group: &str,
@@ -113,11 +112,11 @@ pub(crate) async fn resolve(
     versions.into_iter().find(|resource| resource.version == version).map(Arc::new)
 }
 
-/// Returns whether `cluster` defines a kind, or (without `plural`) any kind of the group. Reads the definitions of the cluster, and
-/// waits for them at most `within`.
+/// Returns whether `cluster` defines a resource, or (without `plural`) any resource of the group. Reads the definitions of the
+/// cluster, and waits for them at most `within`.
 ///
 /// # Errors
-/// Those of reading them.
+/// The errors of reading the definitions.
 pub(crate) async fn is_defined(
     cluster: &Cluster,
     group: &str,
@@ -136,13 +135,13 @@ pub(crate) async fn is_defined(
     })
 }
 
-/// Whether the definitions of `cluster` are in memory, so that [`resolve`] does not have to wait.
+/// Returns whether the definitions of `cluster` are in memory, so that [`resolve`] does not have to wait.
 pub(crate) fn has_definitions(cluster: &Cluster) -> bool {
     cluster.cached(&definitions()).is_some_and(|kind| kind.has_content())
 }
 
 std::thread_local! {
-    /// A copy for each thread: reading it locks nothing that others wait for.
+    /// A copy for each thread, so that reading takes no contended lock.
     static BUILTIN: Registry = Registry::builtin();
 }
 
@@ -163,18 +162,18 @@ impl Catalogs {
         Self { fleet, request, definitions, known: Arc::default() }
     }
 
-    /// What `cluster` serves itself, within `within`: as its server says now, or said when it was last asked.
+    /// Returns the resources that `cluster` serves itself, within `within`: current, or as of its last answer.
     ///
     /// # Errors
-    /// Why that is not known.
+    /// The reason why they are not known.
     pub(crate) async fn of(&self, cluster: &Cluster, within: Duration) -> Result<Arc<Catalog>, Arc<str>> {
         self.at(Recency::Known, cluster, within).await
     }
 
-    /// The same as it is now; where its server does not answer, as it said when it was last asked.
+    /// Returns the current resources, or those of the last answer if the server does not answer.
     ///
     /// # Errors
-    /// Why that is not known.
+    /// The reason why they are not known.
     pub(crate) async fn current(
         &self,
         cluster: &Cluster,
@@ -194,7 +193,7 @@ impl Catalogs {
         let document = recency.document(cluster, request, within).await;
         let document = document.map_err(|error| reasons::of_error(&error))?;
         let offered = self.read(cluster.id(), &document)?;
-        // Most clusters of a fleet have nothing of their own.
+        // Most clusters of a fleet have no resources of their own.
         if offered.types.is_empty() {
             return Ok(offered);
         }
@@ -203,7 +202,7 @@ impl Catalogs {
         Ok(self.own(cluster.id(), offered, definitions))
     }
 
-    /// The same of what is kept, however old; `None` if nothing is. Asks nobody.
+    /// Returns the catalog from memory, however old; `None` if there is none. Sends no request.
     pub(crate) fn kept(&self, cluster: &Cluster) -> Option<Result<Arc<Catalog>, Arc<str>>> {
         let document = cluster.kept_document(self.request.as_ref()?)?;
         let offered = match self.read(cluster.id(), &document) {
@@ -229,7 +228,7 @@ impl Catalogs {
     }
 
     fn read_anew(&self, id: &ClusterId, body: &Bytes) -> Result<Arc<Catalog>, Malformed> {
-        // Most clusters of a fleet say the same: what is the same is there once.
+        // Most clusters of a fleet have the same document, so equal ones share one catalog.
         let twin = self.known.lock().values().find(|known| known.body == body).map(|k| k.offered.clone());
         let offered = match twin {
             Some(offered) => offered,
@@ -245,7 +244,7 @@ impl Catalogs {
         offered
     }
 
-    /// Returns what of `offered` the cluster has itself. What is the same for several clusters is made once.
+    /// Returns the resources of `offered` that the cluster stores itself. Equal results of several clusters are shared.
     fn own(&self, id: &ClusterId, offered: Arc<Catalog>, definitions: Definitions) -> Arc<Catalog> {
         let mut known = self.known.lock();
         let is_same = |known: &&Known| {
@@ -309,7 +308,7 @@ impl Catalog {
         }
     }
 
-    /// Returns what of it a cluster has itself, by its definitions.
+    /// Returns the resources that a cluster stores itself, according to its definitions.
     fn defined_by(&self, definitions: &Definitions) -> Self {
         let mut own = Self::default();
         for (names, resource) in &self.types {
@@ -322,23 +321,23 @@ impl Catalog {
         own
     }
 
-    /// Returns whether another server has the objects of the resource, behind an aggregated API.
+    /// Returns whether another server stores the objects of the resource, behind an aggregated API.
     pub(crate) fn is_aggregated(&self, group: &str, version: &str, plural: &str) -> bool {
         self.aggregated.contains(&(group.to_owned(), plural.to_owned(), version.to_owned()))
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     fn groups(&self) -> usize {
         let names: Vec<&String> = self.types.keys().map(|(group, _, _)| group).collect();
         names.chunk_by(|a, b| a == b).count()
     }
 
-    /// The resource of these names.
+    /// Returns the resource with these names.
     pub(crate) fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceType>> {
         self.types.get(&(group.to_owned(), plural.to_owned(), version.to_owned()))
     }
 
-    /// The versions in which it has the resource.
+    /// Returns the versions of a resource.
     pub(crate) fn versions(&self, group: &str, plural: &str) -> impl Iterator<Item = &str> {
         let from = (group.to_owned(), plural.to_owned(), String::new());
         let same = move |own: &(String, String, String)| own.0 == from.0 && own.1 == from.1;
@@ -346,12 +345,12 @@ impl Catalog {
         self.types.range(from..).map(|(names, _)| names).take_while(move |own| same(own)).map(|own| &*own.2)
     }
 
-    /// All of them, by group, plural and version.
+    /// Returns all resources, by group, plural and version.
     pub(crate) fn types(&self) -> impl Iterator<Item = &Arc<ResourceType>> {
         self.types.values()
     }
 
-    /// What is no resource that can be listed and watched, or is built in, is left out.
+    /// Adds a resource unless it is built in or cannot be listed and watched.
     fn add(&mut self, group: &str, version: &str, described: &Described) {
         let plural = described.resource.as_str();
         let Some(kind) = &described.response_kind else { return };
@@ -386,7 +385,7 @@ impl Catalog {
     }
 }
 
-/// What is read of an `APIGroupDiscoveryList`. An empty list may be `null`.
+/// The fields read of an `APIGroupDiscoveryList`. An empty list may be `null`.
 #[derive(Deserialize)]
 struct Listed {
     kind: String,
@@ -430,19 +429,19 @@ struct Kind {
     kind: String,
 }
 
-/// A label of DNS, as names of resources and versions are.
+/// Returns whether the text is a DNS label, as names of resources and versions are.
 fn is_label(text: &str) -> bool {
     let inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     let ends = [text.bytes().next(), text.bytes().last()];
     text.len() <= 63 && text.bytes().all(inner) && ends.iter().all(|end| end.is_some_and(|end| end != b'-'))
 }
 
-/// Some of them with dots between, as names of groups are.
+/// Returns whether the text is DNS labels joined by dots, as names of groups are.
 fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// The name of a kind: as a label, in whatever case.
+/// Returns whether the text is the name of a kind: a label, in any case.
 fn is_kind(text: &str) -> bool {
     is_label(&text.to_ascii_lowercase()) && text.starts_with(|first: char| first.is_ascii_alphabetic())
 }
@@ -546,7 +545,7 @@ mod tests {
         ] {
             assert_eq!(count("example.com", "v1", with(name, value.clone())), 0, "{name} {value}");
         }
-        // What is built in stays what it is.
+        // Built-in resources cannot be overridden.
         assert_eq!(count("apps", "v1", resource("deployments", "Trap")), 0);
         let many: Vec<String> = (0..100).map(|n| format!("s{n}")).chain(["a/b".into()]).collect();
         let catalog = document("example.com", "v1", with("shortNames", json!(many)));

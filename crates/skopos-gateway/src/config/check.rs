@@ -1,4 +1,4 @@
-//! What must go together, beyond the schema.
+//! Validation of the configuration beyond the schema.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use skopos_wire::label_problems;
 use super::{AuthorizationMode, Clusters, Config, LoopbackTrust, MemberDown, Span};
 use crate::bucket::{Endpoint, Place};
 
-/// Everything that the schema allows and that cannot be meant.
+/// Returns every setting that the schema allows and that makes no sense.
 pub(super) fn check(config: &Config) -> Vec<ModelFault> {
     let mut faults = Faults(Vec::new());
     faults.listen(config);
@@ -20,16 +20,16 @@ pub(super) fn check(config: &Config) -> Vec<ModelFault> {
     faults.0
 }
 
-/// A decision that is kept for longer would outlive a right that was taken away.
+/// The maximum lifetime of a cached decision. A longer one would outlive a revoked right.
 const MOST_CACHE: Duration = Duration::from_secs(10);
 
-/// Whoever reads a cluster right after the start may have to wait so long.
+/// The maximum time that a read of a cluster may wait for the bucket right after the start.
 const MOST_ANSWER: Duration = Duration::from_secs(10);
 
-/// Services managers kill a process that takes longer to end.
+/// The maximum shutdown delay. Service managers kill a process that takes longer to end.
 const MAX_SHUTDOWN_DELAY: Duration = Duration::from_secs(60);
 
-/// More often would be nothing but writing.
+/// The shortest interval of checkpoints. A shorter one would cause constant writing.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 struct Faults(Vec<ModelFault>);

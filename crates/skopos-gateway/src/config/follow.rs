@@ -1,4 +1,5 @@
-//! Following the file: a good change is taken over, a bad one is told and the old one stays.
+//! Reloading of the configuration file. A valid change is applied. An invalid one is reported, and the old configuration stays
+//! in force.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,34 +13,35 @@ use super::{Config, ConfigError};
 use crate::listen::descriptors;
 use crate::log_limit::LogLimit;
 
-/// What is in force, and what was refused since.
+/// The configuration in force, and the change refused since, if any.
 #[derive(Clone, Debug)]
 pub struct ConfigState {
     /// The configuration in force.
     pub config: Arc<Config>,
-    /// Counts the configurations that came into force, from 1.
+    /// The number of configurations that came into force, from 1.
     pub generation: u64,
-    /// Why the file's present content is not in force.
+    /// The reason why the present content of the file is not in force.
     pub refused: Option<Refused>,
 }
 
-/// A change that did not come into force.
+/// A change that was not applied.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    /// Everything that is wrong with it.
+    /// All errors in it.
     pub reason: Arc<str>,
-    /// When it was seen.
+    /// The time at which it was seen.
     pub at: Instant,
 }
 
-/// Follows a configuration file.
+/// A reader of a configuration file and its changes.
 ///
-/// It is read again every two seconds: files of ConfigMaps are swapped by links, of which notifications tell little.
+/// Reads the file every two seconds. ConfigMap volumes swap their files by symbolic links, which file notifications report
+/// poorly.
 #[derive(Debug)]
 pub struct ConfigFollower {
     path: PathBuf,
     state: watch::Sender<ConfigState>,
-    /// The text that was dealt with last; of a file that is not there, none.
+    /// The text that was handled last; the inner `None` is a missing file.
     last: Option<Option<String>>,
 }
 
@@ -53,7 +55,7 @@ impl ConfigFollower {
     /// Reads the file for the first time.
     ///
     /// # Errors
-    /// When it is wrong: there is no old one to stay with.
+    /// If the file is invalid: there is no old configuration to keep.
     pub fn open(path: PathBuf) -> Result<Self, ConfigError> {
         let config = Arc::new(Config::read(&path)?);
         let last = Some(std::fs::read_to_string(&path).ok());
@@ -61,14 +63,14 @@ impl ConfigFollower {
         Ok(Self { path, state, last })
     }
 
-    /// What is in force, and its changes.
+    /// Returns a receiver of the configuration in force and its changes.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<ConfigState> {
         self.state.subscribe()
     }
 
-    /// Follows the file until told to stop. `take` takes a configuration over, as a whole or not at all, and says why it cannot
-    /// be: then it is refused like one that is wrong, and tried again, for what is in the way may be another file.
+    /// Follows the file until cancelled. `take` applies a configuration completely or returns why it cannot. Such a change
+    /// counts as refused and is retried, because the cause may be another file.
     pub async fn run(
         mut self,
         stop: CancellationToken,
@@ -78,7 +80,7 @@ impl ConfigFollower {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             let path = self.path.clone();
-            // A file system that hangs must hang nobody else.
+            // A file system that hangs must not block other tasks.
             let read = tokio::task::spawn_blocking(move || {
                 (std::fs::read_to_string(&path).ok(), Config::read(&path))
             });
@@ -100,7 +102,7 @@ impl ConfigFollower {
     ) -> Look {
         let config = match parsed {
             Ok(config) => Arc::new(config),
-            // That says nothing of the file.
+            // This error says nothing about the file.
             Err(ConfigError::Unreadable { error, .. }) if descriptors::is_exhausted(&error) => {
                 if EXHAUSTED.permits() {
                     tracing::warn!(%error, "the configuration cannot be read now, the one in force stays: it is tried again");
@@ -139,7 +141,7 @@ impl ConfigFollower {
     }
 }
 
-/// Whether a text has been dealt with.
+/// Whether a text has been handled or must be read again.
 enum Look {
     Settled,
     Again,

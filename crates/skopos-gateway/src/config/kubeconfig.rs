@@ -1,4 +1,4 @@
-//! The configuration of a quick start: kubeconfigs, on loopback, for the person who runs it.
+//! Configuration of a quick start: kubeconfigs on loopback, for the user who runs the process.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 
 use super::{Authorization, Clusters, Config, KubeconfigSource, Listen, LoopbackTrust, Outbound};
 
-/// What a quick start serves, and how.
+/// The options of a quick start.
 #[derive(Clone, Debug, Default)]
 pub struct QuickStart {
     /// The kubeconfigs, each a file or a list of files such as `a:b`.
     pub kubeconfigs: Vec<PathBuf>,
-    /// Where it listens; the default of a configuration if absent.
+    /// The listen address; the default of the configuration if absent.
     pub listen: Option<SocketAddr>,
-    /// Whether writes go through to the clusters.
+    /// Allows writes to the clusters.
     pub writes: bool,
 }
 
 impl From<QuickStart> for Config {
-    /// All contexts of the kubeconfigs, on loopback, with the rights of their own credentials: as `kubectl proxy`.
+    /// Serves all contexts of the kubeconfigs on loopback, with the rights of their own credentials, as `kubectl proxy` does.
     fn from(quick: QuickStart) -> Self {
         let source = |path| KubeconfigSource { path, contexts: None, labels: BTreeMap::new() };
         let kubeconfigs = quick.kubeconfigs.into_iter().map(source).collect();

@@ -1,4 +1,4 @@
-//! The configuration: one YAML file, checked as a whole, followed while it changes.
+//! Configuration: one YAML file, checked as a whole and reloaded when it changes.
 
 mod check;
 mod follow;
@@ -33,15 +33,15 @@ impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// When it cannot be read or anything in it is wrong.
+    /// If it cannot be read or anything in it is invalid.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         skopos_config::read(path)
     }
 
-    /// Checks a text.
+    /// Parses and checks a text.
     ///
     /// # Errors
-    /// When anything in it is wrong: all of it is told.
+    /// If anything in it is invalid. The error names all faults.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         skopos_config::parse(text)
     }

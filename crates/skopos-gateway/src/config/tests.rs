@@ -39,7 +39,7 @@ cache:
   kinds: [{resource: pods}, {group: apps, resource: deployments}]
 checkpoints: {folder: /var/lib/skopos}
 ";
-    // The size is a text in the schema: a number is one that was not quoted.
+    // The schema has sizes as strings, so the number must be quoted.
     let config = Config::parse(&text.replace("32768", "32Ki")).unwrap();
     assert_eq!(config.cache.kinds[1].group, "apps");
     assert_eq!(config.clusters.kubeconfigs[0].labels["env"], "prod");
@@ -257,7 +257,7 @@ async fn a_bad_change_is_refused_and_the_old_one_stays() {
     let mut state = follower.subscribe();
     let stop = tokio_util::sync::CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
-    // What lies beside the file may be in the way, for a while.
+    // The conflict may be outside the file and temporary.
     let in_the_way = folder.path().join("in-the-way");
     let seen = in_the_way.clone();
     tasks.spawn(follower.run(stop.clone(), move |_| match seen.exists() {
@@ -284,7 +284,7 @@ async fn a_bad_change_is_refused_and_the_old_one_stays() {
     let taken = state.wait_for(|state| state.generation == 3).await.unwrap().clone();
     assert!(taken.refused.is_none() && taken.config.cache.max_age == Span::seconds(8));
 
-    // A file that is gone is no wish for nothing.
+    // A missing file does not mean an empty configuration.
     std::fs::remove_file(&path).unwrap();
     let gone = state.wait_for(|state| state.refused.is_some()).await.unwrap().clone();
     assert_eq!(gone.generation, 3);
@@ -292,7 +292,7 @@ async fn a_bad_change_is_refused_and_the_old_one_stays() {
     tasks.join_next().await.unwrap().unwrap();
 }
 
-/// The names of all fields of a schema, as `clusters.folders[].path`.
+/// Collects the names of all fields of a schema, as `clusters.folders[].path`.
 fn fields(root: &serde_json::Value, schema: &serde_json::Value, prefix: &str, found: &mut Vec<String>) {
     let mut schema = schema;
     loop {
@@ -313,7 +313,7 @@ fn fields(root: &serde_json::Value, schema: &serde_json::Value, prefix: &str, fo
     }
 }
 
-/// The names of all fields that a file sets.
+/// Collects the names of all fields that a file sets.
 fn set(value: &serde_json::Value, prefix: &str, found: &mut Vec<String>) {
     for item in value.as_array().into_iter().flatten() {
         set(item, &format!("{prefix}[]"), found);

@@ -1,4 +1,5 @@
-//! Catching up: what memory lacks of a requirement comes from the watch, is proven by a probe, or is listed from the member.
+//! Catch-up of memory with a requirement: by waiting for the watch, by a probe that proves the content, or by a list from the
+//! member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Floors, Listing, Requirement};
 
-/// One kind of one cluster whose memory has to meet a requirement.
+/// One resource of one cluster whose memory has to meet a requirement.
 pub(crate) struct CatchUp<'a> {
     pub(crate) cluster: &'a ClusterId,
     pub(crate) kind: &'a CachedKind,
@@ -18,15 +19,15 @@ pub(crate) struct CatchUp<'a> {
     pub(crate) listing: &'a Arc<Listing>,
 }
 
-/// How long the watch may take to bring what a caller was told, before the member is asked: at least, and for each object that a
-/// list would have to bring.
+/// The time given to the watch before the member is asked: a minimum, and an addition for each object that a list would
+/// return.
 const WATCH_GRACE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_micros(20));
 
 // === impl CatchUp ===
 
 impl CatchUp<'_> {
-    /// Waits a moment for what the watch brings, if nothing else is missing from `content`. The member is asked for `alternative`
-    /// objects where that comes to nothing, so to wait for longer than for these is not worth it.
+    /// Waits briefly for the watch, if nothing else is missing from `content`. The alternative is a list of `alternative`
+    /// objects from the member, so a wait longer than that list takes is not worth it.
     pub(crate) async fn await_watch(
         &self,
         content: &Snapshot<RawObject>,
@@ -43,16 +44,16 @@ impl CatchUp<'_> {
         self.informer().wait_until(|content| self.requirement.is_met_by(content), grace).await.ok()
     }
 
-    /// Returns what there is in memory: what the member has listed, while the store's content is behind that, or that content.
+    /// Returns the content of memory. While the store is behind the member's last list, returns that list instead.
     pub(crate) fn content(&self) -> Snapshot<RawObject> {
         let content = self.informer().snapshot();
         self.listing.ahead_of(&content).unwrap_or(content)
     }
 
-    /// Has a probe prove the content, or the member list it. One read serves all callers that wait at the same time.
+    /// Starts a probe of the content or a list from the member. All callers that wait at the same time share one read.
     ///
     /// # Errors
-    /// Why there is neither within `limit`, if that is known.
+    /// The reason for the failure, if one is known, when neither succeeds within `limit`.
     pub(crate) async fn ask(&self, limit: Duration) -> Result<Read<RawObject>, Option<Arc<str>>> {
         let listing = self.listing.clone();
         let kind = self.kind.clone();
@@ -70,7 +71,7 @@ impl CatchUp<'_> {
         }
     }
 
-    /// Has memory listed again that has lost a change which a write's answer showed.
+    /// Starts a relist if memory has lost a change that the answer to a write showed.
     fn report_lost(&self, content: &Snapshot<RawObject>) {
         let is_lost =
             |(key, version): &(&ObjectKey, u64)| self.informer().check(key, &ResourceVersion::from(*version));

@@ -1,4 +1,4 @@
-//! Floors: the least that a read of a kind has to hold, because a caller was told of it.
+//! Floors: the minimum content of a read of a resource, because callers have already seen it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use tokio::time::Instant;
 
 use super::outcome::{Deleted, Outcome};
 
-/// The floors of all kinds of all clusters. Cheap to clone; all clones are the same.
+/// The floors of all resources of all clusters. Cheap to clone; all clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Floors {
     clusters: Arc<Mutex<HashMap<ClusterId, OfCluster>>>,
 }
 
-/// The floor of one kind: what was written to it through the gateway, and what else a caller was told of it.
+/// The floor of one resource: the writes through the gateway, and other state that a caller has seen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Floor {
-    /// The highest version that an answer named, and when it came.
+    /// The highest version named by an answer, and the time of the answer.
     version: Option<(u64, Instant)>,
-    /// What was done to single objects lately, the last of each, oldest first.
+    /// The recent changes of single objects, the last one of each, oldest first.
     objects: Vec<Known>,
-    /// When an answer came last that says nothing more than that something may have changed before.
+    /// The time of the last answer that says only that something may have changed before it.
     changed: Option<Instant>,
 }
 
-/// What was done to one object.
+/// The last change of one object.
 #[derive(Clone, Debug)]
 struct Known {
     key: ObjectKey,
@@ -38,13 +38,13 @@ struct Known {
 
 #[derive(Clone, Debug)]
 enum Done {
-    /// It is of this version or a later one, unless it was deleted since.
+    /// The object has this version or a later one, unless it was deleted since.
     Written(u64),
-    /// The object of this uid is gone, or content that has it is proven to be newer than this.
+    /// The object with this UID is gone. Content that still has it must be proven to be newer than the deletion.
     Deleted(String),
 }
 
-/// A write whose answer has not come. If it is dropped, the write may have been done.
+/// A write without an answer so far. If it is dropped, the write may have been done.
 #[derive(Debug)]
 pub(crate) struct PendingWrite {
     floors: Floors,
@@ -56,26 +56,26 @@ pub(crate) struct PendingWrite {
 #[derive(Debug, Default)]
 struct OfCluster {
     kinds: HashMap<Kind, Floor>,
-    /// The floor of every kind that has none of its own: those of kinds for which there was no room.
+    /// The floor of resources without an entry of their own, because there was no room.
     others: Option<Instant>,
 }
 
-/// Group and resource; all versions of a kind are one storage.
+/// Group and resource. All versions of a resource share one storage.
 type Kind = (String, String);
 
-/// Objects of one kind that are known one by one.
+/// The maximum number of single objects in the floor of one resource.
 const MAX_OBJECTS: usize = 32;
 
-/// Objects are known one by one for so long: then any content that is live is newer.
+/// The time that single objects stay in a floor. After it any live content is newer.
 const KNOWN_FOR: Duration = Duration::from_secs(120);
 
-/// Kinds of one cluster that have a floor of their own: more than any cluster serves.
+/// The maximum number of resources of one cluster with a floor of their own: more than any cluster serves.
 const MAX_KINDS: usize = 4096;
 
 // === impl Floors ===
 
 impl Floors {
-    /// Begins a write. Whatever becomes of it, later reads hold it if it was done.
+    /// Begins a write. If it is done, later reads contain it, whatever its answer is.
     pub(crate) fn write(&self, cluster: &ClusterId, group: &str, resource: &str) -> PendingWrite {
         PendingWrite {
             floors: self.clone(),
@@ -85,7 +85,7 @@ impl Floors {
         }
     }
 
-    /// Returns the floor of a kind.
+    /// Returns the floor of a resource.
     pub(crate) fn of(&self, cluster: &ClusterId, group: &str, resource: &str) -> Floor {
         let clusters = self.clusters.lock();
         let Some(of) = clusters.get(cluster) else { return Floor::default() };
@@ -94,7 +94,7 @@ impl Floors {
         floor
     }
 
-    /// Takes in that memory has lost changes of these objects, and lists them again.
+    /// Records that memory has lost changes of these objects, and requires newer content.
     pub(crate) fn lost(&self, cluster: &ClusterId, group: &str, resource: &str, keys: &[ObjectKey]) {
         let mut clusters = self.clusters.lock();
         let floor = clusters.get_mut(cluster).and_then(|of| of.kinds.get_mut(&kind(group, resource)));
@@ -108,7 +108,7 @@ impl Floors {
         self.clusters.lock().len()
     }
 
-    /// Forgets the clusters that are gone.
+    /// Removes the clusters that are gone.
     pub(crate) fn retain(&self, is_there: impl Fn(&ClusterId) -> bool) {
         self.clusters.lock().retain(|id, _| is_there(id));
     }
@@ -125,7 +125,7 @@ impl Floors {
     }
 }
 
-/// Names the storage of a resource: Events are served under two groups.
+/// Returns the storage of a resource. Events are served under two groups.
 fn kind(group: &str, resource: &str) -> Kind {
     let group = if group == "events.k8s.io" && resource == "events" { "" } else { group };
     (group.to_owned(), resource.to_owned())
@@ -134,13 +134,13 @@ fn kind(group: &str, resource: &str) -> Kind {
 // === impl PendingWrite ===
 
 impl PendingWrite {
-    /// Takes in what became of the write.
+    /// Records the outcome of the write.
     pub(crate) fn settle(mut self, outcome: Outcome) {
         self.settled = true;
         self.floors.raise(&self.cluster, &self.kind, outcome);
     }
 
-    /// Takes in that nothing was written, and that nothing was told.
+    /// Records that nothing was written, and that the caller learned nothing.
     pub(crate) fn cancel(mut self) {
         self.settled = true;
     }
@@ -157,7 +157,7 @@ impl Drop for PendingWrite {
 // === impl Floor ===
 
 impl Floor {
-    /// Returns whether a read of this content holds everything that callers were told.
+    /// Returns whether a read of this content contains everything that callers have seen.
     pub(crate) fn is_met_by(&self, content: &Snapshot<RawObject>) -> bool {
         let proven = |at: Instant| content.is_proven_after(at);
         self.version.is_none_or(|(version, at)| has_reached(content, version) || proven(at))
@@ -165,17 +165,18 @@ impl Floor {
             && self.objects.iter().all(|known| known.is_met_by(content))
     }
 
-    /// Returns whether nothing was told.
+    /// Returns whether there is no floor.
     pub(crate) fn is_empty(&self) -> bool {
         self.version.is_none() && self.objects.is_empty() && self.changed.is_none()
     }
 
-    /// Returns whether the watch alone can show that it is met: it brings a version and a deletion, and no proof.
+    /// Returns whether the watch alone can meet the floor: it brings versions and deletions, but no proof.
     pub(crate) fn is_brought_by_watch(&self) -> bool {
         self.changed.is_none()
     }
 
-    /// Returns the objects of which this content lacks a change although it is past it, with the versions of these changes.
+    /// Returns the objects with a change missing from this content, although the content is past it, with the versions of
+    /// these changes.
     pub(crate) fn lost<'a>(
         &'a self,
         content: &'a Snapshot<RawObject>,
@@ -205,7 +206,7 @@ impl Floor {
         }
         let over = self.objects.len().saturating_sub(MAX_OBJECTS);
         let old = self.objects.iter().take_while(|known| known.at.elapsed() >= KNOWN_FOR).count();
-        // A version that was reached says enough of those that were written, and a proof of those that were deleted.
+        // A reached version covers the dropped writes, and a proof covers the dropped deletions.
         let gone = self.objects.drain(..over.max(old));
         let deleted = gone.filter(|known| matches!(known.done, Done::Deleted(_))).map(|known| known.at).max();
         self.changed = self.changed.max(deleted);
@@ -221,7 +222,7 @@ impl Floor {
         self.objects.push(Known { key, done, at });
     }
 
-    /// Forgets objects of which a change was lost: from now on a proof is needed in their place.
+    /// Removes objects with a lost change. From now on a proof is needed in their place.
     fn forget(&mut self, lost: &[ObjectKey], now: Instant) {
         self.objects.retain(|known| !lost.contains(&known.key));
         self.changed = Some(now);
@@ -241,8 +242,8 @@ impl Known {
         }
     }
 
-    /// Returns whether the object is not there, and the content lacks objects that came in a form that cannot be read: that it is not
-    /// there does not tell that it was deleted.
+    /// Returns whether the object is absent and the content lacks undecodable objects. Then its absence does not mean that it
+    /// was deleted.
     fn may_be_unreadable_in(&self, content: &Snapshot<RawObject>) -> bool {
         let lacks_objects = || match content.freshness().reason() {
             Some(StaleReason::Undecodable { .. }) => true,
@@ -252,7 +253,7 @@ impl Known {
         content.get(&self.key).is_none() && lacks_objects()
     }
 
-    /// Returns whether the content is past the version that was written and has an older object all the same.
+    /// Returns whether the content is past the written version but still has an older object.
     fn is_lost_in(&self, content: &Snapshot<RawObject>) -> bool {
         let Done::Written(version) = self.done else { return false };
         let is_older = |object: skopos::Object<RawObject>| object.resource_version().as_u64() < Some(version);

@@ -1,5 +1,5 @@
-//! Listings: what members have listed lately because memory was behind. Until memory has caught up, reads are answered from there, so
-//! that no read shows less than one before it.
+//! Recent lists from members, made because memory was behind. Until memory has caught up, they answer reads, so that no read
+//! shows less than an earlier one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::turns::Turns;
 
-/// The listings of all kinds that are kept. Cheap to clone; all clones are the same.
+/// The listings of all kept resources. Cheap to clone; all clones share the same state.
 #[derive(Clone, Default)]
 pub(crate) struct Listings {
     kinds: Arc<Mutex<ByKind>>,
@@ -19,29 +19,29 @@ pub(crate) struct Listings {
 
 type ByKind = HashMap<(ClusterId, ResourceId), Arc<Listing>>;
 
-/// What was listed of one kind of one cluster.
+/// The last list of one resource of one cluster.
 pub(crate) struct Listing {
-    /// Of the copy that it belongs to.
+    /// The fate of the cached copy that it belongs to.
     fate: Fate,
-    /// What is being listed, for all who need it at the same time.
+    /// The list under way, shared by all callers that need it at the same time.
     pub(super) turns: Turns<Live>,
     ahead: Mutex<Option<Ahead>>,
 }
 
-/// A read of the member, or why there is none.
+/// The result of a read of the member, or the reason why it failed.
 pub(super) type Live = Result<Read<RawObject>, Arc<str>>;
 
-/// A list of the member that the store may be behind.
+/// A list from the member that may be newer than the store.
 struct Ahead {
     content: Snapshot<RawObject>,
-    /// When it was there.
+    /// The time at which the list was complete.
     at: Instant,
 }
 
 // === impl Listings ===
 
 impl Listings {
-    /// Returns the listing of a kind.
+    /// Returns the listing of a resource.
     pub(crate) fn of(&self, cluster: &ClusterId, kind: &CachedKind) -> Arc<Listing> {
         let key = (cluster.clone(), kind.resource().clone());
         let mut kinds = self.kinds.lock();
@@ -56,7 +56,7 @@ impl Listings {
         listing
     }
 
-    /// Drops what no read is answered from any more: to be called now and then.
+    /// Drops the lists that no read uses any more. To be called now and then.
     pub(crate) fn tidy(&self) {
         let mut kinds = self.kinds.lock();
         let gone: Vec<_> = kinds.extract_if(|_, listing| listing.fate.end_reason().is_some()).collect();
@@ -73,14 +73,14 @@ impl Listing {
         Self { fate, turns: Turns::new(), ahead: Mutex::default() }
     }
 
-    /// Takes in what the member has listed.
+    /// Records a list from the member.
     pub(super) fn listed(&self, content: &Snapshot<RawObject>) {
         let new = Ahead { content: content.clone(), at: Instant::now() };
         let before = self.ahead.lock().replace(new);
         drop(before);
     }
 
-    /// Returns what was listed from the member, if that is newer than this content of the store.
+    /// Returns the last list from the member if it is newer than this content of the store.
     pub(crate) fn ahead_of(&self, store: &Snapshot<RawObject>) -> Option<Snapshot<RawObject>> {
         let mut ahead = self.ahead.lock();
         let is_newer = |ahead: &Ahead| {
@@ -98,7 +98,7 @@ impl Listing {
         None
     }
 
-    /// Nothing that is so old is shown for the newest state.
+    /// Removes a list that is too old to be returned as the newest state.
     fn take_old(&self) -> Option<Ahead> {
         self.ahead.lock().take_if(|ahead| !ahead.content.freshness().is_live())
     }

@@ -1,4 +1,4 @@
-//! Consistency of reads: how new the answer to a read of the newest state has to be.
+//! Consistency of reads: the required recency of an answer to a read of the newest state.
 //!
 //! ```text
 //!  a write's answer ─▶ Floors ──┐
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! * **Bounded** reads are at most `cache.maxAge` old.
-//! * **Own writes**: every read holds what was written through this gateway, whatever its age ([`Floors`]).
-//! * **Consistent** reads hold all that was committed before the request, as an API server's do.
+//! * **Own writes**: every read contains all earlier writes through this gateway, whatever its age ([`Floors`]).
+//! * **Consistent** reads contain everything committed before the request, as those of an API server do.
 
 mod catch_up;
 mod floors;

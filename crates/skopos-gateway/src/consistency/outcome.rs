@@ -1,4 +1,4 @@
-//! Outcomes of writes: what a member's answer says of the state that later reads have to hold.
+//! Outcomes of writes: the state that later reads have to contain, according to the member's answer.
 
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
@@ -7,12 +7,12 @@ use skopos_wire::protobuf::{self, Envelope, Message};
 
 use crate::authz::Attributes;
 
-/// What became of a write, as far as its answer tells.
+/// The outcome of a write, according to its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Nothing was written, and nothing was told of the member's state.
+    /// Nothing was written, and the answer shows nothing of the member's state.
     Nothing,
-    /// An object was written, and is of this version now.
+    /// An object was written and has this version now.
     Written {
         /// The object, if the answer names it.
         key: Option<ObjectKey>,
@@ -21,15 +21,15 @@ pub(crate) enum Outcome {
     },
     /// The object is gone.
     Deleted(Deleted),
-    /// The object is being deleted, and nothing holds it: it is gone already, or goes at any moment. The answer to the write that
-    /// removes the last finalizer is the object with its version of before.
+    /// The object is being deleted and nothing holds it: it is gone already or will go at any moment. The write that removes
+    /// the last finalizer is answered with the object and its previous version.
     Leaving {
         /// The object.
         object: Deleted,
         /// Its last known version.
         version: u64,
     },
-    /// The state may have changed, or is another than memory shows; at which version is not known.
+    /// The state may have changed, or differs from memory, at an unknown version.
     Unknown,
 }
 
@@ -43,21 +43,21 @@ pub(crate) struct Deleted {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Judges by the status alone; `None` if the body says more.
+    /// Returns the outcome if the status alone decides it; `None` if the body says more.
     pub(crate) fn of_status(status: StatusCode, what: &Attributes) -> Option<Self> {
         match status {
-            // Of many objects, or of what is stored nowhere.
+            // Writes of many objects, or of objects that are not stored.
             _ if status.is_success() && what.verb == "deletecollection" => Some(Self::Unknown),
             _ if status.is_success() && UNSTORED.contains(&what.subresource.as_str()) => Some(Self::Nothing),
             _ if status.is_success() => None,
-            // It tells that the object is not there, is there, or is another version than the caller has read.
+            // Such an answer shows that the object is absent, is present, or has another version than the caller has read.
             StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::GONE => Some(Self::Unknown),
             _ if status.is_server_error() => Some(Self::Unknown),
             _ => Some(Self::Nothing),
         }
     }
 
-    /// Reads the answer to a write of one object that was done.
+    /// Reads the answer to a successful write of one object.
     pub(crate) fn of_answer(headers: &HeaderMap, body: &[u8], what: &Attributes) -> Self {
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let answer = match content_type.unwrap_or_default() {
@@ -66,14 +66,14 @@ impl Outcome {
             _ => None,
         };
         let Some(answer) = answer else { return Self::Unknown };
-        // A namespace is in itself, as the path has it, and its object lies in none.
+        // The path of a Namespace names itself as the namespace, but the object is cluster-scoped.
         let inside = !what.namespace.is_empty() && what.resource != "namespaces";
         let namespace = inside.then_some(what.namespace.as_str());
-        // What is created has its name in the answer alone.
+        // The name of a created object is in the answer alone.
         let name = if what.name.is_empty() { answer.metadata.name.as_deref() } else { Some(&*what.name) };
         let key = name.and_then(|name| ObjectKey::checked(namespace, name).ok());
         let version = answer.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
-        // A table has a version, but may leave out that its object is being deleted.
+        // A table has a version, but may not show that its object is being deleted.
         if let Some(version) = version.filter(|_| answer.kind != "Table") {
             return match (answer.metadata.is_leaving(), answer.metadata.uid, key) {
                 (false, _, key) => Self::Written { key, version },
@@ -89,10 +89,10 @@ impl Outcome {
     }
 }
 
-/// Subresources that are answered and stored nowhere.
+/// Subresources whose objects are returned but not stored.
 const UNSTORED: [&str; 1] = ["token"];
 
-/// What is read of an answer: of an object its version, of a Status what was deleted.
+/// The fields read of an answer: the version of an object, or the deleted object of a Status.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Answer {
@@ -128,7 +128,7 @@ impl Metadata {
             && self.finalizers.as_ref().is_none_or(Vec::is_empty)
     }
 
-    /// Reads it by the numbers of its fields.
+    /// Reads the metadata by field numbers.
     fn of_protobuf(message: &Message<'_>) -> Self {
         const NAME: u64 = 1;
         const UID: u64 = 5;
@@ -140,7 +140,7 @@ impl Metadata {
             name: text(message, NAME),
             uid: text(message, UID),
             resource_version: text(message, RESOURCE_VERSION),
-            // Only whether there is one counts.
+            // Only its presence matters.
             deletion_timestamp: message.last(DELETION_TIMESTAMP).map(|_| String::new()),
             deletion_grace_period_seconds: message
                 .last(DELETION_GRACE_PERIOD_SECONDS)
@@ -153,7 +153,7 @@ impl Metadata {
 // === impl Answer ===
 
 impl Answer {
-    /// Reads an object or a Status by the numbers of its fields (`generated.proto` of k8s.io/apimachinery).
+    /// Reads an object or a Status by field numbers (`generated.proto` of k8s.io/apimachinery).
     fn of_protobuf(body: &[u8]) -> Option<Self> {
         const METADATA: u64 = 1;
         const STATUS_DETAILS: u64 = 5;
@@ -169,7 +169,7 @@ impl Answer {
     }
 }
 
-/// Returns the text of a field that is there and not empty.
+/// Returns the text of a field that is present and not empty.
 fn text(message: &Message<'_>, number: u64) -> Option<String> {
     message.text(number).filter(|text| !text.is_empty()).map(str::to_owned)
 }
@@ -196,7 +196,7 @@ mod tests {
         Outcome::Written { key: Some(ObjectKey::namespaced("n", "x")), version }
     }
 
-    /// A field of a protobuf message.
+    /// Encodes a field of a protobuf message.
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
         [&[number << 3 | 2, u8::try_from(content.len()).unwrap()], content].concat()
     }

@@ -9,29 +9,29 @@ use tokio::time::Instant;
 use super::Floor;
 use crate::config::Reads;
 
-/// What the answer to a read without a `resourceVersion` has to hold.
+/// The requirement that the answer to a read without a `resourceVersion` must meet.
 #[derive(Clone, Debug)]
 pub(crate) struct Requirement {
     age: Age,
     floor: Floor,
 }
 
-/// How old the answer may be.
+/// The permitted age of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
-    /// However old: the answer says it.
+    /// Any age; the answer states it.
     Any,
-    /// At most so old.
+    /// At most this age.
     AtMost(Duration),
-    /// As new as this moment, or newer.
+    /// At least as new as this moment.
     Since(Instant),
 }
 
 // === impl Requirement ===
 
 impl Requirement {
-    /// Makes the requirement of a request that came just now: the configured one, unless the request asks for a newer answer by
-    /// `Cache-Control: no-cache` or `max-age` (RFC 9111).
+    /// Makes the requirement of a request that has just come: the configured one, unless the request asks for a newer answer
+    /// by `Cache-Control: no-cache` or `max-age` (RFC 9111).
     pub(crate) fn new(reads: Reads, max_age: Duration, headers: &HeaderMap, floor: Floor) -> Self {
         let age = match (reads, requested_age(headers)) {
             (Reads::Consistent, _) | (_, Some(Duration::ZERO)) => Age::Since(Instant::now()),
@@ -40,7 +40,7 @@ impl Requirement {
         Self { age, floor }
     }
 
-    /// Makes the requirement of a read of many clusters, whose answer says how old each of them is: it is bounded where the
+    /// Makes the requirement of a read of many clusters, whose answer states the age of each. It is bounded only if the
     /// configuration or the request says so.
     pub(crate) fn of_many(reads: Reads, headers: &HeaderMap, floor: Floor) -> Self {
         let age = match (reads, requested_age(headers)) {
@@ -51,7 +51,7 @@ impl Requirement {
         Self { age, floor }
     }
 
-    /// Returns whether any content will do.
+    /// Returns whether any content meets the requirement.
     pub(crate) fn is_empty(&self) -> bool {
         self.age == Age::Any && self.floor.is_empty()
     }
@@ -61,7 +61,7 @@ impl Requirement {
         self.is_young(content) && self.floor.is_met_by(content)
     }
 
-    /// Returns the objects of which this content has lost a change that a caller was told of, with the versions of these changes.
+    /// Returns the objects with a lost change that a caller has seen, with the versions of these changes.
     pub(crate) fn lost<'a>(
         &'a self,
         content: &'a Snapshot<RawObject>,
@@ -69,18 +69,18 @@ impl Requirement {
         self.floor.lost(content)
     }
 
-    /// Returns whether nothing is missing but what the watch is about to bring.
+    /// Returns whether only the next events of the watch are missing.
     pub(crate) fn waits_for_watch(&self, content: &Snapshot<RawObject>) -> bool {
         self.is_young(content) && self.floor.is_brought_by_watch()
     }
 
-    /// Returns whether older content is no answer at all: it is asked for, or memory lacks what a caller was told. Otherwise older
-    /// content is better than none, with a warning.
+    /// Returns whether older content must not be returned, because the request is consistent or memory lacks state that a
+    /// caller has seen. Otherwise older content is returned with a warning.
     pub(crate) fn is_strict(&self, content: &Snapshot<RawObject>) -> bool {
         self.is_consistent() || !self.floor.is_met_by(content)
     }
 
-    /// Returns whether the answer has to hold all that was committed before the request.
+    /// Returns whether the answer must contain everything committed before the request.
     pub(crate) fn is_consistent(&self) -> bool {
         matches!(self.age, Age::Since(_))
     }
@@ -94,7 +94,7 @@ impl Requirement {
     }
 }
 
-/// Reads how old an answer the client accepts, where it says so.
+/// Returns the maximum age that the client accepts, if it names one.
 fn requested_age(headers: &HeaderMap) -> Option<Duration> {
     let values = headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     let ages = values.flat_map(|value| value.split(',')).filter_map(|directive| {

@@ -1,4 +1,4 @@
-//! Reads that are shared by all who ask at the same time.
+//! Reads shared by all concurrent callers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
 
-/// Makes one read at a time. One that is under way may have begun too early for who asks now: he waits for the next one, with
-/// all others who do.
+/// A queue that makes one read at a time. A read under way may have begun too early for a new caller. All such callers wait
+/// for the next read together.
 #[derive(Debug)]
 pub(crate) struct Turns<T: Clone> {
     last: Mutex<Option<Turn<T>>>,
@@ -28,7 +28,8 @@ impl<T: Clone + Send + Sync + 'static> Turns<T> {
         Self { last: Mutex::new(None) }
     }
 
-    /// What `read` gives, or that of another, which begins after this call too. It is given up when nobody waits for it any more.
+    /// Returns the result of `read`, or of another read that also begins after this call. It is cancelled when no caller waits
+    /// for it.
     pub(crate) fn ask(
         &self,
         read: impl Future<Output = T> + Send + 'static,
@@ -66,7 +67,7 @@ mod tests {
 
     const TAKES: Duration = Duration::from_secs(2);
 
-    /// Reads that tell when they began.
+    /// Reads that record when they began.
     #[derive(Clone, Default)]
     struct Reads {
         begun: Arc<AtomicUsize>,
@@ -101,7 +102,7 @@ mod tests {
         });
         join_all(asked).await;
         assert_eq!(reads.begun.load(Ordering::Relaxed), 6, "in ten seconds, of two each");
-        // And with nobody else, at once.
+        // Alone, a caller reads at once.
         let asked = Instant::now();
         assert_eq!(turns.ask(reads.read()).await, asked);
     }
@@ -111,7 +112,7 @@ mod tests {
         let (turns, reads) = (Turns::new(), Reads::default());
         let (first, begun) = (turns.ask(reads.read()), Instant::now());
         assert!(timeout(TAKES / 2, first).await.is_err());
-        // Nobody waits for it: it is gone, and not in the way of others.
+        // The first caller gave up: its read is cancelled and does not block others.
         reads.under_way.store(0, Ordering::Relaxed);
         let second = turns.ask(reads.read());
         assert!(timeout(TAKES / 2, second.clone()).await.is_err());

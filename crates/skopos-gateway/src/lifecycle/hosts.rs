@@ -9,33 +9,33 @@ use skopos_fleet::vcluster::{Helm, Host, HostOptions};
 use skopos_fleet::{Cluster, Condition, Fleet};
 use tokio::time::Instant;
 
-/// Hosts by name. The names are those that the authorizer knows them by.
+/// A lookup of hosts by name. The authorizer uses the same names.
 pub trait Hosts: Send + Sync + 'static {
-    /// The hosts of which one is meant where a caller names none; an error if that is not to be had in time.
+    /// Returns the candidates if a caller names no host; an error if they are not known in time.
     fn names(&self) -> BoxFuture<'_, Result<Vec<String>, NoHost>>;
 
-    /// A host, at the latest after `within`.
+    /// Returns a host, at the latest after `within`.
     fn find<'a>(&'a self, name: &'a str, within: Duration) -> BoxFuture<'a, Result<Host, NoHost>>;
 }
 
-/// Why there is no host.
+/// The reason why there is no host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoHost {
     /// No host has this name.
     Unknown,
-    /// It cannot be asked now.
+    /// The host does not answer now.
     Down,
 }
 
-/// The hosts among the clusters of a fleet: those that virtual clusters are looked for in, and those of kubeconfig files that
-/// are as trusted as the configuration.
+/// The hosts among the clusters of a fleet: the hosts of virtual clusters, and the clusters of kubeconfig files that are as
+/// trusted as the configuration.
 pub(crate) struct FleetHosts {
     pub(crate) fleet: Fleet,
-    /// By their names, with how helm reaches them.
+    /// The hosts by name, with the way in which helm reaches them.
     pub(crate) named: BTreeMap<String, Helm>,
 }
 
-/// How long the sources of clusters may take to say what they list. Until then a host that is not there may come.
+/// The time given to the sources of clusters to list them. Until then a missing host may still appear.
 const READING: Duration = Duration::from_secs(5);
 
 impl Hosts for FleetHosts {
@@ -76,7 +76,7 @@ impl Hosts for FleetHosts {
 // === impl FleetHosts ===
 
 impl FleetHosts {
-    /// Returns how helm reaches a cluster: by the kubeconfig and the context of the cluster.
+    /// Returns the way in which helm reaches a cluster: by the cluster's kubeconfig and context.
     fn helm(&self, cluster: &Cluster) -> Option<Helm> {
         let trusted = self.fleet.trusted(cluster.id().as_str())?;
         let there = trusted == *cluster && cluster.state().condition != Condition::Removed;

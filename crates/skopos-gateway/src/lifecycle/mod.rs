@@ -1,17 +1,17 @@
-//! `/virtualclusters`: virtual clusters made, listed, paused, resumed and deleted, as plain REST.
+//! `/virtualclusters`: a REST API to create, list, pause, resume and delete virtual clusters.
 //!
 //! ```text
-//!  GET    /virtualclusters[?namespace=N]                 those that there are
-//!  POST   /virtualclusters                               make one                     ┐
-//!  GET    /virtualclusters/NAMESPACE/NAME                one                          │ 202 and an operation,
-//!  POST   /virtualclusters/NAMESPACE/NAME/pause|resume                                │ which tells its steps
+//!  GET    /virtualclusters[?namespace=N]                 list all
+//!  POST   /virtualclusters                               create one                   ┐
+//!  GET    /virtualclusters/NAMESPACE/NAME                get one                      │ 202 and an operation
+//!  POST   /virtualclusters/NAMESPACE/NAME/pause|resume                                │ with its steps
 //!  DELETE /virtualclusters/NAMESPACE/NAME                                             ┘
-//!  GET    /virtualclusters/-/operations/ID[?wait=30s]    how far an operation is
+//!  GET    /virtualclusters/-/operations/ID[?wait=30s]    progress of an operation
 //!         all with ?host=NAME where there are several hosts (clusters of the fleet)
 //! ```
 //!
-//! What takes long runs on when the caller goes away, and may be asked for again: whoever asks for what is being done
-//! already gets the same operation. Everything is authorized on the host.
+//! Long operations continue after the caller has gone. A repeated request gets the operation that is already under way.
+//! Everything is authorized on the host.
 
 mod hosts;
 mod operations;
@@ -51,37 +51,37 @@ pub struct Lifecycle {
     operations: Operations,
 }
 
-/// A request whose body is read.
+/// A request with its body read.
 struct Asked {
     method: Method,
     path: Path,
     query: Query,
     body: Bytes,
     identity: Arc<Identity>,
-    /// What the audit log is told.
+    /// The entry for the audit log.
     audited: Mutex<Audited>,
 }
 
-/// For what is read while the caller waits, and for the request's body.
+/// The deadline of reads for a waiting caller, and of the request's body.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 // === impl Lifecycle ===
 
 impl Lifecycle {
-    /// The virtual clusters in these hosts.
+    /// Creates the route for virtual clusters in these hosts.
     #[must_use]
     pub fn new(authorizer: Authorizer, hosts: Arc<dyn Hosts>) -> Self {
         Self { authorizer, hosts, operations: Operations::default() }
     }
 
-    /// The same under other rights. What runs goes on, and can be asked about.
+    /// Returns the same route with another authorizer. Running operations continue and stay visible.
     #[must_use]
     pub fn renewed(&self, authorizer: Authorizer) -> Self {
         Self { authorizer, ..self.clone() }
     }
 
-    /// Breaks off what runs (it can be asked for again, and goes on where it was) and waits until nothing is left, but at
-    /// most so long. Returns whether nothing is left.
+    /// Cancels running operations (a repeated request resumes them) and waits at most `limit` until they have ended. Returns
+    /// whether all have ended.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.operations.shutdown(limit).await
     }
@@ -137,7 +137,7 @@ impl Lifecycle {
         let host = self.host_name(call).await?;
         let Deletion { mut options } = Deletion::parse(&call.query)?;
         self.require(&host, call, &rights::everything()).await?;
-        // Who may not delete namespaces deletes what is in it.
+        // Without the right to delete the namespace, the caller deletes only its content.
         let namespaces = self.authorizer.decide(&host, &call.identity, &rights::namespace(namespace)).await;
         options.removal.own_namespace &= namespaces.allowed;
         self.begin(call, namespace, name, Task::Delete(options)).await
@@ -153,17 +153,17 @@ impl Lifecycle {
             self.require(&host_name, call, &[rights::pods_everywhere()]).await?;
             options.synced = true;
         }
-        // What is synced from now on is left alone: nobody has asked for that.
+        // Namespaces synced from now on stay untouched, because the caller did not ask for them.
         self.begin(call, namespace, name, Task::Pause(options)).await
     }
 
-    /// Begins something with what has to be there.
+    /// Begins an operation on an existing virtual cluster.
     async fn begin(&self, call: &Asked, namespace: &str, name: &str, task: Task) -> Result<Response, Status> {
         let host_name = self.host_name(call).await?;
         self.require(&host_name, call, &rights::of_task(&task, namespace)).await?;
         let host = self.host(&host_name).await?;
         let target = Target { host: host_name, namespace: namespace.to_owned(), name: name.to_owned() };
-        // An unfinished deletion goes on also when the rest is gone.
+        // An unfinished deletion can be resumed even if the rest is gone.
         if !matches!(task, Task::Delete(_)) {
             host.find(name, Some(namespace), PATIENCE).await.map_err(|error| status_of(&error))?;
         }
@@ -175,7 +175,7 @@ impl Lifecycle {
             Started::Running(operation) => {
                 let mut response = answer(StatusCode::ACCEPTED, &operation.shown());
                 let location = format!("/virtualclusters/-/operations/{}", operation.id());
-                // An id is hexadecimal.
+                // An ID is hexadecimal.
                 if let Ok(location) = HeaderValue::from_str(&location) {
                     response.headers_mut().insert(header::LOCATION, location);
                 }
@@ -196,13 +196,13 @@ impl Lifecycle {
         let Target { host, namespace, .. } = operation.target();
         self.require(host, call, &rights::reading(Some(namespace))).await?;
         if let Some(limit) = wait(&call.query)? {
-            // Whether it was done in time is told by what is shown.
+            // The returned state shows whether the operation has ended.
             let _ = tokio::time::timeout(limit, operation.done()).await;
         }
         Ok(answer(StatusCode::OK, &operation.shown()))
     }
 
-    /// The host that is meant: the one that is named, or the only one.
+    /// Returns the requested host, or the only one.
     async fn host_name(&self, call: &Asked) -> Result<String, Status> {
         if let Some(name) = call.query.single("host")? {
             return Ok(name.to_owned());
@@ -215,12 +215,12 @@ impl Lifecycle {
         }
     }
 
-    /// Only for callers who may do something there: whether there is such a host is not for others.
+    /// Finds a host. Call this only for authorized callers: others must not learn whether it exists.
     async fn host(&self, name: &str) -> Result<Host, Status> {
         self.hosts.find(name, PATIENCE).await.map_err(|none| no_host(name, none))
     }
 
-    /// Whether the caller has all these rights on the host.
+    /// Checks that the caller has all these rights on the host.
     async fn require(&self, host: &str, call: &Asked, rights: &[Attributes]) -> Result<(), Status> {
         for right in rights {
             let decision = self.authorizer.decide(host, &call.identity, right).await;
@@ -284,13 +284,13 @@ fn answer(code: StatusCode, body: &impl serde::Serialize) -> Response {
     response::bytes(code, "application/json", body.into())
 }
 
-/// As the API server would say it.
+/// Maps an error to a Status in the API server's words.
 fn status_of(error: &Error) -> Status {
     match error {
         Error::NotFound { name, .. } => Status::not_found(RESOURCE, name),
         Error::InvalidName { .. } => Status::bad_request(error.to_string()),
         Error::Deadline { .. } => Status::timeout(error, 1),
-        // What the host says to the gateway is not for the caller.
+        // The host's messages are meant for the gateway, not for the caller.
         Error::Refused { .. }
         | Error::Malformed { .. }
         | Error::Connection { .. }

@@ -1,4 +1,4 @@
-//! What runs on when its caller has gone away.
+//! Operations that continue after the caller has gone.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use super::status_of;
 
-/// The operations that run, and the last ones that did. Clones are handles to the same.
+/// The running operations and the last finished ones. Clones are handles to the same state.
 #[derive(Clone, Default)]
 pub(super) struct Operations {
     shared: Arc<Shared>,
@@ -32,13 +32,13 @@ struct Shared {
 
 #[derive(Default)]
 struct Known {
-    /// With what was wished in full, which may be large and have secrets in it.
+    /// The running operations with their complete tasks, which may be large and contain secrets.
     running: HashMap<Target, (Arc<Operation>, Task)>,
-    /// All that may be asked about, oldest first.
+    /// All visible operations, oldest first.
     all: VecDeque<Arc<Operation>>,
 }
 
-/// Of what.
+/// The target of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Target {
     pub(super) host: String,
@@ -46,7 +46,7 @@ pub(super) struct Target {
     pub(super) name: String,
 }
 
-/// What is done.
+/// The task of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Task {
     Create(Box<CreateOptions>),
@@ -55,17 +55,17 @@ pub(super) enum Task {
     Delete(DeleteOptions),
 }
 
-/// What became of a wish.
+/// The result of a request to start an operation.
 pub(super) enum Started {
-    /// It runs, perhaps since somebody else wished it.
+    /// The operation runs, perhaps started by another caller.
     Running(Arc<Operation>),
-    /// Something else is being done with it, or the same in another way (`same`).
+    /// Another operation runs on the target, or the same with other options (`same`).
     Busy { target: Target, verb: &'static str, same: bool },
-    /// Too much runs.
+    /// Too many operations are running.
     Full,
 }
 
-/// One that runs, or has run.
+/// A running or finished operation.
 pub(super) struct Operation {
     id: String,
     target: Target,
@@ -81,7 +81,7 @@ struct State {
     ended: Option<Ended>,
 }
 
-/// A step, and when.
+/// A step, with its time.
 #[derive(Clone, Serialize)]
 struct Told {
     at: Timestamp,
@@ -96,19 +96,19 @@ struct Ended {
     result: Result<Value, Value>,
 }
 
-/// Operations that run at the same time.
+/// The maximum number of running operations.
 const MOST_RUNNING: usize = 100;
 
-/// Operations that can be asked about.
+/// The maximum number of visible operations.
 const MOST_KNOWN: usize = 1000;
 
-/// Steps of one operation that are kept, the last ones.
+/// The maximum number of steps kept of one operation, the last ones.
 const MOST_STEPS: usize = 200;
 
 // === impl Operations ===
 
 impl Operations {
-    /// Begins it, unless it is begun.
+    /// Starts the task, unless it is running already.
     pub(super) fn start(&self, host: Host, target: Target, task: Task) -> Started {
         let mut known = self.shared.known.lock();
         if let Some((running, wish)) = known.running.get(&target) {
@@ -204,13 +204,13 @@ impl Operation {
         &self.target
     }
 
-    /// Ends when it has.
+    /// Waits until the operation has ended.
     pub(super) async fn done(&self) {
         // The sender is in `self`.
         let _ = self.done.subscribe().wait_for(|done| *done).await;
     }
 
-    /// What a caller is told of it.
+    /// Returns the public state of the operation.
     pub(super) fn shown(&self) -> Value {
         let Target { host, namespace, name } = &self.target;
         let state = self.state.lock();
@@ -246,7 +246,7 @@ impl Progress for Operation {
     }
 }
 
-/// What failed, as the API server would say it.
+/// Returns the failure as a Status in the API server's words.
 fn failure(error: &Error) -> Value {
     json!(status_of(error))
 }

@@ -1,4 +1,4 @@
-//! What callers ask for: bodies and parameters.
+//! Bodies and parameters of requests for virtual clusters.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::body::LimitedBody;
 use crate::media_type;
 use crate::query::Query;
 
-/// A virtual cluster to be made.
+/// A request to create a virtual cluster.
 pub(super) struct Creation {
     pub(super) name: String,
     pub(super) options: CreateOptions,
 }
 
-/// How one is deleted.
+/// A request to delete a virtual cluster.
 pub(super) struct Deletion {
     pub(super) options: DeleteOptions,
 }
@@ -59,7 +59,7 @@ impl Creation {
                 let manifests = Manifests::new(objects);
                 Source::Manifests(manifests.map_err(|error| Status::bad_request(error.to_string()))?)
             }
-            // Charts from elsewhere, and files of this machine, are for whoever configures it.
+            // Charts from other repositories and files of this machine are reserved for the operator.
             None => Source::Chart(Chart { version, inline: values, ..Chart::default() }),
         };
         Ok(Self { name, options: CreateOptions { namespace, upgrade, ..CreateOptions::of(source) } })
@@ -80,7 +80,7 @@ impl Deletion {
     }
 }
 
-/// Reads the body of a request, which has to say that it is JSON: a page of a browser cannot, unless the gateway allows it.
+/// Reads the body of a request, which must be declared as JSON. A web page cannot send that without permission of the gateway.
 pub(super) async fn body(headers: &HeaderMap, body: LimitedBody, limit: Duration) -> Result<Bytes, Status> {
     let body = body.collect_all(limit).await?;
     if !body.is_empty() {
@@ -89,7 +89,7 @@ pub(super) async fn body(headers: &HeaderMap, body: LimitedBody, limit: Duration
     Ok(body)
 }
 
-/// How long the caller waits for an operation, at most a minute.
+/// Returns how long the caller waits for an operation, at most a minute.
 pub(super) fn wait(query: &Query) -> Result<Option<Duration>, Status> {
     let Some(text) = query.single("wait")? else { return Ok(None) };
     let seconds: Option<u64> = text.strip_suffix('s').unwrap_or(text).parse().ok();

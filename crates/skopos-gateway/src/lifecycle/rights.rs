@@ -1,28 +1,28 @@
-//! What a caller has to be allowed on the host, so that nobody does by way of the gateway what they may not do themselves.
+//! Rights on the host that a caller needs, so that the gateway never extends them.
 
 use super::operations::Task;
 use crate::authz::Attributes;
 
-/// Seeing virtual clusters of a namespace, or of all: their workloads and pods.
+/// Returns the rights to see the virtual clusters of one or all namespaces: their workloads and pods.
 pub(super) fn reading(namespace: Option<&str>) -> Vec<Attributes> {
     [("apps", "statefulsets"), ("apps", "deployments"), ("", "pods")]
         .map(|(group, resource)| in_namespace("list", group, resource, namespace.unwrap_or_default()))
         .into()
 }
 
-/// Making or deleting one, everywhere: its chart makes roles and takes values that may ask for anything, and a release that somebody
-/// wrote into its namespace may name any object, and more to be made when it goes. Its cluster roles and synced namespaces are
-/// known by names and labels that those of another one may have, too.
+/// Returns the right to create or delete a virtual cluster, which is all rights everywhere. Its chart creates roles and takes
+/// arbitrary values. A release planted in its namespace may name any object, and more to be created when it is removed. Its
+/// cluster roles and synced namespaces are known by names and labels that those of another one may have too.
 pub(super) fn everything() -> Vec<Attributes> {
     vec![Attributes::resource("*", "*", "*", "*")]
 }
 
-/// Pausing one that has namespaces of its own in the host: that they are its own, only their label says.
+/// Returns the right to pause a virtual cluster with its own namespaces in the host. Only a label shows that they are its own.
 pub(super) fn pods_everywhere() -> Attributes {
     Attributes::resource("delete", "", "v1", "pods")
 }
 
-/// Deleting its namespace.
+/// Returns the right to delete its namespace.
 pub(super) fn namespace(namespace: &str) -> Attributes {
     Attributes::resource("delete", "", "v1", "namespaces").in_namespace(namespace).named(namespace)
 }

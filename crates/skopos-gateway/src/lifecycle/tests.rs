@@ -92,7 +92,7 @@ impl Gateway {
         self.ask("POST", path, &[], body).await
     }
 
-    /// What an operation that was accepted ends as.
+    /// Waits for an accepted operation and returns its final state.
     async fn ended(&self, (code, operation): (u16, Value)) -> Value {
         assert_eq!(code, 202, "{operation}");
         let path = format!("/-/operations/{}", operation["id"].as_str().unwrap());
@@ -174,7 +174,7 @@ async fn the_same_with_other_wishes_is_not_taken_for_done() {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_does_here_what_they_may_not_do_on_the_host() {
-    // Each right that is asked for is the one that is refused, in turn.
+    // Each required right is refused in turn.
     let wishes: [(&str, &str); 6] = [
         ("GET", "/"),
         ("GET", "/vcluster-shop/shop"),
@@ -202,8 +202,8 @@ async fn nobody_does_here_what_they_may_not_do_on_the_host() {
     }
 }
 
-/// Its release may have made what is anywhere on the host, or ask for more when it is deleted; and what was synced for it is
-/// known by a name that another one may have, too.
+/// Its release may have created objects anywhere on the host, or create more on deletion. Synced objects are known by a name
+/// that another virtual cluster may have too.
 #[tokio::test(start_paused = true)]
 async fn everything_in_one_namespace_is_not_enough_to_delete_what_is_in_it() {
     let script =
@@ -224,7 +224,7 @@ async fn who_may_not_delete_pods_everywhere_pauses_nothing_that_has_namespaces_o
     });
     let gateway =
         Gateway::with(&[VirtualCluster::new("b-x-c").in_namespace("a").namespace_sync()], script).await;
-    // This namespace was made for vcluster c in namespace a-x-b, and could be one of b-x-c in a by its label.
+    // This namespace belongs to vcluster c in namespace a-x-b, but by its label it could also belong to b-x-c in a.
     let host = gateway.virtuals.host();
     let labels = json!({"vcluster.loft.sh/managed-by": "a-x-b-x-c"});
     host.create(

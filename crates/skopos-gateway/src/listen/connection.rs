@@ -29,15 +29,15 @@ use crate::browser;
 use crate::response::{self, Response};
 use crate::upgrade::Switched;
 
-/// Everything that serving connections needs.
+/// The state shared by all connections.
 pub(super) struct Front<H> {
     pub(super) handler: H,
     pub(super) guard: Arc<Guard>,
     pub(super) tls: Option<Arc<TlsKeeper>>,
     pub(super) tasks: TaskTracker,
-    /// Answers shall come to an end.
+    /// Cancelled when answers should end.
     pub(super) draining: CancellationToken,
-    /// Everything ends now.
+    /// Cancelled when everything ends now.
     pub(super) cut: CancellationToken,
 }
 
@@ -54,7 +54,7 @@ impl<H: Handler> Front<H> {
         let place = self.guard.enter(address.into(), close.clone());
         let tasks = self.tasks.clone();
         tasks.spawn(async move {
-            // The streams run as tasks of their own and end with the connection.
+            // The streams run as separate tasks and end with the connection.
             let _streams = close.clone().drop_guard();
             close.run_until_cancelled(self.run(stream, address, &place)).await;
             drop(place);
@@ -71,14 +71,14 @@ impl<H: Handler> Front<H> {
             return self.http(stream, address, None, place).await;
         };
         let settings = tls.current();
-        // The guard closes those that take too long.
+        // The guard closes connections whose handshake takes too long.
         match TlsAcceptor::from(settings.config.clone()).accept(stream).await {
             Ok(stream) => {
                 let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
                 let chain: Vec<_> = certificates.iter().map(|own| own.clone().into_owned()).collect();
                 let certificate = chain.first().cloned();
                 place.vitals.has_shown(chain);
-                // From here on a change of the CAs closes it; what changed before that is looked at now.
+                // From here on a change of the CAs closes the connection; an earlier change is checked now.
                 let now = tls.current();
                 if !now.has_clients_of(&settings) && !place.vitals.is_accepted_by(&now) {
                     return tracing::debug!(%address, "the CA of a client certificate was replaced");
@@ -129,7 +129,7 @@ impl<H: Handler> Front<H> {
         }
         let stream = switched.lock().take().and_then(|switched: Switched| switched.take());
         if let Some(stream) = stream {
-            // It is neither idle nor without a request.
+            // The connection is neither idle nor without a request.
             let _busy = place.vitals.begin(Version::HTTP_11);
             stream.await;
         }
@@ -143,7 +143,7 @@ impl<H: Handler> Front<H> {
         builder
             .http1()
             .timer(TokioTimer::new())
-            // Also counts while nothing is asked, so it is the idle time.
+            // This timer also runs between requests, so it is the idle time.
             .header_read_timeout(limits.idle.0)
             .max_buf_size(headers.max(8 * 1024));
         builder
@@ -196,8 +196,8 @@ fn has_no_content(status: StatusCode) -> bool {
     status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
 }
 
-/// Removes what must not be sent. The answer to a HEAD still says how long the body would be, if that is known: HTTP/2 clients
-/// take DATA behind such an answer for a broken stream.
+/// Removes a body that must not be sent. The answer to a HEAD still states the length of the body if it is known: HTTP/2
+/// clients take DATA after such an answer for a broken stream.
 fn remove_body(response: &mut Response, is_head: bool) {
     let body = std::mem::replace(response.body_mut(), response::whole(Bytes::new()));
     let length = body.size_hint().exact().filter(|_| is_head && !body.is_end_stream());
@@ -206,7 +206,7 @@ fn remove_body(response: &mut Response, is_head: bool) {
     }
 }
 
-/// Runs the streams of an HTTP/2 connection.
+/// An executor of the streams of an HTTP/2 connection.
 #[derive(Clone, Debug)]
 struct Streams {
     tasks: TaskTracker,

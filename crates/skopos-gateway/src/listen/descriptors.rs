@@ -1,21 +1,21 @@
-//! File descriptors. Each connection has one, and so has everything else that the gateway must still be able to open.
+//! File descriptors. Each connection needs one, and so do all other files that the gateway must still be able to open.
 
 use std::io;
 
-/// Descriptors for files, sources of clusters and the like, however many connections there are.
+/// Descriptors reserved for files, sources of clusters and the like, independent of the number of connections.
 const RESERVED: usize = 256;
 
-/// Descriptors for each member: its connections, some of them being replaced.
+/// Descriptors reserved for each member: its connections, including replacements.
 const RESERVED_PER_MEMBER: usize = 8;
 
-/// Returns how many descriptors to keep free for everything but the connections of clients.
+/// Returns how many descriptors to keep free from client connections.
 pub(crate) fn reserve(members: usize, streams: usize) -> usize {
-    // A stream into a pod has a connection to the member of its own.
+    // Each stream into a pod has its own connection to the member.
     RESERVED + RESERVED_PER_MEMBER * members + streams
 }
 
-/// Raises the soft limit of the process to the hard one, as Go programs do: the usual soft limit of 1024 is for programs that use
-/// `select`.
+/// Raises the soft limit of the process to the hard one, as Go programs do. The usual soft limit of 1024 is meant for programs
+/// that use `select`.
 pub(crate) fn raise_limit() {
     #[cfg(unix)]
     {
@@ -42,7 +42,7 @@ pub(crate) fn limit() -> Option<usize> {
     None
 }
 
-/// Returns how many connections fit beside a reserve. Where that is little, a quarter of all descriptors is for connections.
+/// Returns how many connections fit beside a reserve, at least a quarter of all descriptors.
 pub(crate) fn connections(limit: Option<usize>, reserve: usize, configured: usize) -> usize {
     let fitting = limit.map_or(usize::MAX, |limit| limit.saturating_sub(reserve).max(limit / 4).max(1));
     configured.min(fitting)

@@ -1,8 +1,8 @@
-//! The bytes of clients, looked at before hyper sees them, for what it does not tell.
+//! Inspection of the bytes of clients before hyper reads them, for facts that hyper does not report.
 //!
-//! * HTTP/1.1: a request with both `Content-Length` and `Transfer-Encoding`. hyper goes by the latter and removes the former, so that a
-//!   service cannot refuse it, and another server in front may have gone by the former.
-//! * HTTP/2: frames that cost the client nothing and the server an answer each, of which h2 takes any number.
+//! * HTTP/1.1: a request with both `Content-Length` and `Transfer-Encoding`. hyper uses the latter and removes the former,
+//!   so a service cannot refuse it, and another server in front may have used the former.
+//! * HTTP/2: frames that cost the client nothing and the server a reply each. h2 accepts any number of them.
 
 use std::io;
 use std::pin::Pin;
@@ -13,42 +13,42 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::vitals::Vitals;
 
-/// A connection whose bytes are looked at.
+/// A connection whose bytes are inspected.
 pub(super) struct Inspected<S> {
     stream: S,
     framing: Framing,
     vitals: Arc<Vitals>,
 }
 
-/// Follows the framing of a connection. What is malformed is left to hyper, which closes the connection then.
+/// A parser of the framing of a connection. Malformed input is left to hyper, which then closes the connection.
 #[derive(Debug, Default)]
 struct Framing {
     state: State,
-    /// The beginning of the line that is not complete yet.
+    /// The start of an incomplete line.
     line: Vec<u8>,
     head: Head,
 }
 
 #[derive(Debug)]
 enum State {
-    /// So much of the preface of HTTP/2 has come.
+    /// The number of bytes of the HTTP/2 preface read so far.
     Preface(usize),
-    /// Lines of a head.
+    /// The lines of a head.
     Head,
-    /// Bytes of a body, before the next head.
+    /// The number of bytes of a body, before the next head.
     Body(u64),
     ChunkSize,
-    /// Bytes of a chunk with its end.
+    /// The number of bytes of a chunk with its line end.
     Chunk(u64),
     Trailers,
-    /// The header of a frame, as far as it has come.
+    /// The header of a frame, as far as read.
     Frame {
         header: [u8; FRAME_HEADER],
         length: usize,
     },
-    /// Bytes of a frame's payload.
+    /// The number of bytes of a frame's payload.
     Payload(u64),
-    /// Another protocol, or nothing that can be followed.
+    /// Another protocol, or input that cannot be parsed.
     Done,
 }
 
@@ -60,12 +60,12 @@ struct Head {
     switches: bool,
 }
 
-/// What a piece of the connection has in it.
+/// The findings in a piece of the connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Findings {
-    /// A request with two lengths.
+    /// Whether there is a request with two lengths.
     is_ambiguous: bool,
-    /// Frames that ask for an answer or do nothing.
+    /// The number of frames that demand a reply or do nothing.
     control_frames: u32,
 }
 
@@ -138,7 +138,7 @@ impl Default for State {
 // === impl Framing ===
 
 impl Framing {
-    /// Follows the next bytes.
+    /// Parses the next bytes.
     fn follow(&mut self, mut bytes: &[u8]) -> Findings {
         let mut findings = Findings::default();
         while let Some(first) = bytes.first() {
@@ -151,7 +151,7 @@ impl Framing {
                     &bytes[1..]
                 }
                 State::Preface(at) => {
-                    // It was the beginning of a head.
+                    // The bytes were the start of a head.
                     self.line.extend_from_slice(&PREFACE[..*at]);
                     self.state = State::Head;
                     bytes
@@ -193,7 +193,7 @@ impl Framing {
         findings
     }
 
-    /// Reads a line. Returns whether it ends the head of a request with two lengths.
+    /// Parses a line. Returns whether it ends the head of a request with two lengths.
     fn end_line(&mut self, line: &[u8]) -> bool {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match &self.state {
@@ -202,7 +202,7 @@ impl Framing {
                 let size = digits.and_then(|digits| std::str::from_utf8(digits).ok());
                 self.state = match size.and_then(|size| u64::from_str_radix(size, 16).ok()) {
                     Some(0) => State::Trailers,
-                    // With the end of its line.
+                    // The chunk includes its line end.
                     Some(size) => State::Chunk(size.saturating_add(2)),
                     None => State::Done,
                 };
@@ -254,7 +254,7 @@ impl State {
         }
     }
 
-    /// Returns what follows a body, a chunk or a payload.
+    /// Returns the state after a body, a chunk or a payload.
     fn behind(&self) -> Self {
         match self {
             Self::Chunk(_) => Self::ChunkSize,
@@ -267,7 +267,7 @@ impl State {
 // === impl Head ===
 
 impl Head {
-    /// Reads a header. Returns whether the message can be followed.
+    /// Parses a header. Returns whether the message can be parsed further.
     fn read(&mut self, line: &[u8]) -> bool {
         let mut parts = line.splitn(2, |byte| *byte == b':');
         let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -287,7 +287,8 @@ fn payload_length(header: &[u8; FRAME_HEADER]) -> u32 {
     u32::from_be_bytes([0, high, middle, low])
 }
 
-/// Returns whether a frame asks for an answer, or does nothing: SETTINGS, PING, PRIORITY, and DATA without any that ends nothing.
+/// Returns whether a frame demands a reply or does nothing: SETTINGS, PING, PRIORITY, and empty DATA that does not end a
+/// stream.
 fn is_control(header: &[u8; FRAME_HEADER]) -> bool {
     const END_STREAM: u8 = 1;
     let [_, _, _, kind, flags, ..] = *header;
@@ -304,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    /// Follows bytes in pieces of these lengths, again and again.
+    /// Feeds bytes in pieces of these lengths, repeatedly.
     fn follow(bytes: &[u8], pieces: &[usize]) -> Findings {
         let (mut framing, mut all, mut rest) = (Framing::default(), Findings::default(), bytes);
         for piece in pieces.iter().cycle() {

@@ -1,4 +1,4 @@
-//! Looks after all connections at once: one look a second costs less than a timer for each.
+//! Supervision of all connections. One check per second costs less than a timer for each.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use super::tls::Settings;
 use super::vitals::{Breach, Vitals};
 use crate::config::Limits;
 
-/// All connections.
+/// The supervisor of all connections.
 #[derive(Debug)]
 pub(super) struct Guard {
     limits: Limits,
@@ -24,7 +24,7 @@ pub(super) struct Guard {
     left: Notify,
     accepted: AtomicU64,
     closed: [AtomicU64; REASONS.len()],
-    /// How many connections there may be now.
+    /// The number of connections currently permitted.
     permitted: AtomicUsize,
 }
 
@@ -33,24 +33,24 @@ struct Open {
     last_id: u64,
     connections: HashMap<u64, Arc<Vitals>>,
     half_open: OldestFirst,
-    /// By network, those of which no caller is known.
+    /// The connections without a known caller, by network.
     unknown: HashMap<SourceNetwork, OldestFirst>,
 }
 
-/// Connections in some state, oldest first. The queue may hold some that have left it.
+/// Connections in one state, oldest first. The queue may contain some that have left the state.
 #[derive(Debug, Default)]
 struct OldestFirst {
     queue: VecDeque<Weak<Vitals>>,
     count: usize,
 }
 
-/// Counts of a listener, as they are when asked.
+/// Counters of a listener, read at the time of the call.
 #[derive(Clone, Debug)]
 pub struct ListenStats {
     guard: Arc<Guard>,
 }
 
-/// A connection's place among the others.
+/// The registration of a connection.
 #[derive(Debug)]
 pub(super) struct Place {
     guard: Arc<Guard>,
@@ -60,7 +60,7 @@ pub(super) struct Place {
 
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Why connections were closed, in the order of the counters.
+/// The reasons for closing connections, in the order of the counters.
 const REASONS: [&str; 9] = [
     "no_request",
     "idle",
@@ -73,10 +73,10 @@ const REASONS: [&str; 9] = [
     "frames",
 ];
 
-/// At the limit of connections as many idle ones are closed at once, if no caller is known of them.
+/// The maximum number of idle connections without a known caller that are closed at once when the limit is reached.
 const MAX_CLOSED_AT_ONCE: usize = 64;
 
-/// How long a connection that has to make room gets to end in order.
+/// The time that a connection gets to end in order when it has to make room.
 const RETIREMENT: Duration = Duration::from_millis(50);
 
 // === impl Guard ===
@@ -102,8 +102,8 @@ impl Guard {
         self.open.lock().connections.len()
     }
 
-    /// Takes a connection in. Where too many are half open, or of callers who are not known and from the same network, the
-    /// oldest of those goes.
+    /// Registers a connection. If too many are half open, or too many of one network have no known caller, the oldest of those
+    /// is closed.
     pub(super) fn enter(self: &Arc<Self>, source: SourceNetwork, close: CancellationToken) -> Place {
         let vitals = Vitals::new(source, close);
         self.accepted.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl Guard {
         Place { guard: self.clone(), id, vitals }
     }
 
-    /// A request of a connection has come.
+    /// Records a complete request on a connection.
     pub(super) fn opened(&self, vitals: &Vitals) {
         if vitals.is_half_open() {
             let mut open = self.open.lock();
@@ -133,15 +133,15 @@ impl Guard {
         }
     }
 
-    /// Counts a connection no longer among the unknown ones once a caller is known.
+    /// Stops counting a connection as unknown once a caller is known.
     pub(super) fn answered(&self, vitals: &Vitals) {
         if vitals.is_unknown() && vitals.record.is_known() {
             self.open.lock().know(vitals);
         }
     }
 
-    /// Waits until there are fewer connections than `permitted` says, which is asked again and again. Idle ones are closed for that:
-    /// those of which no caller is known first, and then the one that was idle for the longest time.
+    /// Waits until there are fewer connections than `permitted` returns, which is called repeatedly. Closes idle connections
+    /// for that: first those without a known caller, then the one that was idle longest.
     pub(super) async fn make_room(&self, permitted: impl Fn() -> usize) {
         loop {
             let left = self.left.notified();
@@ -169,8 +169,8 @@ impl Guard {
         }
     }
 
-    /// Returns the connections to close for others: some of those of which no caller is known, idle ones first, or the one of a known
-    /// caller that was idle for the longest time.
+    /// Returns the connections to close for others: some without a known caller, idle ones first, or else the one with a known
+    /// caller that was idle longest.
     fn victims(&self) -> Vec<Arc<Vitals>> {
         let all: Vec<Arc<Vitals>> = self.open.lock().connections.values().cloned().collect();
         let (known, unknown): (Vec<_>, Vec<_>) = all.into_iter().partition(|vitals| vitals.record.is_known());
@@ -181,12 +181,12 @@ impl Guard {
             return idle.min_by_key(|(since, _)| *since).map(|(_, idlest)| idlest).into_iter().collect();
         }
         unknown.sort_by_key(|(overdue, _)| *overdue);
-        // Half of them at most: a client that has just connected is about to send its first request.
+        // At most half of them: a client that has just connected is about to send its first request.
         let count = MAX_CLOSED_AT_ONCE.min(unknown.len().div_ceil(2));
         unknown.into_iter().take(count).map(|(_, vitals)| vitals).collect()
     }
 
-    /// Closes the connections of clients that are not accepted under these settings.
+    /// Closes the connections of clients that these settings do not accept.
     pub(super) fn recheck(&self, settings: &Settings) {
         let all: Vec<Arc<Vitals>> = self.open.lock().connections.values().cloned().collect();
         for vitals in all.iter().filter(|vitals| !vitals.is_accepted_by(settings)) {
@@ -199,7 +199,7 @@ impl Guard {
         vitals.close.cancel();
     }
 
-    /// Closes what breaks a limit, until told to stop.
+    /// Closes connections that exceed a limit, until cancelled.
     pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -214,8 +214,8 @@ impl Guard {
         }
     }
 
-    /// Ends a connection that breaks a limit. One that is only idle gets a second in which to end in order, since a request
-    /// may be on its way.
+    /// Ends a connection that exceeds a limit. One that is only idle gets a second to end in order, because a request may be
+    /// on its way.
     fn end(&self, vitals: &Vitals, breach: Breach) {
         let retires = breach == Breach::Idle && !vitals.retire.is_cancelled();
         let is_known = vitals.retire.is_cancelled() || vitals.close.is_cancelled();
@@ -253,7 +253,7 @@ impl Guard {
 // === impl Open ===
 
 impl Open {
-    /// Counts a connection no longer among the unknown ones of its network.
+    /// Stops counting a connection among the unknown ones of its network.
     fn know(&mut self, vitals: &Vitals) {
         if !vitals.know() {
             return;
@@ -274,8 +274,8 @@ impl OldestFirst {
         self.count += 1;
     }
 
-    /// Takes out the oldest ones while there are more than `most`. `leave` has a connection leave the state, and returns whether it
-    /// was in it.
+    /// Removes and returns the oldest connections while there are more than `most`. `leave` removes a connection from the
+    /// state and returns whether it was in it.
     fn shrink(&mut self, most: usize, leave: impl Fn(&Vitals) -> bool) -> Vec<Arc<Vitals>> {
         let mut victims = Vec::new();
         while self.count > most {
@@ -285,7 +285,7 @@ impl OldestFirst {
                 victims.push(oldest);
             }
         }
-        // Connections that are gone, in front; the rest is left to later calls.
+        // Removes ended connections from the front; later calls remove the rest.
         while self.queue.front().is_some_and(|oldest| oldest.strong_count() == 0) {
             self.queue.pop_front();
         }
@@ -321,31 +321,31 @@ impl ListenStats {
         Self { guard }
     }
 
-    /// Connections that are open now.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.guard.connections()
     }
 
-    /// Those of them that have not sent a complete request yet.
+    /// Returns the number of open connections that have not sent a complete request yet.
     #[must_use]
     pub fn half_open(&self) -> usize {
         self.guard.open.lock().half_open.count
     }
 
-    /// Connections that there may be now: as many as are configured, and as the process has descriptors for.
+    /// Returns the number of connections currently permitted, by the configuration and by the file descriptors of the process.
     #[must_use]
     pub fn permitted(&self) -> usize {
         self.guard.permitted.load(Ordering::Relaxed)
     }
 
-    /// Connections accepted so far.
+    /// Returns the number of connections accepted so far.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.guard.accepted.load(Ordering::Relaxed)
     }
 
-    /// Connections closed for breaking a limit: its name and how many.
+    /// Returns the number of connections closed for exceeding each limit, with its name.
     pub fn closed(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         REASONS.iter().zip(&self.guard.closed).map(|(name, count)| (*name, count.load(Ordering::Relaxed)))
     }

@@ -1,4 +1,4 @@
-//! No healthy connection is closed under its client, whatever the answers are; floods are.
+//! Healthy connections are never closed under their clients, whatever the answers are; floods are.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::{Handler, InMemory, Peer};
 use crate::config::{Limits, Span};
 use crate::response::{self, BodyError, Response, ResponseBody};
 
-/// One request and its answer.
+/// A request and its answer.
 #[derive(Clone, Debug)]
 struct Exchange {
     method: Method,
@@ -29,23 +29,23 @@ struct Exchange {
 enum Answer {
     /// One piece of this length, as answers from memory.
     Whole(u16, usize),
-    /// Pieces with a declared length, as answers that pass through: the body does not say that it is complete.
+    /// Pieces with a declared length, as forwarded answers: the body does not mark its end.
     Declared(usize, usize),
     /// Pieces without a declared length.
     Chunked(usize, usize),
-    /// Pieces, and trailers behind them.
+    /// Pieces followed by trailers.
     Trailers(usize),
-    /// A status that has no content, over a body that has some.
+    /// A status without content, over a body with content.
     NoContent(u16),
     /// A stream that the gateway ends after this many events.
     Stream(usize),
     /// A watch: the client reads one event and ends it. Over HTTP/1.1 that ends the connection, so there it is a stream.
     Watch,
-    /// The gateway cuts it. Over HTTP/1.1 that ends the connection, so there it is a stream.
+    /// A stream that the gateway cuts. Over HTTP/1.1 that ends the connection, so there it is a normal stream.
     Cut,
-    /// A stream that never pauses. The client reads nothing of it and ends it.
+    /// A stream without pauses. The client reads nothing of it and ends it.
     Unread,
-    /// None comes.
+    /// No answer.
     Silence,
 }
 
@@ -142,7 +142,7 @@ fn streamed(pieces: impl futures::Stream<Item = Piece> + Send + 'static) -> Resp
     StreamBody::new(pieces).boxed_unsync()
 }
 
-/// Answers as the path says.
+/// A handler that answers as the path says.
 #[derive(Clone)]
 struct AsAsked;
 
@@ -162,7 +162,7 @@ impl Handler for AsAsked {
     }
 }
 
-/// A client's connection.
+/// A connection of a client.
 enum Client {
     Http1(http1::SendRequest<Empty<Bytes>>),
     Http2(http2::SendRequest<Empty<Bytes>>),
@@ -249,12 +249,12 @@ fn exchanges() -> impl Strategy<Value = Vec<Exchange>> {
     prop::collection::vec(exchange, 1..8)
 }
 
-/// A limit that a handful of misjudged answers reach.
+/// Returns limits that a few misjudged answers would reach.
 fn limits() -> Limits {
     Limits { resets: 3, ..Limits::default() }
 }
 
-/// Sends all of it many times, some hundred requests a second, and expects the connection to last.
+/// Sends all exchanges many times, some hundred requests a second, and expects the connection to stay open.
 async fn stays_open(exchanges: Vec<Exchange>, is_http2: bool) -> Result<(), String> {
     let server = InMemory::new(AsAsked, limits());
     let mut tasks = JoinSet::new();
@@ -267,7 +267,7 @@ async fn stays_open(exchanges: Vec<Exchange>, is_http2: bool) -> Result<(), Stri
             }
             client.exchange(&exchange).await.map_err(|error| format!("round {round}: {error}"))?;
         }
-        // The connections are looked at once a second.
+        // The guard checks the connections once a second.
         sleep(Duration::from_millis(if round % 5 == 4 { 1001 } else { 20 })).await;
     }
     assert_eq!(server.closed(), 0);
@@ -319,11 +319,11 @@ async fn floods_of_abandoned_requests_are_closed() {
         let (sent, closed) = flood(answer).await;
         assert!(sent < 100 && closed == 1, "{answer:?}: {sent} {closed}");
     }
-    // As often as that a client may end its watches.
+    // A client may end its watches as often as it likes.
     assert_eq!(flood(Answer::Watch).await, (200, 0));
 }
 
-/// HTTP/2 says which requests were not looked at, so that a client sends them again elsewhere.
+/// HTTP/2 states which requests were not processed, so that a client can retry them elsewhere.
 #[tokio::test(start_paused = true)]
 async fn idle_connections_get_a_goaway() {
     let server = InMemory::new(AsAsked, Limits { idle: Span::seconds(5), ..limits() });

@@ -1,4 +1,4 @@
-//! Accepting connections, and keeping each of them within its limits.
+//! Listener: accepts connections and keeps each within its limits.
 //!
 //! ```text
 //!  accept ─▶ half open ─▶ (TLS) ─▶ HTTP/1.1 or HTTP/2 ─▶ Handler
@@ -42,35 +42,35 @@ pub use self::guard::ListenStats;
 pub(crate) use self::source::SourceNetwork;
 pub use self::tls::TlsError;
 
-/// Where and how to listen.
+/// Options of the listener.
 #[derive(Clone, Debug)]
 pub struct ListenOptions {
     /// Address and port; port 0 takes a free one.
     pub address: SocketAddr,
-    /// Certificates, or plain HTTP.
+    /// The certificates; plain HTTP if absent.
     pub tls: Option<TlsFiles>,
-    /// Whether callers have to prove who they are.
+    /// Whether callers must authenticate.
     pub authenticated: bool,
-    /// What clients may use up.
+    /// The limits of clients.
     pub limits: Limits,
 }
 
-/// PEM files; they are read again when they change.
+/// PEM files, which are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificate and its chain.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The private key.
     pub key: PathBuf,
     /// The CAs that sign client certificates. Clients without one still connect.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Why the gateway does not listen.
+/// The reason why the gateway does not listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// Whoever can reach the address could read every cluster.
+    /// Every client that can reach the address could read every cluster.
     #[error(
         "{address} can be reached from other machines: {missing} must be configured first, or listen on 127.0.0.1"
     )]
@@ -80,12 +80,12 @@ pub enum ListenError {
         /// TLS, authentication, or both.
         missing: &'static str,
     },
-    /// The address cannot be had.
+    /// The address is not available.
     #[error("cannot listen on {address}: {error}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The certificates cannot be used.
@@ -93,7 +93,7 @@ pub enum ListenError {
     Tls(#[from] TlsError),
 }
 
-/// What answers requests. Cheap to clone.
+/// A handler of requests. Cheap to clone.
 pub trait Handler: Clone + Send + Sync + 'static {
     /// Answers one request.
     fn handle(
@@ -103,55 +103,55 @@ pub trait Handler: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Response> + Send + 'static;
 }
 
-/// The other end of a connection.
+/// The client end of a connection.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its address.
+    /// The client's address.
     pub address: SocketAddr,
-    /// The certificate that it proved to have, checked against the configured CAs.
+    /// The client's certificate, verified against the configured CAs.
     pub certificate: Option<CertificateDer<'static>>,
-    /// Whether what it says is encrypted.
+    /// Whether the connection is encrypted.
     pub tls: bool,
-    /// Cancelled when the gateway is about to stop: streams end then.
+    /// Cancelled when the gateway is about to stop; streams end then.
     pub draining: CancellationToken,
-    /// What its requests have shown so far.
+    /// The facts learned from its requests so far.
     pub(crate) record: Arc<PeerRecord>,
 }
 
-/// What the requests of a connection have shown.
+/// The facts learned from the requests of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct PeerRecord {
     is_known: AtomicBool,
     token_refused: AtomicBool,
 }
 
-/// A bound socket that accepts nothing yet.
+/// A bound socket that does not accept yet.
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
     tls: Option<Arc<TlsKeeper>>,
     guard: Arc<Guard>,
-    /// How many descriptors everything else needs.
+    /// The number of descriptors reserved for other uses.
     reserve: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
-/// How listening ended.
+/// The result of draining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were still busy when the time for draining was over, and were cut.
+    /// The number of connections that were still busy at the drain deadline, and were cut.
     pub cut: usize,
 }
 
 // === impl Peer ===
 
 impl Peer {
-    /// The other end of a connection of which nothing is known but its address.
+    /// Makes a peer with nothing known but its address.
     #[must_use]
     pub fn new(address: SocketAddr, tls: bool, draining: CancellationToken) -> Self {
         Self { address, certificate: None, tls, draining, record: Arc::default() }
     }
 
-    /// Returns the network that it comes from.
+    /// Returns the network of the peer.
     pub(crate) fn source(&self) -> SourceNetwork {
         self.address.into()
     }
@@ -184,11 +184,11 @@ impl PeerRecord {
 // === impl Listener ===
 
 impl Listener {
-    /// Takes the address.
+    /// Binds the address.
     ///
     /// # Errors
-    /// When the address is not loopback and TLS or authentication is missing; when it cannot be had; when a certificate
-    /// cannot be used.
+    /// If the address is not loopback and TLS or authentication is missing, if it is not available, or if a certificate cannot
+    /// be used.
     pub fn bind(options: &ListenOptions) -> Result<Self, ListenError> {
         let address = options.address;
         if !address.ip().is_loopback() {
@@ -210,27 +210,27 @@ impl Listener {
         Ok(Self { socket, address, tls, guard: Guard::new(options.limits.clone()), reserve })
     }
 
-    /// Leaves as many file descriptors free as `reserve` says, which is asked again and again.
+    /// Keeps as many file descriptors free as `reserve` returns, which is called repeatedly.
     #[must_use]
     pub fn reserving(mut self, reserve: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         self.reserve = Box::new(reserve);
         self
     }
 
-    /// The address, with the port that was chosen.
+    /// Returns the address, with the port that was chosen.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Counts, for metrics.
+    /// Returns the counters, for metrics.
     #[must_use]
     pub fn stats(&self) -> ListenStats {
         ListenStats::of(self.guard.clone())
     }
 
-    /// Serves until told to stop; then answers get their time to end, and whatever is left is cut. When this returns there
-    /// is no connection and no task of it any more. Dropped before, it cuts all of them and does not wait.
+    /// Serves until cancelled. Then answers get their time to end, and the remaining connections are cut. When this returns,
+    /// all connections and tasks have ended. If dropped before, it cuts all of them without waiting.
     pub async fn run(self, handler: impl Handler, stop: CancellationToken) -> Drained {
         let limits = self.guard.limits().clone();
         let tasks = TaskTracker::new();
@@ -280,7 +280,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Serves connections in memory, as a [`Listener`] serves those of its socket: under virtual time.
+/// A [`Listener`] of connections in memory, for tests on virtual time.
 #[cfg(test)]
 pub(crate) struct InMemory<H> {
     front: Arc<Front<H>>,
@@ -323,31 +323,31 @@ impl<H: Handler> InMemory<H> {
         self.front.guard.connections()
     }
 
-    /// Returns how many connections were closed for breaking a limit.
+    /// Returns how many connections were closed for exceeding a limit.
     pub(crate) fn closed(&self) -> u64 {
         ListenStats::of(self.front.guard.clone()).closed().map(|(_, count)| count).sum()
     }
 
-    /// Lets everything come to an end by itself, without cutting anything.
+    /// Drains all connections without cutting any.
     pub(crate) async fn drain(&self) {
         self.front.draining.cancel();
         self.front.guard.emptied().await;
     }
 }
 
-/// Accepts for ever. Beyond the limit connections wait in the system's backlog.
+/// Accepts connections without end. Beyond the limit, connections wait in the system's backlog.
 async fn accept<H: Handler>(socket: &TcpListener, front: &Arc<Front<H>>, permitted: impl Fn() -> usize) {
-    /// Out of descriptors or memory: others have to end first.
+    /// The pause when descriptors or memory are exhausted, so that other connections can end.
     const PAUSE: Duration = Duration::from_millis(50);
     let log = LogLimit::new(Duration::from_secs(60));
-    // After a failure for want of descriptors there is room for fewer than computed.
+    // After descriptor exhaustion fewer connections fit than computed.
     let mut scarce = usize::MAX;
     loop {
         front.guard.make_room(|| permitted().min(scarce)).await;
         match socket.accept().await {
             Ok((stream, address)) => {
                 scarce = scarce.saturating_add(1);
-                // Small frames must not wait for acknowledgements; without it they merely come later.
+                // Small frames must not wait for acknowledgements. If this fails, they are only slower.
                 let _ = stream.set_nodelay(true);
                 front.clone().serve(stream, address);
             }
@@ -369,7 +369,7 @@ async fn accept<H: Handler>(socket: &TcpListener, front: &Arc<Front<H>>, permitt
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restarted gateway takes its port again at once.
+    // A restarted gateway can bind its port again at once.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(1024)

@@ -1,8 +1,8 @@
-//! The network that a connection comes from.
+//! The network of a client.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// An IPv4 address, or the /64 network of an IPv6 address: a host has a whole one of those.
+/// An IPv4 address, or the /64 network of an IPv6 address, because a host usually has a whole /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SourceNetwork(IpAddr);
 

@@ -1,4 +1,4 @@
-//! The gateway's certificate and the CAs of its clients, following their files.
+//! The gateway's certificate and the CAs of its clients, reloaded from their files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::TlsFiles;
 
-/// Why certificates cannot be used; each says which file.
+/// The reason why certificates cannot be used, with the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -25,20 +25,20 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A file is no PEM, or not of what it should be.
+    /// A file is not PEM, or has other content than expected.
     #[error("{} {reason}", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
 }
 
-/// The TLS settings for connections that come now.
+/// The TLS settings for new connections.
 #[derive(Debug)]
 pub(super) struct TlsKeeper {
     files: TlsFiles,
@@ -46,7 +46,7 @@ pub(super) struct TlsKeeper {
     read: Mutex<Contents>,
 }
 
-/// The settings of the files at one time.
+/// The TLS settings made from the files at one time.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) config: Arc<ServerConfig>,
@@ -54,7 +54,7 @@ pub(super) struct Settings {
     clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
-/// What the files had in them.
+/// The contents of the files.
 type Contents = [Option<Vec<u8>>; 3];
 
 const LOOK: Duration = Duration::from_secs(10);
@@ -71,8 +71,8 @@ impl TlsKeeper {
         self.current.load_full()
     }
 
-    /// Reads the files again when they have changed. Files that are half written change nothing. `clients_changed` is called when
-    /// the CAs of clients are others.
+    /// Reloads the files when they change. Half-written files change nothing. Calls `clients_changed` when the CAs of clients
+    /// have changed.
     pub(super) async fn follow(
         self: Arc<Self>,
         stop: CancellationToken,
@@ -97,7 +97,7 @@ impl TlsKeeper {
         }
     }
 
-    /// Takes over what was read, if it is something else. Returns it if the CAs of clients are others.
+    /// Installs new settings if the files have changed. Returns them if the CAs of clients have changed.
     fn replace(&self, contents: Contents, settings: Settings) -> Option<Arc<Settings>> {
         let mut known = self.read.lock();
         if *known == contents {
@@ -114,12 +114,12 @@ impl TlsKeeper {
 // === impl Settings ===
 
 impl Settings {
-    /// Returns whether clients are accepted by the same CAs.
+    /// Returns whether the CAs of clients are the same.
     pub(super) fn has_clients_of(&self, other: &Self) -> bool {
         self.client_ca_pem == other.client_ca_pem
     }
 
-    /// Returns whether a client with these certificates is accepted, as when it connects.
+    /// Returns whether a client with these certificates is accepted, as on connecting.
     pub(super) fn accepts(&self, chain: &[CertificateDer<'static>]) -> bool {
         let Some((own, intermediates)) = chain.split_first() else { return true };
         let verify = |clients: &Arc<dyn ClientCertVerifier>| {
@@ -148,7 +148,7 @@ fn read(files: &TlsFiles) -> Result<(Contents, Settings), TlsError> {
             for ca in certificates(path, pem)? {
                 roots.add(ca).map_err(|error| unusable(path, format!("has no usable CA: {error}")))?;
             }
-            // Who shows none may still have a token.
+            // A client without a certificate may still have a token.
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .allow_unauthenticated()
                 .build()

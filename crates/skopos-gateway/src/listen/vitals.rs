@@ -1,4 +1,4 @@
-//! What is known of one connection, and which limit it breaks.
+//! Activity of one connection, and the limits that it exceeds.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -20,26 +20,26 @@ use super::{PeerRecord, SourceNetwork};
 use crate::config::Limits;
 use crate::response::{BodyError, Response, ResponseBody};
 
-/// One connection, as the guard sees it.
+/// The activity of a connection, as observed by the guard.
 #[derive(Debug)]
 pub(super) struct Vitals {
     opened: Instant,
     state: Mutex<State>,
     bodies: Mutex<HashMap<u64, Arc<Handed>>>,
     next_body: AtomicU64,
-    /// Whether it counts as half open.
+    /// Whether the connection counts as half open.
     waiting: AtomicBool,
     /// Whether a request had two lengths.
     is_ambiguous: AtomicBool,
-    /// Whether it counts as one of which no caller is known.
+    /// Whether the connection counts as one without a known caller.
     unknown: AtomicBool,
     pub(super) source: SourceNetwork,
     pub(super) record: Arc<PeerRecord>,
-    /// The client's certificate and its intermediates, if it has shown any.
+    /// The client's certificate and its intermediates, if it sent any.
     chain: OnceLock<Vec<CertificateDer<'static>>>,
-    /// Asks it to end in order: what is in progress is answered, and HTTP/2 clients are told with a GOAWAY.
+    /// Cancelled to end the connection in order: requests in progress are answered, and HTTP/2 clients get a GOAWAY.
     pub(super) retire: CancellationToken,
-    /// Closes it.
+    /// Cancelled to close the connection.
     pub(super) close: CancellationToken,
 }
 
@@ -53,27 +53,28 @@ struct State {
     counting_since: Instant,
 }
 
-/// Which limit a connection breaks.
+/// The limit that a connection exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Breach {
-    /// No complete request in the time for the first one.
+    /// No complete request within the time for the first one.
     NoRequest,
     Idle,
     /// The client does not read.
     Stalled,
-    /// The client abandons one request after the other.
+    /// The client keeps abandoning requests.
     Resets,
     /// The client sends frames that do nothing.
     Frames,
 }
 
-/// Frames within [`RESET_WINDOW`] that ask for an answer or do nothing. Clients send a few: a PING each second, SETTINGS once.
+/// The maximum number of frames within [`RESET_WINDOW`] that demand a reply or do nothing. Clients send a few: a PING each
+/// second, SETTINGS once.
 const MAX_CONTROL_FRAMES: u32 = 1000;
 
-/// Over which time abandoned requests and control frames are counted.
+/// The window in which abandoned requests and control frames are counted.
 const RESET_WINDOW: Duration = Duration::from_secs(10);
 
-/// How long a request of an unknown caller may take while there is no room for others.
+/// The maximum duration of a request of an unknown caller while there is no room for other connections.
 const UNKNOWN_REQUEST: Duration = Duration::from_secs(1);
 
 // === impl Vitals ===
@@ -104,44 +105,44 @@ impl Vitals {
         })
     }
 
-    /// Whether it counts as half open: no complete request has come yet, and it was not closed for that.
+    /// Returns whether the connection counts as half open: no complete request has come, and it was not closed for that.
     pub(super) fn is_half_open(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// It no longer counts as half open. Returns whether it did until now.
+    /// Stops counting the connection as half open. Returns whether it did until now.
     pub(super) fn settle(&self) -> bool {
         self.waiting.swap(false, Ordering::Relaxed)
     }
 
-    /// Records the certificates that the client has shown.
+    /// Records the certificates of the client.
     pub(super) fn has_shown(&self, chain: Vec<CertificateDer<'static>>) {
         // A connection has one handshake.
         let _ = self.chain.set(chain);
     }
 
-    /// Returns whether its client would be accepted under these settings.
+    /// Returns whether the client would be accepted under these settings.
     pub(super) fn is_accepted_by(&self, settings: &Settings) -> bool {
         self.chain.get().is_none_or(|chain| settings.accepts(chain))
     }
 
-    /// Returns whether it counts as one of which no caller is known.
+    /// Returns whether the connection counts as one without a known caller.
     pub(super) fn is_unknown(&self) -> bool {
         self.unknown.load(Ordering::Relaxed)
     }
 
-    /// Stops counting it as unknown. Returns whether it did until now.
+    /// Stops counting the connection as unknown. Returns whether it did until now.
     pub(super) fn know(&self) -> bool {
         self.unknown.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns since when it has been without a request, if it is.
+    /// Returns since when the connection has been idle, if it is.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let state = self.state.lock();
         (state.active == 0).then_some(state.quiet_since)
     }
 
-    /// Returns whether it may be closed to make room, now.
+    /// Returns whether the connection may be closed now to make room.
     pub(super) fn may_be_closed(&self) -> bool {
         match self.record.is_known() {
             true => self.idle_since().is_some(),
@@ -149,8 +150,8 @@ impl Vitals {
         }
     }
 
-    /// Returns what a connection without a known caller is closed by, the least first: whether it has a request, and since when it has
-    /// not ended one. `None` for one that has just begun to send its request.
+    /// Returns the order in which connections without a known caller are closed, least first: whether one has a request, and
+    /// since when it has not ended one. `None` if it has only just begun to send its request.
     pub(super) fn overdue(&self) -> Option<(bool, Instant)> {
         let state = self.state.lock();
         let is_active = state.active > 0;
@@ -166,7 +167,7 @@ impl Vitals {
         InFlight { vitals: self.clone(), finished: version < Version::HTTP_2 }
     }
 
-    /// The limit that it breaks, if any.
+    /// Returns the limit that the connection exceeds, if any.
     pub(super) fn breach(&self, limits: &Limits, now: Instant) -> Option<Breach> {
         {
             let state = self.state.lock();
@@ -203,7 +204,7 @@ impl Vitals {
         }
     }
 
-    /// Records what the client has sent beside requests.
+    /// Records control frames and ambiguous requests of the client.
     pub(super) fn has_sent(&self, control_frames: u32, is_ambiguous: bool) {
         if is_ambiguous {
             self.is_ambiguous.store(true, Ordering::Relaxed);
@@ -215,7 +216,7 @@ impl Vitals {
         }
     }
 
-    /// Returns whether a request had two lengths: then no reader can be sure where the next one begins.
+    /// Returns whether a request had two lengths. Then the start of the next request is ambiguous.
     pub(super) fn is_ambiguous(&self) -> bool {
         self.is_ambiguous.load(Ordering::Relaxed)
     }
@@ -224,7 +225,7 @@ impl Vitals {
 // === impl State ===
 
 impl State {
-    /// Begins to count again, if the time for that has come.
+    /// Resets the counters at the end of the window.
     fn count(&mut self, now: Instant) {
         if now.duration_since(self.counting_since) > RESET_WINDOW {
             (self.counting_since, self.abandoned, self.control_frames) = (now, 0, 0);
@@ -232,7 +233,7 @@ impl State {
     }
 }
 
-/// A request that is being answered, until its last byte is taken.
+/// A request in progress, until the last byte of its answer is taken.
 #[derive(Debug)]
 pub(super) struct InFlight {
     vitals: Arc<Vitals>,
@@ -242,7 +243,7 @@ pub(super) struct InFlight {
 // === impl InFlight ===
 
 impl InFlight {
-    /// Returns the answer with its body under observation.
+    /// Returns the answer with an observed body.
     pub(super) fn watch(self, answer: Response) -> http::Response<WatchedBody> {
         let (parts, body) = answer.into_parts();
         let id = self.vitals.next_body.fetch_add(1, Ordering::Relaxed);
@@ -263,7 +264,7 @@ impl Drop for InFlight {
     }
 }
 
-/// When the client was last given something that it has not asked beyond.
+/// The time of the last frame handed to hyper without a poll after it.
 #[derive(Debug)]
 struct Handed {
     since: Mutex<Option<Instant>>,
@@ -275,17 +276,17 @@ impl Handed {
     }
 }
 
-/// A body that knows whether its client reads: hyper asks for more only when it can send.
+/// A body that observes whether its client reads: hyper polls for more only when it can send.
 ///
-/// The client has abandoned the answer if hyper drops the body while something of it is left to send. A body that was taken
-/// up to its declared length is complete: hyper does not poll it again. One that has nothing to send at the moment, as a watch
+/// The client has abandoned the answer if hyper drops the body while content is left to send. A body that was taken up to its
+/// declared length is complete, because hyper does not poll it again. A body with nothing to send at the moment, as a watch
 /// between two events, may be dropped at any time.
 #[derive(Debug)]
 pub(super) struct WatchedBody {
     body: ResponseBody,
     handed: Arc<Handed>,
     id: u64,
-    /// How many bytes are left of the declared length.
+    /// The number of bytes left of the declared length.
     unsent: Option<u64>,
     flight: InFlight,
 }
@@ -305,7 +306,7 @@ impl Body for WatchedBody {
         };
         *self.handed.since.lock() = data.map(|_| Instant::now());
         self.unsent = self.unsent.map(|unsent| unsent.saturating_sub(data.unwrap_or_default()));
-        // An error is the gateway's own way to end an answer, and trailers are the last of it.
+        // An error is the gateway's own way to end an answer, and trailers are the last frame.
         let is_last = match &polled {
             Poll::Ready(Some(Ok(frame))) => frame.is_trailers(),
             Poll::Ready(None | Some(Err(_))) => true,
@@ -325,7 +326,7 @@ impl Body for WatchedBody {
 }
 
 impl WatchedBody {
-    /// Returns whether all of the answer was handed over.
+    /// Returns whether the whole answer was handed over.
     fn is_complete(&self) -> bool {
         self.unsent == Some(0) || self.body.is_end_stream()
     }

@@ -1,4 +1,4 @@
-//! Metrics, made of the clusters' figures when somebody asks: what has left is not there any more.
+//! Metrics, computed from the clusters' figures at each scrape. Clusters that have left do not appear any more.
 
 use std::fmt;
 use std::sync::Weak;
@@ -15,16 +15,16 @@ use super::Shared;
 use super::requests::Requests;
 use crate::clusters::Served;
 
-/// All metrics.
+/// The registry of all metrics.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Requests,
 }
 
-/// What is said of each cluster: name, help, whether it only grows, and the value.
+/// A metric of each cluster: name, help, type and value.
 type OfCluster = (&'static str, &'static str, MetricType, fn(&ClusterStats) -> Option<f64>);
 
-/// What is said of each kind.
+/// A metric of each kind.
 type OfKind = (&'static str, &'static str, MetricType, fn(&KindStats) -> Option<f64>);
 
 const GAUGE: MetricType = MetricType::Gauge;
@@ -46,7 +46,7 @@ const CLUSTER: [OfCluster; 14] = [
         "Time since the cluster answered anything, or joined if it never did",
         GAUGE,
         |c| {
-            // Also of what has been dead for as long as the process runs: there the alert on silence is needed most.
+            // Also for clusters that have been dead since the process started. The alert on silence needs them most.
             Some(c.state.answered_at.unwrap_or(c.joined).elapsed().as_secs_f64())
         },
     ),
@@ -74,7 +74,7 @@ const CLUSTER: [OfCluster; 14] = [
     }),
 ];
 
-/// What is held beside the stores.
+/// A metric of memory used beside the stores.
 type Held = (&'static str, &'static str, fn(&Served) -> usize);
 
 const HELD: [Held; 3] = [
@@ -134,7 +134,7 @@ impl Metrics {
         Ok(text)
     }
 
-    /// The names of all metrics, as Prometheus knows them.
+    /// Returns the names of all metrics, as Prometheus knows them.
     #[cfg(test)]
     pub(crate) fn names(text: &str) -> std::collections::BTreeSet<String> {
         let samples = text.lines().filter(|line| !line.starts_with('#'));
@@ -142,15 +142,15 @@ impl Metrics {
     }
 }
 
-/// Asks the clusters.
+/// A collector that reads the clusters' figures.
 struct Scrape {
     shared: Weak<Shared>,
 }
 
-/// What fits under the cap.
+/// The clusters and resources that fit under the cap.
 struct Fitting {
     clusters: Vec<ClusterStats>,
-    /// How many of each cluster's kinds, in the same order.
+    /// The number of resources of each cluster, in the same order.
     kinds: Vec<usize>,
     left_out: usize,
 }

@@ -1,8 +1,8 @@
-//! How the gateway and its clusters stand: for probes, for Prometheus, for people.
+//! State of the gateway and its clusters: for probes, for Prometheus, for people.
 //!
 //! ```text
-//!  /healthz, /livez   the process answers                  for everybody
-//!  /readyz            it serves; never waits for clusters  for everybody
+//!  /healthz, /livez   the process answers                  for all callers
+//!  /readyz            it serves; never waits for clusters  for all callers
 //!  /metrics           Prometheus' text                     for observers
 //!  /api/v1/status     the same for people, as JSON         for observers
 //! ```
@@ -33,7 +33,7 @@ use crate::response::{self, Response};
 use crate::route::Call;
 use crate::services::Services;
 
-/// How everything stands. Cheap to clone.
+/// The state of the gateway and its clusters. Cheap to clone.
 #[derive(Clone)]
 pub struct State {
     shared: Arc<Shared>,
@@ -42,11 +42,11 @@ pub struct State {
 pub(crate) struct Shared {
     pub(crate) services: Services,
     ready: Arc<AtomicBool>,
-    /// Of the listener, once there is one.
+    /// The counters of the listener, once it exists.
     pub(crate) listen: Arc<RwLock<Option<ListenStats>>>,
-    /// What serves single clusters, and all together, once it does.
+    /// The routes of single clusters and of all clusters, once they serve.
     pub(crate) routes: Arc<RwLock<Option<(Clusters, Merged)>>>,
-    /// Of the configuration file, if one is followed.
+    /// The state of the configuration file, if one is followed.
     pub(crate) config: Option<watch::Receiver<ConfigState>>,
     metrics: Metrics,
 }
@@ -54,13 +54,13 @@ pub(crate) struct Shared {
 // === impl State ===
 
 impl State {
-    /// Of these clusters, and of the file that is followed, if one is.
+    /// Makes the state of these services, and of the configuration file if one is followed.
     #[must_use]
     pub fn new(services: Services, config: Option<watch::Receiver<ConfigState>>) -> Self {
         Self::over(services, config, Arc::default(), Arc::default(), Arc::default())
     }
 
-    /// The same listener with other services.
+    /// Returns the same state with other services.
     #[must_use]
     pub fn renewed(&self, services: Services) -> Self {
         let Shared { config, ready, listen, routes, .. } = &*self.shared;
@@ -85,23 +85,23 @@ impl State {
         Self { shared }
     }
 
-    /// The gateway listens, with these counts: it is ready.
+    /// Records that the gateway listens, with these counters. From now on it is ready.
     pub fn listening(&self, stats: ListenStats) {
         *self.shared.listen.write() = Some(stats);
         self.shared.ready.store(true, Ordering::Release);
     }
 
-    /// These serve single clusters, and all together: what they make and hold is counted.
+    /// Records the routes of single clusters and of all clusters, whose figures are reported.
     pub fn serving(&self, clusters: Clusters, merged: Merged) {
         *self.shared.routes.write() = Some((clusters, merged));
     }
 
-    /// The gateway is about to stop: balancers are to send their requests elsewhere.
+    /// Records that the gateway is about to stop, so that load balancers send requests elsewhere.
     pub fn stopping(&self) {
         self.shared.ready.store(false, Ordering::Release);
     }
 
-    /// Plugs the routes in.
+    /// Adds the routes to a gateway.
     #[must_use]
     pub fn plug_into(&self, gateway: GatewayBuilder) -> GatewayBuilder {
         let state = || self.clone();
@@ -167,8 +167,8 @@ impl State {
         )
     }
 
-    /// Names and states of clusters are for those who are named for it; where nobody has to prove anything, for everybody on
-    /// this machine.
+    /// Checks that the caller may see names and states of clusters: configured observers, or all callers on this machine if
+    /// there is no authentication.
     fn observes(&self, who: &Identity, path: &str) -> Result<(), Status> {
         let config = &self.shared.services.config;
         let observers = &config.authorization.observers;
@@ -185,7 +185,7 @@ impl State {
     }
 }
 
-/// What has nothing below it.
+/// Answers a path with nothing below it.
 fn leaf(call: &Call, answer: impl FnOnce() -> Response) -> Response {
     if call.path.is_root() { answer() } else { not_found() }
 }

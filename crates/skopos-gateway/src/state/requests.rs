@@ -1,4 +1,4 @@
-//! Counts of the requests that clients sent.
+//! Counts of the requests of clients.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 
 use crate::audit::Observer;
 
-/// Counts of answers. Their series are bounded: routes, methods and classes of codes are few.
+/// Counters of answers. Their series are bounded, because routes, methods and classes of codes are few.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
     answered: Family<Labels, Counter>,

@@ -1,4 +1,4 @@
-//! `/api/v1/status`: how everything stands, as JSON. The same types read it again.
+//! `/api/v1/status`: the state of the gateway and its clusters, as JSON. Clients parse it with the same types.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use skopos_fleet::{Cluster, KeptStats, KindStats};
 
 use super::Shared;
 
-/// How a gateway and its clusters stand.
+/// The state of a gateway and its clusters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -19,77 +19,77 @@ pub struct Report {
     pub connections: usize,
     /// Watches of clients.
     pub watches: u64,
-    /// Why the configuration file's present content is not in force.
+    /// The reason why the present content of the configuration file is not in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_refused: Option<String>,
     /// The clusters, by name.
     pub clusters: Vec<ClusterReport>,
-    /// What sources of clusters cannot use.
+    /// The problems of sources of clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }
 
-/// How a cluster stands.
+/// The state of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReport {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The kubeconfig's context, or the name in another source, where that is not the name.
+    /// The kubeconfig's context, or the name in another source, if it differs from the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// The value of the label `skopos.dev/cluster` by which its objects are selected, where that is not the name.
+    /// The value of the label `skopos.dev/cluster` that selects its objects, if it differs from the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_value: Option<String>,
     /// `connecting`, `live`, `degraded`, `unreachable`, `paused` or `removed`.
     pub state: String,
-    /// For how many seconds.
+    /// The number of seconds in this state.
     pub since_seconds: f64,
-    /// Why, for people.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Upper bound in seconds on the age of what is in memory: that of the oldest kind. Absent while there is none.
+    /// Upper bound in seconds on the age of memory: that of the oldest resource. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<f64>,
-    /// How many seconds ago it last answered anything: no age of content.
+    /// Seconds since its last answer of any kind. This is not the age of content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_seconds: Option<f64>,
-    /// Its labels.
+    /// The labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Bytes of JSON in memory.
     pub bytes: u64,
-    /// What they may be.
+    /// The budget of these bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_bytes: Option<u64>,
     /// Requests passed through.
     pub requests: u64,
-    /// What is kept of it over restarts, if anything is to be.
+    /// The checkpoints of the cluster, if enabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<CheckpointsReport>,
-    /// The kinds in memory.
+    /// The resources in memory.
     pub kinds: Vec<KindReport>,
 }
 
-/// What is kept of a cluster over restarts.
+/// The checkpoints of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckpointsReport {
-    /// How many seconds ago the files had what the memory had; absent while there are none.
+    /// Seconds since the files matched memory, for the oldest part; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<f64>,
-    /// Files.
+    /// Number of files.
     pub files: usize,
-    /// Their bytes.
+    /// Size of the files.
     pub bytes: u64,
-    /// Files that were refused since the start.
+    /// Files refused since the start.
     pub refused: u64,
-    /// What stands in the way, or why a file was refused: the latest, for people.
+    /// The latest problem, or reason why a file was refused, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// How a kind in memory stands.
+/// The state of a resource in memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KindReport {
@@ -97,17 +97,17 @@ pub struct KindReport {
     pub group: String,
     /// The version.
     pub version: String,
-    /// The resource, in the plural.
+    /// The plural name of the resource.
     pub resource: String,
     /// `live`, `stale`, `never-synced` or `stopped`.
     pub freshness: String,
     /// Upper bound on the age in seconds, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<f64>,
-    /// What is wrong, for people.
+    /// The problem, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Objects.
+    /// Number of objects.
     pub objects: usize,
     /// Bytes of their JSON.
     pub bytes: u64,
@@ -207,7 +207,7 @@ impl KindReport {
     }
 }
 
-/// With milliseconds, rounded up: a bound must stay one.
+/// Returns seconds with milliseconds, rounded up: a bound must stay one.
 fn seconds(span: Duration) -> f64 {
     (span.as_secs_f64() * 1000.0).ceil() / 1000.0
 }

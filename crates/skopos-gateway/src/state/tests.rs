@@ -27,7 +27,7 @@ fn listening(lab: &Lab) {
     lab.state.listening(Listener::bind(&options).unwrap().stats());
 }
 
-/// Has the pods of a cluster kept, and waits until the cluster is known to answer.
+/// Starts caching the pods of a cluster, and waits until the cluster is known to answer.
 async fn live(lab: &Lab, name: &str) {
     let cluster = lab.services.fleet.cluster(name).unwrap();
     cluster.kind(&pods(), Duration::from_secs(5)).await.unwrap();
@@ -93,7 +93,7 @@ async fn what_leaves_is_not_in_the_metrics_any_more() {
     assert!(!text.contains(r#"cluster="a""#) && text.contains(r#"cluster="b""#), "{text}");
 }
 
-/// What is held of something for `/clusters`, and for `/fleet`.
+/// Returns a metric of held memory for `/clusters` and for `/fleet`.
 async fn held(lab: &Lab, name: &str) -> [f64; 2] {
     let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
     ["clusters", "fleet"].map(|path| {
@@ -121,14 +121,14 @@ async fn what_events_and_frames_hold_does_not_grow_with_the_kinds() {
         config.cache.secrets = true;
     });
     let mut watches = Vec::new();
-    // Behind what the member has from its start.
+    // Start after the member's initial content.
     let version = lab.member("a").resource_version();
     for (_, plural) in KINDS {
         let watch =
             format!("/clusters/a/api/v1/{plural}?watch=1&timeoutSeconds=500&resourceVersion={version}");
         watches.push(lab.send(http::Method::GET, &watch, &[], "").await.into_body());
     }
-    // Each kind would have its latest hundred.
+    // Each resource would keep its latest hundred events.
     for round in 0..16 {
         for ((kind, _), watch) in KINDS.iter().zip(&mut watches) {
             let metadata = json!({"namespace": "default", "name": format!("x{round}"),
@@ -175,7 +175,7 @@ async fn what_events_and_pages_hold_is_told_and_given_back() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let paged = held("paged_bytes").await;
     assert!(paged.iter().all(|bytes| *bytes > 20.0 * 500.0), "{paged:?}");
-    // Nothing happens any more, and both are still watched.
+    // No more changes happen, and both are still watched.
     tokio::time::sleep(Duration::from_secs(450)).await;
     let left = held("event_bytes").await;
     assert!((0..2).all(|path| left[path] > 0.0 && left[path] < burst[path] / 5.0), "{left:?} of {burst:?}");
@@ -192,7 +192,7 @@ async fn series_are_capped_and_what_is_left_out_is_told() {
     let series = text.lines().filter(|line| line.contains("{cluster=")).count();
     assert!(series <= 100 && series > 50, "{series}");
     assert!(text.contains("skopos_left_out 5"), "{text}");
-    // Paths that nobody serves make no series of their own.
+    // Paths without a route make no series of their own.
     for n in 0..50 {
         lab.get(&format!("/made-up-{n}"), &[]).await;
     }
@@ -215,7 +215,7 @@ async fn the_report_says_how_clusters_stand_and_why() {
     assert_eq!((kind.resource.as_str(), kind.freshness.as_str()), ("pods", "live"));
 }
 
-/// What an alert is about has to be there when it is needed, or it never fires.
+/// A metric must exist when its alert is needed, or the alert never fires.
 #[tokio::test(start_paused = true)]
 async fn alerts_can_fire_for_what_has_been_dead_since_the_start() {
     let lab = Lab::with(&["a", "b"], |config| {
@@ -236,7 +236,7 @@ async fn alerts_can_fire_for_what_has_been_dead_since_the_start() {
     assert_eq!(value(r#"skopos_cluster_paused{cluster="b"}"#), 0.0);
     assert!(value(r#"skopos_cluster_silent_seconds{cluster="b"}"#) > 120.0);
     assert!(value(r#"skopos_cluster_silent_seconds{cluster="a"}"#) < 60.0);
-    // Nothing is known of the age of what could never be read: the other alert on content has nothing to go by.
+    // The age of content that was never read is unknown, so the other alert on content cannot fire.
     let of_kind = r#"{cluster="a",group="",version="v1",resource="pods"}"#;
     assert_eq!(value(&format!("skopos_kind_live{of_kind}")), 0.0);
     assert!(!text.contains(&format!("skopos_kind_age_seconds{of_kind}")));
@@ -249,9 +249,9 @@ async fn alerts_are_about_metrics_that_exist() {
     listening(&lab);
     live(&lab, "a").await;
     let mut exist = names(&lab).await;
-    // Those of the configuration file are there when one is followed.
+    // Metrics of the configuration file exist if one is followed.
     exist.extend(["skopos_config_refused".to_owned(), "skopos_config_generation".to_owned()]);
-    // And those of checkpoints where they are configured.
+    // Metrics of checkpoints exist if they are configured.
     exist.extend(["_age_seconds", "s_refused_total"].map(|of| format!("skopos_cluster_checkpoint{of}")));
 
     let rules: Value = serde_saphyr::from_str(include_str!("../../alerts.yaml")).unwrap();

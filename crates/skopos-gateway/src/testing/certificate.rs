@@ -1,4 +1,4 @@
-//! A server's certificate on loopback, which is its own authority.
+//! A self-signed server certificate on loopback.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// Of `127.0.0.1`.
+/// A certificate of `127.0.0.1`.
 pub(crate) struct Certificate(CertifiedKey<KeyPair>);
 
 // === impl Certificate ===
@@ -29,7 +29,7 @@ impl Certificate {
         self.0.cert.der().clone()
     }
 
-    /// For a server that offers these protocols, the best first.
+    /// Makes an acceptor of a server that offers these protocols, the best first.
     pub(crate) fn acceptor(&self, protocols: &[&[u8]]) -> TlsAcceptor {
         let key = PrivateKeyDer::try_from(self.0.signing_key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());

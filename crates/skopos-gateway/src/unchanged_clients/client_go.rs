@@ -1,5 +1,5 @@
-//! client-go's informers, where `peers/bin/client-go` was built (see docs/testing.md): lists and streamed lists, JSON and protobuf,
-//! on the gateway and on the member itself.
+//! client-go's informers, if `peers/bin/client-go` is built (see docs/testing.md): lists and streamed lists, JSON and
+//! protobuf, on the gateway and on the member itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use super::history::{History, Seen};
 use super::map;
 use super::over_tcp::{PATIENCE, World};
 
-/// One informer in a process of its own; killed when this is dropped.
+/// An informer in a process of its own, killed on drop.
 struct Informer {
     name: String,
     child: Child,
@@ -56,7 +56,7 @@ impl Informer {
     }
 }
 
-/// A line of `peers/protocol`.
+/// Handles a line of `peers/protocol`.
 fn tell(seen: &Seen, line: &Value) {
     let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
     match line["type"].as_str() {
@@ -108,7 +108,7 @@ async fn client_go_sees_the_same_on_the_gateway_as_on_the_member() {
             }
         }
         if fault == 0 {
-            // Nothing has failed so far.
+            // No fault has happened so far.
             settled(&informers, &truth).await;
             for informer in &informers {
                 assert_eq!(informer.seen.history().differs(&truth), None, "{}", informer.name);

@@ -1,4 +1,4 @@
-//! The clients: kube-rs' own client and watcher, and an informer of ours.
+//! The clients: kube-rs' client and watcher, and a Skopos informer.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use skopos::{Event, FactoryOptions, InformerFactory, InformerOptions, Transport,
 use super::history::Seen;
 use super::link::Link;
 
-/// How a client lists and watches.
+/// The way in which a client lists and watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     KubeListWatch,
@@ -28,12 +28,12 @@ impl Way {
     pub(super) const ALL: [Way; 3] = [Way::KubeListWatch, Way::KubeStreamingList, Way::Skopos];
 }
 
-/// A client's configuration for a server at this path.
+/// Returns a client's configuration for a server at this path.
 pub(super) fn config(path: &str) -> kube::Config {
     kube::Config::new(format!("http://localhost{path}").parse().unwrap())
 }
 
-/// Keeps a cache of config maps and tells `seen` of them, for ever.
+/// Keeps a cache of ConfigMaps and reports its changes to `seen`, without end.
 pub(super) async fn follow(way: Way, link: Link, path: &'static str, seen: Seen) {
     match way {
         Way::KubeListWatch => kube_watch(kube_client(link, path), watcher::Config::default(), seen).await,
@@ -44,13 +44,13 @@ pub(super) async fn follow(way: Way, link: Link, path: &'static str, seen: Seen)
     }
 }
 
-/// kube-rs' reflector on a client.
+/// Runs kube-rs' reflector on a client.
 pub(super) async fn kube_watch(client: kube::Client, config: watcher::Config, seen: Seen) {
     let (_store, writer) = reflector::store();
     let events = watcher(Api::<ConfigMap>::all(client), config).default_backoff();
     let mut events = std::pin::pin!(reflector(writer, events));
     while let Some(event) = events.next().await {
-        // Told to the user, who goes on: the watcher comes back by itself.
+        // The user sees the error and continues: the watcher recovers without help.
         let Ok(event) = event else { continue };
         match event {
             watcher::Event::Init => seen.list_begins(),
@@ -101,7 +101,7 @@ async fn skopos_watch(link: &Link, path: &str, seen: Seen) {
     }
 }
 
-/// kube-rs' client. It opens one connection for each request, as it does for each watch over TCP.
+/// Makes a kube-rs client. It opens one connection for each request, as for each watch over TCP.
 pub(super) fn kube_client(link: Link, path: &str) -> kube::Client {
     let service = tower::service_fn(move |request: Request<Body>| send(link.clone(), request));
     ClientBuilder::new(service, "default").with_layer(&config(path).base_uri_layer()).build()

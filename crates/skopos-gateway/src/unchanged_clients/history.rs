@@ -1,4 +1,4 @@
-//! What was done to objects, and what a client was told of it.
+//! Histories of objects, and the parts that a client has seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use serde_json::Value;
 /// `NAMESPACE/NAME`.
 pub(super) type Key = String;
 
-/// One version of an object, or its end.
+/// One version of an object, or its deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Put { uid: String, version: String },
     Deleted { uid: String },
 }
 
-/// The history of all keys, one after the other, and what it leads to.
+/// The history of each key, and the resulting state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct History {
     steps: BTreeMap<Key, Vec<Step>>,
     state: BTreeMap<Key, (String, String)>,
 }
 
-/// What a client was told, as far as it got.
+/// The events that a client has received so far.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
     shared: Arc<Mutex<Told>>,
@@ -32,16 +32,16 @@ pub(super) struct Seen {
 #[derive(Default)]
 struct Told {
     history: History,
-    /// Lists that were told as a whole.
+    /// The number of complete lists.
     lists: usize,
-    /// Keys of the list that is being told.
+    /// The keys of the list in progress.
     listing: BTreeSet<Key>,
 }
 
 // === impl History ===
 
 impl History {
-    /// A version of an object. One that is known already is no step.
+    /// Records a version of an object. A known version is not a step.
     pub(super) fn put(&mut self, key: Key, uid: String, version: String) {
         if let Some((old, _)) = self.state.get(&key)
             && *old != uid
@@ -70,13 +70,13 @@ impl History {
         &self.state
     }
 
-    /// How many steps there are.
+    /// Returns the number of steps.
     pub(super) fn len(&self) -> usize {
         self.steps.values().map(Vec::len).sum()
     }
 
-    /// The first key of which `self` has something that `truth` does not have, or has it in another order. What lies
-    /// between two steps may be missing: clients that listed again know the outcome alone.
+    /// Returns the first key with steps that `truth` does not have, or has in another order. Steps in between may be missing:
+    /// clients that relisted know only the outcome.
     pub(super) fn invents(&self, truth: &History) -> Option<String> {
         let mut keys = self.steps.iter();
         keys.find_map(|(key, steps)| {
@@ -88,7 +88,7 @@ impl History {
         })
     }
 
-    /// The first key of which the two say different things.
+    /// Returns the first key with different steps.
     pub(super) fn differs(&self, truth: &History) -> Option<String> {
         let keys: BTreeSet<&Key> = self.steps.keys().chain(truth.steps.keys()).collect();
         keys.into_iter().find_map(|key| {
@@ -109,7 +109,7 @@ impl Seen {
         self.shared.lock().history.delete(key);
     }
 
-    /// Everything that is there is told from here on.
+    /// Records the start of a list.
     pub(super) fn list_begins(&self) {
         self.shared.lock().listing.clear();
     }
@@ -120,7 +120,7 @@ impl Seen {
         told.history.put(key, uid, version);
     }
 
-    /// Everything that is there was told: what was not is gone.
+    /// Records the end of a list: keys that it did not contain are deleted.
     pub(super) fn list_ends(&self) {
         let mut told = self.shared.lock();
         let gone: Vec<Key> =
@@ -137,7 +137,7 @@ impl Seen {
         self.shared.lock().history.clone()
     }
 
-    /// Whether the client knows exactly this.
+    /// Returns whether the client knows exactly this state.
     pub(super) fn is_at(&self, truth: &History) -> bool {
         self.shared.lock().history.state() == truth.state()
     }

@@ -1,4 +1,4 @@
-//! A way to a server, in memory, that can be cut, refuse and fall silent.
+//! A link to a server, in memory, that can be cut, refuse and fall silent.
 
 use std::io;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What a server's end of a connection is.
+/// A server's end of a connection.
 pub(super) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
 type Dial = dyn Fn() -> io::Result<Box<dyn Io>> + Send + Sync;
 
-/// A way to a server. Cheap to clone.
+/// A link to a server. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Link {
     shared: Arc<Shared>,
@@ -28,13 +28,13 @@ struct Shared {
     tasks: TaskTracker,
 }
 
-/// What becomes of connections.
+/// The behaviour of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
     Well,
-    /// New ones are refused.
+    /// New connections are refused.
     Refusing,
-    /// Nothing passes, on new ones neither.
+    /// No bytes pass, not even on new connections.
     Silent,
 }
 
@@ -51,7 +51,7 @@ impl Link {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The client's end of a new connection.
+    /// Returns the client's end of a new connection.
     pub(super) fn connect(&self) -> io::Result<DuplexStream> {
         if *self.shared.mood.borrow() == Mood::Refusing {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -69,7 +69,7 @@ impl Link {
         Ok(near)
     }
 
-    /// Runs what belongs to a connection.
+    /// Runs the task of a connection.
     pub(super) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.shared.tasks.spawn(task);
     }
@@ -97,6 +97,6 @@ async fn pass(
             return;
         }
     }
-    // The other direction may go on.
+    // The other direction may continue.
     let _ = to.shutdown().await;
 }

@@ -1,5 +1,5 @@
-//! Clients that know nothing of the gateway: on it and on the member itself they see the same history, whatever becomes of
-//! either link.
+//! Unmodified clients: on the gateway and on the member itself they see the same history, whatever faults happen on either
+//! link.
 
 mod client_go;
 mod clients;
@@ -29,18 +29,18 @@ struct World {
     lab: Lab,
     truth: History,
     random: fastrand::Rng,
-    /// The way of the gateway's clients, and of the member's.
+    /// The link of the gateway's clients, and of the member's.
     links: [Link; 2],
     clients: Vec<(&'static str, Way, Seen)>,
     tasks: JoinSet<()>,
-    /// Whether the member ever forgot what clients need to go on without a list.
+    /// Whether the member may forget the history that clients need to resume without a list.
     forgets: bool,
 }
 
-/// A fault of the gateway's way to the member ends by itself within this.
+/// The maximum duration of a fault between gateway and member, in seconds.
 const LONGEST: u64 = 20;
 
-/// Longer than anything takes to be well again.
+/// Longer than any recovery takes.
 const PLENTY: Duration = Duration::from_secs(300);
 
 // === impl World ===
@@ -72,7 +72,7 @@ impl World {
         world
     }
 
-    /// Waits until everybody knows what there is.
+    /// Waits until all clients have the current state.
     async fn settled(&self) {
         let began = Instant::now();
         while let Some((server, way, seen)) = self.clients.iter().find(|(.., seen)| !seen.is_at(&self.truth))
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Something goes wrong between member and gateway, or between the clients and what they talk to.
+    /// Injects a fault between member and gateway, or between the clients and their servers.
     async fn fail(&mut self) {
         let member = self.lab.member("a").clone();
         let faults = member.faults().clone();
@@ -153,7 +153,7 @@ impl World {
         }
         sleep(for_a_while).await;
         drop(healing);
-        // kube-rs does not notice silence by itself within minutes: its connections end with the fault.
+        // kube-rs does not notice silence within minutes, so its connections end with the fault.
         if self.random.bool() {
             self.links.iter().for_each(Link::cut);
         }
@@ -166,7 +166,7 @@ impl World {
     }
 }
 
-/// Opens connections to the gateway.
+/// Returns a function that opens connections to the gateway.
 fn serving(lab: &Lab) -> impl Fn() -> std::io::Result<tokio::io::DuplexStream> + Send + Sync + 'static {
     let gateway = lab.gateway.clone();
     let link = tokio_util::task::TaskTracker::new();

@@ -1,4 +1,4 @@
-//! kube-rs as its users have it: its own configuration, connections and clock, on loopback.
+//! kube-rs as users have it: with its own configuration, connections and clock, on loopback.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,10 +21,10 @@ use super::map;
 use crate::config;
 use crate::daemon::Daemon;
 
-/// Bounds what a test waits for; nothing is measured by it.
+/// Bounds the waits of a test; no time is measured by it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A member, a gateway, and something between the gateway and its clients that can cut.
+/// A member, a gateway, and a proxy between the gateway and its clients that can cut.
 pub(super) struct World {
     pub(super) member: TestServer,
     gateway: SocketAddr,
@@ -78,13 +78,13 @@ impl World {
         self.folder.path()
     }
 
-    /// Runs until the end.
+    /// Runs a task until the end of the test.
     pub(super) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         let running = self.stop.clone().run_until_cancelled_owned(task);
         self.tasks.spawn(async move { _ = running.await });
     }
 
-    /// As its user has it.
+    /// Makes a client with kube-rs' defaults.
     fn client(&self, address: SocketAddr) -> kube::Client {
         let url = format!("http://{address}/clusters/{}", self.name);
         kube::Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap()
@@ -101,7 +101,7 @@ impl World {
     }
 }
 
-/// Passes connections on until they are cut.
+/// Forwards connections until they are cut.
 async fn pass(listener: TcpListener, to: SocketAddr, cut: Arc<Mutex<CancellationToken>>) {
     let mut connections = JoinSet::new();
     while let Ok((mut near, _)) = listener.accept().await {

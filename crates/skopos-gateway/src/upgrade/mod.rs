@@ -1,5 +1,5 @@
-//! Connections that switch to another protocol: exec, attach and port-forward. The gateway does not know what is said on
-//! them; it hands bytes on, both ways.
+//! Connections that switch to another protocol: exec, attach and port-forward. The gateway does not parse their content. It
+//! copies bytes in both directions.
 //!
 //! ```text
 //!  request ─▶ Wish ─▶ (authorized) ─▶ the member answers 101 ─▶ Switched, with the answer ─▶ the connection's task runs it
@@ -30,20 +30,20 @@ pub struct Wish {
     client: OnUpgrade,
 }
 
-/// What clients of the Kubernetes API switch to.
+/// The protocols that clients of the Kubernetes API switch to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     WebSocket,
     Spdy,
 }
 
-/// What a connection does once it has switched: put into the extensions of a 101 answer, for whoever serves the connection.
+/// The task of a switched connection. It is put into the extensions of a 101 answer, for the task that serves the connection.
 #[derive(Clone)]
 pub(crate) struct Switched(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 
-/// What of the request the member hears, beside what it hears of every request.
+/// The headers passed to the member in addition to those of every request.
 const OUTBOUND: [HeaderName; 5] = [
     header::SEC_WEBSOCKET_KEY,
     header::SEC_WEBSOCKET_VERSION,
@@ -52,7 +52,7 @@ const OUTBOUND: [HeaderName; 5] = [
     STREAM_PROTOCOL,
 ];
 
-/// What of the member's answer the client hears.
+/// The headers of the member's answer passed to the client.
 const INBOUND: [HeaderName; 4] = [
     header::SEC_WEBSOCKET_ACCEPT,
     header::SEC_WEBSOCKET_PROTOCOL,
@@ -63,11 +63,11 @@ const INBOUND: [HeaderName; 4] = [
 // === impl Wish ===
 
 impl Wish {
-    /// What a request with an `Upgrade` header wants.
+    /// Reads a request with an `Upgrade` header.
     ///
     /// # Errors
-    /// 400 when it cannot be had: by HTTP/1.0 or HTTP/2, another method than GET and POST, another protocol than those of the
-    /// Kubernetes API, with a body, or with a bearer token among the protocols of a WebSocket.
+    /// 400 if it cannot be granted: with HTTP/1.0 or HTTP/2, a method other than GET and POST, or a body. Also with a protocol
+    /// that the Kubernetes API does not use, or a bearer token among the protocols of a WebSocket.
     pub fn of(parts: &mut request::Parts, body: &LimitedBody) -> Result<Self, Status> {
         let refused = |why: &str| Err(Status::bad_request(why));
         if parts.version != Version::HTTP_11 || ![Method::GET, Method::POST].contains(&parts.method) {
@@ -90,13 +90,13 @@ impl Wish {
         }
     }
 
-    /// Asks a member for it, by nothing but headers of the list.
+    /// Adds the upgrade to a request to a member, with only the headers of the list.
     pub(crate) fn ask(&self, inbound: &HeaderMap, outbound: &mut HeaderMap) {
         headers::pass_on(inbound, outbound, &OUTBOUND);
         outbound.insert(header::UPGRADE, self.protocol.name());
     }
 
-    /// The headers of the answer to the client.
+    /// Returns the headers of the answer to the client.
     pub(crate) fn answer(&self, from_member: &HeaderMap) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers::pass_on(from_member, &mut headers, &INBOUND);
@@ -113,7 +113,7 @@ impl Wish {
 // === impl Protocol ===
 
 impl Protocol {
-    /// The one that the headers ask for, if they ask for one and in one way.
+    /// Returns the requested protocol, if the headers name exactly one.
     fn of(headers: &HeaderMap) -> Option<Self> {
         let mut asked = headers.get_all(header::UPGRADE).iter();
         let (Some(asked), None) = (asked.next(), asked.next()) else { return None };
@@ -133,8 +133,8 @@ impl Protocol {
     }
 }
 
-/// Whether protocols of a WebSocket are ones of streams into pods. The API server also takes a bearer token for one, and
-/// then acts for whoever it belongs to.
+/// Returns whether the WebSocket protocols are those of streams into pods. The API server also accepts a bearer token as one,
+/// and then acts for the owner of the token.
 fn is_harmless(protocols: &HeaderValue) -> bool {
     let known = |protocol: &str| {
         ["channel.k8s.io", "portforward.k8s.io"].iter().any(|known| protocol.trim().ends_with(known))
@@ -150,18 +150,18 @@ impl Switched {
         Self(Arc::new(Mutex::new(Some(stream))))
     }
 
-    /// What is to be run, once.
+    /// Takes the task, which can run only once.
     pub(crate) fn take(&self) -> Option<BoxFuture<'static, ()>> {
         self.0.lock().take()
     }
 }
 
-/// As the API server says it of exec, attach and port-forward without an upgrade: also by HTTP/2, which has none.
+/// Returns the API server's answer to exec, attach and port-forward without an upgrade. HTTP/2 has no upgrades.
 pub(crate) fn required() -> Status {
     Status::bad_request("Upgrade request required: of HTTP/1.1, to websocket or SPDY/3.1")
 }
 
-/// Of whatever else wants another protocol.
+/// Returns the refusal of an upgrade for any other request.
 pub(crate) fn only_into_pods() -> Status {
     let why =
         "connections switch to another protocol for exec, attach and portforward of pods, and nothing else";
@@ -181,7 +181,7 @@ mod tests {
         Wish::of(&mut parts, &LimitedBody::whole(""))
     }
 
-    /// What a request is refused for; those that nothing is wrong with fail because they came on no connection.
+    /// Returns the refusal of a request. Valid ones fail because they came on no connection.
     fn refusal(lines: &[(&str, &str)]) -> String {
         let status = asked(lines).unwrap_err();
         assert_eq!(status.code, 400, "{lines:?}");

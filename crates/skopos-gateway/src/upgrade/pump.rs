@@ -1,4 +1,4 @@
-//! Bytes from one to the other, both ways, with little in between.
+//! Copying of bytes between client and member in both directions, with small buffers.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep_until};
 
-/// How much has gone each way, and when the last of it did.
+/// The bytes copied each way, and the time of the last ones.
 #[derive(Debug)]
 pub(super) struct Flow {
     to_member: AtomicU64,
@@ -16,22 +16,22 @@ pub(super) struct Flow {
     moved: Mutex<Instant>,
 }
 
-/// How pumping ended by itself.
+/// The reason why copying ended without outside help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ran {
-    /// Both ends have said all.
+    /// Both ends have finished.
     Dry,
-    /// Nothing came and went for too long.
+    /// No bytes moved for too long.
     Idle,
 }
 
-/// What is held of each direction: who does not read is not read from.
+/// The buffer size of each direction. While one end does not read, the other is not read from.
 const HELD: usize = 32 * 1024;
 
-/// Once one side has said all, the other one is listened to for as long as it does not pause for longer.
+/// The maximum pause of one side after the other has finished.
 const AFTER_END: Duration = Duration::from_secs(60);
 
-/// Hands on until both sides have said all. What one side has ended is ended for the other, which may go on speaking.
+/// Copies bytes until both sides have finished. When one side ends, its end is forwarded, and the other may still send.
 pub(super) async fn pump<C, M>(client: C, member: M, idle: Duration, flow: &Flow) -> Ran
 where
     C: AsyncRead + AsyncWrite,
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// One direction, until its source has ended or its sink does not take any more.
+/// Copies one direction, until its source has ended or its sink fails.
 async fn one_way(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -75,7 +75,7 @@ async fn one_way(
         moved.fetch_add(read as u64, Ordering::Relaxed);
         flow.moves();
     }
-    // Whoever is gone has heard enough.
+    // An error means that the receiver has already gone.
     let _ = to.shutdown().await;
 }
 
@@ -86,7 +86,7 @@ impl Flow {
         Self { to_member: AtomicU64::new(0), to_client: AtomicU64::new(0), moved: Mutex::new(Instant::now()) }
     }
 
-    /// Bytes that the member was sent, and the client.
+    /// Returns the bytes sent to the member, and to the client.
     pub(super) fn bytes(&self) -> (u64, u64) {
         (self.to_member.load(Ordering::Relaxed), self.to_client.load(Ordering::Relaxed))
     }
@@ -95,7 +95,7 @@ impl Flow {
         *self.moved.lock() = Instant::now();
     }
 
-    /// Ends when nothing has moved for so long.
+    /// Waits until no bytes have moved for `long`.
     async fn quiet(&self, long: Duration) {
         loop {
             let until = *self.moved.lock() + long;
@@ -115,7 +115,7 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(600);
 
-    /// A client and a member, each at its end, and what hands on between them.
+    /// A client and a member, each at its end, and the copying task between them.
     struct Pumped {
         client: DuplexStream,
         member: DuplexStream,
@@ -149,7 +149,7 @@ mod tests {
         let mut said = String::new();
         member.read_to_string(&mut said).await.unwrap();
         assert_eq!(said, "stdin");
-        // One side has ended, and the other one goes on, with pauses.
+        // One side has ended, and the other continues, with pauses.
         for _ in 0..3 {
             tokio::time::sleep(AFTER_END - Duration::from_secs(1)).await;
             member.write_all(b"out").await.unwrap();
@@ -165,7 +165,7 @@ mod tests {
     async fn who_has_gone_does_not_cut_off_what_the_other_still_says() {
         let Pumped { client, mut member, running } = pumped();
         let (mut reads, mut writes) = tokio::io::split(client);
-        // More than anybody holds: most of it is still to be read when the member is gone.
+        // More than all buffers hold, so most of it is still unread when the member is gone.
         let reading = async {
             tokio::time::sleep(Duration::from_secs(5)).await;
             let mut all = Vec::new();
@@ -174,7 +174,7 @@ mod tests {
         let leaving = async {
             member.write_all(&vec![7; 20 * 1024]).await.unwrap();
             drop(member);
-            // Nobody is there to take it.
+            // The receiver is gone.
             writes.write_all(b"ping").await.unwrap();
         };
         let (read, ()) = tokio::join!(reading, leaving);
@@ -213,7 +213,7 @@ mod tests {
         let Pumped { client, mut member, running } = pumped();
         drop(client);
         assert_eq!(member.read(&mut [0; 8]).await.unwrap(), 0);
-        // It says nothing more, and does not end either.
+        // The client sends nothing more, but does not end either.
         assert_eq!(running.ended().await.0, Ran::Idle);
         assert!(begun.elapsed() <= AFTER_END + Duration::from_secs(1), "{:?}", begun.elapsed());
     }

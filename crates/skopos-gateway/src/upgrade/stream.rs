@@ -1,4 +1,4 @@
-//! One stream: from the switch to the last byte, or to what ends it before.
+//! One stream: from the switch to the last byte, or to an earlier end.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ pub(crate) struct Stream {
     client: OnUpgrade,
     member: Tunnel,
     limits: StreamLimits,
-    /// Ends when it may no longer go on, with the reason.
+    /// Completes with the reason when the stream must end.
     end: BoxFuture<'static, &'static str>,
     trail: Trail,
     _place: Place,
 }
 
-/// What is told of a stream, however it ends.
+/// The audit record of a stream, written when it ends in any way.
 struct Trail {
     about: About,
     begun: Instant,
@@ -33,7 +33,7 @@ struct Trail {
     why: &'static str,
 }
 
-/// Whose stream, and where to: for the audit log.
+/// The user and target of a stream, for the audit log.
 pub(crate) struct About {
     pub(crate) cluster: Arc<str>,
     pub(crate) user: Arc<str>,
@@ -43,7 +43,7 @@ pub(crate) struct About {
 // === impl Stream ===
 
 impl Stream {
-    /// `end` is what ends it beside its limits, its two ends and the member's transport.
+    /// Creates a stream. `end` ends it, in addition to its limits, its two ends and the member's transport.
     pub(crate) fn new(
         wish: Wish,
         member: Tunnel,
@@ -56,7 +56,7 @@ impl Stream {
         Self { client: wish.into_client(), member, limits, end, trail, _place: place }
     }
 
-    /// For the connection that switches.
+    /// Makes the task for the connection that switches.
     pub(crate) fn switched(self) -> Switched {
         Switched::new(self.run().boxed())
     }

@@ -1,5 +1,5 @@
-//! What must hold whatever a client asks. `tests/properties.rs` and the fuzz target in the repository's `fuzz/` call the same
-//! function.
+//! Properties that hold for every request of a client. `tests/properties.rs` and the fuzz target in the repository's `fuzz/`
+//! call the same function.
 #![allow(dead_code, unreachable_pub, reason = "each user takes its part")]
 #![allow(clippy::result_large_err, reason = "a Status is what the API answers")]
 
@@ -12,9 +12,9 @@ use skopos_gateway::{authz::Attributes, headers};
 use skopos_serve::{Registry, RequestInfo, RequestVerb};
 use skopos_wire::Status;
 
-/// A request as text: `METHOD PATH?QUERY`, then `NAME: VALUE` a line. What is refused is refused as the API server does it;
-/// what passes means the same to whoever authorizes it, to the member that it is sent to, and when it is read again, and
-/// carries nobody's name but the caller's.
+/// Checks a request as text: `METHOD PATH?QUERY`, then `NAME: VALUE` a line. A refusal has the API server's form. An accepted
+/// request means the same for authorization, for the member, and when it is parsed again, and it carries no identity but the
+/// caller's.
 pub fn gateway_request(text: &str) {
     let mut lines = text.lines();
     let (method, uri) = lines.next().unwrap_or_default().split_once(' ').unwrap_or(("GET", text));
@@ -34,7 +34,7 @@ pub fn gateway_request(text: &str) {
         Ok(target) => target,
         Err(status) => return refused(&status),
     };
-    // What is passed on is read as what was authorized, by ourselves and by an API server.
+    // The forwarded request is read as it was authorized, by the gateway itself and by an API server.
     let (sent_path, sent_query) = (path.to_string(), query.to_string());
     assert_eq!(Path::parse(&sent_path).as_ref(), Ok(&path));
     assert_eq!(Query::parse(&sent_query).as_ref(), Ok(&query));
@@ -50,11 +50,12 @@ pub fn gateway_request(text: &str) {
     }
 }
 
-/// What no API server has at such a path is not answered from memory either: its authorization was for something else.
+/// Checks that a path that no API server serves is not answered from memory either, because it was authorized as another
+/// resource.
 fn placed(target: &ResourceTarget, info: &RequestInfo, registry: &Registry, uri: &str) {
     let what = &target.attributes;
     let Some(resource) = registry.resolve(&what.group, &what.version, &what.resource) else { return };
-    // Authorized as the namespace itself, and answered as that.
+    // Authorized as the Namespace itself, and answered as that.
     let is_namespace = what.name == what.namespace;
     if what.subresource.is_empty() && info.target.is_none() && !is_namespace {
         assert!(target.place(resource.namespaced).is_err(), "{uri}: is nowhere, and was found");
@@ -76,7 +77,7 @@ fn same(what: &Attributes, info: &RequestInfo, uri: &str) {
     if let Some(name) = &read.name {
         assert_eq!(&what.name, name, "{uri}");
     }
-    // A namespace is in itself for authorization.
+    // A Namespace is its own namespace for authorization.
     if read.resource.namespaced {
         assert_eq!(what.namespace, read.namespace.as_deref().unwrap_or_default(), "{uri}");
     }
@@ -136,7 +137,7 @@ const ALLOWED: [&str; 7] = [
     "user-agent",
 ];
 
-/// The client's fault, in the API server's shape, and no longer than an answer may be.
+/// Checks that the status blames the client, has the API server's form, and is no longer than an answer may be.
 fn refused(status: &Status) {
     assert!((400..500).contains(&status.code), "{status:?}");
     let json = serde_json::to_value(status).expect("a status is JSON");

@@ -1,4 +1,4 @@
-//! What is kept in memory.
+//! Settings of the memory cache.
 
 use std::collections::BTreeMap;
 
@@ -7,51 +7,54 @@ use serde::{Deserialize, Serialize};
 
 use skopos_config::{ByteSize, Span};
 
-/// What is kept in memory.
+/// The cache in memory.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Cache {
-    /// A read that asks for the newest state is answered from memory if that is proven to be at most so old.
+    /// Maximum age of memory for reads of the newest state. They are answered from memory if its age is proven to be at most
+    /// this.
     pub max_age: Span,
-    /// How long such a read waits for the cluster where memory is older, before it gets what there is with a warning.
+    /// Time that such a read waits for the cluster if memory is older. After that it gets the content of memory with a
+    /// warning.
     pub member_deadline: Span,
-    /// How new the answers to reads without a `resourceVersion` are. A request can ask for consistent answers by the header
+    /// Recency of the answers to reads without a `resourceVersion`. A request can ask for consistent answers by the header
     /// `Cache-Control: no-cache`.
     pub reads: Reads,
     /// The same for single clusters, by their names.
     pub reads_of: BTreeMap<String, Reads>,
-    /// How long the first read of a kind waits until it is in memory, before it goes to the cluster.
+    /// Time that the first read of a resource waits until the resource is in memory, before it goes to the cluster.
     pub first_use_deadline: Span,
-    /// Kinds that are kept from the start.
+    /// Resources kept from the start.
     pub kinds: Vec<Kind>,
-    /// Kinds that are never kept, in any version: every read of them goes to the cluster.
+    /// Resources that are never kept, in any version. Every read of them goes to the cluster.
     pub never: Vec<Kind>,
-    /// Whether Secrets are kept.
+    /// Keep Secrets in memory.
     pub secrets: bool,
-    /// Whether managed fields are kept, which are often half of an object.
+    /// Managed fields in memory. They are often half of an object.
     pub managed_fields: ManagedFields,
-    /// A kind that nobody has read for so long is dropped.
+    /// Time without reads after which a resource is dropped from memory.
     pub idle_stop: Span,
-    /// JSON in memory per cluster; the coldest kinds go first.
+    /// JSON in memory per cluster. Beyond that the coldest resources are dropped first.
     pub bytes_per_cluster: ByteSize,
-    /// What is kept of compressed objects, for lists with gzip, of all clusters together; counted with the objects
-    /// themselves, which are in memory anyway as long as they are current.
+    /// Memory for compressed objects, used by lists with gzip, of all clusters together. It counts with the objects
+    /// themselves, which are in memory anyway while they are current.
     pub compressed_bytes: ByteSize,
 }
 
-/// How new the answers to reads without a `resourceVersion` are. Whatever it is, such a read holds what was written through the
-/// gateway before it.
+/// Recency of the answers to reads without a `resourceVersion`. In both modes such a read contains all earlier writes through
+/// the gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum Reads {
     /// At most `cache.maxAge` old.
     #[default]
     Bounded,
-    /// As an API server's: they hold all that was committed before the request. A probe of the cluster proves that, one for all
-    /// who wait, so each read takes a round trip to the cluster. While the cluster does not answer, such reads fail.
+    /// As the answers of an API server: they contain everything committed before the request. A probe of the cluster proves
+    /// that, one for all waiting reads, so each read takes a round trip to the cluster. While the cluster does not answer,
+    /// such reads fail.
     Consistent,
 }
 
-/// Whether managed fields (`metadata.managedFields`) are kept.
+/// Handling of managed fields (`metadata.managedFields`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum ManagedFields {
     /// Kept where writes go through the gateway (`outbound.impersonate`, or `loopback: Trusted`).
@@ -61,7 +64,7 @@ pub enum ManagedFields {
     Drop,
 }
 
-/// A kind, by its resource.
+/// A resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Kind {
@@ -72,14 +75,14 @@ pub struct Kind {
     /// The version.
     #[serde(default = "Kind::v1")]
     pub version: String,
-    /// The resource, in the plural: `pods`.
+    /// The plural name of the resource: `pods`.
     pub resource: String,
 }
 
 // === impl Cache ===
 
 impl Cache {
-    /// Whether objects of a kind may be in memory, and on disk.
+    /// Returns whether objects of a resource may be kept in memory and on disk.
     #[must_use]
     pub fn keeps(&self, group: &str, resource: &str) -> bool {
         let secret = group.is_empty() && resource == "secrets";
@@ -87,7 +90,7 @@ impl Cache {
         (!secret || self.secrets) && !self.never.iter().any(named)
     }
 
-    /// Returns how new the answers of a cluster are.
+    /// Returns the required recency of the answers of a cluster.
     #[must_use]
     pub fn reads_of(&self, cluster: &str) -> Reads {
         self.reads_of.get(cluster).copied().unwrap_or(self.reads)

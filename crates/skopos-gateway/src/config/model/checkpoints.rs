@@ -1,4 +1,4 @@
-//! Where what is in memory is kept for the next process.
+//! Checkpoints: the content of memory, written for the next process.
 
 use std::path::PathBuf;
 
@@ -7,61 +7,60 @@ use serde::{Deserialize, Serialize};
 
 use skopos_config::{ByteSize, Span};
 
-/// Where stores are written to: a folder or a bucket.
+/// Storage of checkpoints: a folder or a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Checkpoints {
-    /// The folder: of this gateway alone, and readable by nobody else, for it holds what the clusters hold.
+    /// The folder. It must be used by this gateway alone and readable by no other user, because it has the clusters' content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub folder: Option<PathBuf>,
-    /// A bucket of S3 or the like in place of a folder.
+    /// An S3-compatible bucket in place of a folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<BucketSource>,
-    /// How often what has changed is written.
+    /// Interval at which changes are written.
     #[serde(default = "Checkpoints::every")]
     pub every: Span,
-    /// Most JSON of one kind of one cluster: what has more is not written.
+    /// Maximum JSON of one resource of one cluster. Larger ones are not written.
     #[serde(default = "Checkpoints::kind_bytes")]
     pub kind_bytes: ByteSize,
-    /// Most bytes of all files together: above it no further kinds are written.
+    /// Maximum size of all files together. Beyond it no further resources are written.
     #[serde(default = "Checkpoints::total_bytes")]
     pub total_bytes: ByteSize,
-    /// How long files stay of clusters that no source has named since.
+    /// Time that the files of a cluster stay after no source lists it any more.
     #[serde(default = "Checkpoints::retain")]
     pub retain: Span,
 }
 
-/// A bucket of S3 or the like. What is below the prefix is of this gateway alone, and whoever can read it reads what the
-/// clusters hold.
+/// An S3-compatible bucket. The prefix must be used by this gateway alone. Everyone with access to it can read the clusters'
+/// content.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BucketSource {
-    /// Which, and below which prefix: `s3://BUCKET/PREFIX`.
+    /// Bucket and prefix: `s3://BUCKET/PREFIX`.
     pub url: String,
-    /// The service, by `https://HOST[:PORT]`; that of AWS in the region if absent. The bucket is asked for in the path.
+    /// The service, as `https://HOST[:PORT]`; AWS in the region if absent. The bucket is named in the path.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// The region; that of the environment (`AWS_REGION`) if absent, and us-east-1 where there is none either.
+    /// The region; that of the environment (`AWS_REGION`) if absent, and us-east-1 if there is none.
     #[serde(default)]
     pub region: Option<String>,
     /// PEM file with the CAs of the endpoint; the system's if absent.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub ca: Option<PathBuf>,
-    /// Whose the requests are; if absent, what the environment of the process says (`AWS_ACCESS_KEY_ID` and the like), and
-    /// otherwise the machine's own service for credentials.
+    /// Credentials of the requests. If absent, those of the process environment are used (`AWS_ACCESS_KEY_ID` and the like),
+    /// and otherwise the machine's own credentials service.
     #[serde(default)]
     pub credentials: Option<BucketCredentials>,
-    /// Whether an endpoint beyond this machine may go without TLS, so that whoever is on the way reads what the clusters
-    /// hold.
+    /// Allow plain HTTP to an endpoint beyond this machine. Anyone on the network path can then read the clusters' content.
     #[serde(default)]
     pub allow_http: bool,
-    /// How long the bucket may take to begin to answer; at most 10s. If it takes longer, it is left alone for a while, and the
-    /// clusters are read anew.
+    /// Time in which the bucket must begin to answer; at most 10s. After a timeout the bucket is not used for a while, and the
+    /// clusters are read again.
     #[serde(default = "BucketSource::answer")]
     pub answer: Span,
-    /// How long one object may take to be read or written.
+    /// Deadline for reading or writing one object.
     #[serde(default = "BucketSource::deadline")]
     pub deadline: Span,
 }
@@ -76,7 +75,7 @@ pub struct BucketCredentials {
     /// File with the secret access key.
     #[schemars(with = "String")]
     pub secret_key: PathBuf,
-    /// File with the session token, where the keys are temporary ones.
+    /// File with the session token, for temporary keys.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub session_token: Option<PathBuf>,

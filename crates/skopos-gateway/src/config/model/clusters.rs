@@ -1,4 +1,4 @@
-//! Where clusters come from, and what is trusted of it.
+//! Sources of clusters, and the trust in each.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use skopos_config::Span;
 
-/// Which clusters there are.
+/// Sources of clusters.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Clusters {
@@ -20,20 +20,20 @@ pub struct Clusters {
     pub secrets: Vec<SecretSource>,
     /// Virtual clusters that run in a host cluster.
     pub vclusters: Vec<VclusterSource>,
-    /// How long the data of a cluster that has left stays readable.
+    /// Time that the data of a removed cluster stays readable.
     pub retain_removed: Span,
-    /// Which addresses the clusters of kubeconfigs that are not trusted may have.
+    /// Permitted addresses for the clusters of untrusted kubeconfigs.
     pub addresses: CidrList,
 }
 
-/// Which addresses may be connected to, as CIDRs. Loopback, link-local and metadata addresses and those of this machine are denied
-/// unless allowed.
+/// Permitted addresses, as CIDRs. Loopback, link-local and metadata addresses and those of this machine are denied unless
+/// allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CidrList {
-    /// Allowed in spite of being denied otherwise.
+    /// Networks allowed although they are denied by default.
     pub allow: Vec<String>,
-    /// Denied besides.
+    /// Networks denied in addition.
     pub deny: Vec<String>,
 }
 
@@ -46,9 +46,9 @@ pub struct KubeconfigSource {
     #[serde(alias = "kubeconfig")]
     #[schemars(with = "String", extend("x-alias" = "kubeconfig"))]
     pub path: PathBuf,
-    /// The contexts; all if absent. Each is a cluster of its name, or of the nearest one with a hash behind it.
+    /// The contexts; all if absent. Each becomes a cluster of its name, or of the nearest valid name with a hash appended.
     pub contexts: Option<Vec<String>>,
-    /// Labels of these clusters, among which `?clusterSelector=` chooses.
+    /// Labels of these clusters, for `?clusterSelector=`.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
@@ -60,15 +60,15 @@ pub struct FolderSource {
     /// The folder.
     #[schemars(with = "String")]
     pub path: PathBuf,
-    /// What its kubeconfigs may do beyond the harmless.
+    /// Features that its kubeconfigs may use beyond the harmless ones.
     #[serde(default)]
     pub allow: KubeconfigSwitches,
-    /// Labels of these clusters, among which `?clusterSelector=` chooses.
+    /// Labels of these clusters, for `?clusterSelector=`.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
 
-/// What a kubeconfig may do beyond naming an address, a CA and inline credentials. Each switch opens one thing.
+/// Features of kubeconfigs beyond an address, a CA and inline credentials. Each switch enables one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct KubeconfigSwitches {
@@ -76,7 +76,7 @@ pub struct KubeconfigSwitches {
     pub exec: bool,
     /// Name files of this machine.
     pub files: bool,
-    /// Go without checking the server's certificate.
+    /// Skip verification of the server's certificate.
     pub insecure: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct KubeconfigSwitches {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HostCluster {
-    /// What it is called in the fleet; if absent, as its context is, and `host` if it is that of this pod.
+    /// Its name in the fleet. If absent, the name of its context, or `host` for the cluster of this pod.
     pub name: Option<String>,
     /// Its kubeconfig; the service account of this pod if absent. May also be written `path`.
     #[serde(alias = "path")]
@@ -104,19 +104,19 @@ pub struct SecretSource {
     /// Namespaces; all if empty.
     #[serde(default)]
     pub namespaces: Vec<String>,
-    /// Which Secrets.
+    /// The kind of Secrets.
     pub flavour: SecretFlavour,
-    /// What their kubeconfigs may do beyond the harmless.
+    /// Features that their kubeconfigs may use beyond the harmless ones.
     #[serde(default)]
     pub allow: KubeconfigSwitches,
 }
 
-/// Which Secrets hold kubeconfigs.
+/// The kind of Secrets that hold kubeconfigs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum SecretFlavour {
     /// `NAME-kubeconfig` of Cluster API.
     ClusterApi,
-    /// Those with the label `skopos.dev/cluster`.
+    /// Secrets with the label `skopos.dev/cluster`.
     Plain,
 }
 

@@ -1,4 +1,4 @@
-//! Where and how the gateway listens, and what clients may use up.
+//! Settings of the listener, and limits of clients.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use skopos_config::{ByteSize, Span};
 
-/// Where and how the gateway listens.
+/// The listener of the gateway.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Listen {
@@ -18,10 +18,10 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Certificate and key. Without it the gateway speaks plain HTTP, on loopback only.
     pub tls: Option<Tls>,
-    /// How long the gateway goes on to accept connections and answer after it was told to stop, while `/readyz` says no: load
-    /// balancers need that long to send clients elsewhere. If absent, 5s, and nothing on loopback.
+    /// Time after the stop signal during which the gateway still accepts connections and answers, while `/readyz` fails. Load
+    /// balancers need it to send clients elsewhere. If absent, 5s, and nothing on loopback.
     pub shutdown_delay: Option<Span>,
-    /// What clients may use up.
+    /// Limits of clients.
     pub limits: Limits,
 }
 
@@ -37,42 +37,42 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// What clients may use up.
+/// Limits of clients.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Connections in all, and fewer where the process may have fewer open files. Beyond that idle ones are closed, those of
-    /// unknown callers first, and further ones wait in the backlog of the system.
+    /// Maximum number of connections, reduced if the process may not have enough open files. Beyond it idle connections are
+    /// closed, those of unauthenticated callers first, and further ones wait in the backlog of the system.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub connections: u32,
-    /// Connections that have not sent a complete request yet. When there are more, the oldest one is closed.
+    /// Connections that have not sent a complete request yet. Beyond it the oldest one is closed.
     #[schemars(range(min = 1, max = 100_000))]
     pub half_open: u32,
-    /// Connections from one address (one /64 network with IPv6) on which no caller has authenticated. When there are more, the
-    /// oldest one is closed.
+    /// Connections from one address (one /64 network with IPv6) without an authenticated caller. Beyond it the oldest one is
+    /// closed.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub unauthenticated_per_address: u32,
-    /// How long a TLS handshake, and then the first request, may take to come.
+    /// Deadline for a TLS handshake, and then for the first request.
     pub handshake: Span,
-    /// How long the headers of a further request may take, and how long a connection may be idle.
+    /// Deadline for the headers of a further request, and maximum idle time of a connection.
     pub idle: Span,
-    /// Most bytes of the headers of a request.
+    /// Maximum size of the headers of a request.
     pub header_bytes: ByteSize,
-    /// Most bytes of the body of a request.
+    /// Maximum size of the body of a request.
     pub body_bytes: ByteSize,
-    /// Requests at the same time on one HTTP/2 connection.
+    /// Concurrent requests on one HTTP/2 connection.
     #[schemars(range(min = 1, max = 10_000))]
     pub streams: u32,
-    /// Requests that a client may abandon on one HTTP/2 connection within ten seconds, before it is closed. A watch that has told
-    /// all that there is may be ended at any time.
+    /// Requests that a client may abandon on one HTTP/2 connection within ten seconds, before it is closed. A watch that has
+    /// sent everything it has may be ended at any time.
     #[schemars(range(min = 1, max = 100_000))]
     pub resets: u32,
-    /// How long a client may leave an answer unread before its connection is closed.
+    /// Time that a client may leave an answer unread before its connection is closed.
     pub stalled: Span,
-    /// Watches of one caller at the same time.
+    /// Concurrent watches of one caller.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub watches_per_user: u32,
-    /// How long answers in progress get when the gateway stops.
+    /// Time for answers in progress when the gateway stops.
     pub drain: Span,
 }
 
@@ -90,7 +90,7 @@ impl Default for Listen {
 }
 
 impl Listen {
-    /// Returns how long to go on accepting after being told to stop.
+    /// Returns how long to accept connections after the stop signal.
     #[must_use]
     pub fn shutdown_delay(&self) -> Duration {
         match self.shutdown_delay {
@@ -101,7 +101,7 @@ impl Listen {
     }
 }
 
-/// What kube-proxy and load balancers usually need to learn that a pod is not ready.
+/// The time that kube-proxy and load balancers usually need to learn that a pod is not ready.
 const SHUTDOWN_DELAY: Duration = Duration::from_secs(5);
 
 // === impl Limits ===
@@ -115,7 +115,7 @@ impl Default for Limits {
             handshake: Span::seconds(10),
             idle: Span::seconds(90),
             header_bytes: ByteSize(64 * 1024),
-            // What kube-apiserver reads at most.
+            // The limit of kube-apiserver.
             body_bytes: ByteSize::mebibytes(3),
             streams: 250,
             resets: 200,

@@ -1,4 +1,4 @@
-//! What can be configured. The documentation of each field is that of the schema, too.
+//! Fields of the configuration. The doc comment of each field is also its description in the schema.
 
 mod cache;
 mod callers;
@@ -27,19 +27,19 @@ pub use self::outbound::{ConnectPolicy, Outbound, StreamLimits};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
-    /// Where and how the gateway listens.
+    /// The listener of the gateway.
     pub listen: Listen,
-    /// How callers prove who they are. Without any way the gateway listens on loopback only.
+    /// Authentication of callers. Without any method the gateway listens on loopback only.
     pub authentication: Authentication,
-    /// What callers may do.
+    /// Rights of callers.
     pub authorization: Authorization,
-    /// Which clusters there are.
+    /// Sources of clusters.
     pub clusters: Clusters,
-    /// What is kept in memory, and how old an answer from memory may be.
+    /// The cache in memory, and the maximum age of answers from it.
     pub cache: Cache,
-    /// How requests that are not answered from memory go on to a cluster.
+    /// Forwarding of requests that are not answered from memory.
     pub outbound: Outbound,
-    /// Where stores are written to, so that a restart answers at once. Not written if absent.
+    /// Checkpoints of memory, so that a restarted gateway answers at once. Not written if absent.
     pub checkpoints: Option<Checkpoints>,
     /// The metrics.
     pub metrics: Metrics,
@@ -49,7 +49,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Metrics {
-    /// Most series; further clusters and kinds are left out, and counted.
+    /// Maximum number of series. Further clusters and resources are left out, and counted.
     #[schemars(range(min = 100, max = 10_000_000))]
     pub max_series: u32,
 }

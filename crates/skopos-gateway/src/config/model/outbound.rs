@@ -1,29 +1,28 @@
-//! What goes on to a cluster.
+//! Settings of requests to members.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use skopos_config::Span;
 
-/// How requests go on to a cluster.
+/// Forwarding of requests to clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Outbound {
-    /// Send them in the caller's name, by impersonation headers: the member's admission and audit see the caller. The
+    /// Send requests in the caller's name, by impersonation headers: the member's admission and audit see the caller. The
     /// gateway's own user needs the right to impersonate there.
     pub impersonate: bool,
-    /// Refuse everything that changes a cluster: writes, streams into pods, and virtual clusters that are made, paused or
-    /// deleted.
+    /// Refuse every change of a cluster: writes, streams into pods, and creating, pausing or deleting virtual clusters.
     pub read_only: bool,
-    /// How long a request that is no watch may take.
+    /// Deadline for a request that is not a watch.
     pub deadline: Span,
-    /// Whether streams into pods go through.
+    /// Permitted streams into pods.
     pub connect: ConnectPolicy,
-    /// What streams into pods may use up.
+    /// Limits of streams into pods.
     pub streams: StreamLimits,
 }
 
-/// Whether streams into pods and other connections by way of the API server go through.
+/// Permitted streams into pods, and other connections by way of the API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum ConnectPolicy {
     /// No logs, no exec, no attach, no port-forward, no proxy.
@@ -35,16 +34,16 @@ pub enum ConnectPolicy {
     Streams,
 }
 
-/// What streams into pods (exec, attach, port-forward) may use up.
+/// Limits of streams into pods (exec, attach, port-forward).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct StreamLimits {
-    /// Streams of one caller at the same time.
+    /// Concurrent streams of one caller.
     #[schemars(range(min = 1, max = 100_000))]
     pub per_user: u32,
-    /// How long a stream may live, whatever it does.
+    /// Maximum lifetime of a stream, even while it is in use.
     pub lifetime: Span,
-    /// A stream on which nothing came and went for so long is cut.
+    /// Time without data in either direction after which a stream is cut.
     pub idle: Span,
 }
 
