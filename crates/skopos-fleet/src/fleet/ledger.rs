@@ -46,7 +46,7 @@ pub(super) struct Ledger {
     holders: BTreeMap<ClusterId, Holder>,
     /// The last entries of names that no cluster has any more: their data can still be read.
     left: BTreeMap<ClusterId, (usize, Listed)>,
-    /// Something is listed that has no name yet.
+    /// Set if a listed cluster has no name yet.
     waiting: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Virtual clusters in a host cluster, as the vcluster CLI and chart make them: what there is, and what is done with it.
+//! Virtual clusters in a host cluster, compatible with the vcluster CLI and chart: discovery and operations.
 //!
 //! ```text
 //!  Workload, PodState, ConfigSecret ──▶ VirtualCluster, Status      as `vcluster list` shows it     ┐ no I/O,
