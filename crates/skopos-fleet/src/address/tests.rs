@@ -118,7 +118,7 @@ fn the_machines_own_addresses_are_denied_at_each_dial() {
 }
 
 proptest! {
-    /// An IPv4 address gets the same verdict in every IPv6 notation.
+    /// Checks that an IPv4 address gets the same verdict in every IPv6 notation.
     #[test]
     fn wrapping_an_address_does_not_help(bits in prop_oneof![any::<u32>(), 0u32..2], wrap in 0usize..5) {
         let v4 = Ipv4Addr::from(bits);

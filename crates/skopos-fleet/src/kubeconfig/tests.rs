@@ -361,7 +361,7 @@ fn a_changed_secret_makes_another_connection() {
 }
 
 proptest! {
-    /// Random input yields only errors, and no dangerous feature is allowed.
+    /// Checks that random input yields only errors, and that no dangerous feature is allowed.
     #[test]
     fn noise_is_refused_or_harmless(
         server in "[ -~]{0,30}", field in "[a-zA-Z-]{1,30}", value in "[ -~]{0,40}", cut in 0usize..600,

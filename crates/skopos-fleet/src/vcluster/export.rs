@@ -20,8 +20,8 @@ use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
 /// Options of exporting a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct KubeconfigOptions {
-    /// Where the API server is to be reached, such as the end of a port-forward; `None`: where the virtual cluster exports
-    /// it to, else at its Service's load balancer, else at its Service's name, which only the host's own pods know.
+    /// The API server's address, such as the end of a port-forward. `None`: the address that the virtual cluster exports;
+    /// else its Service's load balancer; else its Service's name, which only pods of the host resolve.
     pub server: Option<Uri>,
     /// The name of the host's context; the new context is named after it.
     pub host_context: String,

@@ -133,7 +133,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Lists the objects of a collection matching a selector, page by page.
+    /// Returns the objects of a collection matching a selector, page by page.
     pub(super) async fn list(
         &self,
         collection: &str,
