@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 #[derive(Clone)]
 pub struct ClusterId {
     name: Arc<str>,
-    /// The label value that represents it.
+    /// The label value of this name.
     label: Arc<str>,
 }
 

@@ -65,8 +65,7 @@ struct Since {
     age: Duration,
 }
 
-/// Interval of writing resources whose version alone has advanced, and documents that were only
-/// confirmed.
+/// Interval of writing resources whose version alone has advanced, and documents that were only confirmed.
 const REFRESH: Duration = Duration::from_secs(300);
 
 // === impl Folder ===

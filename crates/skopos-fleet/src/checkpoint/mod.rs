@@ -21,10 +21,10 @@
 //! # Contents and times
 //!
 //! Changes are written every [`KeeperOptions::every`] and when the fleet is shut down. A resource whose version alone
-//! has advanced (by bookmarks) is written every five minutes. A kill at any moment leaves either the
-//! old file or the new one, complete. A resource that is no longer cached is removed from the disk, too. A cluster that
-//! left the fleet stays on the disk while the fleet retains it. Files of clusters that were not listed since are
-//! removed after [`KeeperOptions::orphans`].
+//! has advanced (by bookmarks) is written every five minutes. A kill at any moment leaves either the old file or the
+//! new one, complete. A resource that is no longer cached is removed from the disk, too. A cluster that left the fleet
+//! stays on the disk while the fleet retains it. Files of clusters that were not listed since are removed after
+//! [`KeeperOptions::orphans`].
 //!
 //! # Refused files
 //!

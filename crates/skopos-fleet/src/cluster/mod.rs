@@ -221,7 +221,6 @@ impl Cluster {
     ///
     /// # Errors
     /// As [`Cluster::document`].
-    /// As [`Cluster::document`].
     pub async fn current_document(
         &self,
         request: &DocumentRequest,

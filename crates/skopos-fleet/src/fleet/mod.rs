@@ -1,9 +1,9 @@
 //! The fleet: clusters that join and leave.
 //!
 //! ```text
-//!  sources ──▶ Roster ──▶ Ledger: who lists what ──▶ members (one atomic pointer) ──▶ readers, without a lock
-//!                                    │                     │
-//!                                    └── problems          └── each a Unit of its own
+//!  sources ──▶ Roster ──▶ Ledger: listed clusters, names ──▶ members (one atomic pointer) ──▶ readers, without a lock
+//!                                    │                             │
+//!                                    └── problems                  └── each a Unit of its own
 //! ```
 
 mod changes;
@@ -187,7 +187,6 @@ impl Fleet {
     /// process joined a cluster of this name before, that one is redirected to the new spec.
     ///
     /// # Errors
-    /// If the fleet was shut down.
     /// If the fleet was shut down.
     pub fn join(&self, id: ClusterId, spec: ClusterSpec) -> Result<Cluster, FleetError> {
         self.core.change(|ledger| ledger.list_own(id.clone(), Listed::up(spec)))?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Workload, PodState, ConfigSecret ──▶ VirtualCluster, Status      as `vcluster list` shows it     ┐ no I/O,
-//!  Workload ──▶ patches of pause and resume; Situation ──▶ Removal  what is to be done              ┘ no clock
+//!  Workload ──▶ patches of pause and resume; Situation ──▶ Removal  the steps of an operation       ┘ no clock
 //!                     ▲
 //!  Host ── list, find, create, pause, resume, delete, kubeconfig ──▶ the host's API server, helm
 //!                     └──▶ Progress: a Step at a time

@@ -455,7 +455,7 @@ async fn tidying_removes_checkpoints_alone() {
     kept.end().await;
 }
 
-/// A store of which one file cannot be read the first time.
+/// A store with one file that cannot be read the first time.
 struct Flaky {
     directory: Directory,
     file: Mutex<Option<&'static str>>,
