@@ -49,7 +49,7 @@ impl Breaker {
         self.open.is_some()
     }
 
-    /// Closes the breaker, because there is other evidence that the server is up, or another reason why it is down.
+    /// Closes the breaker, because the link is new, or because a caller has reported the server up or down.
     pub(crate) fn forget(&mut self) {
         self.open = None;
     }
@@ -87,7 +87,7 @@ fn begin_try(unit: &Arc<Unit>, link: &Arc<Link>) -> oneshot::Receiver<()> {
     task.tasks.spawn(async move {
         let trying = link.superseded.run_until_cancelled(try_once(&unit, &link));
         if let Some(Some(true)) = unit.stop.run_until_cancelled(trying).await {
-            // The tender has dropped the receiver, or reads it at the look that follows.
+            // The tender has dropped the receiver, or reads it at the check that follows.
             let _ = answered.send(());
             unit.stirred.notify_one();
         }

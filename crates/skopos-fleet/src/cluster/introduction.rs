@@ -165,8 +165,8 @@ fn is_refusal(status: StatusCode, body: &[u8]) -> bool {
     }
 }
 
-/// Returns an identity made of address and CA: a recreated cluster has another CA. Without its own CA a cluster cannot
-/// be told from another.
+/// Returns an identity made of address and CA: a recreated cluster has another CA. `None`: without its
+/// own CA a cluster cannot be distinguished from another.
 fn by_authority(spec: &ClusterSpec) -> Option<String> {
     let config = spec.config();
     let authority = config.root_cert.filter(|authority| !authority.is_empty())?;

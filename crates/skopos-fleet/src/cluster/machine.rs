@@ -79,7 +79,7 @@ pub(crate) enum Input {
     Redirected(&'static str),
 }
 
-/// Result of one look at a cluster.
+/// Result of one check of a cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observation {
     /// Set while there is a connection.

@@ -127,8 +127,8 @@ impl Cluster {
         self.unit.replaces
     }
 
-    /// Returns the number of the current link. Links are unique among all clusters that had the name in a fleet:
-    /// responses obtained over a link of another number say nothing about this cluster.
+    /// Returns the number of the current link. It is unique among all links of all clusters that had this name in a
+    /// fleet: responses obtained over a link of another number say nothing about this cluster.
     pub fn way(&self) -> u64 {
         self.unit.link().number
     }

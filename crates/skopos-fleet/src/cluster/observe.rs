@@ -14,7 +14,7 @@ use super::machine::{Observation, Trouble};
 /// State carried from one observation to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Eyes {
-    /// The number of responses on each connection at the last look.
+    /// The number of responses on each connection at the last check.
     served: BTreeMap<ConnectionId, u64>,
     heard: Option<Instant>,
     /// Silence found before this time no longer counts.
@@ -60,7 +60,7 @@ impl Eyes {
         }
     }
 
-    /// Returns whether a response arrived since the last look.
+    /// Returns whether a response arrived since the last check.
     fn answered(&mut self, stats: &TransportStats) -> bool {
         let now: BTreeMap<ConnectionId, u64> =
             stats.connections.iter().map(|connection| (connection.id, connection.served)).collect();

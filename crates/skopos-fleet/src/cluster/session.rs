@@ -47,7 +47,7 @@ pub(crate) struct Link {
     /// Notified at the first request for the session.
     begins: Arc<Notify>,
     parked: Mutex<Option<Arc<str>>>,
-    /// Cancelled when lists and watches may start: the server is the cluster whose content is cached.
+    /// Cancelled when lists and watches may start: the cached content, if any, belongs to this server's cluster.
     pub(crate) admitted: CancellationToken,
     woken: Notify,
     /// Set if the link was found to lead to another cluster than the one whose content is cached.

@@ -15,10 +15,10 @@ use super::observe::Eyes;
 use super::session::Link;
 use super::unit::{KEEPER_PATIENCE, Unit};
 
-/// Interval between two looks at a cluster.
+/// Interval between two checks of a cluster.
 const PULSE: Duration = Duration::from_secs(1);
 
-/// Interval between two looks while the state is about to change.
+/// Interval between two checks while the state is about to change.
 const QUICK_PULSE: Duration = Duration::from_millis(100);
 
 /// Longest time for which `QUICK_PULSE` applies.
@@ -89,7 +89,7 @@ struct Tender<'a> {
     eyes: Eyes,
     breaker: Breaker,
     watched: Arc<Link>,
-    /// Set if the cluster was live at the last look.
+    /// Set if the cluster was live at the last check.
     live: bool,
     /// Time since which the connections could not be configured.
     unusable_since: Option<Instant>,

@@ -284,8 +284,8 @@ impl Fleet {
         self.core.stop.is_cancelled()
     }
 
-    /// Stops all lists and watches, so that nothing in memory changes any more: later events could not be resumed from.
-    /// Requests are still passed through. Servers whose watchers resume after a restart call this before
+    /// Stops all lists and watches, so that nothing in memory changes any more: watchers then see the last state of this
+    /// process. Requests are still passed through. Servers whose watchers resume after a restart call this before
     /// [`Fleet::shutdown`]. Returns whether it completed within `limit`.
     pub async fn freeze(&self, limit: Duration) -> bool {
         let members = self.members();

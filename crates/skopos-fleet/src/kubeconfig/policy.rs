@@ -17,7 +17,7 @@ pub struct KubeconfigPolicy {
     pub allow_client_key_file: bool,
     /// Allow `tokenFile`: sends a file of the kubeconfig's choice to the server.
     pub allow_token_file: bool,
-    /// Allow `insecure-skip-tls-verify`: anyone on the network path can read and forge everything.
+    /// Allow `insecure-skip-tls-verify`: an attacker on the network path can read and forge everything.
     pub allow_insecure_skip_tls_verify: bool,
     /// Allow `http://` servers: same risk.
     pub allow_http: bool,

@@ -33,10 +33,10 @@ pub struct KubeconfigFile {
     every: Duration,
 }
 
-/// Interval between two looks at files.
+/// Polling interval of files.
 pub(super) const EVERY: Duration = Duration::from_secs(2);
 
-/// Number of looks at a file that is being written, before [`KubeconfigFile::now`] leaves it to the follower.
+/// Number of checks of a file that is being written, before [`KubeconfigFile::now`] leaves it to the follower.
 const LOOKS: usize = 5;
 
 /// Limit on the contexts of one file.
@@ -187,7 +187,7 @@ impl KubeconfigFile {
     }
 }
 
-/// Result of a look at the files.
+/// Result of checking the files.
 enum Looked {
     Same,
     Settling,

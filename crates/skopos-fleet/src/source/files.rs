@@ -18,7 +18,7 @@ struct Entry {
     trouble: Option<String>,
 }
 
-/// Result of a look at all files.
+/// Result of checking all files.
 pub(super) enum FilesLook {
     /// Nothing has changed.
     Same,
@@ -91,7 +91,7 @@ impl Files {
     }
 }
 
-/// Result of a look at one file.
+/// Result of checking one file.
 enum EntryLook {
     Same,
     Settling,

@@ -102,11 +102,11 @@ struct Folder {
     looks: u32,
 }
 
-/// Limit on the looks for which the first listing is delayed, so that a file that is written continuously does not hold
+/// Limit on the checks for which the first listing is delayed, so that a file that is written continuously does not hold
 /// up the others.
 const MOST_FIRST_LOOKS: u32 = 25;
 
-/// Result of a look at a folder.
+/// Result of checking a folder.
 struct Looked {
     changed: bool,
     settling: bool,

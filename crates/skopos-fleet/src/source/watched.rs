@@ -12,13 +12,13 @@ use zeroize::Zeroizing;
 /// Time for which a file must stay unchanged before it counts as complete.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
 
-/// Time after which an unfinished look at files is reported.
+/// Time after which an unfinished check of files is reported.
 pub(super) const LATE: Duration = Duration::from_secs(10);
 
 /// Message about files whose file system hangs.
 pub(super) const HANGS: &str = "it cannot be read in time: its file system does not answer";
 
-/// Waits for a look at files without a limit, and calls `late` if it takes longer than [`LATE`].
+/// Waits for a check of files without a limit, and calls `late` if it takes longer than [`LATE`].
 pub(super) async fn patiently<T>(looking: impl Future<Output = T>, late: impl FnOnce()) -> T {
     let mut looking = pin!(looking);
     match timeout(LATE, &mut looking).await {
@@ -45,7 +45,7 @@ struct Stamp {
     bytes: u64,
 }
 
-/// Result of a look at a file.
+/// Result of checking a file.
 #[derive(Debug)]
 pub(super) enum Look {
     /// The version read last: nothing has changed.

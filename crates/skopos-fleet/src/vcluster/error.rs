@@ -57,7 +57,7 @@ pub enum Error {
         /// Its namespace.
         namespace: String,
     },
-    /// It was scaled up by someone else while being paused.
+    /// Another client scaled it up while it was being paused.
     #[error(
         "virtual cluster {name} in namespace {namespace} was resumed by somebody meanwhile: what runs for it stays"
     )]

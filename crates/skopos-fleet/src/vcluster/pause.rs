@@ -17,8 +17,8 @@ use super::workload::{Off, Workload, paused_date};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PauseOptions {
     /// Also delete the pods in synced namespaces, which were created for its own namespaces. Only a label shows whose
-    /// these are, and namespaces of another virtual cluster may have the same label. So say no when pausing for a user
-    /// who may not delete pods everywhere in the host. Default: yes.
+    /// these are, and namespaces of another virtual cluster may have the same label. Set it to `false` when pausing
+    /// for a user who may not delete pods everywhere in the host. Default: yes.
     pub synced: bool,
     /// Timeout of the whole operation, including the wait for pods to end. Default 5 min.
     pub within: Duration,

@@ -27,8 +27,7 @@ pub struct ConfigSecret {
     pub workloads_sleep: bool,
 }
 
-/// Secret `vc-NAME` with the kubeconfig. It is untrusted: anyone with write access to Secrets of the namespace may have
-/// written it.
+/// Secret `vc-NAME` with the kubeconfig. It is untrusted: any writer of Secrets in the namespace may have written it.
 pub struct KubeconfigSecret {
     /// The virtual cluster's name.
     pub name: String,
