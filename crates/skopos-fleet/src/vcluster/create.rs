@@ -143,7 +143,7 @@ fn unfinished(releases: &[Meta]) -> bool {
 }
 
 /// Waits while helm is at work on a release, and removes the record of a helm that was killed. helm records its start,
-/// and otherwise refuses to continue from there. Returns whether there is a finished release.
+/// and refuses every later operation while that record exists. Returns whether there is a finished release.
 async fn let_helm_end(session: &Session<'_>, name: &str, namespace: &str) -> Result<bool, Error> {
     // The revision that is awaited, and the end of the wait.
     let mut pending: Option<(String, Instant)> = None;

@@ -175,7 +175,8 @@ pub(super) const SECRETS: Resource = Resource::core("secrets");
 pub(super) const NAMESPACES: Resource = Resource::core("namespaces");
 pub(super) const SERVICES: Resource = Resource::core("services");
 
-/// Returns the parts that a pause and a resume change. As in the vcluster CLI, a StatefulSet is the only one.
+/// Returns the parts that a pause and a resume change. If the control plane is a StatefulSet, nothing else is changed,
+/// as in the vcluster CLI.
 pub(super) fn parts(control_plane: WorkloadKind) -> &'static [(Part, WorkloadKind)] {
     match control_plane {
         WorkloadKind::StatefulSet => &[(Part::ControlPlane, WorkloadKind::StatefulSet)],

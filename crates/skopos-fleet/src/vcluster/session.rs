@@ -235,8 +235,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Sends a request with retries until the host answers, or its time or the caller's is over. All requests here are
-    /// idempotent.
+    /// Sends a request with retries until the host answers, or its time or the caller's is over. All requests here can
+    /// be repeated.
     async fn ask(&self, ask: &Ask<'_>) -> Result<Bytes, Error> {
         let give_up = (Instant::now() + self.patience).min(self.until);
         let mut last: Option<String> = None;
