@@ -1,4 +1,4 @@
-//! What a fleet answers instead of data, and why.
+//! Errors of a fleet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::cluster::{Paused, PausedBy};
 use crate::id::ClusterId;
 
-/// Why a fleet has no answer.
+/// Error of a fleet.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FleetError {
@@ -24,7 +24,7 @@ pub enum FleetError {
     Paused {
         /// The cluster.
         cluster: ClusterId,
-        /// How that is known, and since when.
+        /// The evidence and start of the pause.
         paused: Paused,
     },
     /// The cluster does not answer.
@@ -32,69 +32,69 @@ pub enum FleetError {
     Unreachable {
         /// The cluster.
         cluster: ClusterId,
-        /// Since when.
+        /// Start of the outage.
         since: Instant,
-        /// Why.
+        /// The reason.
         reason: Arc<str>,
     },
-    /// The cluster left the fleet, and had nothing of what was asked for.
+    /// The cluster left the fleet, and the requested data was not cached.
     #[error("cluster {cluster} left the fleet {:.0?} ago", .since.elapsed())]
     Removed {
         /// The cluster.
         cluster: ClusterId,
-        /// Since when.
+        /// The time at which it left.
         since: Instant,
     },
-    /// The deadline came first.
+    /// The deadline expired before there was a result.
     #[error("cluster {cluster} had no answer within {waited:.1?}: {reason}")]
     Deadline {
         /// The cluster.
         cluster: ClusterId,
-        /// How long it was waited.
+        /// The time waited.
         waited: Duration,
-        /// What stood in the way.
+        /// The obstacle.
         reason: Arc<str>,
     },
-    /// The server does not let us have the kind, or does not know it.
+    /// The server refuses access to the resource, or does not serve it.
     #[error("cluster {cluster} answers {code} for {resource}: {reason}")]
     Refused {
         /// The cluster.
         cluster: ClusterId,
-        /// The kind.
+        /// The resource.
         resource: Box<ResourceId>,
         /// 401, 403, 404, or another 4xx.
         code: u16,
-        /// What it said.
+        /// The server's reason.
         reason: Arc<str>,
     },
-    /// The server answers, and has failed to list the kind several times in a row. It is tried on.
+    /// The server answers, but has failed to list the resource several times in a row. Retries continue.
     #[error("cluster {cluster} fails to list {resource}, {attempts} times so far: {reason}")]
     Failing {
         /// The cluster.
         cluster: ClusterId,
-        /// The kind.
+        /// The resource.
         resource: Box<ResourceId>,
-        /// How often it has failed.
+        /// The number of failures.
         attempts: u32,
-        /// What it said last.
+        /// The server's last reason.
         reason: Arc<str>,
     },
-    /// The kind does not fit into what the cluster may use.
+    /// The resource does not fit into the cluster's limits.
     #[error("cluster {cluster} keeps no copy of {resource}: {reason}")]
     Budget {
         /// The cluster.
         cluster: ClusterId,
-        /// The kind.
+        /// The resource.
         resource: Box<ResourceId>,
-        /// Which limit, and how it stands.
+        /// The limit and its current use.
         reason: Arc<str>,
     },
-    /// The cluster's configuration cannot be used.
+    /// The cluster's configuration is unusable.
     #[error("the configuration of cluster {cluster} cannot be used: {reason}")]
     Config {
         /// The cluster.
         cluster: ClusterId,
-        /// Why.
+        /// The reason.
         reason: Arc<str>,
     },
     /// The request to the server failed.
@@ -102,15 +102,15 @@ pub enum FleetError {
     Transport {
         /// The cluster.
         cluster: ClusterId,
-        /// Why.
+        /// The cause.
         error: TransportError,
     },
-    /// The server's answer is none.
+    /// The server's response could not be parsed.
     #[error("cluster {cluster} answers what cannot be read: {reason}")]
     Malformed {
         /// The cluster.
         cluster: ClusterId,
-        /// What is wrong with it.
+        /// The problem of the response.
         reason: Arc<str>,
     },
     /// The fleet was shut down.
@@ -118,7 +118,7 @@ pub enum FleetError {
     Closed,
 }
 
-/// Says how a paused cluster comes back, where that is known.
+/// Returns how to resume a paused cluster, if that is known.
 fn resume(cluster: &ClusterId, paused: &Paused) -> String {
     match (paused.by, cluster.as_str().split_once('.')) {
         (PausedBy::Annotation | PausedBy::ScaledDown, Some((name, namespace))) => {
@@ -130,7 +130,7 @@ fn resume(cluster: &ClusterId, paused: &Paused) -> String {
 }
 
 impl FleetError {
-    /// The cluster that it is about.
+    /// Returns the cluster concerned.
     pub fn cluster(&self) -> Option<&ClusterId> {
         match self {
             Self::UnknownCluster { .. } | Self::Closed => None,
@@ -147,7 +147,7 @@ impl FleetError {
         }
     }
 
-    /// One word in kebab case, for metrics and for programs.
+    /// Returns one word in kebab case, for metrics and programs.
     pub fn word(&self) -> &'static str {
         match self {
             Self::UnknownCluster { .. } => "unknown-cluster",

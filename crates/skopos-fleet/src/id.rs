@@ -1,4 +1,4 @@
-//! The name of a cluster.
+//! Cluster names.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -8,19 +8,19 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-/// The name of a cluster in a fleet: 1 to 253 of `A-Z a-z 0-9 . _ : @ -`, and neither `.` nor `..`, so that it is one
-/// segment of a path, one value of a metric's label, and one file name, without any escaping.
+/// Name of a cluster in a fleet: 1 to 253 of `A-Z a-z 0-9 . _ : @ -`, and neither `.` nor `..`. So it is valid as a
+/// path segment, as the value of a metric's label and as a file name, without escaping.
 ///
-/// A name from elsewhere that is no such name, such as the context `team/prod`, becomes the nearest one with a hash of the
-/// original behind it: `team-prod-4f2a91c0` ([`ClusterId::from_name`]).
+/// An external name that is not valid, such as the context `team/prod`, becomes the nearest valid name with a hash of
+/// the original appended: `team-prod-4f2a91c0` ([`ClusterId::from_name`]).
 #[derive(Clone)]
 pub struct ClusterId {
     name: Arc<str>,
-    /// The label value that represents it.
+    /// The label value of this name.
     label: Arc<str>,
 }
 
-/// Not a name that a cluster can have.
+/// Error of a text that is not a valid cluster name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} cannot be a cluster's name: use 1 to 253 of letters, digits and . _ : @ -")]
 pub struct InvalidClusterId {
@@ -28,25 +28,25 @@ pub struct InvalidClusterId {
     pub name: String,
 }
 
-/// As for a DNS name.
+/// The limit for DNS names.
 const MAX_LENGTH: usize = 253;
 
-/// As Kubernetes limits it.
+/// The limit of Kubernetes.
 const MAX_LABEL_LENGTH: usize = 63;
 
-/// Digits of a hash behind a name. More of them are taken where another cluster has the shorter name.
+/// Numbers of hash digits appended to a name. Longer hashes are for names that another cluster has already.
 const HASH_LENGTHS: [usize; 3] = [8, 16, 64];
 
-/// What is put before a hash where nothing else is left of a name.
+/// Text before a hash if nothing else is left of a name.
 const STEM: &str = "cluster";
 
 // === impl ClusterId ===
 
 impl ClusterId {
-    /// Returns this name.
+    /// Validates a name.
     ///
     /// # Errors
-    /// If it has characters that a name cannot have, or is too long.
+    /// If it is too long or has characters that are not allowed.
     pub fn new(name: impl AsRef<str>) -> Result<Self, InvalidClusterId> {
         let name = name.as_ref();
         match is_valid(name) {
@@ -55,16 +55,16 @@ impl ClusterId {
         }
     }
 
-    /// Returns the name for one from elsewhere, such as a kubeconfig's context: the same if it can be a cluster's name,
-    /// otherwise the nearest one, `-` and eight hexadecimal digits of its SHA-256. It depends on nothing else, so that it stays
-    /// the same whatever other names come and go.
+    /// Converts an external name, such as a kubeconfig's context. A valid name stays the same. Any other becomes the
+    /// nearest valid name, `-` and eight hexadecimal digits of its SHA-256. The result depends on nothing else, so it
+    /// stays the same when other names come and go.
     pub fn from_name(name: impl AsRef<str>) -> Self {
         let name = name.as_ref();
         Self::new(name).unwrap_or_else(|_| Self::hashed(name, name, HASH_LENGTHS[0]))
     }
 
-    /// Returns distinct names for names from elsewhere, in their order. A name that can be a cluster's is always kept. A
-    /// generated one that another name happens to have gets more digits. Repetitions get the same name.
+    /// Converts external names to distinct names, in their order. Valid names are always preserved. A generated name
+    /// that equals another name gets more digits. Repetitions get the same name.
     pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str> + Clone) -> Vec<Self> {
         let mut taken: BTreeSet<String> =
             names.clone().into_iter().filter(|name| is_valid(name)).map(str::to_owned).collect();
@@ -84,8 +84,8 @@ impl ClusterId {
         names.into_iter().map(&mut name_for).collect()
     }
 
-    /// Returns names for a cluster that has to be told from another one which has this name, best first. They depend on where
-    /// the cluster comes from (`place`) only.
+    /// Returns names for a cluster whose own name belongs to another cluster, best first. They depend only on the
+    /// cluster's origin (`place`).
     pub(crate) fn alternatives(&self, original: &str, place: &str) -> impl Iterator<Item = Self> {
         let text = format!("{place}\0{original}");
         let stem = if is_valid(original) { original } else { self.as_str() }.to_owned();
@@ -97,9 +97,9 @@ impl ClusterId {
         &self.name
     }
 
-    /// Returns the label value that represents this name, by which objects are selected: the name itself if it can be
-    /// one; otherwise the nearest value with a hash of the name behind it, as `kubernetes-admin-kubernetes-6d0f3a58` for
-    /// `kubernetes-admin@kubernetes`.
+    /// Returns the label value of this name, for selecting objects. It is the name itself if that is a valid label
+    /// value. Otherwise it is the nearest valid value with a hash of the name appended, such as
+    /// `kubernetes-admin-kubernetes-6d0f3a58` for `kubernetes-admin@kubernetes`.
     pub fn label_value(&self) -> &str {
         &self.label
     }
@@ -139,7 +139,7 @@ fn is_allowed_in_label(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
 }
 
-/// Returns what is allowed of `stem`, `-`, and so many digits of the hash of `text`.
+/// Returns the allowed characters of `stem`, `-`, and the given number of digits of the hash of `text`.
 fn with_hash(stem: &str, text: &str, digits: usize, allowed: fn(char) -> bool, most: usize) -> String {
     let mut name = String::new();
     for c in stem.chars() {

@@ -1,7 +1,7 @@
-//! Many Kubernetes clusters, each isolated: none can hold up another.
+//! Fleets of Kubernetes clusters, isolated from each other: none can hold up another.
 //!
 //! ```text
-//!  kubeconfigs, folders, Secrets, vclusters ──▶ source ──▶ Fleet ──▶ Cluster ─┬─▶ kinds in memory (skopos informers)
+//!  kubeconfigs, folders, Secrets, vclusters ──▶ source ──▶ Fleet ──▶ Cluster ─┬─▶ resources in memory (skopos informers)
 //!                                                          read without      ├─▶ documents (discovery, OpenAPI)
 //!                                                          a lock            └─▶ requests passed through
 //! ```

@@ -1,10 +1,10 @@
-//! That something changed, for those who follow a fleet.
+//! Change signal for followers of a fleet.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Counts changes. What changed, whoever is told finds by looking.
+/// Counter of changes. Followers compare states to find out what changed.
 #[derive(Clone, Debug)]
 pub(crate) struct News {
     count: Arc<watch::Sender<u64>>,
@@ -15,7 +15,7 @@ impl News {
         Self { count: Arc::new(watch::Sender::new(0)) }
     }
 
-    /// Something changed.
+    /// Signals a change.
     pub(crate) fn tell(&self) {
         self.count.send_modify(|count| *count += 1);
     }

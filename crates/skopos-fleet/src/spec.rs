@@ -1,4 +1,4 @@
-//! What is known of a cluster before anything is asked of it.
+//! Configuration of a cluster: connection and labels.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use crate::address::AddressPolicy;
 use crate::kubeconfig::KubeconfigError;
 
-/// How to reach a cluster, and what is said about it. Cheap to clone; shows no secrets.
+/// Connection settings and labels of a cluster. Cheap to clone; shows no secrets.
 #[derive(Clone)]
 pub struct ClusterSpec {
     config: Arc<kube::Config>,
@@ -24,46 +24,46 @@ pub(crate) fn labels_of<K: Into<String>, V: Into<String>>(
     Arc::new(labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
 }
 
-/// Another way to a server than what its kubeconfig says.
+/// A server address that overrides the one in the kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Where to connect to.
+    /// The URL to connect to.
     pub url: http::Uri,
-    /// The name that the server's certificate has to be for; `None`: the URL's host.
+    /// The name required in the server's certificate; `None`: the URL's host.
     pub tls_server_name: Option<String>,
 }
 
-/// Why nothing can be made of what a source says about a cluster. Shows nothing of its secrets.
+/// Reason why a source's entry for a cluster is unusable. Shows none of its secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// Its kubeconfig gives no cluster.
+    /// The kubeconfig yields no cluster.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// There is no kubeconfig where one should be.
+    /// There is no kubeconfig at the expected place.
     #[error("there is no kubeconfig in {place}")]
     NoKubeconfig {
-        /// Where: a file, or a Secret and its key.
+        /// The place: a file, or a Secret and its key.
         place: String,
     },
-    /// It cannot be read.
+    /// The entry cannot be read.
     #[error("{place} cannot be read: {reason}")]
     Unreadable {
-        /// Where.
+        /// The place.
         place: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl ClusterSpec {
-    /// A cluster that the caller knows, with whatever its configuration asks for: see
-    /// [`Kubeconfig`](crate::kubeconfig::Kubeconfig) for the configurations of strangers.
+    /// Creates a spec from a trusted configuration, without any checks: see
+    /// [`Kubeconfig`](crate::kubeconfig::Kubeconfig) for untrusted configurations.
     pub fn from_config(config: kube::Config) -> Self {
         Self { config: Arc::new(config), addresses: AddressPolicy::anywhere(), labels: Arc::default() }
     }
 
-    /// With these labels, by which members are selected.
+    /// Sets the labels, by which members are selected.
     pub fn with_labels<K: Into<String>, V: Into<String>>(
         mut self,
         labels: impl IntoIterator<Item = (K, V)>,
@@ -72,13 +72,13 @@ impl ClusterSpec {
         self
     }
 
-    /// Only connected to where this policy admits it.
+    /// Restricts the addresses that may be connected to.
     pub fn with_addresses(mut self, addresses: AddressPolicy) -> Self {
         self.addresses = addresses;
         self
     }
 
-    /// Reached another way.
+    /// Overrides the server's address.
     pub fn with_endpoint(mut self, endpoint: Endpoint) -> Self {
         let mut config = kube::Config::clone(&self.config);
         config.cluster_url = endpoint.url;
@@ -95,32 +95,32 @@ impl ClusterSpec {
         self
     }
 
-    /// The labels.
+    /// Returns the labels.
     pub fn labels(&self) -> &Arc<BTreeMap<String, String>> {
         &self.labels
     }
 
-    /// The server's URL.
+    /// Returns the server's URL.
     pub fn server(&self) -> &http::Uri {
         &self.config.cluster_url
     }
 
-    /// The namespace of its context.
+    /// Returns the namespace of the context.
     pub fn namespace(&self) -> &str {
         &self.config.default_namespace
     }
 
-    /// Where it may be connected to.
+    /// Returns the policy of addresses that may be connected to.
     pub fn addresses(&self) -> &AddressPolicy {
         &self.addresses
     }
 
-    /// The whole configuration, secrets included.
+    /// Returns the whole configuration, including secrets.
     pub fn config(&self) -> kube::Config {
         kube::Config::clone(&self.config)
     }
 
-    /// Whether connections made for the other can serve this one.
+    /// Returns whether connections made for `other` can serve this spec.
     pub(crate) fn connects_as(&self, other: &Self) -> bool {
         self.addresses == other.addresses
             && (Arc::ptr_eq(&self.config, &other.config)
@@ -128,9 +128,9 @@ impl ClusterSpec {
     }
 }
 
-/// Stands for everything in it that a connection depends on.
+/// Returns a hash of all settings that a connection depends on.
 fn fingerprint(config: &kube::Config) -> [u8; 32] {
-    // Both hold secrets, so they are wiped.
+    // Both hold secrets, so they are zeroized.
     let user = Zeroizing::new(serde_json::to_vec(&config.auth_info).unwrap_or_default());
     let others = Zeroizing::new(format!(
         "{:?}",
@@ -142,7 +142,7 @@ fn fingerprint(config: &kube::Config) -> [u8; 32] {
             &config.tls_server_name,
             &config.headers,
             &config.proxy_url,
-            // Not in what serde writes of the user.
+            // Serde skips this field of the user.
             config.auth_info.exec.as_ref().map(|exec| &exec.cluster),
         )
     ));

@@ -1,32 +1,33 @@
-//! Where a fleet connects to, whoever named the server.
+//! Addresses to which a fleet may connect, whatever the origin of a server's name.
 //!
-//! Names of servers come from kubeconfigs that strangers wrote, and what a name resolves to is the business of whoever owns
-//! the name. So not the name is judged but each address, in the dial that connects to it and after the name was resolved
-//! ([`skopos::transport::AddressGuard`]): between the check and the use there is nothing.
+//! Names of servers come from untrusted kubeconfigs, and the owner of a name decides what it resolves to. So the policy
+//! checks each address instead of the name, in the dial and after the name was resolved
+//! ([`skopos::transport::AddressGuard`]): nothing can change between check and use.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use ipnet::{IpNet, Ipv6Net};
 use skopos::transport::AddressGuard;
 
-/// Which addresses may be connected to.
+/// Policy of the addresses that may be connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressPolicy {
-    /// What no cluster is found behind: this machine, the link, the cloud's metadata, groups.
+    /// Set if addresses are allowed behind which no cluster is expected: this machine, link-local, cloud metadata,
+    /// multicast.
     special: bool,
     denied: Vec<IpNet>,
     allowed: Vec<IpNet>,
 }
 
 impl AddressPolicy {
-    /// For servers that strangers name: not loopback, not link-local, not the metadata services of clouds, not multicast,
-    /// broadcast, unspecified and reserved addresses. Private networks are allowed: clusters live there; deny those of your
-    /// own pods and services with [`AddressPolicy::deny`].
+    /// Creates a policy for untrusted servers: no loopback, no link-local, no cloud metadata services, no multicast,
+    /// broadcast, unspecified and reserved addresses. Private networks are allowed, because clusters live there; deny
+    /// those of your own pods and services with [`AddressPolicy::deny`].
     pub fn outside() -> Self {
         Self { special: false, denied: Vec::new(), allowed: Vec::new() }
     }
 
-    /// For servers that the user named: everything.
+    /// Creates a policy for trusted servers: allows everything.
     pub fn anywhere() -> Self {
         Self { special: true, denied: Vec::new(), allowed: Vec::new() }
     }
@@ -37,13 +38,13 @@ impl AddressPolicy {
         self
     }
 
-    /// Allows a network, whatever else is denied.
+    /// Allows a network, even if it is otherwise denied.
     pub fn allow(mut self, network: IpNet) -> Self {
         self.allowed.push(network);
         self
     }
 
-    /// Whether an address may be connected to.
+    /// Checks whether an address may be connected to.
     ///
     /// # Errors
     /// If not, with the reason.
@@ -60,8 +61,8 @@ impl AddressPolicy {
         special.map_or(Ok(()), |what| Err(DeniedAddress::Special(what)))
     }
 
-    /// The same for a transport, which asks at each dial. Addresses of this machine, which the network may give it at any time, are
-    /// looked up then.
+    /// Returns this policy for a transport, which applies it at each dial. It also denies addresses of this machine,
+    /// which may change at any time and so are looked up at each dial.
     pub fn guard(&self) -> AddressGuard {
         if *self == Self::anywhere() {
             return AddressGuard::open();
@@ -91,20 +92,20 @@ impl Default for AddressPolicy {
     }
 }
 
-/// Why an address may not be connected to.
+/// Reason why an address may not be connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeniedAddress {
-    /// It is in a network that the configuration denies.
+    /// The address is in a network that the configuration denies.
     #[error("{0} is denied by configuration")]
     Network(IpNet),
-    /// No cluster of somebody else's is there.
+    /// No foreign cluster is expected there.
     #[error("it is {0}; allow its network if that is meant")]
     Special(&'static str),
 }
 
-/// An address, and those that it stands for: an IPv6 address may carry an IPv4 one inside, and a gateway or the kernel
-/// connects to that.
+/// Returns an address and the one embedded in it. An IPv6 address may carry an IPv4 address, and a gateway or the
+/// kernel connects to that.
 fn faces(address: IpAddr) -> Vec<IpAddr> {
     let IpAddr::V6(v6) = address else { return vec![address] };
     let inner = embedded(v6).map(IpAddr::V4);
@@ -115,9 +116,9 @@ fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let s = v6.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match s {
-        // Mapped (RFC 4291): for ::ffff:0.0.0.0, too, Linux connects to this machine.
+        // Mapped (RFC 4291). For ::ffff:0.0.0.0, too, Linux connects to this machine.
         [0, 0, 0, 0, 0, 0xffff, high, low] => Some(v4(high, low)),
-        // The old compatible form; :: and ::1 are none.
+        // The old compatible form, except :: and ::1.
         [0, 0, 0, 0, 0, 0, high, low] if !(high == 0 && low <= 1) => Some(v4(high, low)),
         // Translated (RFC 2765), NAT64 (RFC 6052, RFC 8215).
         [0, 0, 0, 0, 0xffff, 0, high, low] => Some(v4(high, low)),
@@ -125,7 +126,7 @@ fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
         [0x64, 0xff9b, 1, _, _, _, high, low] => Some(v4(high, low)),
         // 6to4 (RFC 3056).
         [0x2002, high, low, ..] => Some(v4(high, low)),
-        // ISATAP (RFC 5214), in whatever network.
+        // ISATAP (RFC 5214), in any network.
         [_, _, _, _, 0 | 0x0200, 0x5efe, high, low] => Some(v4(high, low)),
         _ => None,
     }
@@ -162,9 +163,10 @@ fn special_v6(v6: Ipv6Addr) -> Option<&'static str> {
         .or(is(v6.is_multicast(), "a multicast address"))
 }
 
-/// Azure's, Alibaba's and Oracle's, which are not link-local.
+/// The metadata services of Azure, Alibaba and Oracle, which are not link-local.
 const METADATA_V4: [[u8; 4]; 3] = [[168, 63, 129, 16], [100, 100, 100, 200], [192, 0, 0, 192]];
-/// AWS's, of which `::254` has the metadata and `::23` the credentials of pods; Google's; Scaleway's; Linode's.
+/// The metadata services of AWS (`::254` has the metadata and `::23` the credentials of pods), Google, Scaleway and
+/// Linode.
 const METADATA_V6: [Ipv6Net; 4] = [
     network_v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0], 32),
     network_v6([0xfd20, 0xce, 0, 0, 0, 0, 0, 0], 64),
@@ -172,7 +174,7 @@ const METADATA_V6: [Ipv6Net; 4] = [
     network_v6([0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 0], 48),
 ];
 
-/// RFC 4380.
+/// The Teredo network (RFC 4380).
 const TEREDO: Ipv6Net = network_v6([0x2001, 0, 0, 0, 0, 0, 0, 0], 32);
 
 const fn network_v6(segments: [u16; 8], prefix: u8) -> Ipv6Net {
@@ -180,13 +182,14 @@ const fn network_v6(segments: [u16; 8], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, e, f, g, h), prefix)
 }
 
-/// Returns whether the machine has this address itself: then the kernel would connect from it to it. Sends nothing.
+/// Returns whether the address belongs to this machine: then the kernel would use it as the source address, too. Sends
+/// nothing.
 fn is_of_this_machine(address: IpAddr) -> bool {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // The port is of no matter: a datagram socket connects to it without a packet.
+    // The port does not matter: connecting a datagram socket sends no packet.
     let local = UdpSocket::bind((any, 0)).and_then(|socket| {
         socket.connect((address, 9))?;
         socket.local_addr()

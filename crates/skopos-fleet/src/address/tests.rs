@@ -94,7 +94,7 @@ fn the_guard_says_what_the_policy_says() {
     assert!(AddressPolicy::anywhere().guard().check(ip("127.0.0.1")).is_ok());
 }
 
-/// An address of this machine that is none of loopback, if it has one: that which packets to the outside would come from.
+/// Returns an address of this machine other than loopback, if there is one: the source address of outgoing packets.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -118,7 +118,7 @@ fn the_machines_own_addresses_are_denied_at_each_dial() {
 }
 
 proptest! {
-    /// However an IPv4 address is wrapped into an IPv6 one, it is judged as what it is.
+    /// Checks that an IPv4 address gets the same verdict in every IPv6 notation.
     #[test]
     fn wrapping_an_address_does_not_help(bits in prop_oneof![any::<u32>(), 0u32..2], wrap in 0usize..5) {
         let v4 = Ipv4Addr::from(bits);

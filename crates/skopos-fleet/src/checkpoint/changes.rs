@@ -1,4 +1,4 @@
-//! Changes of files, in the order in which they were begun.
+//! Changes of files, in the order in which they were started.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,19 +10,19 @@ use parking_lot::Mutex;
 
 use super::store::{Content, FileName, Store};
 
-/// Changes a store's files: in each folder one thing at a time.
+/// Serializes the changes of a store's files: one at a time in each folder.
 ///
-/// Whoever waits for a change may give up, but what a disk or a bucket has begun goes on. So it is brought to its end before anything
-/// else is done in its folder: a removal that nobody waits for any more takes away nothing that was written after it.
+/// A caller may give up waiting, but a change that a disk or a bucket has begun continues. So a change is finished
+/// before the next one starts in its folder. A removal whose caller gave up cannot delete what was written after it.
 pub(super) struct Changes {
     store: Arc<dyn Store>,
     folders: Mutex<BTreeMap<String, Arc<Unfinished>>>,
 }
 
-/// What was begun in a folder and has not come to its end.
+/// A change in a folder that is not finished yet.
 type Unfinished = tokio::sync::Mutex<Option<Change>>;
 
-/// Says how many bytes were written.
+/// A future that yields the number of bytes written.
 type Change = BoxFuture<'static, io::Result<u64>>;
 
 // === impl Changes ===
@@ -47,7 +47,7 @@ impl Changes {
         self.make(from, async move { store.rename(&old, &new).await.map(|()| 0) }.boxed()).await.map(drop)
     }
 
-    /// Brings to its end what nobody waits for any more.
+    /// Finishes the changes whose callers gave up.
     pub(super) async fn finish(&self) {
         let folders: Vec<_> = self.folders.lock().values().cloned().collect();
         let finishing =
@@ -74,7 +74,7 @@ impl Changes {
     }
 }
 
-/// Whoever made the change has given up, and was told so.
+/// Finishes an earlier change. Its caller gave up and has an error already, so the result is dropped.
 async fn settle(unfinished: &mut Option<Change>) {
     if let Some(change) = unfinished {
         let _ = change.await;

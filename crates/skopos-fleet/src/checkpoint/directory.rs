@@ -1,4 +1,4 @@
-//! Files in a directory of this machine.
+//! Checkpoint store in a directory of this machine.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -13,15 +13,15 @@ use super::names;
 use super::private;
 use super::store::{Content, FileName, Store, StoredFile, blocking};
 
-/// A directory, of which this process is the only user, and which nobody else can read: it holds what the clusters hold.
+/// A directory used only by this process, which no other user can read: it holds content of the clusters.
 #[derive(Clone)]
 pub struct Directory {
     root: PathBuf,
-    /// Held as long as this is in use, and as long as something is being changed.
+    /// The lock file, held while the directory is in use and while a change is under way.
     lock: Arc<File>,
 }
 
-/// The file by which processes see that the directory is in use.
+/// The lock file by which processes see that the directory is in use.
 const LOCK: &str = "lock";
 
 const BUFFER: usize = 256 << 10;
@@ -29,11 +29,11 @@ const BUFFER: usize = 256 << 10;
 // === impl Directory ===
 
 impl Directory {
-    /// Takes a directory into use; it is made if it is not there. One that others may read or write is taken from them.
+    /// Opens a directory, and creates it if it does not exist. Revokes the permissions of other users.
     ///
     /// # Errors
-    /// If it cannot be made or written to; if another process uses it; if it is a link or another user's; if other files are in it,
-    /// which tidying must not touch.
+    /// If it cannot be created or written to; if another process uses it; if it is a link or another user's; if it has
+    /// other files in it, which must not be cleaned up.
     pub fn open(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         private::folder(&root)?;
@@ -55,7 +55,8 @@ impl Directory {
         self.root.join(file.folder()).join(file.file())
     }
 
-    /// Changes something. Once begun that goes on, whoever waits for it, and nobody else may use the directory before.
+    /// Makes a change. Once started it continues even if the caller gives up, and the directory stays locked until it
+    /// ends.
     fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -94,7 +95,7 @@ impl Store for Directory {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            // The last one takes the folder with it.
+            // Removing the last file removes the folder.
             let _ = path.parent().map(fs::remove_dir);
             Ok(())
         })
@@ -117,7 +118,7 @@ impl Store for Directory {
                 for file in fs::read_dir(folder.path())? {
                     let file = file?;
                     let names = (folder.file_name().into_string(), file.file_name().into_string());
-                    // It may go away meanwhile.
+                    // A file may disappear meanwhile.
                     if let ((Ok(folder), Ok(name)), Ok(meta)) = (names, file.metadata()) {
                         let modified = meta.modified()?;
                         let name = FileName::new(folder, name);
@@ -130,7 +131,7 @@ impl Store for Directory {
     }
 }
 
-/// Refuses a directory with files in it that are no checkpoints.
+/// Refuses a directory with files that are not checkpoints.
 fn refuse_others(root: &Path) -> io::Result<()> {
     let refuse = |path: &Path| {
         let problem = format!(
@@ -246,7 +247,7 @@ mod tests {
             }
         }
 
-        /// Only root can give a folder away.
+        /// Needs root, which alone can change the owner of a folder.
         #[test]
         fn a_folder_of_another_user_is_refused() {
             if !nix::unistd::geteuid().is_root() {

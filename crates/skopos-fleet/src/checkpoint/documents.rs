@@ -1,4 +1,4 @@
-//! Discovery, OpenAPI and version of one cluster in a file.
+//! File with discovery, OpenAPI and version of one cluster.
 
 use std::io::Read;
 
@@ -15,7 +15,7 @@ pub(super) type Documents = Vec<(DocumentRequest, Document)>;
 const HEAD: &str = "skopos documents 1";
 const LEVEL: i32 = 3;
 
-/// All that is said of the documents; their bodies come behind it, one after another.
+/// Header of the file; the bodies of the documents follow it, one after another.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
@@ -31,12 +31,12 @@ struct WireDocument {
     accept: String,
     content_type: String,
     etag: Option<String>,
-    /// When the server last said that this is it.
+    /// The time at which the server last confirmed the document.
     proven: Option<WallTime>,
     bytes: usize,
 }
 
-/// Blocks for the time that it takes to compress them.
+/// Encodes documents. Blocks while compressing them.
 pub(super) fn encode(identity: &str, documents: &Documents, clock: &WallClock) -> std::io::Result<Vec<u8>> {
     let now = clock.now();
     let wire = |(request, document): &(DocumentRequest, Document)| WireDocument {
@@ -60,8 +60,7 @@ pub(super) fn encode(identity: &str, documents: &Documents, clock: &WallClock) -
     Ok(envelope::wrap(HEAD, &[&(plain.len() as u64).to_le_bytes(), &packed[..]].concat()))
 }
 
-/// Documents whose age cannot be told are left out. Blocks as long as the reader does, and for the time that it takes to
-/// decompress them.
+/// Decodes documents. Omits documents of unknown age. Blocks while reading and decompressing.
 pub(super) fn decode(
     identity: &str,
     reader: impl Read,
@@ -91,7 +90,7 @@ pub(super) fn decode(
         if document.bytes > bodies.len() {
             return Err(damaged());
         }
-        // Of its own: the others may be let go of.
+        // Each body is a copy of its own, so that dropping the others frees their memory.
         let body = Bytes::copy_from_slice(&bodies.split_to(document.bytes));
         let request = DocumentRequest::new(&document.path, &document.accept).ok_or_else(damaged)?;
         if let Some(age) = document.proven.and_then(|proven| now.since(&proven)) {
@@ -104,8 +103,8 @@ pub(super) fn decode(
     }
 }
 
-/// Whether both are the same but for when that was last confirmed. Of lists only that they are there counts: the text has the time
-/// in it, and where a name in it changes, discovery does.
+/// Returns whether both are the same except for the time of confirmation. Of lists only their presence is compared:
+/// their text contains ages, and discovery changes whenever a name in them does.
 pub(super) fn are_same(one: &Documents, other: &Documents) -> bool {
     let body = |document: &Document| (document.body.as_ptr(), document.body.len());
     let lists = [DocumentRequest::definitions(), DocumentRequest::api_services()];

@@ -1,4 +1,4 @@
-//! A small file that vouches for itself: a line that says what it is, the SHA-256 of the rest, the rest.
+//! Small file with a checksum: a line with the format, the SHA-256 of the rest, the rest.
 
 use std::io::{self, Read};
 
@@ -6,14 +6,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::refusal::RefusalReason;
 
-/// Of SHA-256.
+/// The length of SHA-256.
 const CHECKSUM: usize = 32;
 
 pub(super) fn wrap(head: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), b"\n", &Sha256::digest(body)[..], body].concat()
 }
 
-/// What is in it, if it was written so to the last bit. Blocks as long as the reader does.
+/// Returns the body if the file is intact to the last bit. Blocks as long as the reader does.
 pub(super) fn unwrap(head: &str, reader: impl Read, most: u64) -> Result<Vec<u8>, RefusalReason> {
     let mut bytes = Vec::new();
     let unreadable = |error: io::Error| RefusalReason::Unreadable(error.to_string());

@@ -1,4 +1,4 @@
-//! What is known of the files of one cluster.
+//! State of the checkpoint files of one cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use super::store::FileName;
 use crate::id::ClusterId;
 use crate::keeper::KeptStats;
 
-/// The files of one cluster. What is on the disk is changed by whoever holds `writing`.
+/// The checkpoint files of one cluster. Changes on the disk require the lock `writing`.
 pub(super) struct Folder {
     pub(super) cluster: ClusterId,
     pub(super) name: String,
-    /// Filled when it was tried to read the index.
+    /// Set after the first attempt to read the index.
     pub(super) opened: OnceCell<()>,
     pub(super) writing: tokio::sync::Mutex<()>,
     state: Mutex<State>,
@@ -29,14 +29,14 @@ pub(super) struct Folder {
 
 #[derive(Default)]
 struct State {
-    /// The index was read, or there is none. Before, nobody knows what the files are.
+    /// Set if the index was read or does not exist. Until then the contents of the folder are unknown.
     open: bool,
     identity: Option<Arc<str>>,
-    /// Who the server has said it is, or that it does not tell.
+    /// The identity reported by the server, or that it does not reveal one.
     told: Option<Option<Arc<str>>>,
-    /// What the index says.
+    /// The resources in the index on the disk.
     indexed: BTreeSet<ResourceId>,
-    /// Those of them whose files were not read, and are left where they are until newer ones take their place.
+    /// The indexed resources whose files were not read. The files stay until newer ones replace them.
     left: BTreeSet<ResourceId>,
     kinds: BTreeMap<ResourceId, Kept>,
     documents: Option<KeptDocuments>,
@@ -44,7 +44,7 @@ struct State {
     problem: Option<Arc<str>>,
 }
 
-/// A kind of which there is a file.
+/// A resource with a checkpoint file.
 struct Kept {
     mark: ContentMark,
     bytes: u64,
@@ -58,14 +58,14 @@ struct KeptDocuments {
     written: Instant,
 }
 
-/// A moment, which may lie before the process began.
+/// A time that may be before the start of the process.
 #[derive(Clone, Copy)]
 struct Since {
     at: Instant,
     age: Duration,
 }
 
-/// How often a kind is written of which only the resource version has moved, and documents that were only confirmed.
+/// Interval of writing resources whose version alone has advanced, and documents that were only confirmed.
 const REFRESH: Duration = Duration::from_secs(300);
 
 // === impl Folder ===
@@ -85,14 +85,14 @@ impl Folder {
         self.state.lock().identity.clone()
     }
 
-    /// The same, unless the server has said that it is another.
+    /// Returns the identity, unless the server has reported another one.
     pub(super) fn presumed(&self) -> Option<Arc<str>> {
         let state = self.state.lock();
         let denied = state.told.as_ref().is_some_and(|told| *told != state.identity);
         state.identity.clone().filter(|_| !denied)
     }
 
-    /// Begins with what the index says, if there is one.
+    /// Starts with the contents of the index, if there is one.
     pub(super) fn open(&self, index: Option<Index>) {
         let mut state = self.state.lock();
         state.open = true;
@@ -110,7 +110,7 @@ impl Folder {
         self.state.lock().told = Some(identity.map(Into::into));
     }
 
-    /// What the server has said does not count any more.
+    /// Discards the identity reported by the server.
     pub(super) fn untell(&self) {
         self.state.lock().told = None;
     }
@@ -119,22 +119,22 @@ impl Folder {
         self.state.lock().told.clone()
     }
 
-    /// Everything is of this identity from now on, and of any other nothing is there. Returns the kinds that had files.
+    /// Resets the folder to this identity and no content. Returns the resources that had files.
     pub(super) fn begin_anew(&self, identity: Option<&str>) -> BTreeSet<ResourceId> {
         let mut state = self.state.lock();
         let State { open, told, indexed, kinds, refused, problem, .. } = std::mem::take(&mut *state);
         (state.open, state.told, state.identity) = (open, told, identity.map(Into::into));
-        // What was in the way is told until it is not any more.
+        // A problem stays reported until it is solved.
         (state.refused, state.problem) = (refused, problem);
         kinds.into_keys().chain(indexed).collect()
     }
 
-    /// The kinds that the index names.
+    /// Returns the resources in the index.
     pub(super) fn indexed(&self) -> Vec<ResourceId> {
         self.state.lock().indexed.iter().cloned().collect()
     }
 
-    /// A file was read, and its content is that of the memory now.
+    /// Records that a file was restored, so that it equals the memory now.
     pub(super) fn restored(&self, resource: &ResourceId, mark: ContentMark, bytes: u64, age: Duration) {
         let at = Instant::now();
         let kept = Kept { mark, bytes, written: at, as_memory: Since { at, age } };
@@ -147,7 +147,7 @@ impl Folder {
         self.state.lock().keep(resource, kept);
     }
 
-    /// Whether the file is to be written for content of this mark; `all`: also for small differences.
+    /// Returns whether the file must be written for content with this mark; with `all`, small differences count, too.
     pub(super) fn is_due(
         &self,
         resource: &ResourceId,
@@ -168,7 +168,7 @@ impl Folder {
         due
     }
 
-    /// Kinds of which there are files although they are not among these.
+    /// Returns the resources with files that are not among `running`.
     pub(super) fn others(&self, running: &BTreeSet<ResourceId>) -> Vec<ResourceId> {
         let state = self.state.lock();
         state.kinds.keys().filter(|resource| !running.contains(*resource)).cloned().collect()
@@ -180,7 +180,7 @@ impl Folder {
         state.left.remove(resource);
     }
 
-    /// The index to be written, if the one on the disk says something else.
+    /// Returns the index to write, if the one on the disk differs.
     pub(super) fn index(&self) -> Option<Index> {
         let state = self.state.lock();
         let kinds: BTreeSet<ResourceId> = state.kinds.keys().chain(&state.left).cloned().collect();
@@ -207,14 +207,14 @@ impl Folder {
         self.state.lock().documents = Some(KeptDocuments { documents, bytes, written });
     }
 
-    /// A file was refused; returns whether that is news.
+    /// Records a refused file; returns whether the problem is new.
     pub(super) fn refused(&self, problem: String) -> bool {
         let news = self.trouble(Some(problem));
         self.state.lock().refused += u64::from(news);
         news
     }
 
-    /// Sets what stands in the way of keeping; returns whether that is news.
+    /// Sets the current problem; returns whether it is new.
     pub(super) fn trouble(&self, problem: Option<String>) -> bool {
         let mut state = self.state.lock();
         let news = state.problem.as_deref() != problem.as_deref();
@@ -222,7 +222,7 @@ impl Folder {
         news
     }
 
-    /// The files that belong here.
+    /// Returns the files that belong to the cluster.
     pub(super) fn files(&self) -> BTreeSet<FileName> {
         let state = self.state.lock();
         let kinds = state.kinds.keys().chain(&state.indexed);

@@ -1,4 +1,4 @@
-//! Whose files these are.
+//! Index of the checkpoint files of a cluster.
 
 use std::io::Read;
 
@@ -9,17 +9,17 @@ use super::envelope;
 use super::refusal::RefusalReason;
 use crate::id::ClusterId;
 
-/// What is kept of a cluster.
+/// Index of a cluster's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
-    /// Of which identity all is.
+    /// The identity to which all content belongs.
     pub(super) identity: String,
     pub(super) kinds: Vec<ResourceId>,
 }
 
 const HEAD: &str = "skopos checkpoints 1";
 
-/// A thousand kinds stay far below.
+/// Limit on the size of an index: a thousand resources stay far below it.
 const MOST_BYTES: u64 = 1 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -40,11 +40,11 @@ impl Index {
             identity: self.identity.clone(),
             kinds: kinds.map(|kind| [kind.group, kind.version, kind.plural, kind.kind]).collect(),
         };
-        // Texts always serialize.
+        // Serializing texts does not fail.
         envelope::wrap(HEAD, &serde_json::to_vec(&wire).unwrap_or_default())
     }
 
-    /// Blocks as long as the reader does.
+    /// Decodes an index. Blocks as long as the reader does.
     pub(super) fn decode(reader: impl Read, cluster: &ClusterId) -> Result<Self, RefusalReason> {
         let body = envelope::unwrap(HEAD, reader, MOST_BYTES)?;
         let wire: Wire =

@@ -1,4 +1,4 @@
-//! What is kept of which cluster, and when.
+//! Writing, restoring and cleaning up checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -30,7 +30,7 @@ use crate::fleet::{Fleet, Members};
 use crate::id::ClusterId;
 use crate::keeper::{Keeper, KeptStats, Remembered};
 
-/// Keeps the clusters of a fleet in a [`Store`]. To be given to [`FleetOptions::keeper`](crate::FleetOptions).
+/// Persistence of a fleet's clusters in a [`Store`], for [`FleetOptions::keeper`](crate::FleetOptions).
 pub struct CheckpointKeeper {
     store: Arc<dyn Store>,
     changes: Changes,
@@ -39,45 +39,45 @@ pub struct CheckpointKeeper {
     sizes: Mutex<BTreeMap<FileName, u64>>,
     refusals: Mutex<VecDeque<Refusal>>,
     refused: AtomicU64,
-    /// Files that are no checkpoints, of which the log has said so.
+    /// The files that are not checkpoints and were reported in the log.
     foreign: Mutex<BTreeSet<FileName>>,
-    /// Files are taken apart by a few at a time.
+    /// The limit on concurrently decoded files.
     reading: Semaphore,
     began: Instant,
 }
 
-/// Why nothing was read of a file.
+/// Reason why a file yielded nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unread {
-    /// There is none, or there is none any more.
+    /// The file does not exist, or no longer does.
     Gone,
-    /// It is left where it is: another time it may be read.
+    /// The file stays in place: it may be readable later.
     Left,
 }
 
-/// Why nothing is kept of a server that does not say who it is.
+/// Problem of a cluster whose server does not reveal its identity.
 const UNTOLD: &str = "the server does not let its namespace kube-system be read, by which it is known again: \
                       nothing of it is kept";
 
-/// Files that are no checkpoints, of which the log speaks.
+/// Limit on files reported in the log as not being checkpoints.
 const MAX_FOREIGN: usize = 100;
 
-/// So many refusals are remembered one by one.
+/// Limit on refusals remembered individually.
 const MOST_REFUSALS: usize = 100;
 
-/// So many files are read at a time, and so many clusters written.
+/// Limit on concurrently read files, and on concurrently written clusters.
 const AT_ONCE: usize = 4;
 
-/// How often it is looked for files that belong to nobody.
+/// Interval between searches for orphaned files.
 const TIDY: Duration = Duration::from_secs(600);
 
-/// What is younger may just be being written.
+/// Age below which a file may still be being written.
 const SETTLED: Duration = Duration::from_secs(60);
 
 // === impl CheckpointKeeper ===
 
 impl CheckpointKeeper {
-    /// Keeps in this store.
+    /// Creates a keeper that uses this store.
     pub fn new(store: impl Store, options: KeeperOptions) -> Self {
         let store: Arc<dyn Store> = Arc::new(store);
         Self {
@@ -94,17 +94,18 @@ impl CheckpointKeeper {
         }
     }
 
-    /// The latest files that were refused, at most 100.
+    /// Returns the latest refused files, at most 100.
     pub fn refusals(&self) -> Vec<Refusal> {
         self.refusals.lock().iter().cloned().collect()
     }
 
-    /// How many files were refused.
+    /// Returns the number of refused files.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Writes what has changed of all clusters, and with it what has only moved on. Returns when all is on the disk.
+    /// Writes all changes of all clusters, including mere advances of resource versions. Returns when everything is on
+    /// the disk.
     pub async fn save_now(&self, fleet: &Fleet) {
         self.save_all(fleet, true, &CancellationToken::new()).await;
     }
@@ -117,7 +118,7 @@ impl CheckpointKeeper {
             .await;
     }
 
-    /// Writes what has changed of one cluster. A file that is begun is ended before it gives way to `stop`.
+    /// Writes the changes of one cluster. A file that was started is completed before this yields to `stop`.
     async fn save(&self, cluster: &Cluster, all: bool, stop: &CancellationToken) {
         if cluster.state().condition == Condition::Removed || stop.is_cancelled() {
             return;
@@ -132,7 +133,7 @@ impl CheckpointKeeper {
             if stop.is_cancelled() {
                 return;
             }
-            // The file of what may not be kept any more goes with those of what does not run.
+            // A resource that may no longer be stored loses its file, like one that no longer runs.
             if !self.options.admits.admits(&resource) {
                 continue;
             }
@@ -153,7 +154,7 @@ impl CheckpointKeeper {
         if let Err(error) = index.and(documents) {
             problem = Some(error.to_string());
         }
-        // What was refused stays told.
+        // A refusal stays reported.
         let silent = problem.is_none() && folder.stats().refused > 0;
         if !silent
             && folder.trouble(problem.clone())
@@ -178,7 +179,7 @@ impl CheckpointKeeper {
         }
         let limits = &self.options.limits;
         if checkpoint.json_bytes() > limits.bytes || checkpoint.objects() > limits.objects {
-            // An older one would be of no use for long.
+            // An older checkpoint would soon be of no use.
             self.drop_kind(folder, resource).await;
             return Err(io::Error::other("it has more objects or bytes than one file may have"));
         }
@@ -222,7 +223,7 @@ impl CheckpointKeeper {
     ) -> io::Result<()> {
         let documents = cluster.documents();
         let bytes: usize = documents.iter().map(|(_, document)| document.body.len()).sum();
-        // With room for what is said of them.
+        // Half of the limit is left for the header.
         if bytes > self.options.document_bytes / 2 || !folder.are_documents_due(&documents, all) {
             return Ok(());
         }
@@ -233,7 +234,7 @@ impl CheckpointKeeper {
         Ok(())
     }
 
-    /// What is known of the files of a cluster; what its index says is read first.
+    /// Returns the files of a cluster, after an attempt to read its index.
     async fn folder(&self, cluster: &ClusterId) -> Arc<Folder> {
         let folder = {
             let mut folders = self.folders.lock();
@@ -249,13 +250,13 @@ impl CheckpointKeeper {
         match self.read(folder, &file, move |reader| Index::decode(reader, &id)).await {
             Ok(index) => folder.open(Some(index)),
             Err(Unread::Gone) => folder.open(None),
-            // It is tried again: what is in the folder may be all that there is of a cluster that is down.
+            // It is retried: the folder may hold all that is left of a cluster that is down.
             Err(Unread::Left) => {}
         }
     }
 
-    /// Reads an index that could not be read before, and lets go of what is not of whom the server has said it is. By whoever
-    /// holds `writing`.
+    /// Retries reading an index that could not be read, and deletes content of another identity than the server's. The
+    /// caller holds `writing`.
     async fn settle(&self, folder: &Folder) {
         if !folder.is_open() {
             self.open(folder).await;
@@ -269,14 +270,14 @@ impl CheckpointKeeper {
         }
     }
 
-    /// Reads a file and takes it apart.
+    /// Reads and decodes a file.
     async fn read<T: Send + 'static>(
         &self,
         folder: &Folder,
         file: &FileName,
         decode: impl FnOnce(&mut (dyn Read + Send)) -> Result<T, RefusalReason> + Send + 'static,
     ) -> Result<T, Unread> {
-        // Never closed.
+        // The semaphore is never closed.
         let _one_of_few = self.reading.acquire().await.map_err(|_| Unread::Left)?;
         let decoded = match self.store.read(file).await {
             Ok(mut reader) => {
@@ -296,7 +297,7 @@ impl CheckpointKeeper {
         }
     }
 
-    /// Deals with a file that is not used. One that is tried again and again with the same outcome is told of once.
+    /// Handles a refused file. A repeated refusal for the same reason is reported once.
     async fn refuse(&self, folder: &Folder, file: &FileName, reason: RefusalReason) {
         if folder.refused(format!("{file} was refused: {reason}")) {
             self.tell_of(folder, file, &reason);
@@ -339,7 +340,7 @@ impl CheckpointKeeper {
         self.sizes.lock().values().sum()
     }
 
-    /// Looks what is there; removes what belongs to nobody.
+    /// Removes orphaned files, and updates the sizes of the others.
     async fn tidy(&self, members: &Members) {
         let files = match self.store.list().await {
             Ok(files) => files,
@@ -365,13 +366,13 @@ impl CheckpointKeeper {
             }
             let settled = age(file.modified) >= SETTLED;
             let superfluous = match folders.get(file.name.folder()) {
-                // Nothing was read of it yet, or could be.
+                // Its index was not read yet, or could not be.
                 Some(None) => false,
                 Some(Some(folder)) => {
                     let refused = file.name.file().ends_with(REFUSED);
                     settled && !refused && folder.is_open() && !folder.files().contains(&file.name)
                 }
-                // However old they are: first everybody has to have had the time to name them.
+                // Files of any age: every source must have had time to list its clusters.
                 None if self.began.elapsed() < self.options.orphans => false,
                 None => youngest.get(file.name.folder()).is_some_and(|age| *age >= self.options.orphans),
             };
@@ -387,7 +388,7 @@ impl CheckpointKeeper {
         *self.sizes.lock() = sizes;
     }
 
-    /// Returns whether a file begins as checkpoints do. Of another one nothing is known but its name.
+    /// Returns whether a file begins as checkpoints do. Its name alone does not prove that.
     async fn is_checkpoint(&self, file: &FileName) -> bool {
         let Ok(mut reader) = self.store.read(file).await else { return false };
         let begin = spawn_blocking(move || {
@@ -401,7 +402,7 @@ impl CheckpointKeeper {
         begins
     }
 
-    /// Says once of a file that it is not touched.
+    /// Reports once that a file is left alone.
     fn leave_alone(&self, file: &FileName) {
         let mut foreign = self.foreign.lock();
         if foreign.len() < MAX_FOREIGN && foreign.insert(file.clone()) {
@@ -409,8 +410,8 @@ impl CheckpointKeeper {
         }
     }
 
-    /// Nothing of the folder is of this identity. Of one whose index could not be read nobody knows that. The index goes first:
-    /// whatever comes in between, nothing of the others is read without it.
+    /// Deletes all content of another identity. An unread index proves nothing, so the folder stays then. The index
+    /// goes first: after an interruption at any point, no other file is read without it.
     async fn forget(&self, folder: &Folder, identity: Option<&str>) {
         if !folder.is_open() {
             return;
@@ -496,7 +497,7 @@ impl Keeper for CheckpointKeeper {
     fn identified<'a>(&'a self, cluster: &'a ClusterId, identity: Option<&'a str>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let folder = self.folder(cluster).await;
-            // First: whoever writes may take its time.
+            // This comes first, because a writer may hold the lock for long.
             folder.tell(identity);
             let _writing = folder.writing.lock().await;
             self.settle(&folder).await;
@@ -509,7 +510,7 @@ impl Keeper for CheckpointKeeper {
             folder.untell();
             let _writing = folder.writing.lock().await;
             self.forget(&folder, None).await;
-            // Else it has come back meanwhile, and whoever waits to write goes on with this.
+            // Otherwise the cluster has come back meanwhile, and a waiting writer continues with this folder.
             if folder.told().is_none() {
                 self.folders.lock().remove(cluster);
             }
@@ -522,7 +523,7 @@ impl Keeper for CheckpointKeeper {
             loop {
                 if Instant::now() >= tidy_at {
                     tidy_at = Instant::now() + TIDY;
-                    // What is not removed now is removed another time.
+                    // A file that is not removed now is removed at a later run.
                     stop.run_until_cancelled(self.tidy(&fleet.members())).await;
                 }
                 if stop.run_until_cancelled(tokio::time::sleep(self.options.every)).await.is_none() {
@@ -534,7 +535,7 @@ impl Keeper for CheckpointKeeper {
                 };
                 tokio::select! {
                     () = self.save_all(&fleet, false, &stop) => {}
-                    // Nothing can be written: there is nothing to be gained by beginning once more.
+                    // Nothing can be written: starting once more would gain nothing.
                     () = over => return tracing::warn!("checkpoints cannot be written: older ones are left"),
                 }
             }

@@ -1,41 +1,42 @@
-//! Checkpoints of a fleet: after a restart every cluster can be read at once, those that are down included, with their true age,
-//! and watches go on without a list.
+//! Checkpoints of a fleet. After a restart every cluster can be read at once, even if it is down, with its true age,
+//! and watches resume without a list.
 //!
 //! ```text
-//!   DIRECTORY/CLUSTER/index                          whose files these are: the cluster's name and identity, and its kinds
-//!                    /GROUP.VERSION.PLURAL.skopos    one kind (a skopos::checkpoint::Checkpoint)
+//!   DIRECTORY/CLUSTER/index                          the cluster's name and identity, and its stored resources
+//!                    /GROUP.VERSION.PLURAL.skopos    one resource (a skopos::checkpoint::Checkpoint)
 //!                    /documents                      discovery, OpenAPI, version
 //! ```
 //!
-//! | module | its one idea |
+//! | module | contents |
 //! |---|---|
-//! | `keeper`, `options` | what is kept of which cluster, and when: [`CheckpointKeeper`], [`KeeperOptions`] |
+//! | `keeper`, `options` | writing, restoring and cleaning up: [`CheckpointKeeper`], [`KeeperOptions`] |
 //! | `folder` | the files of one cluster |
-//! | `changes` | files are changed in the order in which that was begun |
-//! | `index`, `documents`, `envelope` | the two small files; each vouches for itself |
-//! | `names` | names of files for whatever a cluster is called |
-//! | `private` | folders and files that no other user has a hand in |
-//! | `store`, `directory`, `object` | where the files are: [`Store`], [`Directory`], and (feature `object-store`) `Bucket` |
-//! | `refusal` | files that are not used, and why |
+//! | `changes` | changes of files, serialized in each folder |
+//! | `index`, `documents`, `envelope` | the two small files, each with a checksum |
+//! | `names` | file names for clusters and resources of any name |
+//! | `private` | folders and files that only this user may access |
+//! | `store`, `directory`, `object` | storage of the files: [`Store`], [`Directory`], and (feature `object-store`) `Bucket` |
+//! | `refusal` | refused files, with reasons |
 //!
-//! # What is kept, and when
+//! # Contents and times
 //!
-//! Every [`KeeperOptions::every`], and when the fleet is shut down: what has changed. A kind of which only the resource version
-//! has moved (by bookmarks) is written every five minutes. Killed at whatever moment, the old file or the new one is there,
-//! whole. A kind that is not kept in memory any more is not kept on disk either; a cluster that left the fleet is kept as long
-//! as the fleet retains it; the files of clusters that nobody has named since are removed after [`KeeperOptions::orphans`].
+//! Changes are written every [`KeeperOptions::every`] and when the fleet is shut down. A resource whose version alone
+//! has advanced (by bookmarks) is written every five minutes. A kill at any moment leaves either the old file or the
+//! new one, complete. A resource that is no longer cached is removed from the disk, too. A cluster that left the fleet
+//! stays on the disk while the fleet retains it. Files of clusters that were not listed since are removed after
+//! [`KeeperOptions::orphans`].
 //!
-//! # What is refused
+//! # Refused files
 //!
-//! A file that is torn, damaged, of another cluster, of another selection or of another version is never served. It is told of
-//! in the log, by [`CheckpointKeeper::refusals`] and in [`KeptStats`](crate::KeptStats); a damaged one is moved aside
-//! (`.refused` behind its name, where the next one replaces it), one that is of something else is removed. One that cannot be read
-//! stays until a newer one takes its place; where it is the index, its whole folder stays as it is until it can be read.
+//! A file that is torn, damaged, or of another cluster, selection or version is never served. It is reported in the
+//! log, by [`CheckpointKeeper::refusals`] and in [`KeptStats`](crate::KeptStats). A damaged file is moved aside (with
+//! `.refused` appended, where the next one replaces it); a file of something else is removed. An unreadable file stays
+//! until a newer one replaces it. If it is the index, its whole folder stays until it can be read.
 //!
-//! # Whose content it is
+//! # Identity
 //!
-//! Each file names the identity of its cluster (the uid of its namespace kube-system). See [`Keeper`](crate::Keeper) for how a
-//! server is asked for it before anything is gone on with.
+//! Each file names the identity of its cluster (the uid of its namespace kube-system). See [`Keeper`](crate::Keeper)
+//! for the identity check of a server before anything resumes.
 
 mod changes;
 mod directory;

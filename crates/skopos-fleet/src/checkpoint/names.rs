@@ -1,4 +1,4 @@
-//! Names of files for whatever a cluster and a kind are called.
+//! File names for clusters and resources of any name.
 
 use sha2::{Digest as _, Sha256};
 use skopos::ResourceId;
@@ -6,36 +6,36 @@ use skopos::ResourceId;
 use super::store::FileName;
 use crate::id::ClusterId;
 
-/// The file that says whose files these are.
+/// The name of the index.
 const INDEX: &str = "index";
 
-/// The file with the documents.
+/// The name of the file with the documents.
 const DOCUMENTS: &str = "documents";
 
-/// What the name of a kind's file ends in.
+/// The suffix of a resource's file.
 const KIND: &str = ".skopos";
 
-/// What is behind the name of a file that was refused.
+/// The suffix of a refused file.
 pub(super) const REFUSED: &str = ".refused";
 
-/// The longest name of a folder that is written out. No file system allows less than 255.
+/// Limit on the length of a folder's name. Every file system allows at least 255.
 const MOST: usize = 180;
 
-/// What is behind the name of a file that is being written.
+/// The suffix of a file that is being written.
 const NEW: &str = ".new";
 
-/// How the files of checkpoints begin: that of a kind, the index, the documents.
+/// The first bytes of checkpoint files: a resource, the index, the documents.
 const BEGINNINGS: [&[u8]; 3] = [b"skoposCP", b"skopos checkpoints ", b"skopos documents "];
 
-/// How many bytes of a file tell whether it is one.
+/// The number of bytes that identify a checkpoint file.
 pub(super) const BEGINNING: u64 = 19;
 
-/// Returns whether a file that begins so is one of checkpoints, or was to become one.
+/// Returns whether a file with these first bytes is a checkpoint, perhaps an incomplete one.
 pub(super) fn begins_as_own(beginning: &[u8]) -> bool {
     BEGINNINGS.iter().any(|own| beginning.starts_with(own) || own.starts_with(beginning))
 }
 
-/// Returns whether a file has a name that checkpoints have.
+/// Returns whether a file's name is one of a checkpoint.
 pub(super) fn is_own(file: &str) -> bool {
     let file = file.strip_suffix(NEW).unwrap_or(file);
     let file = file.strip_suffix(REFUSED).unwrap_or(file);
@@ -51,7 +51,7 @@ pub(super) fn documents(folder: &str) -> FileName {
     FileName::new(folder, DOCUMENTS)
 }
 
-/// `None` for a kind whose names no server could serve.
+/// Returns the file of a resource; `None` if no server could serve a resource of these names.
 pub(super) fn kind(folder: &str, resource: &ResourceId) -> Option<FileName> {
     let group = if resource.group.is_empty() { "core" } else { &resource.group };
     let part = |text: &str| {
@@ -65,13 +65,14 @@ pub(super) fn kind(folder: &str, resource: &ResourceId) -> Option<FileName> {
     (fits && name.len() <= MOST).then(|| FileName::new(folder, name))
 }
 
-/// The folder of a cluster: its name where that is in lower case, and otherwise one that no file system takes for another's.
+/// Returns the folder of a cluster: its name if that is in lower case, otherwise one that no file system confuses with
+/// another.
 pub(super) fn folder(cluster: &ClusterId) -> String {
     let mut name = String::new();
     for (at, byte) in cluster.as_str().bytes().enumerate() {
         match byte {
             b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => name.push(byte.into()),
-            // Neither hidden, nor cut off where a name may not end in one.
+            // A folder must not be hidden, and some systems cut off a dot at the end.
             b'.' if at > 0 && at + 1 < cluster.as_str().len() => name.push('.'),
             other => name.push_str(&format!("={other:02x}")),
         }
@@ -80,7 +81,7 @@ pub(super) fn folder(cluster: &ClusterId) -> String {
         return name;
     }
     let hash: String = Sha256::digest(cluster.as_str()).iter().map(|byte| format!("{byte:02x}")).collect();
-    // No encoded byte begins with an `h`.
+    // No encoded byte begins with `h`.
     format!("=h{hash}")
 }
 

@@ -1,4 +1,4 @@
-//! Files in a bucket of S3 or the like.
+//! Checkpoint store in a bucket of S3 or a similar service.
 
 use std::fmt;
 use std::io::{self, Cursor, Read};
@@ -14,10 +14,10 @@ use tokio::time::{Instant, timeout};
 
 use super::store::{Content, FileName, Store, StoredFile, blocking};
 
-/// Objects below a prefix, of which this process is the only user: nothing keeps others away.
+/// Objects below a prefix. No other process may use them; nothing enforces that.
 ///
-/// One that hangs or fails again and again is left alone for a while ([`BucketLimits::pause`]): until then every call fails at
-/// once, so that however many files there are, not each of them is waited for. Clones share that.
+/// A bucket that hangs or fails repeatedly is not used for a while ([`BucketLimits::pause`]). Until then every call
+/// fails at once, so that a run over many files does not wait for each of them. Clones share this state.
 #[derive(Clone)]
 pub struct Bucket {
     objects: Arc<dyn ObjectStore>,
@@ -26,29 +26,29 @@ pub struct Bucket {
     health: Arc<Mutex<Health>>,
 }
 
-/// What a [`Bucket`] may take.
+/// Limits of a [`Bucket`].
 #[derive(Clone, Copy, Debug)]
 pub struct BucketLimits {
-    /// How long it may take to begin to answer, and between the parts of an answer (3 s). Retries included.
+    /// Timeout until the response begins, and between its parts, including retries (3 s).
     pub answer: Duration,
-    /// How long one object may take to be read or written as a whole, retries included (60 s).
+    /// Timeout of reading or writing one whole object, including retries (60 s).
     pub request: Duration,
-    /// How long nothing is asked of it after it has not answered in time, or failed three times in a row (15 s).
+    /// Time without requests after a timeout, or after three failures in a row (15 s).
     pub pause: Duration,
-    /// The most bytes of an object: each is in memory as a whole while it is read or written (512 MiB).
+    /// Limit on the bytes of an object, which is in memory as a whole while it is read or written (512 MiB).
     pub bytes: u64,
 }
 
-/// How it has answered lately.
+/// Recent results of the bucket.
 #[derive(Default)]
 struct Health {
     failures: u32,
-    /// Nothing is asked of it before.
+    /// The end of the time without requests.
     paused_until: Option<Instant>,
     reason: Option<Arc<str>>,
 }
 
-/// What can become of a call beside an answer.
+/// Failure of a call.
 enum Failure {
     Late,
     TooLarge,
@@ -56,10 +56,10 @@ enum Failure {
     Refused(Error),
 }
 
-/// So many failures in a row are enough.
+/// Consecutive failures that pause the bucket.
 const MOST_FAILURES: u32 = 3;
 
-/// A thousand clusters of a hundred kinds, with room.
+/// Limit on listed files: a thousand clusters of a hundred resources, with room to spare.
 const MOST_FILES: usize = 1_000_000;
 
 impl Default for BucketLimits {
@@ -76,18 +76,18 @@ impl Default for BucketLimits {
 // === impl Bucket ===
 
 impl Bucket {
-    /// Below `prefix` in a store that is configured already: with its credentials, its retries and its timeouts.
+    /// Creates a store below `prefix` in a configured object store: with its credentials, retries and timeouts.
     pub fn new(objects: Arc<dyn ObjectStore>, prefix: &str, limits: BucketLimits) -> Self {
         Self { objects, prefix: Path::from(prefix), limits, health: Arc::default() }
     }
 
-    /// The same further below.
+    /// Returns the same store with a longer prefix.
     #[must_use]
     pub fn below(&self, folder: &str) -> Self {
         Self { prefix: self.prefix.clone().join(folder), ..self.clone() }
     }
 
-    /// What it may take.
+    /// Returns the limits.
     pub fn limits(&self) -> &BucketLimits {
         &self.limits
     }
@@ -96,14 +96,14 @@ impl Bucket {
         self.prefix.clone().join(file.folder()).join(file.file())
     }
 
-    /// The name of an object, if it is two levels below the prefix.
+    /// Returns the name of an object, if it is two levels below the prefix.
     fn name(&self, path: &Path) -> Option<FileName> {
         let mut parts = path.prefix_match(&self.prefix)?;
         let (folder, file) = (parts.next()?, parts.next()?);
         parts.next().is_none().then(|| FileName::new(folder.as_ref(), file.as_ref()))
     }
 
-    /// Calls it, for at most `limit` in all, unless it is to be left alone.
+    /// Calls the bucket, for at most `limit` in all, unless it is paused.
     async fn ask<T>(&self, limit: Duration, call: impl Future<Output = Result<T, Failure>>) -> io::Result<T> {
         if let Some(reason) = self.health.lock().pause() {
             let problem = format!("it is not asked for a while: {reason}");
@@ -113,7 +113,7 @@ impl Bucket {
         let grave = match &result {
             Ok(_) | Err(Failure::TooLarge | Failure::TooMany | Failure::Refused(Error::NotFound { .. })) => 0,
             Err(Failure::Refused(_)) => 1,
-            // Another time would take as long.
+            // Another attempt would take as long.
             Err(Failure::Late) => MOST_FAILURES,
         };
         let result = result.map_err(|failure| self.in_io(failure));
@@ -200,7 +200,7 @@ impl Store for Bucket {
             if bytes > self.limits.bytes {
                 return Err(self.too_large());
             }
-            // The store puts the object in its place as a whole.
+            // The store replaces the object atomically.
             let path = self.path(file);
             let putting = async { Ok(self.objects.put(&path, packed.into()).await?) };
             self.ask(self.limits.request, putting).await?;
@@ -238,7 +238,7 @@ impl fmt::Debug for Bucket {
     }
 }
 
-/// The next of an answer's parts, if it comes in time.
+/// Returns the next part of a response, if it arrives in time.
 async fn next<T>(
     parts: &mut (impl Stream<Item = Result<T, Error>> + Unpin),
     within: Duration,
@@ -256,7 +256,7 @@ impl From<Error> for Failure {
 // === impl Health ===
 
 impl Health {
-    /// Why nothing is to be asked of it now, if so.
+    /// Returns the reason if the bucket is paused now.
     fn pause(&mut self) -> Option<Arc<str>> {
         let until = self.paused_until?;
         if Instant::now() < until {
@@ -266,7 +266,7 @@ impl Health {
         None
     }
 
-    /// A call has ended, and counts as so many failures.
+    /// Records the end of a call that counts as this number of failures.
     fn note(&mut self, failures: u32, reason: Option<String>, pause: Duration) {
         if failures == 0 {
             *self = Self::default();

@@ -1,4 +1,4 @@
-//! How checkpoints are kept.
+//! Options of checkpoints.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use skopos::checkpoint::{CheckpointLimits, WallClock};
 
 use crate::cluster::Admits;
 
-/// How a [`CheckpointKeeper`](super::CheckpointKeeper) keeps.
+/// Options of a [`CheckpointKeeper`](super::CheckpointKeeper).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KeeperOptions {
-    /// How often what has changed is written. Default 30 s.
+    /// Interval of writing changes. Default 30 s.
     pub every: Duration,
-    /// What is written to and accepted of the file of one kind. Default: 1,000,000 objects of 4 GiB of JSON.
+    /// Limits on the file of one resource, for writing and reading. Default: 1,000,000 objects and 4 GiB of JSON.
     pub limits: CheckpointLimits,
-    /// What the documents of one cluster may take, in bytes. Default 64 MiB.
+    /// Limit on the documents of one cluster, in bytes. Default 64 MiB.
     pub document_bytes: usize,
-    /// What all files may take, in bytes. Above it no further kinds are kept. Default 16 GiB.
+    /// Limit on all files, in bytes. Above it no further resources are stored. Default 16 GiB.
     pub total_bytes: u64,
-    /// The most kinds of one cluster that are started because there are files of them. Default 256.
+    /// Limit on the resources of one cluster that are started because they have files. Default 256.
     pub kinds: usize,
-    /// Which kinds may be kept; files of others are removed. Asked whenever something is written. Default: all.
+    /// Filter of the resources that may be stored; files of others are removed. Called at each write. Default: all.
     pub admits: Admits,
-    /// How long files stay of clusters that nobody has named since they were written, and since the process began. Default
-    /// 24 h.
+    /// Time after which files of unlisted clusters are removed, counted from their last write and from the start of the
+    /// process. Default 24 h.
     pub orphans: Duration,
-    /// How long the last writing may take, when the fleet is shut down. Default 5 s.
+    /// Limit on the final write when the fleet is shut down. Default 5 s.
     pub end: Duration,
-    /// The clock by which ages go on over a restart.
+    /// The clock by which ages continue over a restart.
     pub clock: WallClock,
 }
 

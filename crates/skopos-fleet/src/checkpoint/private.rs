@@ -1,13 +1,13 @@
-//! Folders and files of this user alone.
+//! Folders and files that only this user may access.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Makes a folder that only its owner may use, or takes one into use: from then on nobody else may.
+/// Creates a folder that only its owner may access, or revokes the access of other users to an existing one.
 ///
 /// # Errors
-/// If it cannot be made; if it is a link, no folder, or of another user.
+/// If it cannot be created; if it is a link, not a folder, or another user's.
 pub fn folder(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -19,10 +19,10 @@ pub fn folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a file of a private folder, by these options. A file that is made is its owner's alone.
+/// Opens a file of a private folder with these options. A new file is accessible only to its owner.
 ///
 /// # Errors
-/// Those of opening it; if it is a link, no file, of another user, or if others may write to it.
+/// If opening fails; if it is a link, not a file, or another user's, or if others may write to it.
 pub(super) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     #[cfg(unix)]
     {
@@ -46,11 +46,11 @@ mod unix {
 
     use super::*;
 
-    /// What others may do with it, by its mode.
+    /// The mode bits of other users.
     const OTHERS: u32 = 0o077;
     const OTHERS_WRITE: u32 = 0o022;
     const ALL_WRITE: u32 = 0o002;
-    /// Of a folder in which only its owner may rename a file.
+    /// The mode bit of a folder in which only its owner may rename a file.
     const STICKY: u32 = 0o1000;
 
     pub(super) fn take(path: &Path) -> io::Result<()> {
@@ -84,7 +84,7 @@ mod unix {
         }
     }
 
-    /// Says what is wrong with a file that is a link.
+    /// Returns the error for a file that is a link.
     pub(super) fn opened(path: &Path, error: io::Error) -> io::Error {
         match fs::symlink_metadata(path) {
             Ok(meta) if meta.is_symlink() => refused(path, "is a link, which is not followed: remove it"),

@@ -1,4 +1,4 @@
-//! Files that are not used.
+//! Refused checkpoint files.
 
 use std::time::SystemTime;
 
@@ -6,34 +6,34 @@ use skopos::checkpoint::{CheckpointError, Foreign};
 
 use super::store::FileName;
 
-/// A file that was refused: nothing of it is served.
+/// A refused file: nothing of it is served.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// Which.
+    /// The file.
     pub file: FileName,
-    /// Why.
+    /// The reason.
     pub reason: RefusalReason,
-    /// When.
+    /// The time.
     pub at: SystemTime,
 }
 
-/// Why a file is refused.
+/// Reason why a file was refused.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// It is torn or damaged, or was never what its name says: the disk, or whoever wrote to it, is at fault. It is moved aside,
-    /// with `.refused` behind its name.
+    /// The file is torn or damaged, or was never what its name says, because of the disk or a foreign writer. It is
+    /// moved aside, with `.refused` appended.
     #[error("it is damaged: {0}")]
     Damaged(String),
-    /// It is of another cluster, kind or selection, or of a version that cannot be read: the configuration or the cluster has
-    /// changed. It is removed.
+    /// The file is of another cluster, resource or selection, or of a version that cannot be read, because the
+    /// configuration or the cluster has changed. It is removed.
     #[error("it is of something else: {0}")]
     Foreign(String),
-    /// It cannot be read: see to the disk. It is left where it is.
+    /// The file cannot be read: check the disk. It stays in place.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
-    /// The clocks of the machine cannot tell how old it is. It is left where it is.
+    /// The clocks of the machine cannot determine its age. It stays in place.
     #[error("its age cannot be told")]
     Ageless,
 }
@@ -41,7 +41,7 @@ pub enum RefusalReason {
 // === impl RefusalReason ===
 
 impl RefusalReason {
-    /// Whether the file stays where it is.
+    /// Returns whether the file stays in place.
     pub(super) fn leaves_it(&self) -> bool {
         matches!(self, Self::Unreadable(_) | Self::Ageless)
     }

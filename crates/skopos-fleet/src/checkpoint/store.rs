@@ -1,4 +1,4 @@
-//! Where files are kept.
+//! Storage of checkpoint files.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -9,54 +9,54 @@ use futures::future::BoxFuture;
 use skopos::checkpoint::Checkpoint;
 use tokio::task::spawn_blocking;
 
-/// Keeps files of a few bytes to a few hundred megabytes. A file is replaced as a whole: whoever reads it, also after a crash at
-/// whatever moment, finds all of the old or all of the new. What a future has begun may go on when it is dropped.
+/// Storage of files of a few bytes to a few hundred megabytes. A file is replaced as a whole: a reader finds all of the
+/// old or all of the new, even after a crash at any moment. A change may continue after its future is dropped.
 pub trait Store: Send + Sync + 'static {
-    /// The file; an error of the kind [`NotFound`](io::ErrorKind::NotFound) if there is none. What is read of it is read in a
-    /// thread that may block.
+    /// Returns a reader of the file; an error of kind [`NotFound`](io::ErrorKind::NotFound) if it does not exist. The
+    /// reader is used in a blocking thread.
     fn read<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<Box<dyn Read + Send>>>;
 
-    /// Puts content in the place of what there is; returns how many bytes it has.
+    /// Replaces the content of a file; returns its number of bytes.
     fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>>;
 
-    /// Removes the file, if it is there.
+    /// Removes the file, if it exists.
     fn remove<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<()>>;
 
-    /// Gives the file another name, and takes the place of what had it.
+    /// Renames the file, and replaces an existing file of the new name.
     fn rename<'a>(&'a self, from: &'a FileName, to: &'a FileName) -> BoxFuture<'a, io::Result<()>>;
 
-    /// All files.
+    /// Returns all files.
     fn list(&self) -> BoxFuture<'_, io::Result<Vec<StoredFile>>>;
 }
 
-/// Which file: `FOLDER/FILE`, each of letters, digits, and `-_.=`.
+/// Name of a file: `FOLDER/FILE`, each of letters, digits, and `-_.=`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileName {
     folder: String,
     file: String,
 }
 
-/// What is in a file.
+/// Content of a file.
 #[derive(Clone)]
 pub enum Content {
-    /// A kind's content.
+    /// The content of a resource.
     Checkpoint(Checkpoint),
-    /// Something small.
+    /// A small content.
     Bytes(Bytes),
 }
 
-/// A file that is there.
+/// An existing file.
 #[derive(Clone, Debug)]
 pub struct StoredFile {
     /// Its name.
     pub name: FileName,
     /// Its size.
     pub bytes: u64,
-    /// When it was written.
+    /// The time of the last write.
     pub modified: SystemTime,
 }
 
-/// Does what may block in a thread that may.
+/// Runs blocking work in a blocking thread.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -66,7 +66,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 // === impl FileName ===
 
 impl FileName {
-    /// `None` where anything but what may be in a name is in one of both.
+    /// Checks a name; `None` if folder or file has characters that are not allowed.
     pub fn checked(folder: &str, file: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.=".contains(&byte);
         let good = |name: &str| !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain);
@@ -77,12 +77,12 @@ impl FileName {
         Self { folder: folder.into(), file: file.into() }
     }
 
-    /// The folder: that of one cluster.
+    /// Returns the folder, which belongs to one cluster.
     pub fn folder(&self) -> &str {
         &self.folder
     }
 
-    /// Its name there.
+    /// Returns the name within the folder.
     pub fn file(&self) -> &str {
         &self.file
     }
@@ -101,7 +101,7 @@ impl fmt::Display for FileName {
 // === impl Content ===
 
 impl Content {
-    /// Writes it; returns how many bytes that were. Blocks as long as the writer does.
+    /// Writes the content; returns the number of bytes. Blocks as long as the writer does.
     ///
     /// # Errors
     /// Those of the writer.

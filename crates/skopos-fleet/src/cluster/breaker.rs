@@ -1,8 +1,8 @@
-//! Leaves a server alone that takes connections and answers nothing.
+//! Circuit breaker for a server that accepts connections and answers nothing.
 //!
-//! A server that cannot be connected to costs nobody a request. One that can be, and swallows what it is asked, would be
-//! asked again by every kind and every proof of freshness. So once it is found silent everything on its connections waits,
-//! and one small request at a time, on a connection of its own, finds out whether it answers again.
+//! A server that refuses connections receives no requests. One that accepts connections and never answers would receive
+//! requests from every informer and every freshness probe. So once a server is found silent, everything on its
+//! connections waits. One small request at a time, on a connection of its own, finds out whether it answers again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use tokio::time::Instant;
 use super::session::Link;
 use super::unit::Unit;
 
-/// How often a silent server is asked.
+/// Interval between attempts to reach a silent server.
 const TRY_EVERY: Duration = Duration::from_secs(15);
 
-/// How long it may take to answer.
+/// Timeout of one attempt.
 const TRY_FOR: Duration = Duration::from_secs(10);
 
-/// Closed while all is well.
+/// Circuit breaker: closed while the server answers.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     open: Option<Open>,
@@ -38,7 +38,7 @@ struct Open {
 }
 
 impl Breaker {
-    /// The server is silent: nothing more is asked of it but what finds out whether it answers.
+    /// Opens the breaker for a silent server. Only the breaker's own attempts are sent from now on.
     pub(crate) fn open(&mut self, link: &Link, since: Instant, reason: &str, now: Instant) {
         let reason: Arc<str> = format!("it takes connections and does not answer: {reason}").into();
         link.park(reason.clone());
@@ -49,12 +49,12 @@ impl Breaker {
         self.open.is_some()
     }
 
-    /// Somebody else has reason to think that the server is there, or to say that it is not.
+    /// Closes the breaker, because the link is new, or because a caller has reported the server up or down.
     pub(crate) fn forget(&mut self) {
         self.open = None;
     }
 
-    /// While it is open: since when the server is silent, and how that was found. Tries whether it answers when that is due.
+    /// Returns start and evidence of the silence while the breaker is open. Starts an attempt when one is due.
     pub(crate) fn check(
         &mut self,
         unit: &Arc<Unit>,
@@ -79,7 +79,7 @@ impl Breaker {
     }
 }
 
-/// Sends a request on a connection of its own; tells if there is any answer.
+/// Sends a request on a connection of its own; reports any response.
 fn begin_try(unit: &Arc<Unit>, link: &Arc<Link>) -> oneshot::Receiver<()> {
     let (answered, outcome) = oneshot::channel();
     let (unit, link) = (unit.clone(), link.clone());
@@ -87,7 +87,7 @@ fn begin_try(unit: &Arc<Unit>, link: &Arc<Link>) -> oneshot::Receiver<()> {
     task.tasks.spawn(async move {
         let trying = link.superseded.run_until_cancelled(try_once(&unit, &link));
         if let Some(Some(true)) = unit.stop.run_until_cancelled(trying).await {
-            // The tender has let go of it, or looks now.
+            // The tender has dropped the receiver, or reads it at the check that follows.
             let _ = answered.send(());
             unit.stirred.notify_one();
         }

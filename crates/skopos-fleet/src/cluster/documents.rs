@@ -1,4 +1,5 @@
-//! What a server says about itself: discovery, OpenAPI, version. Kept for when it does not answer.
+//! Documents in which a server describes itself: discovery, OpenAPI, version. They are cached for when the server is
+//! down.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +14,14 @@ use tokio::time::Instant;
 use super::options::ClusterOptions;
 use crate::error::FleetError;
 
-/// A question for one of the documents in which a server describes itself.
+/// A request for one of the documents in which a server describes itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DocumentRequest {
     path: Arc<str>,
     accept: Arc<str>,
 }
 
-/// What a server answered.
+/// A server's response.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Document {
@@ -28,19 +29,19 @@ pub struct Document {
     pub status: StatusCode,
     /// The content type.
     pub content_type: String,
-    /// What the server calls this version of it.
+    /// The server's ETag of this version.
     pub etag: Option<String>,
     /// The content.
     pub body: Bytes,
-    /// When the server last said that this is it, by the wall clock.
+    /// The time at which the server last confirmed this version, by the wall clock.
     pub fetched_at: SystemTime,
-    /// How old it was at most at a moment of a clock that nobody sets.
+    /// The maximum age at an instant of the monotonic clock.
     known: (Instant, Duration),
 }
 
 pub(crate) type Fetching = Shared<BoxFuture<'static, Result<Document, FleetError>>>;
 
-/// The documents of one cluster.
+/// The cached documents of one cluster.
 #[derive(Default)]
 pub(crate) struct Documents {
     slots: Mutex<BTreeMap<DocumentRequest, Slot>>,
@@ -52,30 +53,31 @@ struct Slot {
     last_used: Instant,
 }
 
-/// A document to wait for.
+/// A fetch to wait for.
 pub(crate) struct Fetch {
     pub(crate) fetching: Fetching,
-    /// Whether it was begun just now: then somebody has to drive it.
+    /// Set if it was begun just now: then the caller has to drive it.
     pub(crate) begun: bool,
 }
 
-/// The longest path with query, and the longest list of content types.
+/// Limit on the length of a path with query, and of a list of content types.
 const MOST: usize = 2048;
 
-/// Discovery of everything in two documents, as kubectl asks for it.
+/// Aggregated discovery of everything in two documents, as kubectl requests it.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                           application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
 const JSON: &str = "application/json";
 
-/// A table has the names alone, and no schemas.
+/// A table has only the names, and no schemas.
 const NAMES: &str = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json";
 
 impl DocumentRequest {
-    /// A question for `path_and_query`, in one of the content types of `accept`. `None` if that is not the path of a document
-    /// in which a server describes itself: `/version`, `/api`, `/api/v1`, `/apis`, `/apis/GROUP`, `/apis/GROUP/VERSION`,
-    /// `/openapi/v2`, `/openapi/v3` and what is below, and the lists of [`definitions`](Self::definitions) and
-    /// [`api_services`](Self::api_services). What asks for the same in other words is the same question.
+    /// Creates a request for `path_and_query`, in one of the content types of `accept`. `None` if that is not the path
+    /// of a document in which a server describes itself: `/version`, `/api`, `/api/v1`, `/apis`, `/apis/GROUP`,
+    /// `/apis/GROUP/VERSION`, `/openapi/v2`, `/openapi/v3` and below, and the lists of
+    /// [`definitions`](Self::definitions) and [`api_services`](Self::api_services). Equivalent spellings yield equal
+    /// requests.
     pub fn new(path_and_query: &str, accept: &str) -> Option<Self> {
         let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/".contains(c);
@@ -87,47 +89,48 @@ impl DocumentRequest {
         known.then(|| Self { path: without_timeout(path, query).into(), accept: plainly(accept).into() })
     }
 
-    /// The documents without which kubectl can do nothing.
+    /// Returns the requests for the documents without which kubectl cannot work.
     pub fn essential() -> Vec<Self> {
         let of = |path| Self::new(path, JSON);
         of("/version").into_iter().chain(Self::discovery()).chain(of("/openapi/v3")).collect()
     }
 
-    /// The documents in which a server lists everything that it serves.
+    /// Returns the requests for the documents that list everything the server serves.
     pub fn discovery() -> Vec<Self> {
         ["/api", "/apis"].into_iter().filter_map(|path| Self::new(path, AGGREGATED)).collect()
     }
 
-    /// Asks for the names of the CustomResourceDefinitions, as a table: the server itself stores objects of these kinds.
+    /// Returns the request for the names of the CustomResourceDefinitions, as a table: the server itself stores these
+    /// resources.
     pub fn definitions() -> Self {
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?includeObject=None";
         Self { path: path.into(), accept: NAMES.into() }
     }
 
-    /// Asks for the APIServices, as a table: they say which group versions another server answers for.
+    /// Returns the request for the APIServices, as a table: they say which group versions another server answers for.
     pub fn api_services() -> Self {
         let path = "/apis/apiregistration.k8s.io/v1/apiservices?includeObject=None";
         Self { path: path.into(), accept: NAMES.into() }
     }
 
-    /// The path, with its query.
+    /// Returns the path with its query.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Returns whether the answer never changes: the path has a hash of it, as the index of OpenAPI names it.
+    /// Returns whether the response never changes: the path contains its hash, as in the index of OpenAPI.
     pub(crate) fn is_immutable(&self) -> bool {
         let query = self.path.split_once('?').map(|(_, query)| query).unwrap_or_default();
         self.path.starts_with("/openapi/v3/") && query.split('&').any(|pair| pair.starts_with("hash="))
     }
 
-    /// The content types.
+    /// Returns the content types.
     pub fn accept(&self) -> &str {
         &self.accept
     }
 }
 
-/// How long the client waits changes nothing in what it is told.
+/// Removes the client's timeout from the query, because it does not change the response.
 fn without_timeout(path: &str, query: &str) -> String {
     let others = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("timeout="));
     match others.collect::<Vec<_>>().join("&") {
@@ -136,8 +139,8 @@ fn without_timeout(path: &str, query: &str) -> String {
     }
 }
 
-/// The same wish in the words of [`DocumentRequest::essential`]. Every server has JSON, so who asks for that first gets it;
-/// and kubectl's versions list the same forms of discovery in different orders, the newest first.
+/// Normalizes `accept` to the values of [`DocumentRequest::essential`]. Every server has JSON, so a client that lists
+/// it first gets it. Versions of kubectl list the same forms of discovery in different orders, the newest first.
 fn plainly(accept: &str) -> String {
     let forms =
         |accept: &str| -> Vec<String> { accept.split(',').map(|form| form.trim().to_owned()).collect() };
@@ -171,7 +174,7 @@ fn is_document(path: &str) -> bool {
 }
 
 impl Document {
-    /// One that is remembered from an earlier run, and is at most so old now.
+    /// Creates a document from a checkpoint, with its maximum age now.
     pub fn remembered(
         content_type: impl Into<String>,
         etag: Option<String>,
@@ -196,15 +199,15 @@ impl Document {
         Self { status, content_type, etag, body, fetched_at, known: (asked_at, Duration::ZERO) }
     }
 
-    /// The server said that this is it still.
+    /// Returns the document as confirmed by the server.
     pub(crate) fn confirmed(self, asked_at: Instant) -> Self {
         Self::fetched(self.status, self.content_type, self.etag, self.body, asked_at)
     }
 
-    /// How long ago the server last said that this is it, at most.
+    /// Returns the maximum time since the server last confirmed this version.
     pub fn age(&self) -> Duration {
         let (at, age) = self.known;
-        // One clock stands still while the machine sleeps, the other may be set back.
+        // The monotonic clock stops while the machine is suspended; the wall clock may be set back.
         age.saturating_add(at.elapsed()).max(self.fetched_at.elapsed().unwrap_or_default())
     }
 
@@ -214,7 +217,7 @@ impl Document {
 }
 
 impl Documents {
-    /// What is there, if it is at most so old.
+    /// Returns the cached document if it is not older than `age`.
     pub(crate) fn young(&self, request: &DocumentRequest, age: Duration) -> Option<Document> {
         let mut slots = self.slots.lock();
         let slot = slots.get_mut(request)?;
@@ -222,31 +225,31 @@ impl Documents {
         slot.document.as_ref().filter(|document| document.age() <= age).cloned()
     }
 
-    /// What is there, however old.
+    /// Returns the cached document of any age.
     pub(crate) fn get(&self, request: &DocumentRequest) -> Option<Document> {
         self.slots.lock().get(request)?.document.clone()
     }
 
-    /// All that are there.
+    /// Returns all cached documents.
     pub(crate) fn all(&self) -> Vec<(DocumentRequest, Document)> {
         let slots = self.slots.lock();
         let filled = slots.iter().filter_map(|(request, slot)| Some((request, slot.document.as_ref()?)));
         filled.map(|(request, document)| (request.clone(), document.clone())).collect()
     }
 
-    /// Lets go of all, and of what is being fetched.
+    /// Drops all documents, including fetches under way.
     pub(crate) fn clear(&self) {
         self.slots.lock().clear();
     }
 
-    /// How many there are, and their bytes.
+    /// Returns the number of documents and their bytes.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let slots = self.slots.lock();
         let filled = slots.values().filter_map(|slot| slot.document.as_ref());
         filled.fold((0, 0), |(count, bytes), document| (count + 1, bytes + document.bytes()))
     }
 
-    /// The fetch of a document: the one under way, or a new one.
+    /// Fetches a document, or joins the fetch under way.
     pub(crate) fn fetch(
         &self,
         request: &DocumentRequest,
@@ -268,7 +271,7 @@ impl Documents {
         Fetch { fetching, begun: true }
     }
 
-    /// A fetch is over; keeps what is worth it, unless it was let go of meanwhile.
+    /// Completes a fetch. Stores a document of status 200, unless the fetch was dropped meanwhile.
     pub(crate) fn fetched(
         &self,
         request: &DocumentRequest,
@@ -287,7 +290,7 @@ impl Documents {
         shrink(&mut slots, options);
     }
 
-    /// Puts in what was remembered, unless something newer is there.
+    /// Adds documents from a checkpoint, unless newer ones are cached.
     pub(crate) fn remember(&self, remembered: Vec<(DocumentRequest, Document)>, options: &ClusterOptions) {
         let mut slots = self.slots.lock();
         for (request, document) in remembered {
@@ -302,7 +305,7 @@ impl Documents {
     }
 }
 
-/// Lets go what holds nothing, and what was not used for the longest time while there is too much.
+/// Removes empty slots, then the least recently used documents while the limits are exceeded.
 fn shrink(slots: &mut BTreeMap<DocumentRequest, Slot>, options: &ClusterOptions) {
     slots.retain(|_, slot| slot.document.is_some() || slot.fetching.is_some());
     loop {
@@ -369,7 +372,7 @@ mod tests {
 
     #[test]
     fn what_is_fetched_beforehand_is_what_kubectl_asks_for() {
-        // kubectl 1.32 as it asks.
+        // The requests of kubectl 1.32.
         const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;\
                                  g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
         const REORDERED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json,\

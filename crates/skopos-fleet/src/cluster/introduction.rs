@@ -1,9 +1,10 @@
-//! Finds out which cluster it is that answers, before anything of an earlier run is gone on with.
+//! Identity check of a cluster, before content of an earlier run is resumed.
 //!
-//! A cluster's name may lead to another one than before: made anew, restored elsewhere, replaced. Resource versions of the one
-//! mean nothing to the other, and might be believed all the same. So while content of an earlier run is there, lists and
-//! watches wait ([`Link::admitted`]) until the server has said who it is: the uid of its namespace kube-system. Where that may
-//! not be read, its CA and address stand for it. Meanwhile the content can be read, with its age.
+//! A cluster's name may lead to another cluster than before: recreated, restored elsewhere, replaced. Resource versions
+//! of one cluster mean nothing in another, which might accept them all the same. So while content of an earlier run is
+//! cached, lists and watches wait ([`Link::admitted`]) until the server's identity is known: the uid of its namespace
+//! kube-system. If that namespace is not readable, CA and address identify the cluster. Meanwhile the content can be
+//! read, with its age.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,35 +23,36 @@ use super::unit::{KEEPER_PATIENCE, Unit};
 use crate::keeper::Keeper;
 use crate::spec::ClusterSpec;
 
-/// The namespace by whose uid a cluster is known.
+/// The namespace whose uid identifies a cluster.
 const NAMESPACE: &str = "kube-system";
 
-/// How long after a failure the server is asked again.
+/// Delay before the server is asked again after a failure.
 const AGAIN: Duration = Duration::from_secs(15);
 
-/// The same where there is no connection: those have a backoff of their own.
+/// The same delay without a connection: connecting has its own backoff.
 const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
-/// The same for one that refuses to tell.
+/// The same delay after the server refused the request.
 const AFTER_REFUSAL: Duration = Duration::from_secs(60);
 
-/// So often in a row it may refuse to tell before what is kept of it is let go of: rights come and go.
+/// Consecutive refusals after which the content is discarded: rights come and go.
 const REFUSALS: u32 = 2;
 
-/// A namespace is smaller.
+/// Limit on the response: a namespace is smaller.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Asks the server who it is, until it is known; then admits lists and watches, or begins anew.
+/// Checks the server's identity until it is known. Then admits lists and watches, or discards the content and starts
+/// again.
 pub(super) async fn introduce(unit: Arc<Unit>, link: Arc<Link>, keeper: Arc<dyn Keeper>) {
     link.begins().await;
-    // Where there is none, another link will be tried.
+    // If there is no session, another link will be tried.
     let Ok(session) = link.session().await else { return };
     let presumed = session.factory.cluster();
     let told = find_out(&unit, &link, &session.transport, presumed.is_some()).await;
     match (presumed, told) {
         (None, Some(told)) => {
-            // First: what the keeper has to remove may take its time, and what is read meanwhile is this cluster's already. Who
-            // shuts down then still keeps it.
+            // This comes first: deleting checkpoints may take the keeper long, and content read meanwhile belongs to
+            // this cluster already. A shutdown during that time then still saves it.
             session.factory.identify(told.as_str());
             tell(&unit, &*keeper, Some(&told)).await;
         }
@@ -62,7 +64,7 @@ pub(super) async fn introduce(unit: Arc<Unit>, link: Arc<Link>, keeper: Arc<dyn 
         (Some(presumed), told) => {
             tracing::warn!(cluster = %unit.id, was = %presumed, is = told.as_deref().unwrap_or("not told"),
                 "it is another cluster than before: what was kept of it is let go of");
-            // First: another way may come while the keeper takes its time, and ends this.
+            // This comes first: another link may arrive while the keeper is busy, and ends this task.
             if link.disown() {
                 tell(&unit, &*keeper, told.as_deref()).await;
                 unit.begin_anew(&link);
@@ -71,22 +73,22 @@ pub(super) async fn introduce(unit: Arc<Unit>, link: Arc<Link>, keeper: Arc<dyn 
     }
 }
 
-/// Tells the keeper who it is. A disk that hangs holds up nothing of the cluster.
+/// Passes the identity to the keeper. The timeout keeps a hanging disk from holding up the cluster.
 async fn tell(unit: &Unit, keeper: &dyn Keeper, told: Option<&str>) {
     if timeout(KEEPER_PATIENCE, keeper.identified(&unit.id, told)).await.is_err() {
         tracing::warn!(cluster = %unit.id, "what was kept of another cluster could not be let go of in time");
     }
 }
 
-/// Who the server is; `None`: it does not tell.
+/// Returns the identity of the server; `None`: it does not reveal one.
 async fn find_out(unit: &Unit, link: &Link, transport: &Transport, kept: bool) -> Option<String> {
     let mut refusals = 0;
     loop {
-        // Also by what wakes while it is asked.
+        // The future is created first, so that a wake during the request counts, too.
         let woken = link.woken();
         let pause = match ask(transport).await {
             Ok(uid) => return Some(uid),
-            // Nothing else will be answered either.
+            // A server that rejects the credentials answers no other request either.
             Err(Untold::Refused(StatusCode::UNAUTHORIZED)) => AFTER_REFUSAL,
             Err(Untold::Refused(status)) => {
                 refusals += 1;
@@ -101,7 +103,7 @@ async fn find_out(unit: &Unit, link: &Link, transport: &Transport, kept: bool) -
                 if transport.stats().down.is_some() { CONNECT_AGAIN } else { AGAIN }
             }
         };
-        // Sooner when there is reason to think that it is there.
+        // A wake ends the delay: the server is probably up.
         let _ = timeout(pause, woken).await;
     }
 }
@@ -123,7 +125,7 @@ async fn ask(transport: &Transport) -> Result<String, Untold> {
     let failed = |error: &dyn std::fmt::Display| Untold::Failed(error.to_string());
     let options = RequestOptions {
         class: Some(RequestClass::Read),
-        // As a watch would: nothing is gained by asking in between.
+        // As for a watch: requests before there is a connection gain nothing.
         wait_for_connection: Some(true),
         ..RequestOptions::default()
     };
@@ -152,8 +154,8 @@ async fn ask(transport: &Transport) -> Result<String, Untold> {
     }
 }
 
-/// Whether a server of Kubernetes says that this namespace may not be read, or is not there. A proxy whose server is gone answers
-/// 403 and 404, too, and one that does not know the path names no namespace.
+/// Returns whether a Kubernetes server says that this namespace may not be read, or does not exist. A proxy whose
+/// server is gone answers 403 and 404, too; one that does not know the path names no namespace.
 fn is_refusal(status: StatusCode, body: &[u8]) -> bool {
     let details = || Status::from_slice(body).map(|said| said.details.unwrap_or_default());
     match status {
@@ -163,7 +165,8 @@ fn is_refusal(status: StatusCode, body: &[u8]) -> bool {
     }
 }
 
-/// A cluster that is made anew has another CA. Without one of its own nothing tells it from another.
+/// Returns an identity made of address and CA: a recreated cluster has another CA. `None`: without its
+/// own CA a cluster cannot be distinguished from another.
 fn by_authority(spec: &ClusterSpec) -> Option<String> {
     let config = spec.config();
     let authority = config.root_cert.filter(|authority| !authority.is_empty())?;

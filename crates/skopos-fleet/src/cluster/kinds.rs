@@ -1,4 +1,4 @@
-//! The kinds of one cluster that are kept in memory: started on first use, stopped when nobody uses them.
+//! Cached resources of one cluster: started on first use, stopped when unused.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,28 +17,28 @@ use super::options::{Admits, ClusterOptions};
 use super::stats::KindStats;
 use crate::error::FleetError;
 
-/// One kind of one cluster, kept in memory. Whoever holds one keeps it in use: it is not stopped for being idle, and goes
-/// last when memory is short. Cheap to clone.
+/// A cached resource of one cluster. A handle keeps it in use: it is not stopped for being idle, and is evicted last.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct CachedKind {
     held: Arc<Held>,
 }
 
-/// Why a kind is not kept any more.
+/// Reason why a resource is no longer cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ended {
-    /// Nobody used it for a while.
+    /// It was unused for a while.
     Idle,
     /// It did not fit into the cluster's memory budget.
     Evicted,
-    /// It may not be kept any more ([`ClusterOptions::admits`]).
+    /// It is no longer admitted ([`ClusterOptions::admits`]).
     Unwanted,
-    /// The server does not serve it any more: its definition was deleted.
+    /// The server no longer serves it: its definition was deleted.
     NotServed,
-    /// The cluster is reached another way now, and another copy is there.
+    /// The cluster's connection changed, and another copy is there.
     Reconnected,
-    /// Another cluster has taken the place of the one that this is of.
+    /// Another cluster replaced the one that this content belongs to.
     Replaced,
     /// The cluster left the fleet.
     Removed,
@@ -46,69 +46,70 @@ pub enum Ended {
     Closed,
 }
 
-/// What becomes of a kind, without a use of it.
+/// A watcher of the end of a cached resource, which does not keep it in use.
 #[derive(Clone, Debug)]
 pub struct Fate {
     ended: watch::Receiver<Option<Ended>>,
 }
 
-/// A use of a kind; the last one that goes notes when that was.
+/// A use of a cached resource; dropping the last one records the time.
 struct Held {
     entry: Arc<Entry>,
 }
 
-/// A kind that runs.
+/// A running informer.
 pub(crate) struct Entry {
     pub(crate) informer: Informer<RawObject>,
     ended: watch::Sender<Option<Ended>>,
-    /// Uses now.
+    /// The number of uses now.
     holders: AtomicUsize,
     last_used: Mutex<Instant>,
-    /// Wanted by configuration.
+    /// Set for one of the configured resources.
     pub(crate) pinned: bool,
 }
 
 pub(crate) type Starting = Shared<BoxFuture<'static, Result<Arc<Entry>, FleetError>>>;
 
-/// All kinds of one cluster.
+/// All cached resources of one cluster.
 pub(crate) struct Kinds {
     slots: Mutex<Slots>,
     starts: AtomicU64,
     evictions: AtomicU64,
 }
 
-/// How long it is believed that the server refuses a kind.
+/// Time for which a refusal by the server is remembered.
 const REFUSAL_MEMORY: Duration = Duration::from_secs(10);
 
-/// A kind that the server has not served for so long is gone. A definition that is replaced comes back within moments.
+/// Time after which a resource that the server does not serve is dropped. A replaced definition comes back within
+/// moments.
 const NOT_SERVED_FOR: Duration = Duration::from_secs(5);
 
-/// After so many failures in a row nobody waits for the next attempt: what comes and goes is over by then.
+/// Consecutive failures after which callers stop waiting: transient failures are over by then.
 const FAILURES: u32 = 3;
 
-/// How many refusals are remembered.
+/// Limit on remembered refusals.
 const MOST_REFUSALS: usize = 256;
 
 #[derive(Default)]
 struct Slots {
     running: BTreeMap<ResourceId, Slot>,
-    /// What the server refused lately: code, reason, when.
+    /// Recent refusals by the server: code, reason, time.
     refused: BTreeMap<ResourceId, (u16, Arc<str>, Instant)>,
-    /// What did not fit, how large it was, and when that was.
+    /// Resources that did not fit: size and time.
     too_large: BTreeMap<ResourceId, (u64, Instant)>,
     number: u64,
 }
 
 struct Slot {
     starting: Starting,
-    /// Tells this start from later ones of the same kind.
+    /// Distinguishes this start from later ones of the same resource.
     number: u64,
 }
 
-/// A kind to wait for.
+/// A start to wait for.
 pub(crate) struct Start {
     pub(crate) starting: Starting,
-    /// Whether it was begun just now: then somebody has to drive it.
+    /// The number of the start if it was begun just now: then the caller has to drive it.
     pub(crate) begun: Option<u64>,
 }
 
@@ -118,59 +119,59 @@ impl CachedKind {
         Self { held: Arc::new(Held { entry }) }
     }
 
-    /// The kind.
+    /// Returns the resource.
     pub fn resource(&self) -> &ResourceId {
         self.held.entry.informer.resource()
     }
 
-    /// Its informer: store, freshness, reads with a bound on the age.
+    /// Returns its informer: store, freshness, reads with a bound on the age.
     pub fn informer(&self) -> &Informer<RawObject> {
         &self.held.entry.informer
     }
 
-    /// Whether there is anything to read.
+    /// Returns whether there is content to read.
     pub fn has_content(&self) -> bool {
         self.held.entry.has_content()
     }
 
-    /// What the server says when it will not let us have the kind: code and reason.
+    /// Returns code and reason if the server refuses the resource.
     pub fn refusal(&self) -> Option<(u16, Arc<str>)> {
         self.held.entry.refusal()
     }
 
-    /// How often the server has failed to list it by now, and why, where waiting on is in vain.
+    /// Returns the number of failed lists and the reason, once waiting longer cannot help.
     pub(crate) fn failure(&self) -> Option<(u32, Arc<str>)> {
         self.held.entry.failure()
     }
 
-    /// What becomes of it, for those who do not keep it in use.
+    /// Returns a watcher of its end, which does not keep it in use.
     pub fn fate(&self) -> Fate {
         Fate { ended: self.held.entry.ended.subscribe() }
     }
 
-    /// Waits until it is not kept any more. Let go of it then; what it holds stays readable until you do.
+    /// Waits until it is no longer cached. Drop the handle then; its content stays readable until you do.
     pub async fn ended(&self) -> Ended {
         let mut ended = self.held.entry.ended.subscribe();
         match ended.wait_for(Option::is_some).await {
             Ok(reason) => reason.unwrap_or(Ended::Closed),
-            // The sender is in the entry that is held.
+            // The sender is in the held entry, so it cannot be dropped.
             Err(_) => Ended::Closed,
         }
     }
 
-    /// Why it is not kept any more, if so.
+    /// Returns the reason why it is no longer cached, if so.
     pub fn end_reason(&self) -> Option<Ended> {
         *self.held.entry.ended.borrow()
     }
 }
 
 impl Fate {
-    /// Whether it is that of this kind, and not of another copy, or of that of another cluster.
+    /// Returns whether this watches exactly this copy, not another copy or another cluster's.
     pub fn is_of(&self, kind: &CachedKind) -> bool {
         self.ended.same_channel(&kind.held.entry.ended.subscribe())
     }
 
-    /// Why it is not kept any more, if so.
+    /// Returns the reason why it is no longer cached, if so.
     pub fn end_reason(&self) -> Option<Ended> {
         *self.ended.borrow()
     }
@@ -200,15 +201,15 @@ impl Entry {
         })
     }
 
-    /// Of whatever age: also what a checkpoint held.
+    /// Returns whether there is content, of any age, including restored content.
     pub(crate) fn has_content(&self) -> bool {
         self.informer.snapshot().is_synced()
     }
 
-    /// Waits until there is anything to read.
+    /// Waits until there is content to read.
     pub(crate) async fn content(&self) {
         let mut progress = self.informer.store().progress();
-        // The sender is in the store, which the informer holds.
+        // The sender is in the store, which the informer holds, so it cannot be dropped.
         let _ = progress.wait_for(|progress| progress.synced).await;
     }
 
@@ -224,14 +225,14 @@ impl Entry {
         Some((code, reason_of(state)))
     }
 
-    /// How often the server has failed to list it, and what it said last, where more patience does not help.
+    /// Returns the number of failed lists and the server's last reason, once waiting longer cannot help.
     pub(crate) fn failure(&self) -> Option<(u32, Arc<str>)> {
         let state = self.informer.state();
         let fails = state.condition == Condition::ServerError && state.attempts >= FAILURES;
         fails.then(|| (state.attempts, reason_of(state)))
     }
 
-    /// What is wrong with its list/watch. That the server does not serve the kind (any more) is no trouble.
+    /// Returns the problem of its list/watch. A resource that the server does not serve (any more) is not a problem.
     pub(crate) fn trouble(&self) -> Option<Trouble> {
         let state = self.informer.state();
         let troubled = matches!(state.condition, Condition::Degraded(_)) || state.condition.is_failing();
@@ -240,7 +241,7 @@ impl Entry {
             .then(|| Trouble { reason: format!("{resource}: {state}").into(), kind: Some(resource.clone()) })
     }
 
-    /// Whether the server has not served it for so long.
+    /// Returns whether the server has not served it for at least `limit`.
     fn is_not_served_for(&self, limit: Duration) -> bool {
         let informer = &self.informer;
         informer.state().condition == Condition::NotServed && informer.state_for() >= limit
@@ -272,7 +273,7 @@ impl Entry {
     }
 }
 
-/// What the server said last.
+/// Returns the server's last reason.
 fn reason_of(state: LinkState) -> Arc<str> {
     let reason = state.reason.unwrap_or_else(|| state.condition.to_string().into());
     Arc::from(&*reason)
@@ -283,17 +284,17 @@ impl Kinds {
         Self { slots: Mutex::default(), starts: AtomicU64::new(0), evictions: AtomicU64::new(0) }
     }
 
-    /// The kind, if it runs.
+    /// Returns the resource if it runs.
     pub(crate) fn get(&self, resource: &ResourceId) -> Option<Arc<Entry>> {
         self.slots.lock().running.get(resource).and_then(Slot::entry)
     }
 
-    /// Whether it runs or is being started.
+    /// Returns whether it runs or is being started.
     pub(crate) fn is_started(&self, resource: &ResourceId) -> bool {
         self.slots.lock().running.get(resource).is_some_and(|slot| !slot.has_failed())
     }
 
-    /// The server refuses the kind: it is not kept any longer, and not asked for again for a while.
+    /// Drops a resource that the server refuses, and remembers the refusal for a while. Configured resources stay.
     pub(crate) fn refused(&self, resource: &ResourceId, code: u16, reason: Arc<str>) {
         let mut slots = self.slots.lock();
         let pinned = slots.running.get(resource).and_then(Slot::entry).is_some_and(|entry| entry.pinned);
@@ -305,24 +306,24 @@ impl Kinds {
         slots.refused.insert(resource.clone(), (code, reason, Instant::now()));
     }
 
-    /// What the server said when it refused the kind lately.
+    /// Returns code and reason of a recent refusal.
     pub(crate) fn refusal(&self, resource: &ResourceId) -> Option<(u16, Arc<str>)> {
         let slots = self.slots.lock();
         let (code, reason, at) = slots.refused.get(resource)?;
         (at.elapsed() < REFUSAL_MEMORY).then(|| (*code, reason.clone()))
     }
 
-    /// All that run.
+    /// Returns all running resources.
     pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
         self.slots.lock().running.values().filter_map(Slot::entry).collect()
     }
 
-    /// Starts and evictions so far.
+    /// Returns the number of starts and evictions so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.starts.load(Ordering::Relaxed), self.evictions.load(Ordering::Relaxed))
     }
 
-    /// The start of a kind: the one under way, or a new one if there is room; `Err` says why there is none.
+    /// Starts a resource, or joins the start under way. `Err`: the reason why there is no room.
     pub(crate) fn start(
         &self,
         resource: &ResourceId,
@@ -349,7 +350,7 @@ impl Kinds {
         Ok(start)
     }
 
-    /// A start came to nothing.
+    /// Removes a start that failed.
     pub(crate) fn failed(&self, resource: &ResourceId, number: u64) {
         let mut slots = self.slots.lock();
         if slots.running.get(resource).is_some_and(|slot| slot.number == number) {
@@ -357,7 +358,7 @@ impl Kinds {
         }
     }
 
-    /// Puts another copy in the place of a kind that runs.
+    /// Replaces a running resource by another copy.
     pub(crate) fn replace(&self, old: &Arc<Entry>, starting: Starting) {
         let mut slots = self.slots.lock();
         let current = slots.running.get_mut(old.informer.resource());
@@ -369,29 +370,29 @@ impl Kinds {
         old.end(Ended::Reconnected);
     }
 
-    /// Counts as if everything had been used now: while a cluster does not answer nothing is idle.
+    /// Marks everything as used now: nothing is idle while a cluster does not answer.
     pub(crate) fn touch(&self) {
         let now = Instant::now();
         self.all().iter().for_each(|entry| *entry.last_used.lock() = now);
     }
 
-    /// Stops what nobody has used for so long.
+    /// Stops resources unused for at least `limit`.
     pub(crate) fn stop_idle(&self, limit: Duration) {
         self.remove(Ended::Idle, |entry| entry.is_idle_for(limit));
     }
 
-    /// Stops what the server does not serve any more, whoever uses it: there is nothing to wait for.
+    /// Stops resources that the server no longer serves, even if in use: waiting for them is pointless.
     pub(crate) fn stop_not_served(&self) {
         self.remove(Ended::NotServed, |entry| !entry.pinned && entry.is_not_served_for(NOT_SERVED_FOR));
     }
 
-    /// Stops what may not be kept any more, whoever uses it.
+    /// Stops resources that are no longer admitted, even if in use.
     pub(crate) fn stop_unwanted(&self, admits: &Admits) {
         self.remove(Ended::Unwanted, |entry| !admits.admits(entry.informer.resource()));
     }
 
-    /// While more is kept than may be, lets the kind go that was not used for the longest time: of those that nobody holds
-    /// if possible. What went that way is remembered for `memory`. Returns what went, with its size.
+    /// Evicts the least recently used resources while the budget is exceeded, unused ones first. Evictions are
+    /// remembered for `memory`. Returns the evicted resources with their sizes.
     pub(crate) fn keep_within(&self, budget: u64, memory: Duration) -> Vec<(ResourceId, u64)> {
         let mut gone = Vec::new();
         let mut slots = self.slots.lock();
@@ -401,7 +402,7 @@ impl Kinds {
             if sizes.iter().sum::<u64>() <= budget {
                 return gone;
             }
-            // What holds nothing frees nothing.
+            // Evicting an empty resource frees nothing.
             let candidates = entries.iter().zip(&sizes).filter(|(_, size)| **size > 0);
             let coldest = candidates
                 .min_by_key(|(entry, _)| (entry.is_in_use(), entry.pinned, *entry.last_used.lock()));
@@ -416,18 +417,18 @@ impl Kinds {
         }
     }
 
-    /// Forgets what has not started yet.
+    /// Drops starts that are not complete yet.
     pub(crate) fn forget_starting(&self) {
         self.slots.lock().running.retain(|_, slot| slot.entry().is_some());
     }
 
-    /// Lets go of everything, and of what is being started.
+    /// Drops everything, including starts under way.
     pub(crate) fn discard(&self, reason: Ended) {
         let gone = std::mem::take(&mut self.slots.lock().running);
         gone.values().filter_map(Slot::entry).for_each(|entry| entry.end(reason));
     }
 
-    /// Tells all holders that it is over, and keeps what there is for reading.
+    /// Notifies all holders of the end, and retains content for reading.
     pub(crate) fn end(&self, reason: Ended) {
         self.forget_starting();
         self.all().iter().for_each(|entry| entry.end(reason));
@@ -443,11 +444,11 @@ impl Kinds {
         });
     }
 
-    /// Makes room for one more kind by letting the coldest go, if one is not needed.
+    /// Evicts the least recently used resource that is not needed, to make room for one more.
     fn evict(&self, slots: &mut Slots, needed: impl Fn(&Entry) -> bool) -> bool {
         let entries = slots.running.values().filter_map(Slot::entry);
         let free = entries.filter(|entry| !entry.pinned && !needed(entry));
-        // What has no content is no loss.
+        // Evicting a resource without content loses nothing.
         let coldest = free.min_by_key(|entry| (entry.has_content(), *entry.last_used.lock()));
         let Some(coldest) = coldest else { return false };
         slots.running.remove(coldest.informer.resource());
@@ -468,7 +469,7 @@ impl Slots {
         }
     }
 
-    /// Whether a kind that did not fit before may be tried again.
+    /// Returns an error while a resource that did not fit must not be retried.
     fn check_room(&mut self, resource: &ResourceId, options: &ClusterOptions) -> Result<(), Arc<str>> {
         let Some((size, at)) = self.too_large.get(resource).copied() else { return Ok(()) };
         let budget = options.memory_budget.unwrap_or(u64::MAX);
@@ -489,7 +490,7 @@ impl Slots {
 }
 
 impl Slot {
-    /// It came to nothing, and whoever drove it will take it away.
+    /// Returns whether the start failed. The task that drives it will remove it.
     fn has_failed(&self) -> bool {
         self.starting.peek().is_some_and(Result::is_err)
     }

@@ -1,4 +1,4 @@
-//! How a cluster stands: a pure machine from what is observed to what is said. No clock, no I/O.
+//! State machine of a cluster: pure, from observations to states. No clock, no I/O.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,50 +7,50 @@ use std::time::{Duration, SystemTime};
 use skopos::ResourceId;
 use tokio::time::Instant;
 
-/// How a cluster stands.
+/// State of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterState {
-    /// What is the case.
+    /// The condition.
     pub condition: Condition,
-    /// Since when, without interruption, as far as this process has seen.
+    /// Start of the condition, without interruption, as far as this process has observed.
     pub since: Instant,
-    /// Why, as a sentence for people; none while all is well.
+    /// The reason, as a sentence for users; `None` while the cluster is healthy.
     pub reason: Option<Arc<str>>,
-    /// The kind whose list/watch is in trouble, where that alone is the reason: it says nothing of other kinds.
+    /// The resource whose list/watch fails, if it alone is the reason. The state says nothing about other resources.
     pub kind: Option<ResourceId>,
-    /// Who paused it, while [`Condition::Paused`].
+    /// The origin of the pause, while [`Condition::Paused`].
     pub paused: Option<Paused>,
-    /// When the server last answered anything.
+    /// The time of the server's last response.
     pub answered_at: Option<Instant>,
 }
 
-/// What is the case with a cluster.
+/// Condition of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Condition {
-    /// Nothing has been answered yet: nobody has asked, or a connection is being made.
+    /// No response yet: there was no request, or a connection is being made.
     Connecting,
-    /// It answers.
+    /// The server answers.
     Live,
-    /// It answers, but not everything is well; or it has been failing for a moment only.
+    /// The server answers with problems, or has been failing for a moment only.
     Degraded,
-    /// It does not answer.
+    /// The server does not answer.
     Unreachable,
-    /// It is switched off, and that is known: nothing is asked of it.
+    /// The cluster is known to be switched off: no requests are sent to it.
     Paused,
-    /// It left the fleet. Its data can be read for a while.
+    /// The cluster left the fleet. Its data can be read for a while.
     Removed,
 }
 
-/// A pause, as the host cluster tells of it.
+/// A pause, as the host cluster reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paused {
-    /// How it is known.
+    /// The evidence of the pause.
     pub by: PausedBy,
-    /// Since when, where that is written down.
+    /// Start of the pause, if it is recorded.
     pub since: Option<SystemTime>,
 }
 
-/// How a pause is known.
+/// Evidence of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PausedBy {
@@ -58,45 +58,45 @@ pub enum PausedBy {
     Annotation,
     /// The platform put it to sleep (`loft.sh/sleep-mode`).
     Sleep,
-    /// Scaled to zero without a word.
+    /// Scaled to zero without an annotation.
     ScaledDown,
-    /// Somebody said so.
+    /// An operator paused it.
     Operator,
 }
 
-/// What the machine is told.
+/// Input of the machine.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
-    /// A look at the connections and lists/watches.
+    /// An observation of the connections and lists/watches.
     Observed(Observation),
-    /// It is known to be switched off.
+    /// The cluster is known to be switched off.
     Paused(Paused),
-    /// It is switched on again. `ready`: and known to serve.
+    /// The cluster is switched on again. With `ready`, its server is known to serve.
     Resumed { ready: bool },
-    /// It left the fleet.
+    /// The cluster left the fleet.
     Removed(Arc<str>),
-    /// It is reached another way from now on, for this reason: what was observed says nothing any more.
+    /// The address or the credentials changed, for this reason: earlier observations no longer apply.
     Redirected(&'static str),
 }
 
-/// What a look found.
+/// Result of one check of a cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observation {
-    /// A connection stands.
+    /// Set while there is a connection.
     pub(crate) connected: bool,
-    /// When the server last answered.
+    /// The time of the server's last response.
     pub(crate) answered_at: Option<Instant>,
-    /// No connection can be made, or it cannot be tried: since when, and why.
+    /// Start and reason of a failure to connect, or of being unable to try.
     pub(crate) failing: Option<(Instant, Arc<str>)>,
-    /// Something is wrong although the server answers, or is in doubt.
+    /// A problem of a cluster whose server answers, or whose connection is in doubt.
     pub(crate) trouble: Option<Trouble>,
 }
 
-/// What is wrong with a cluster whose server answers.
+/// Problem of a cluster whose server answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Trouble {
     pub(crate) reason: Arc<str>,
-    /// The kind that it is of, if not of the cluster.
+    /// The resource that has the problem, if not the whole cluster.
     pub(crate) kind: Option<ResourceId>,
 }
 
@@ -106,15 +106,15 @@ impl Trouble {
     }
 }
 
-/// The machine.
+/// State machine of a cluster.
 #[derive(Debug)]
 pub(crate) struct Machine {
     state: ClusterState,
-    /// How long a cluster that was live may fail before it is called unreachable.
+    /// Time for which a live cluster may fail before it becomes unreachable.
     unreachable_after: Duration,
-    /// It has answered since it was connected to, or resumed, or redirected.
+    /// Set if the server has answered since the cluster was connected, resumed or redirected.
     answered: bool,
-    /// It was switched on, and is known not to serve yet.
+    /// Set if the cluster was switched on and is known not to serve yet.
     starting: bool,
 }
 
@@ -138,7 +138,7 @@ impl Machine {
         &self.state
     }
 
-    /// Takes something in; tells whether the state changed.
+    /// Applies an input; returns whether the state changed.
     pub(crate) fn step(&mut self, now: Instant, input: Input) -> bool {
         if self.state.condition == Condition::Removed {
             return false;
@@ -180,7 +180,7 @@ impl Machine {
             if self.starting {
                 return false;
             }
-            // What was live a moment ago may be so again in a moment: a restart, a new leader.
+            // A cluster that was live a moment ago may recover in a moment: a restart, a new leader.
             let moment = now.saturating_duration_since(since) < self.unreachable_after;
             let condition = match self.state.condition {
                 Condition::Live | Condition::Degraded if moment => Condition::Degraded,
@@ -193,7 +193,8 @@ impl Machine {
                 self.enter(now, Condition::Degraded, Some(reason), kind)
             }
             (true, true, None) => self.to(now, Condition::Live, None),
-            // Connected, and no answer yet: a slow server. Not connected and not failing: nobody has asked for a while.
+            // Connected without an answer yet: a slow server. Neither connected nor failing: there was no request for a
+            // while.
             _ => false,
         }
     }
@@ -230,12 +231,12 @@ impl Machine {
 }
 
 impl ClusterState {
-    /// Whether the same is the case for the same reason.
+    /// Returns whether condition, reason and pause are the same.
     pub(crate) fn is_as(&self, other: &Self) -> bool {
         self.condition == other.condition && self.reason == other.reason && self.paused == other.paused
     }
 
-    /// When the condition began, by the wall clock as it is now; for a pause that is written down, since when it says.
+    /// Returns the start of the condition by the current wall clock. For a recorded pause, returns the recorded time.
     pub fn since_wall(&self) -> SystemTime {
         let written = self.paused.as_ref().and_then(|paused| paused.since);
         written.unwrap_or_else(|| {
@@ -255,7 +256,7 @@ impl Condition {
         matches!(self, Self::Connecting | Self::Live | Self::Degraded)
     }
 
-    /// One word in lower case.
+    /// Returns one word in lower case.
     pub fn word(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",

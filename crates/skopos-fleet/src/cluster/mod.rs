@@ -1,13 +1,13 @@
-//! One cluster: a unit of its own, whose trouble is nobody else's.
+//! One cluster: a unit of its own, isolated from failures of the others.
 //!
 //! ```text
-//!  Cluster (handle) ──▶ Unit ─┬─ Link      connections and informer factory; made once, when somebody needs them
-//!                             ├─ Kinds     what is kept in memory: started on first use, stopped when idle, within a budget
+//!  Cluster (handle) ──▶ Unit ─┬─ Link      connections and informer factory; made once, on first use
+//!                             ├─ Kinds     resources in memory: started on first use, stopped when idle, within a budget
 //!                             ├─ Documents discovery and OpenAPI, for when the server is down
-//!                             ├─ introduction: asks who it is before what was kept of an earlier run is gone on with
-//!                             ├─ Breaker   leaves a server alone that takes connections and answers nothing
-//!                             ├─ Machine   how it stands: pure, from what is observed to what is said
-//!                             └─ one task  that looks at all this once a second (tend)
+//!                             ├─ introduction: checks its identity before content of an earlier run is resumed
+//!                             ├─ Breaker   sends no requests to a server that accepts connections and answers nothing
+//!                             ├─ Machine   state: pure, from observations to conditions
+//!                             └─ one task  that supervises all this once a second (tend)
 //! ```
 
 mod breaker;
@@ -48,19 +48,19 @@ use crate::kubeconfig::KubeconfigPaths;
 use crate::news::News;
 use crate::spec::ClusterSpec;
 
-/// One cluster of a fleet. Cheap to clone; every handle leads to the same connections and the same memory.
+/// A cluster of a fleet. Cheap to clone; all handles share the same connections and the same memory.
 ///
-/// A call that may have to wait takes the longest time that it may take, and says within that what stood in the way.
+/// A call that may wait takes a limit. If it expires, the error states the reason.
 #[derive(Clone)]
 pub struct Cluster {
     pub(crate) unit: Arc<Unit>,
-    /// Of a cluster outside of any fleet: ends it with the last handle.
+    /// Shuts a cluster outside of any fleet down when its last handle is dropped.
     _guard: Option<Arc<DropGuard>>,
 }
 
 impl Cluster {
-    /// A cluster that is in no fleet, such as the host in which others are found. It ends when its last handle is dropped;
-    /// [`Cluster::shutdown`] also waits for it.
+    /// Creates a cluster outside of any fleet, such as the host in which others are discovered. It ends when its last
+    /// handle is dropped; [`Cluster::shutdown`] also waits for it.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -93,96 +93,99 @@ impl Cluster {
         Self { unit, _guard: None }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn id(&self) -> &ClusterId {
         &self.unit.id
     }
 
-    /// Returns the name that its source uses, such as the kubeconfig's context; `None` if that is the cluster's name or there
-    /// is no other.
+    /// Returns the name that its source uses, such as the kubeconfig's context; `None` if that is the cluster's name or
+    /// there is no other.
     pub fn original_name(&self) -> Option<Arc<str>> {
         self.unit.listed_as.load().name.clone().filter(|name| **name != *self.id().as_str())
     }
 
-    /// Returns the kubeconfig and the context that say how it is reached, if it is one of the operator's own kubeconfigs.
+    /// Returns the kubeconfig and the context that say how it is reached, if it is one of the operator's own
+    /// kubeconfigs.
     pub fn context(&self) -> Option<(Arc<KubeconfigPaths>, Arc<str>)> {
         let listed_as = self.unit.listed_as.load();
         Some((listed_as.kubeconfig.clone()?, listed_as.name.clone()?))
     }
 
-    /// Its labels.
+    /// Returns its labels.
     pub fn labels(&self) -> Arc<BTreeMap<String, String>> {
         self.unit.labels.load_full()
     }
 
-    /// Whether its labels are those that `selector` asks for.
+    /// Returns whether the cluster's labels match `selector`.
     pub fn matches(&self, selector: &LabelSelector) -> bool {
         selector.matches(&*self.labels())
     }
 
-    /// Whether it has the name of a cluster that was listed by another source, or from another place of its own, and came in its
-    /// stead: nothing that was known under the name may be taken for its own.
+    /// Returns whether the cluster replaced one of the same name from another source, or from another place of its
+    /// source. What was known under the name must not be attributed to it.
     pub fn replaces(&self) -> bool {
         self.unit.replaces
     }
 
-    /// A number for the way in which it is reached. Of all clusters that had its name in a fleet, and all ways to them, no two have the
-    /// same: what was asked by way of another number says nothing of this cluster.
+    /// Returns the number of the current link. It is unique among all links of all clusters that had this name in a
+    /// fleet: responses obtained over a link of another number say nothing about this cluster.
     pub fn way(&self) -> u64 {
         self.unit.link().number
     }
 
-    /// How it is reached; `None` if that cannot be used: [`Cluster::state`] says why.
+    /// Returns the spec; `None` if it is unusable: [`Cluster::state`] has the reason.
     pub fn spec(&self) -> Option<ClusterSpec> {
         self.unit.link().spec.clone().ok()
     }
 
-    /// How it stands. Takes no lock.
+    /// Returns the state. Takes no lock.
     pub fn state(&self) -> Arc<ClusterState> {
         self.unit.state()
     }
 
-    /// How it stands, to wait for changes.
+    /// Returns a receiver of the state, to wait for changes.
     pub fn states(&self) -> watch::Receiver<Arc<ClusterState>> {
         self.unit.states.subscribe()
     }
 
-    /// A kind that is kept now, with or without content. Starts nothing.
+    /// Returns a resource that is cached now, with or without content. Starts nothing.
     pub fn cached(&self, resource: &ResourceId) -> Option<CachedKind> {
         self.unit.kinds.get(resource).map(CachedKind::new)
     }
 
-    /// All kinds that are kept now.
+    /// Returns all resources that are cached now.
     pub fn kinds(&self) -> Vec<CachedKind> {
         self.unit.kinds.all().into_iter().map(CachedKind::new).collect()
     }
 
-    /// The content of all kinds that are kept now, to be written. That is no use of them: it does not keep them from being
-    /// stopped when nobody else uses them.
+    /// Returns checkpoints of all resources that are cached now. This does not count as a use: unused resources still
+    /// become idle.
     pub fn checkpoints(&self) -> Vec<(ResourceId, Result<Checkpoint, NoCheckpoint>)> {
         let kinds = self.unit.kinds.all();
         kinds.iter().map(|kind| (kind.informer.resource().clone(), kind.informer.checkpoint())).collect()
     }
 
-    /// A kind with its content, within `limit`.
+    /// Returns a cached resource with its content, within `limit`.
     ///
-    /// At once if there is content, of whatever age and however the cluster stands: the informer knows its age. Otherwise the
-    /// kind is started, once for all who ask, and waited for; it goes on starting when the caller's time is over.
+    /// Returns at once if there is content, of any age and in any state of the cluster: the informer knows its age.
+    /// Otherwise starts the resource, once for all callers, and waits for its content. The start continues after the
+    /// caller's limit.
     ///
     /// # Errors
-    /// At once when the cluster is paused, unreachable or gone, when its configuration cannot be used, when the server
-    /// refuses the kind or it does not fit into the memory budget; when the server answers and has failed to list the kind
-    /// three times in a row, as long as that goes on; and when `limit` has passed.
+    /// At once when the cluster is paused, unreachable or gone, when its configuration is unusable, when the server
+    /// refuses the resource or it does not fit into the memory budget; when the server answers and has failed to list
+    /// the resource three times in a row, while this lasts; and when `limit` has passed.
     pub async fn kind(&self, resource: &ResourceId, limit: Duration) -> Result<CachedKind, FleetError> {
         self.unit.kind(resource, limit).await
     }
 
-    /// Sends a request to the server, with the fleet's credentials. `limit` bounds the time until the response's headers; its
-    /// body is bounded by the deadlines of its class, or by [`RequestOptions`](skopos::transport::RequestOptions) in the
-    /// request's extensions.
+    /// Sends a request to the server, with the fleet's credentials. `limit` bounds the time until the response's
+    /// headers. The body is bounded by the deadlines of its class, or by
+    /// [`RequestOptions`](skopos::transport::RequestOptions) in the request's extensions.
     ///
     /// # Errors
-    /// At once when the cluster is paused or gone; when no answer came, with the reason. Any status is an answer.
+    /// At once when the cluster is paused or gone; when there was no response, with the reason. Any status is a
+    /// response.
     pub async fn request(
         &self,
         request: Request<Body>,
@@ -191,9 +194,9 @@ impl Cluster {
         self.unit.request(request, limit).await
     }
 
-    /// Asks the server for another protocol ([`Transport::upgrade`]), with the fleet's credentials, on a connection of its own.
-    /// `limit` bounds the time until it is there. The stream has to be ended when [`Tunnel::withdrawn`] says so: the cluster
-    /// is paused, reached another way, or gone.
+    /// Upgrades to another protocol ([`Transport::upgrade`]), with the fleet's credentials, on a connection of its own.
+    /// `limit` bounds the time until the upgrade. The caller has to end the stream when [`Tunnel::withdrawn`] fires:
+    /// the cluster is paused, reached over another link, or gone.
     ///
     /// [`Tunnel::withdrawn`]: skopos::transport::Tunnel::withdrawn
     ///
@@ -203,9 +206,9 @@ impl Cluster {
         self.unit.upgrade(request, limit).await
     }
 
-    /// A document in which the server describes itself, within `limit`: from memory while it is young
-    /// ([`ClusterOptions::document_age`]), otherwise asked for, by one request for all who ask. While the server does not
-    /// answer, the old one, whose age is known.
+    /// Returns a document in which the server describes itself, within `limit`. Returns the cached one while it is
+    /// young ([`ClusterOptions::document_age`]), otherwise fetches it once for all callers. While the server does not
+    /// answer, returns the old one, with its age.
     ///
     /// # Errors
     /// When there is none, with the reason.
@@ -213,8 +216,8 @@ impl Cluster {
         self.unit.document(request, limit).await
     }
 
-    /// The same document as it is now: what is kept counts if the server says that it is still that, after this call. While the
-    /// server does not answer within `limit`, the old one, whose age is known.
+    /// Returns the document as it is now: a cached one only if the server confirms it after this call. If the server
+    /// does not answer within `limit`, returns the old one, with its age.
     ///
     /// # Errors
     /// As [`Cluster::document`].
@@ -226,26 +229,27 @@ impl Cluster {
         self.unit.current_document(request, limit).await
     }
 
-    /// A document that is kept, of whatever age; see [`Document::age`]. Asks nobody, and waits for nothing.
+    /// Returns a cached document of any age; see [`Document::age`]. Sends no request, and does not wait.
     pub fn kept_document(&self, request: &DocumentRequest) -> Option<Document> {
         self.unit.documents.get(request)
     }
 
-    /// All documents that are kept.
+    /// Returns all cached documents.
     pub fn documents(&self) -> Vec<(DocumentRequest, Document)> {
         self.unit.documents.all()
     }
 
-    /// The connections.
+    /// Returns the transport.
     ///
     /// # Errors
-    /// When the configuration cannot be used, or the cluster is gone, or `limit` has passed.
+    /// When the configuration is unusable, the cluster is gone, or `limit` has passed.
     pub async fn transport(&self, limit: Duration) -> Result<Transport, FleetError> {
         self.unit.session_within(limit).await.map(|session| session.transport)
     }
 
-    /// Returns the factory for informers beside the kept kinds, on the cluster's own connections. It is closed when the cluster is
-    /// reached another way ([`way`](Cluster::way)) or leaves. What its informers keep does not count in the cluster's memory budget.
+    /// Returns the factory for informers beside the cached resources, on the cluster's own connections. It is closed
+    /// when the link changes ([`way`](Cluster::way)) or the cluster leaves. Its informers do not count in the cluster's
+    /// memory budget.
     ///
     /// # Errors
     /// As [`Cluster::transport`].
@@ -253,7 +257,7 @@ impl Cluster {
         self.unit.session_within(limit).await.map(|session| session.factory)
     }
 
-    /// A client on these connections.
+    /// Returns a client on these connections.
     ///
     /// # Errors
     /// As [`Cluster::transport`].
@@ -261,28 +265,28 @@ impl Cluster {
         Ok(self.transport(limit).await?.client(default_namespace))
     }
 
-    /// It is known to be switched off: nothing is asked of it, and what there is stays readable, with its age.
+    /// Marks the cluster as switched off. No requests are sent to it; its data stays readable, with its age.
     pub fn pause(&self, paused: Paused) {
         self.unit.pause(paused);
     }
 
-    /// It is switched on again, and serves as far as is known.
+    /// Marks the cluster as switched on again, and serving as far as is known.
     pub fn resume(&self) {
         self.unit.resume(true);
     }
 
-    /// There is reason to think that the server is there (again): connections are made and lists/watches retried now.
+    /// Retries connections, lists and watches now, because the server is probably up (again).
     pub fn wake(&self) {
         self.unit.wake();
     }
 
-    /// Figures.
+    /// Returns statistics.
     pub fn stats(&self) -> ClusterStats {
         self.unit.stats()
     }
 
-    /// Ends a standalone cluster, and waits until nothing is left of it, at most for `limit`; returns whether nothing is.
-    /// Clusters of a fleet end with it, or by [`Fleet::leave`](crate::Fleet::leave).
+    /// Shuts down a standalone cluster, and waits at most `limit`. Returns whether nothing is left. Clusters of a fleet
+    /// end with it, or by [`Fleet::leave`](crate::Fleet::leave).
     pub async fn shutdown(&self, limit: Duration) -> bool {
         match self._guard {
             Some(_) => self.unit.shutdown(limit).await,
@@ -292,7 +296,7 @@ impl Cluster {
 }
 
 impl PartialEq for Cluster {
-    /// Whether it is the same member, not just one of the same name.
+    /// Returns whether both are the same member, not just of the same name.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.unit, &other.unit)
     }

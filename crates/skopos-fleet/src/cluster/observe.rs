@@ -1,4 +1,4 @@
-//! From figures of connections and lists/watches to what the machine is told.
+//! Observations for the machine, derived from statistics of connections and lists/watches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use tokio::time::Instant;
 use super::kinds::Entry;
 use super::machine::{Observation, Trouble};
 
-/// What has to be remembered from one look to the next.
+/// State carried from one observation to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Eyes {
-    /// The responses that each connection had brought.
+    /// The number of responses on each connection at the last check.
     served: BTreeMap<ConnectionId, u64>,
     heard: Option<Instant>,
-    /// Silence that was found before is over.
+    /// Silence found before this time no longer counts.
     forgiven: Option<Instant>,
 }
 
-/// A request without an answer says that the server is silent, if nothing else was heard for so long: of a server that is
-/// well, proofs of freshness are heard more often.
+/// Time without any response after which an unanswered request means that the server is silent. A healthy server
+/// answers freshness probes more often.
 const SILENCE: Duration = Duration::from_secs(40);
 
-/// What is in doubt of the connections, before it is known.
+/// Returns the problem of a connection that may be dead.
 fn doubt(stats: &TransportStats) -> Option<Trouble> {
     let doubtful =
         stats.connections.iter().any(|connection| connection.doubtful && connection.retired.is_none());
@@ -42,24 +42,25 @@ impl Eyes {
         let down = stats.down.as_ref().map(|down| (down.since, Arc::<str>::from(down.last.to_string())));
         let credentials = stats.credentials.as_ref();
         let refused = credentials.filter(|credentials| credentials.refused);
-        // Nothing is dialed without credentials.
+        // Without credentials no connection is dialed.
         let none = credentials.filter(|credentials| !credentials.refused);
         let none = none.map(|credentials| (credentials.since, credentials.reason.clone()));
         Observation {
-            // A server that refuses the credentials answers, and hangs up.
+            // A server that rejects the credentials answers and closes the connection.
             connected: connected || refused.is_some(),
             answered_at: refused.map(|refused| refused.at).or(answered.then_some(now)),
             failing: none.or(down.clone()).filter(|_| !connected && refused.is_none()),
             trouble: refused
                 .map(|refused| Trouble::of_cluster(refused.reason.clone()))
-                // Where a connection stands, whose silence would have been found, that another is not to be had is no end.
+                // While a working connection exists, failing to open another is only a problem: silence on it would
+                // have been found.
                 .or_else(|| down.map(|(_, why)| Trouble::of_cluster(format!("no new connection: {why}"))))
                 .or_else(|| doubt(stats))
                 .or_else(|| kinds.iter().find_map(|entry| entry.trouble())),
         }
     }
 
-    /// Whether a response has come since the last look.
+    /// Returns whether a response arrived since the last check.
     fn answered(&mut self, stats: &TransportStats) -> bool {
         let now: BTreeMap<ConnectionId, u64> =
             stats.connections.iter().map(|connection| (connection.id, connection.served)).collect();
@@ -67,7 +68,7 @@ impl Eyes {
         self.served.iter().any(|(id, served)| *served > before.get(id).copied().unwrap_or(0))
     }
 
-    /// Since when a server that can be connected to says nothing, and how that was found.
+    /// Returns start and evidence of the silence of a server that accepts connections.
     pub(crate) fn silence(&self, stats: &TransportStats) -> Option<(Instant, Arc<str>)> {
         let last = stats.last_death.as_ref().filter(|last| Some(last.at) > self.forgiven)?;
         let unanswered = matches!(
@@ -78,7 +79,7 @@ impl Eyes {
         (unanswered && silent).then(|| (last.at, last.death.to_string().into()))
     }
 
-    /// What was found until now counts no more.
+    /// Ignores silence found until now.
     pub(crate) fn forgive(&mut self, now: Instant) {
         self.forgiven = Some(now);
     }

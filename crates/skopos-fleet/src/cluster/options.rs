@@ -8,43 +8,43 @@ use skopos::{FactoryOptions, InformerOptions, ResourceId, Transform, Transport, 
 use crate::id::ClusterId;
 use crate::spec::ClusterSpec;
 
-/// What each cluster of a fleet may use, and how it behaves.
+/// Limits and behaviour of each cluster of a fleet.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// Kinds whose informers start when the cluster joins, and are not stopped for being idle. Default: none.
+    /// Resources whose informers start when the cluster joins, and are not stopped for being idle. Default: none.
     pub kinds: Vec<ResourceId>,
-    /// Fetch discovery, the index of OpenAPI and the version as soon as the cluster answers, so that they are there when it
-    /// does not any more. Default: false, which leaves a cluster alone until somebody asks for something.
+    /// Fetch discovery, the index of OpenAPI and the version as soon as the cluster answers, so that they are available
+    /// when it is down. Default: false, which sends no request to a cluster before first use.
     pub prefetch_documents: bool,
-    /// Which kinds may be kept. It is asked time and again: what may not be kept any more is let go within a second or two.
-    /// Default: all.
+    /// Filter of the resources that may be cached. It is called repeatedly: a resource that is no longer admitted is
+    /// dropped within a second or two. Default: all.
     pub admits: Admits,
-    /// An informer that nobody has used for so long is stopped, unless its cluster does not answer: then it is kept, with
-    /// its age. Default 10 min; `None`: never.
+    /// Idle time after which an unused informer is stopped. While its cluster does not answer it is retained, with its
+    /// age. Default 10 min; `None`: never.
     pub idle_stop: Option<Duration>,
-    /// What the objects of one cluster may take, in bytes of their JSON; above it the kinds go that were not used for the
-    /// longest time. A list of more than four times as much, as the server sends it, is given up while it comes. Default
-    /// 256 MiB; `None`: no bound but that of `factory.machine.max_list_bytes`.
+    /// Memory budget for the objects of one cluster, in bytes of their JSON; above it the least recently used resources
+    /// are evicted. A list of more than four times this size on the wire is aborted while it is read. Default 256 MiB;
+    /// `None`: no bound but `factory.machine.max_list_bytes`.
     pub memory_budget: Option<u64>,
-    /// How many kinds of one cluster may be kept at once. Default 64.
+    /// Limit on cached resources per cluster. Default 64.
     pub max_kinds: usize,
-    /// A kind that did not fit is not tried again for so long, unless there is room. Default 10 min.
+    /// Time for which a resource that did not fit is not retried, unless there is room. Default 10 min.
     pub budget_memory: Duration,
-    /// How old discovery and OpenAPI documents may be without asking again. Default 30 s.
+    /// Age up to which discovery and OpenAPI documents are served without revalidation. Default 30 s.
     pub document_age: Duration,
-    /// How many such documents one cluster may have kept. Default 256.
+    /// Limit on cached documents per cluster. Default 256.
     pub max_documents: usize,
-    /// What they may take together, in bytes. Default 64 MiB, which is also the most for one of them.
+    /// Limit on the bytes of all cached documents together, and of each alone. Default 64 MiB.
     pub max_document_bytes: usize,
-    /// How long a cluster that was live may fail before it is called unreachable. Default 5 s.
+    /// Time for which a live cluster may fail before it becomes unreachable. Default 5 s.
     pub unreachable_after: Duration,
-    /// How long the end of one cluster may take. Default 2 s.
+    /// Timeout of shutting down one cluster. Default 2 s.
     pub shutdown_limit: Duration,
-    /// How connections behave.
+    /// Options of the connections.
     pub transport: TransportOptions,
-    /// How informers behave.
+    /// Options of the informers.
     pub factory: FactoryOptions,
-    /// What the informer of a kind keeps: transform, indexes, scope. Default: all namespaces, without managedFields.
+    /// Options of each resource's informer: transform, indexes, scope. Default: all namespaces, without managedFields.
     pub informer: InformerChoice,
 }
 
@@ -70,17 +70,17 @@ impl Default for ClusterOptions {
     }
 }
 
-/// Chooses the kinds that may be kept.
+/// Filter of the resources that may be cached.
 #[derive(Clone)]
 pub struct Admits(Arc<dyn Fn(&ResourceId) -> bool + Send + Sync>);
 
 impl Admits {
-    /// Those that this function says. It is asked often, and must not wait for anything.
+    /// Creates a filter from a function. It is called often, and must not block.
     pub fn new(admits: impl Fn(&ResourceId) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(admits))
     }
 
-    /// Whether this kind may be kept.
+    /// Returns whether this resource may be cached.
     pub fn admits(&self, resource: &ResourceId) -> bool {
         (self.0)(resource)
     }
@@ -98,14 +98,14 @@ impl fmt::Debug for Admits {
     }
 }
 
-/// Chooses the options of the informer of a kind.
+/// Options of informers, chosen per resource.
 #[derive(Clone)]
 pub struct InformerChoice(Arc<Choose>);
 
 type Choose = dyn Fn(&ClusterId, &ResourceId) -> InformerOptions + Send + Sync;
 
 impl InformerChoice {
-    /// What this function says.
+    /// Creates a choice from a function.
     pub fn new(choose: impl Fn(&ClusterId, &ResourceId) -> InformerOptions + Send + Sync + 'static) -> Self {
         Self(Arc::new(choose))
     }
@@ -127,11 +127,12 @@ impl fmt::Debug for InformerChoice {
     }
 }
 
-/// Makes the transport of a cluster. It is called once per cluster and change of its configuration, and makes no connection.
+/// Factory of the transport of a cluster. It is called once per cluster and change of its configuration, and opens no
+/// connection.
 #[derive(Clone)]
 pub struct Connector {
     connect: Arc<Connect>,
-    /// It may read files, and so runs in a thread for that.
+    /// Set if the function may read files, and so runs in a blocking thread.
     blocks: bool,
 }
 
@@ -139,7 +140,7 @@ type Connect =
     dyn Fn(&ClusterId, &ClusterSpec, TransportOptions) -> Result<Transport, ConfigError> + Send + Sync;
 
 impl Connector {
-    /// TCP and TLS, where the cluster's address policy admits it.
+    /// Connects by TCP and TLS, restricted by the cluster's address policy.
     pub fn tcp() -> Self {
         Self::new(|_, spec, mut options| {
             options.addresses = spec.addresses().guard();
@@ -147,7 +148,8 @@ impl Connector {
         })
     }
 
-    /// Another way, such as pipes in memory. The cluster's address policy is then the function's business.
+    /// Connects by a function, for example through pipes in memory. The function then has to enforce the cluster's
+    /// address policy.
     pub fn new(
         connect: impl Fn(&ClusterId, &ClusterSpec, TransportOptions) -> Result<Transport, ConfigError>
         + Send
@@ -157,8 +159,8 @@ impl Connector {
         Self { connect: Arc::new(connect), blocks: true }
     }
 
-    /// Returns the same connector, called without a thread of its own: for functions that read no files, such as those of
-    /// simulations, where no other thread may take part.
+    /// Returns the same connector, called in the current thread. It is for functions that read no files, such as those
+    /// of simulations, which allow no other thread.
     #[must_use]
     pub fn in_place(self) -> Self {
         Self { blocks: false, ..self }
@@ -174,10 +176,10 @@ impl Connector {
         Self { blocks, ..connector }
     }
 
-    /// Makes a transport, in a thread that may read files if it has to.
+    /// Makes a transport, in a blocking thread if the function may read files.
     ///
     /// # Errors
-    /// The reason why there is none, in words.
+    /// The reason why there is no transport, in words.
     pub(crate) async fn connect(
         &self,
         id: &ClusterId,

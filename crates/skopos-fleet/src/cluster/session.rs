@@ -1,4 +1,4 @@
-//! The way to a cluster: a transport and what lives on it, made once, when somebody needs it.
+//! Connection to a cluster: a transport and its informer factory, made once on first use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,14 +20,14 @@ use crate::id::ClusterId;
 use crate::keeper::Keeper;
 use crate::spec::{ClusterSpec, SpecError};
 
-/// Connections, and the informers on them.
+/// A transport and the informer factory on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) transport: Transport,
     pub(crate) factory: InformerFactory,
 }
 
-/// Numbers the ways to all clusters of a fleet.
+/// Numbers of the links to all clusters of a fleet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ways(Arc<AtomicU64>);
 
@@ -37,27 +37,27 @@ impl Ways {
     }
 }
 
-/// One way to a cluster: what is known of it, and the session once somebody has asked for it.
+/// A connection to a cluster: its spec, and the session once a caller has requested it.
 pub(crate) struct Link {
     pub(crate) number: u64,
     pub(crate) spec: Result<ClusterSpec, SpecError>,
     session: Shared<BoxFuture<'static, Result<Session, FleetError>>>,
-    /// Cancelled when somebody has asked for the session.
+    /// Cancelled at the first request for the session.
     begun: CancellationToken,
-    /// Told when somebody has asked for the session first.
+    /// Notified at the first request for the session.
     begins: Arc<Notify>,
     parked: Mutex<Option<Arc<str>>>,
-    /// Cancelled when the server may be listed and watched: it is not another cluster than the one whose content is there.
+    /// Cancelled when lists and watches may start: the cached content, if any, belongs to this server's cluster.
     pub(crate) admitted: CancellationToken,
     woken: Notify,
-    /// It was found to lead to another cluster than the one whose content is there.
+    /// Set if the link was found to lead to another cluster than the one whose content is cached.
     strange: AtomicBool,
-    /// Cancelled: there is another way now.
+    /// Cancelled when another link has replaced this one.
     pub(crate) superseded: CancellationToken,
 }
 
 impl Link {
-    /// Nothing is made yet: that begins with the first call of [`Link::session`].
+    /// Creates a link without connecting. The session is made at the first call of [`Link::session`].
     pub(crate) fn new(
         ways: &Ways,
         id: &ClusterId,
@@ -90,14 +90,14 @@ impl Link {
         })
     }
 
-    /// The session; made by the first who asks, for all who ask meanwhile. No connection is made for it.
+    /// Returns the session. The first caller makes it, concurrent callers share it. This opens no connection.
     pub(crate) async fn session(&self) -> Result<Session, FleetError> {
         if !self.begun.is_cancelled() {
             self.begun.cancel();
             self.begins.notify_one();
         }
         let session = self.session.clone().await?;
-        // It may have been parked while it was being made.
+        // The link may have been parked while the session was being made.
         let parked = self.parked.lock();
         if let Some(why) = &*parked {
             session.transport.park(why.clone());
@@ -105,22 +105,22 @@ impl Link {
         Ok(session)
     }
 
-    /// The session, if it was made.
+    /// Returns the session if it was made.
     pub(crate) fn made(&self) -> Option<&Session> {
         self.session.peek()?.as_ref().ok()
     }
 
-    /// Whether anybody has asked for the session.
+    /// Returns whether a caller has requested the session.
     pub(crate) fn is_begun(&self) -> bool {
         self.begun.is_cancelled()
     }
 
-    /// Waits until somebody asks for the session.
+    /// Waits until a caller requests the session.
     pub(crate) async fn begins(&self) {
         self.begun.cancelled().await;
     }
 
-    /// Why no session can be made, if that was found.
+    /// Returns the reason why no session can be made, if one is known.
     pub(crate) fn unusable(&self) -> Option<Arc<str>> {
         if let Err(error) = &self.spec {
             return Some(error.to_string().into());
@@ -131,7 +131,7 @@ impl Link {
         }
     }
 
-    /// Nothing is asked of the cluster until [`Link::wake`].
+    /// Stops all requests to the cluster until [`Link::wake`].
     pub(crate) fn park(&self, why: Arc<str>) {
         let mut parked = self.parked.lock();
         *parked = Some(why.clone());
@@ -140,7 +140,7 @@ impl Link {
         }
     }
 
-    /// There is reason to think that the server is there (again).
+    /// Unparks the link and retries now, because the server is probably up (again).
     pub(crate) fn wake(&self) {
         let mut parked = self.parked.lock();
         *parked = None;
@@ -151,25 +151,25 @@ impl Link {
         self.woken.notify_waiters();
     }
 
-    /// The next [`Link::wake`] after this call.
+    /// Returns a future that completes at the next [`Link::wake`] after this call.
     pub(crate) fn woken(&self) -> Notified<'_> {
         self.woken.notified()
     }
 
-    /// It leads to another cluster than the one whose content is there. `false`: there is another way already, which will be asked
-    /// itself.
+    /// Marks the link as leading to another cluster than the one whose content is cached. Returns `false` if another
+    /// link has replaced it already; the identity check of that link decides then.
     pub(crate) fn disown(&self) -> bool {
         self.strange.store(true, Ordering::SeqCst);
         !self.superseded.is_cancelled()
     }
 
-    /// Another way has taken its place. Returns whether this one led to another cluster than the one whose content is there.
+    /// Marks the link as replaced. Returns whether it led to another cluster than the one whose content is cached.
     pub(crate) fn supersede(&self) -> bool {
         self.superseded.cancel();
         self.strange.load(Ordering::SeqCst)
     }
 
-    /// Ends it, if there is anything to end; `false` if something was left after `limit`.
+    /// Closes the session, if there is one. Returns `false` if something was left after `limit`.
     pub(crate) async fn close(&self, limit: Duration) -> bool {
         self.superseded.cancel();
         if !self.is_begun() {
@@ -184,7 +184,7 @@ impl Link {
     }
 }
 
-/// What a session is made of.
+/// Parameters of [`make`].
 struct Making {
     id: ClusterId,
     spec: Result<ClusterSpec, SpecError>,
@@ -194,19 +194,20 @@ struct Making {
     admitted: CancellationToken,
 }
 
-/// Bytes of a list as it is sent for each byte that may be kept: what a transform leaves out is often half, and this is the bound on
-/// a hostile server and not the budget.
+/// Wire bytes of a list allowed per retained byte. Transforms often drop half of an object; this limit guards against
+/// hostile servers and is not the memory budget.
 const LISTED_PER_KEPT: u64 = 4;
 
 async fn make(making: Making) -> Result<Session, FleetError> {
     let Making { id, spec, options, connector, keeper, admitted } = making;
     let unusable = |reason: String| FleetError::Config { cluster: id.clone(), reason: reason.into() };
     let spec = spec.map_err(|error| unusable(error.to_string()))?;
-    // Certificates are parsed, and may be files.
+    // The connector parses certificates and may read files.
     let transport = connector.connect(&id, spec, options.transport.clone()).await.map_err(unusable)?;
     let mut of_factory = options.factory.clone();
     if let Some(budget) = options.memory_budget {
-        // The budget is looked after once a list is there. One that could never fit does not get that far.
+        // The budget is enforced once a list is complete. This bound rejects a list that could never fit while it is
+        // read.
         let most = &mut of_factory.machine.max_list_bytes;
         *most = (*most).min(budget.saturating_mul(LISTED_PER_KEPT));
     }
@@ -217,7 +218,7 @@ async fn make(making: Making) -> Result<Session, FleetError> {
         is_kept = of_factory.cluster.is_some();
     }
     if !is_kept {
-        // Nothing is there that could be of another.
+        // There is no content that could belong to another cluster.
         admitted.cancel();
     }
     let factory = InformerFactory::new(transport.behind(admitted), of_factory);

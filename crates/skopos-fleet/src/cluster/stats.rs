@@ -1,4 +1,4 @@
-//! Figures of one cluster, as plain values.
+//! Statistics of one cluster, as plain values.
 
 use std::sync::Arc;
 
@@ -10,51 +10,51 @@ use super::unit::Unit;
 use crate::id::ClusterId;
 use crate::keeper::KeptStats;
 
-/// A look at a cluster.
+/// Statistics of a cluster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClusterStats {
-    /// Its name.
+    /// The cluster's name.
     pub id: ClusterId,
-    /// When it joined, in this process.
+    /// The time at which the cluster joined, in this process.
     pub joined: Instant,
-    /// How it stands.
+    /// The state.
     pub state: Arc<ClusterState>,
-    /// The kinds that are kept, in order.
+    /// The cached resources, in order.
     pub kinds: Vec<KindStats>,
-    /// The connections, once somebody needed them.
+    /// The connections, after first use.
     pub transport: Option<TransportStats>,
     /// Bytes of JSON in memory.
     pub bytes: u64,
-    /// What they may be.
+    /// The bound on `bytes`.
     pub memory_budget: Option<u64>,
-    /// Kinds started so far.
+    /// Informers started so far.
     pub starts: u64,
-    /// Kinds that were let go because they did not fit.
+    /// Cached resources evicted because they did not fit.
     pub evictions: u64,
-    /// Documents that are kept.
+    /// Documents in memory.
     pub documents: usize,
-    /// Their bytes.
+    /// Bytes of these documents.
     pub document_bytes: usize,
     /// Requests passed through so far.
     pub requests: u64,
-    /// Those of them that were not answered.
+    /// Requests that were not answered.
     pub request_failures: u64,
-    /// How it stands with what is kept of it over restarts, if anything is.
+    /// The checkpoint statistics, if checkpoints are enabled.
     pub kept: Option<KeptStats>,
 }
 
-/// A look at one kind of a cluster.
+/// Statistics of one cached resource.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KindStats {
     /// The informer.
     pub informer: InformerStats,
-    /// Whether somebody uses it now.
+    /// Set while a caller uses it.
     pub in_use: bool,
-    /// When it was last used.
+    /// The time of the last use.
     pub last_used: Instant,
-    /// Wanted by configuration.
+    /// Set for one of the configured resources.
     pub pinned: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The one task of a cluster: looks at it, stops what nobody needs, and ends it.
+//! The supervising task of a cluster: observes it, stops unused resources, and shuts it down.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,25 +15,25 @@ use super::observe::Eyes;
 use super::session::Link;
 use super::unit::{KEEPER_PATIENCE, Unit};
 
-/// How often a cluster is looked at.
+/// Interval between two checks of a cluster.
 const PULSE: Duration = Duration::from_secs(1);
 
-/// The same while it is about to change.
+/// Interval between two checks while the state is about to change.
 const QUICK_PULSE: Duration = Duration::from_millis(100);
 
-/// How long that may last.
+/// Longest time for which `QUICK_PULSE` applies.
 const QUICK_FOR: Duration = Duration::from_secs(60);
 
-/// How often connections that could not be configured are tried to be.
+/// Interval between attempts to make connections that could not be configured.
 const RECONFIGURE: Duration = Duration::from_secs(30);
 
-/// How often a server that did not answer is asked for its documents.
+/// Interval between requests for the documents of a server that did not answer.
 const ASK_AGAIN: Duration = Duration::from_secs(20);
 
-/// How often a server of which nothing is kept is asked whether it is there.
+/// Interval between heartbeat requests to a server without cached resources.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
-/// Runs until the cluster leaves or all is over, and then ends it.
+/// Runs until the cluster leaves or the fleet shuts down, then ends the cluster.
 pub(crate) async fn tend(unit: Arc<Unit>) {
     let tending = unit.left.run_until_cancelled(run(&unit));
     let _ = unit.stop.run_until_cancelled(tending).await;
@@ -58,10 +58,10 @@ async fn run(unit: &Arc<Unit>) {
     }
 }
 
-/// Begins with what was kept of an earlier run.
+/// Restores the checkpoints of an earlier run.
 async fn remember(unit: &Arc<Unit>) {
     let Some(keeper) = unit.keeper.clone().filter(|_| !unit.replaces) else { return };
-    // However it ends: nothing more is to be waited for.
+    // On every outcome: callers must not wait any longer.
     let _recalled = unit.recalled.clone().drop_guard();
     let Ok(remembered) = timeout(KEEPER_PATIENCE, keeper.remembered(&unit.id)).await else {
         tracing::warn!(cluster = %unit.id, "what was kept of the cluster was not to be had in time");
@@ -71,7 +71,7 @@ async fn remember(unit: &Arc<Unit>) {
     loop {
         let link = unit.link();
         let starts = remembered.kinds.iter().filter_map(|resource| recall(unit, resource));
-        // Each is bounded by itself. What has not started when another way comes is started there.
+        // Each start has its own timeout. A new link starts again what has not started yet.
         let starting = futures::future::join_all(starts);
         if link.superseded.run_until_cancelled(starting).await.is_some() {
             return;
@@ -89,12 +89,12 @@ struct Tender<'a> {
     eyes: Eyes,
     breaker: Breaker,
     watched: Arc<Link>,
-    /// It was live at the last look.
+    /// Set if the cluster was live at the last check.
     live: bool,
-    /// When the connections could not be configured.
+    /// Time since which the connections could not be configured.
     unusable_since: Option<Instant>,
     ask_at: Instant,
-    /// Everything that the server says about itself was asked for once.
+    /// Set if all essential documents were requested once over this link.
     introduced: bool,
     essential: Vec<DocumentRequest>,
 }
@@ -116,7 +116,7 @@ impl<'a> Tender<'a> {
         }
     }
 
-    /// One look; returns how long until the next.
+    /// Makes one observation; returns the time until the next.
     fn look(&mut self) -> Duration {
         let (unit, now) = (self.unit, Instant::now());
         let link = unit.link();
@@ -133,7 +133,8 @@ impl<'a> Tender<'a> {
         }
         let was_live = std::mem::replace(&mut self.live, condition == Condition::Live);
         if let Some(limit) = unit.options.idle_stop.filter(|_| self.live) {
-            // What was kept for as long as it did not answer is not let go in the moment of its return.
+            // A resource that was retained while the server did not answer must not be stopped as soon as the server
+            // returns.
             if !was_live {
                 unit.kinds.touch();
             }
@@ -171,7 +172,7 @@ impl<'a> Tender<'a> {
         if unit.told.swap(false, Ordering::Relaxed) {
             self.breaker.forget();
             self.eyes.forgive(now);
-            // There is reason to think that it is back, and of what nobody asks for nothing would be heard.
+            // The server is probably back. Without a request, a cluster that no caller uses would not show it.
             self.ask_at = now;
         }
         if unit.state().condition == Condition::Paused {
@@ -192,7 +193,7 @@ impl<'a> Tender<'a> {
         unit.step(Input::Observed(observation));
     }
 
-    /// Sees to it that the configured kinds run.
+    /// Starts the configured resources that do not run.
     fn pin_kinds(&self, link: &Link) {
         if link.unusable().is_some() {
             return;
@@ -207,8 +208,8 @@ impl<'a> Tender<'a> {
         }
     }
 
-    /// Asks for what the server says about itself, if that is wanted beforehand. Until it answers there is one request at a
-    /// time, and few of them.
+    /// Asks for the essential documents if prefetching is enabled. Until the server answers there is one request at a
+    /// time, at a low rate.
     fn ask(&mut self, now: Instant) {
         let unit = self.unit;
         let Some((first, others)) = self.essential.split_first() else { return };
@@ -219,7 +220,7 @@ impl<'a> Tender<'a> {
         let condition = unit.state().condition;
         let answers = matches!(condition, Condition::Live | Condition::Degraded) && is_there(first);
         let incomplete = answers && !others.iter().all(is_there);
-        // As soon as the first is there, the others are due: it may be down in a moment.
+        // As soon as the first document is there, the others are due: the server may be down a moment later.
         if now < self.ask_at && (self.introduced || !incomplete) {
             return;
         }
@@ -243,7 +244,7 @@ impl<'a> Tender<'a> {
         let state = self.unit.state();
         let quick = state.condition == Condition::Connecting && now < state.since + QUICK_FOR;
         match link.is_begun() {
-            // Nobody has asked for anything.
+            // No caller has used the cluster.
             false if !self.unit.options.prefetch_documents => Duration::from_secs(3600),
             _ if quick => QUICK_PULSE,
             _ => PULSE,

@@ -1,4 +1,4 @@
-//! Following a fleet.
+//! Stream of changes of a fleet.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use super::Core;
 use crate::cluster::{Cluster, ClusterState};
 use crate::id::ClusterId;
 
-/// What happened to a fleet.
+/// Change of a fleet.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FleetChange {
-    /// A cluster is there that was not.
+    /// A cluster joined.
     Added(Cluster),
-    /// It stands otherwise, or its labels are others.
+    /// The state or the labels of a cluster changed.
     Changed(Cluster),
-    /// It left. What was in memory of it can still be read.
+    /// A cluster left. Its cached data can still be read.
     Removed(Cluster),
-    /// What was in memory of it is gone, too.
+    /// The cached data of a cluster that left was dropped, too.
     Forgotten(Cluster),
 }
 
-/// The changes of a fleet, beginning with [`FleetChange::Added`] for each cluster that is there.
+/// Stream of a fleet's changes, beginning with [`FleetChange::Added`] for each present cluster.
 ///
-/// What is told is the difference between the fleet as it is and as it was told: whoever is slow is told less often, never
-/// wrongly, and costs no memory. A cluster that came back under its name is another: [`FleetChange::Removed`] and
-/// [`FleetChange::Forgotten`] for the one, then [`FleetChange::Added`] for the other.
+/// The stream compares the fleet with what it last reported. A slow follower sees fewer changes, but never a wrong
+/// state, and costs no memory. A cluster that came back under its name is another one: [`FleetChange::Removed`] and
+/// [`FleetChange::Forgotten`] for the old one, then [`FleetChange::Added`] for the new one.
 pub struct Changes {
     core: Arc<Core>,
     news: watch::Receiver<u64>,
@@ -49,7 +49,7 @@ impl Changes {
         Self { core, news, known: BTreeMap::new(), ahead: VecDeque::new() }
     }
 
-    /// The next change; `None` once the fleet was shut down.
+    /// Returns the next change; `None` once the fleet was shut down.
     pub async fn next(&mut self) -> Option<FleetChange> {
         loop {
             if let Some(change) = self.ahead.pop_front() {

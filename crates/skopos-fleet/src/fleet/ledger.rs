@@ -1,4 +1,4 @@
-//! Which source lists which cluster, and which cluster has which name. Pure.
+//! Registry of the listed clusters and their names. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,45 +8,45 @@ use crate::id::ClusterId;
 use crate::source::{Listed, Standing};
 use crate::spec::SpecError;
 
-/// What a source lists and cannot be used, or why it cannot list at all.
+/// An unusable entry of a source, or the reason why a source cannot list its clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SourceProblem {
     /// The source.
     pub source: String,
-    /// The cluster; `None`: it concerns the source as a whole.
+    /// The cluster; `None`: the problem concerns the whole source.
     pub cluster: Option<ClusterId>,
-    /// What is wrong.
+    /// The error.
     pub error: SpecError,
 }
 
-/// A source of one fleet. Lower numbers choose names first.
+/// Number of a source in one fleet. Lower numbers choose names first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SourceNumber(usize);
 
-/// What has to be done with a member.
+/// Change of a member.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// There shall be one, like this. `before`: how it stood when this was last said.
+    /// The member exists with these settings. `before`: its power state at the previous step.
     Put { listed: Listed, before: Option<Standing> },
-    /// The name belongs to another cluster now, as far as is known.
+    /// The name belongs to another cluster from now on, as far as is known.
     Replace { listed: Listed, reason: Arc<str> },
-    /// There shall be none.
+    /// The member leaves.
     Take { reason: Arc<str> },
 }
 
-/// Everything that is listed, and which cluster has which name.
+/// Registry of all listed clusters and their names.
 ///
-/// A cluster has the name that its source lists it by, or, where another cluster has that, one with a hash of where it comes
-/// from. It keeps its name for as long as it is listed. So that this does not depend on which source is faster, the names of a
-/// source are given out once the sources before it have said what they list, or why they cannot.
+/// A cluster has the name by which its source lists it. If another cluster has that name, it gets one with a hash of
+/// its origin. It keeps its name while it is listed. So that names do not depend on which source is faster, a source
+/// gets its names after all earlier sources have listed their clusters or reported trouble.
 pub(super) struct Ledger {
     sources: Vec<Listing>,
-    /// Who has each name.
+    /// The owner of each name.
     holders: BTreeMap<ClusterId, Holder>,
-    /// What counted last for names that nothing is listed for any more: what they had can still be read.
+    /// The last entries of names that no cluster has any more: their data can still be read.
     left: BTreeMap<ClusterId, (usize, Listed)>,
-    /// Something is listed that has no name yet.
+    /// Set if a listed cluster has no name yet.
     waiting: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Ledger {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Holder {
     source: usize,
-    /// The name that the source lists it by.
+    /// The name by which the source lists it.
     wanted: ClusterId,
 }
 
@@ -62,16 +62,16 @@ struct Listing {
     name: String,
     trusted: bool,
     listed: BTreeMap<ClusterId, Listed>,
-    /// The names that were given out, by those that the source lists.
+    /// The assigned names, by the names that the source lists.
     names: BTreeMap<ClusterId, ClusterId>,
-    /// It has said at least once what it lists.
+    /// Set once the source has listed its clusters.
     read: bool,
-    /// It took too long to say it: sources after it wait no more.
+    /// Set if listing took too long: later sources no longer wait.
     late: bool,
     trouble: Option<Arc<str>>,
 }
 
-/// What this process names itself.
+/// The number of the clusters that this process itself joins.
 const OWN: usize = 0;
 
 impl Default for Ledger {
@@ -93,14 +93,14 @@ impl Ledger {
         self.list(SourceNumber(OWN), all)
     }
 
-    /// `None` if there was none.
+    /// Removes a cluster that this process joined; `None` if there was none.
     pub(super) fn unlist_own(&mut self, id: &ClusterId, reason: Arc<str>) -> Option<Vec<(ClusterId, Step)>> {
         let mut all = self.sources[OWN].listed.clone();
         all.remove(id)?;
         Some(self.replace(OWN, all, &reason))
     }
 
-    /// All that a source lists now.
+    /// Replaces the complete list of a source.
     pub(super) fn list(
         &mut self,
         source: SourceNumber,
@@ -111,13 +111,13 @@ impl Ledger {
         self.replace(source.0, listed, &reason)
     }
 
-    /// Sources after this one wait for it no more.
+    /// Marks the source as late: later sources no longer wait for it.
     pub(super) fn stop_waiting(&mut self, source: SourceNumber) -> Vec<(ClusterId, Step)> {
         self.sources[source.0].late = true;
         self.give_names()
     }
 
-    /// How many sources have never said what they list.
+    /// Returns the number of sources that have never listed their clusters.
     pub(super) fn unread(&self) -> usize {
         self.sources.iter().filter(|source| !source.read).count()
     }
@@ -173,7 +173,7 @@ impl Ledger {
         Some(name)
     }
 
-    /// Gives names to what has none, source by source.
+    /// Assigns names to clusters without one, source by source.
     fn give_names(&mut self) -> Vec<(ClusterId, Step)> {
         let mut steps = Vec::new();
         if !std::mem::take(&mut self.waiting) {
@@ -188,7 +188,7 @@ impl Ledger {
             }
             let listing = &self.sources[source];
             if !listing.read && !listing.late && listing.trouble.is_none() {
-                // What comes after it waits until it has chosen.
+                // Later sources wait until this one has chosen its names.
                 self.waiting = true;
                 break;
             }
@@ -206,7 +206,7 @@ impl Ledger {
                 self.release(holder.source, &holder.wanted);
                 let held = self.sources[holder.source].listed[&holder.wanted].clone();
                 self.left.insert(wanted.clone(), (holder.source, held));
-                // It gets another name: at once, or when its source's turn comes.
+                // The previous owner gets another name: at once, or at its source's turn.
                 self.waiting = true;
                 self.hold(source, wanted.clone(), wanted.clone());
                 let replaced = self.enter(source, &wanted, listed);
@@ -227,8 +227,8 @@ impl Ledger {
         steps
     }
 
-    /// Returns whether the holder of a name gives it to a source that lists something by it: what this process names itself
-    /// goes first, and a name that was made up goes to what is called so.
+    /// Returns whether the holder of a name yields it to a source that lists a cluster by that name. Names that this
+    /// process chose win, and a generated name yields to an original one.
     fn yields(&self, holder: &Holder, wanted: &ClusterId, source: usize) -> bool {
         let is_exact = |source: usize, wanted: &ClusterId| {
             let name = self.sources[source].listed.get(wanted).and_then(|listed| listed.name.as_deref());
@@ -243,7 +243,7 @@ impl Ledger {
         held.is_some_and(|held| held.is_same_context(listed))
     }
 
-    /// Returns a name for what is not the cluster that has the name.
+    /// Returns a name for a cluster whose own name belongs to another.
     fn alternative(&self, source: usize, wanted: &ClusterId, listed: &Listed) -> Option<ClusterId> {
         let original = listed.name.as_deref().unwrap_or(wanted.as_str());
         let mut names = wanted.alternatives(original, &self.sources[source].name);
@@ -265,17 +265,17 @@ impl Ledger {
         }
     }
 
-    /// Of a cluster that left nothing is there any more.
+    /// Drops the last entry of a cluster whose data was dropped.
     pub(super) fn forget(&mut self, id: &ClusterId) {
         self.left.remove(id);
     }
 
-    /// Whether who lists it is trusted.
+    /// Returns whether the source that lists the cluster is trusted.
     pub(super) fn is_trusted(&self, id: &ClusterId) -> bool {
         self.holders.get(id).is_some_and(|holder| self.sources[holder.source].trusted)
     }
 
-    /// Why a source cannot say what it lists.
+    /// Records why a source cannot list its clusters.
     pub(super) fn trouble(
         &mut self,
         source: SourceNumber,
@@ -310,8 +310,8 @@ impl Listing {
     }
 }
 
-/// Returns whether two entries, each of a source, are of different clusters. Also while neither can be used: what can be used
-/// later is of another cluster then.
+/// Returns whether two entries, each of a source, are different clusters. While neither is usable, they count as
+/// different: an entry that becomes usable later is another cluster then.
 fn is_another((was, before): (usize, &Listed), (is, now): (usize, &Listed)) -> bool {
     (was != is || before.origin != now.origin) && !before.leads_where(now)
 }

@@ -1,9 +1,9 @@
-//! Many clusters, which come and go.
+//! The fleet: clusters that join and leave.
 //!
 //! ```text
-//!  sources ──▶ Roster ──▶ Ledger: who lists what ──▶ members (one atomic pointer) ──▶ readers, without a lock
-//!                                    │                     │
-//!                                    └── problems          └── each a Unit of its own
+//!  sources ──▶ Roster ──▶ Ledger: listed clusters, names ──▶ members (one atomic pointer) ──▶ readers, without a lock
+//!                                    │                             │
+//!                                    └── problems                  └── each a Unit of its own
 //! ```
 
 mod changes;
@@ -37,78 +37,78 @@ use crate::news::News;
 use crate::source::{KubeconfigFile, Listed, Roster, Source, Standing};
 use crate::spec::ClusterSpec;
 
-/// Many clusters, each with its own connections, informers, budget and state: none can hold up another.
+/// A set of clusters, each with its own connections, informers, budget and state, so that none can hold up another.
 ///
-/// Cheap to clone. It must be made inside a tokio runtime. When its last handle is dropped everything ends;
-/// [`Fleet::shutdown`] also waits for it.
+/// Cheap to clone. It must be created inside a tokio runtime. It shuts down when its last handle is dropped;
+/// [`Fleet::shutdown`] also waits for that.
 #[derive(Clone)]
 pub struct Fleet {
     core: Arc<Core>,
-    /// Not held by the fleet's own tasks.
+    /// Absent in the handles of the fleet's own tasks.
     _guard: Option<Arc<DropGuard>>,
 }
 
-/// How a fleet behaves.
+/// Options of a fleet.
 #[derive(Clone)]
 pub struct FleetOptions {
-    /// What each cluster may use, and how it behaves.
+    /// The options of each cluster.
     pub cluster: ClusterOptions,
-    /// How connections are made. Default: TCP and TLS.
+    /// The factory of transports. Default: TCP and TLS.
     pub connector: Connector,
-    /// What keeps the content of clusters over restarts. Default: nothing.
+    /// The persistence of cluster content over restarts. Default: none.
     pub keeper: Option<Arc<dyn Keeper>>,
-    /// How long the data of a cluster that has left stays readable. Default 10 min.
+    /// Time for which the data of a cluster that left stays readable. Default 10 min.
     pub retain_removed: Duration,
 }
 
-/// The members of a fleet at one moment, by name. Those that have left are among them while their data is retained.
+/// Members of a fleet at one moment, by name. Clusters that have left are included while their data is retained.
 #[derive(Clone, Debug, Default)]
 pub struct Members(BTreeMap<ClusterId, Cluster>);
 
-/// Figures of a fleet.
+/// Statistics of a fleet.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FleetStats {
     /// The clusters, by name.
     pub clusters: Vec<ClusterStats>,
-    /// What sources cannot use.
+    /// Unusable entries of sources.
     pub problems: usize,
 }
 
-/// What the handles and tasks share.
+/// State shared by the handles and tasks of a fleet.
 pub(crate) struct Core {
     options: FleetOptions,
-    /// What every cluster is given.
+    /// The options of every cluster.
     cluster: Arc<ClusterOptions>,
     members: ArcSwap<Members>,
-    /// Who lists what; held for as long as changes of the members take, and never while anything is waited for.
+    /// The registry. Its lock is held while members change, and never across an await.
     ledger: Mutex<Ledger>,
     unread: watch::Sender<Unread>,
-    /// Of all its clusters.
+    /// Numbers of the links to all its clusters.
     ways: Ways,
     news: News,
-    /// Cancelled: sources end.
+    /// Cancelled to stop the sources.
     sources_stop: CancellationToken,
-    /// Cancelled: the keeper ends.
+    /// Cancelled to stop the keeper.
     keeper_stop: CancellationToken,
-    /// Cancelled: clusters end.
+    /// Cancelled to stop the clusters.
     stop: CancellationToken,
     sources: TaskTracker,
     keepers: TaskTracker,
     tasks: TaskTracker,
 }
 
-/// The sources that have never said what they list.
+/// The sources that have never listed their clusters.
 struct Unread {
     count: usize,
-    /// When the latest source was followed.
+    /// The time at which the latest source was added.
     since: Instant,
 }
 
-/// How long the names of later sources wait until a source has said what it lists.
+/// Time for which the names of later sources wait until a source has listed its clusters.
 const NAMES_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a keeper may take for what is left to do at the end.
+/// Limit on the keeper's final work.
 const KEEPER_END: Duration = Duration::from_secs(10);
 
 impl Default for FleetOptions {
@@ -123,7 +123,7 @@ impl Default for FleetOptions {
 }
 
 impl Fleet {
-    /// A fleet without clusters.
+    /// Creates a fleet without clusters.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -151,12 +151,12 @@ impl Fleet {
         Self { core, _guard: Some(Arc::new(all.drop_guard())) }
     }
 
-    /// The cluster of this name. Takes no lock.
+    /// Returns the cluster of this name. Takes no lock.
     pub fn get(&self, name: &str) -> Option<Cluster> {
         self.core.members.load().get(name).cloned()
     }
 
-    /// The cluster of this name. Takes no lock.
+    /// Returns the cluster of this name. Takes no lock.
     ///
     /// # Errors
     /// If there is none.
@@ -164,26 +164,27 @@ impl Fleet {
         self.get(name).ok_or_else(|| FleetError::UnknownCluster { name: name.chars().take(253).collect() })
     }
 
-    /// The cluster of this name, if it is listed by a source that is trusted ([`Source::is_trusted`]), or was named by this process.
+    /// Returns the cluster of this name, if it is listed by a trusted source ([`Source::is_trusted`]) or was joined by
+    /// this process.
     pub fn trusted(&self, name: &str) -> Option<Cluster> {
-        // The members are what the ledger says for as long as nobody changes it.
+        // While the lock is held, the members match the registry.
         let ledger = self.core.ledger.lock();
         self.get(name).filter(|cluster| ledger.is_trusted(cluster.id()))
     }
 
-    /// All clusters, as they are at one moment. Takes no lock.
+    /// Returns all clusters at one moment. Takes no lock.
     pub fn members(&self) -> Arc<Members> {
         self.core.members.load_full()
     }
 
-    /// The clusters whose labels match, by name.
+    /// Returns the clusters whose labels match, by name.
     pub fn select(&self, selector: &LabelSelector) -> Vec<Cluster> {
         let members = self.members();
         members.values().filter(|cluster| cluster.matches(selector)).cloned().collect()
     }
 
-    /// A cluster that this process names itself; takes precedence over what sources list. If there is one of this name that
-    /// was named so before, it is reached this way from now on.
+    /// Adds a cluster under a name that this process chooses; it takes precedence over clusters from sources. If this
+    /// process joined a cluster of this name before, that one is redirected to the new spec.
     ///
     /// # Errors
     /// If the fleet was shut down.
@@ -192,12 +193,13 @@ impl Fleet {
         self.cluster(id.as_str())
     }
 
-    /// A cluster that this process names itself, reached as a context of a kubeconfig file says; takes precedence over what sources
-    /// list. The file is followed, as [`KubeconfigFile`] is: what it says later counts from then on. Until it can be read the
-    /// cluster is there, and not to be reached; so join it before sources are followed that may list its name.
+    /// Adds a cluster under a name that this process chooses, connected as a context of a kubeconfig file says. It
+    /// takes precedence over clusters from sources. The file is followed as [`KubeconfigFile`] is, and later changes
+    /// are applied. Until the file can be read, the cluster is a member that cannot be reached; so join it before
+    /// following sources that may list its name.
     ///
     /// # Errors
-    /// If the fleet was shut down. What is wrong with the file is a [`SourceProblem`].
+    /// If the fleet was shut down. Problems of the file are a [`SourceProblem`].
     pub async fn join_context(
         &self,
         id: ClusterId,
@@ -211,7 +213,7 @@ impl Fleet {
         self.cluster(id.as_str())
     }
 
-    /// Ends a cluster that was named by [`Fleet::join`]; returns whether there was one. Its data stays readable for
+    /// Removes a cluster that was added by [`Fleet::join`]; returns whether there was one. Its data stays readable for
     /// [`FleetOptions::retain_removed`].
     pub fn leave(&self, id: &ClusterId, reason: impl Into<Arc<str>>) -> bool {
         let mut was_there = false;
@@ -223,10 +225,10 @@ impl Fleet {
         left.is_ok() && was_there
     }
 
-    /// Follows a source of clusters until the fleet is shut down. Where two list the same name, the cluster of the source that
-    /// was followed first has it, and the other one gets a hash of where it comes from behind it. A cluster keeps its name for
-    /// as long as it is listed. When a name comes to another cluster later, or the source has it from another place
-    /// ([`Listed::origin`]), nothing of the one before is shown as its own ([`Cluster::replaces`]).
+    /// Follows a source of clusters until the fleet is shut down. If two sources list the same name, the cluster of the
+    /// source that was followed first has it. The other gets a hash of its origin appended. A cluster keeps its name
+    /// while it is listed. If a name later belongs to another cluster, or to another place of its source
+    /// ([`Listed::origin`]), no data of the earlier cluster is shown as its own ([`Cluster::replaces`]).
     pub fn follow(&self, source: impl Source) {
         let core = &self.core;
         let number = {
@@ -245,15 +247,15 @@ impl Fleet {
         self.core.sources.spawn(async move {
             let waited = stop.run_until_cancelled(tokio::time::sleep(NAMES_WAIT)).await;
             if let (Some(()), Some(core)) = (waited, core.upgrade()) {
-                // As at shutdown.
+                // Fails only at shutdown.
                 let _ = core.change(|ledger| ledger.stop_waiting(number));
             }
         });
     }
 
-    /// How many sources have never said what they list: while there are some, clusters may be missing, and who is asked for
-    /// one that is not there cannot say that there is none. Each has `patience` for it, from when it was followed, and is waited
-    /// for so long.
+    /// Returns the number of sources that have never listed their clusters. While it is not zero, clusters may be
+    /// missing, and an unknown name does not prove that there is no such cluster. Waits for them up to `patience`,
+    /// counted from when the latest one was followed.
     pub async fn unread_sources(&self, patience: Duration) -> usize {
         let mut unread = self.core.unread.subscribe();
         let left = patience.saturating_sub(unread.borrow().since.elapsed());
@@ -261,38 +263,38 @@ impl Fleet {
         unread.borrow().count
     }
 
-    /// Follows what joins, leaves and changes, beginning with what there is.
+    /// Returns a stream of changes, beginning with the present clusters.
     pub fn changes(&self) -> Changes {
         Changes::new(self.core.clone())
     }
 
-    /// What sources list and cannot be used, or cannot be reached to list.
+    /// Returns unusable entries of sources, and sources that cannot list their clusters.
     pub fn problems(&self) -> Vec<SourceProblem> {
         self.core.ledger.lock().problems()
     }
 
-    /// Figures.
+    /// Returns statistics.
     pub fn stats(&self) -> FleetStats {
         let clusters = self.members().values().map(Cluster::stats).collect();
         FleetStats { clusters, problems: self.problems().len() }
     }
 
-    /// Whether it was shut down.
+    /// Returns whether the fleet was shut down.
     pub fn is_closed(&self) -> bool {
         self.core.stop.is_cancelled()
     }
 
-    /// Ends all lists and watches, so that nothing in memory changes any more: what is told from now on is the last that this
-    /// process tells. Requests are passed on as before. To be called before [`Fleet::shutdown`] by whoever has watchers that
-    /// are to go on where they were. Returns whether that was done within `limit`.
+    /// Stops all lists and watches, so that nothing in memory changes any more: watchers then see the last state of this
+    /// process. Requests are still passed through. Servers whose watchers resume after a restart call this before
+    /// [`Fleet::shutdown`]. Returns whether it completed within `limit`.
     pub async fn freeze(&self, limit: Duration) -> bool {
         let members = self.members();
         let freezes = members.values().map(|cluster| cluster.unit.freeze(limit));
         futures::future::join_all(freezes).await.into_iter().all(|frozen| frozen)
     }
 
-    /// Ends everything: sources, then all clusters at once, then what the keeper has left to do (at most 10 s). Returns
-    /// whether nothing was left after `limit`. What was in memory stays readable for whoever holds it.
+    /// Shuts everything down: sources, then all clusters at once, then the keeper's final work (at most 10 s). Returns
+    /// whether nothing was left after `limit`. Cached data stays readable through existing handles.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         let began = Instant::now();
         let left = || limit.saturating_sub(began.elapsed());
@@ -306,7 +308,7 @@ impl Fleet {
         let ends = members.values().map(|cluster| cluster.unit.shutdown(left()));
         complete &= futures::future::join_all(ends).await.into_iter().all(|complete| complete);
         complete &= timeout(left(), core.tasks.wait()).await.is_ok();
-        // Now nothing changes any more: what it keeps is the last that anybody was told.
+        // Nothing changes any more: the keeper saves the last state that any watcher has seen.
         core.keeper_stop.cancel();
         core.keepers.close();
         complete &= timeout(left().min(KEEPER_END), core.keepers.wait()).await.is_ok();
@@ -317,9 +319,9 @@ impl Fleet {
 
 impl Core {
     pub(crate) fn publish(self: &Arc<Self>, number: SourceNumber, listed: BTreeMap<ClusterId, Listed>) {
-        // After shutdown there is nothing to tell a source that is on its way out.
+        // After shutdown the error is of no use to a source that is ending.
         let _ = self.change(|ledger| ledger.list(number, listed));
-        // Once the members are there. Counted and told under one lock, so that an older count never comes last.
+        // The members come first. Counting and notifying share one lock, so that an older count never comes last.
         let ledger = self.ledger.lock();
         let count = ledger.unread();
         self.unread.send_if_modified(|unread| std::mem::replace(&mut unread.count, count) != count);
@@ -335,7 +337,7 @@ impl Core {
         let _ = self.change(|ledger| ledger.trouble(number, trouble));
     }
 
-    /// Changes the ledger, and the members by what follows from it. Short, and nothing is waited for.
+    /// Changes the registry, and applies the resulting steps to the members. Short, and never waits.
     fn change(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Ledger) -> Vec<(ClusterId, Step)>,
@@ -360,7 +362,7 @@ impl Core {
                     joined = true;
                 }
                 (Step::Replace { listed, reason }, present) => {
-                    // What one has that left can be read still.
+                    // The data of a cluster that left can still be read.
                     let replaces = members.0.contains_key(&id);
                     if let Some(cluster) = present {
                         self.retire(&cluster, reason, Ended::Replaced);
@@ -401,7 +403,7 @@ impl Core {
         cluster
     }
 
-    /// A cluster leaves: its data is kept for a while.
+    /// Makes a cluster leave; its data is retained for a while.
     fn retire(self: &Arc<Self>, cluster: &Cluster, reason: Arc<str>, ended: Ended) {
         cluster.unit.leave(reason, ended);
         let (core, unit) = (Arc::downgrade(self), cluster.unit.clone());
@@ -413,7 +415,7 @@ impl Core {
             let Some(core) = core.upgrade() else { return };
             let still = core.forget(&unit);
             unit.shutdown(unit.options.shutdown_limit).await;
-            // It may have come back while it ended.
+            // The cluster may have come back while it ended.
             let gone = still && !core.members.load().contains_key(unit.id.as_str());
             if let Some(keeper) = core.options.keeper.clone().filter(|_| gone) {
                 let forgetting = tokio::time::timeout(KEEPER_END, keeper.forgotten(&unit.id));
@@ -422,7 +424,7 @@ impl Core {
         });
     }
 
-    /// Takes a cluster out of the members, unless another of its name is there by now.
+    /// Removes a cluster from the members, unless another one has its name by now.
     fn forget(&self, unit: &Arc<Unit>) -> bool {
         let mut ledger = self.ledger.lock();
         let members = self.members.load();
@@ -450,7 +452,7 @@ fn update(cluster: &Cluster, listed: &Listed, before: Option<&Standing>) {
         Standing::Starting => cluster.unit.resume(false),
         Standing::Up => {
             cluster.unit.resume(true);
-            // Also of one that was not paused: its pods have just become ready.
+            // A wake helps a cluster that was not paused, too: its pods have just become ready.
             cluster.wake();
         }
     }

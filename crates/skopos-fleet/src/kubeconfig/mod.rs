@@ -1,9 +1,9 @@
-//! Kubeconfigs as input that may be hostile.
+//! Kubeconfigs as possibly hostile input.
 //!
-//! They are read by kubectl's rules ([`skopos::transport::kubeconfig`]). Which of their dangerous features are admitted is
-//! decided by a [`KubeconfigPolicy`], one switch for each; what is not admitted is a [`KubeconfigError`] that names the field
-//! and the switch. No error and no `Debug` here shows a value of the kubeconfig beyond the names of contexts, clusters and
-//! users.
+//! They are parsed by kubectl's rules ([`skopos::transport::kubeconfig`]). A [`KubeconfigPolicy`] decides which of
+//! their dangerous features are allowed, with one switch for each. A feature that is not allowed is a
+//! [`KubeconfigError`] that names the field and the switch. No error and no `Debug` output here shows a value of the
+//! kubeconfig beyond the names of contexts, clusters and users.
 
 mod policy;
 #[cfg(test)]
@@ -19,8 +19,7 @@ pub use skopos::transport::kubeconfig::{
 pub use self::policy::KubeconfigPolicy;
 use crate::spec::ClusterSpec;
 
-/// A parsed kubeconfig, and the policy by which it is used. Whether what it asks for is admitted is checked for each context
-/// ([`Kubeconfig::cluster`]).
+/// A parsed kubeconfig with its policy. The policy is applied to each context on use ([`Kubeconfig::cluster`]).
 #[derive(Clone)]
 pub struct Kubeconfig {
     content: reader::Kubeconfig,
@@ -33,24 +32,24 @@ impl Kubeconfig {
     /// Parses a kubeconfig, YAML or JSON.
     ///
     /// # Errors
-    /// If it is larger than the policy admits, or is no kubeconfig.
+    /// If it is larger than the policy allows, or is not a kubeconfig.
     pub fn parse(bytes: &[u8], policy: &KubeconfigPolicy) -> Result<Self, KubeconfigError> {
         let content = reader::Kubeconfig::parse(bytes, policy.max_bytes)?;
         Ok(Self { content, policy: policy.clone() })
     }
 
-    /// Merges kubeconfigs as kubectl does: of entries with the same name, and of current contexts, the first one counts.
+    /// Merges kubeconfigs as kubectl does: of entries with the same name, and of current contexts, the first one wins.
     pub fn merge(kubeconfigs: impl IntoIterator<Item = Self>, policy: &KubeconfigPolicy) -> Self {
         let contents = kubeconfigs.into_iter().map(|kubeconfig| kubeconfig.content);
         Self { content: reader::Kubeconfig::merge(contents), policy: policy.clone() }
     }
 
-    /// Resolves relative paths in it against a folder; without this they are relative to the process's own.
+    /// Resolves relative paths in it against a folder; by default they are relative to the working directory.
     pub fn in_folder(self, folder: impl AsRef<Path>) -> Self {
         Self { content: self.content.in_folder(folder), ..self }
     }
 
-    /// Resolves relative paths in it against the folder that the kubeconfig's own file is in.
+    /// Resolves relative paths in it against the folder of its own file.
     pub fn in_folder_of(self, path: &Path) -> Self {
         Self { content: self.content.in_folder_of(path), ..self }
     }
@@ -60,15 +59,15 @@ impl Kubeconfig {
         self.content.contexts()
     }
 
-    /// Returns the names of the contexts, of a kubeconfig that has to list them.
+    /// Returns the names of the contexts of a kubeconfig that must list them.
     ///
     /// # Errors
-    /// If it has no such list, not even an empty one: it is empty, or cut off.
+    /// If it has no such list, not even an empty one: it is empty or truncated.
     pub(crate) fn listed_contexts(&self) -> Result<impl Iterator<Item = &str>, KubeconfigError> {
         self.content.listed_contexts()
     }
 
-    /// Returns the contexts that lead elsewhere than in their own file, after merging.
+    /// Returns the contexts that lead elsewhere after merging than in their own file.
     pub(crate) fn hidden_contexts(&self) -> &[String] {
         self.content.hidden_contexts()
     }
@@ -81,7 +80,8 @@ impl Kubeconfig {
     /// Returns the cluster of a context; `None`: of the current one, or of the only one.
     ///
     /// # Errors
-    /// If there is no such context, its parts are missing or wrong, or ask for what the policy does not admit.
+    /// If there is no such context, if its parts are missing or invalid, or if they use a feature that the policy does
+    /// not allow.
     pub fn cluster(&self, context: Option<&str>) -> Result<ClusterSpec, KubeconfigError> {
         let config = self.content.config_if(context, &|feature| self.policy.admit(feature))?;
         Ok(ClusterSpec::from_config(config).with_addresses(self.policy.addresses.clone()))

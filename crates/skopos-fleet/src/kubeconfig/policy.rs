@@ -1,40 +1,41 @@
 use super::{KubeconfigError, KubeconfigFeature};
 use crate::address::AddressPolicy;
 
-/// What a kubeconfig may ask for. Each switch admits one thing.
+/// Policy of the features that a kubeconfig may use. Each switch allows one feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KubeconfigPolicy {
-    /// `exec`: runs a program of its choice.
+    /// Allow `exec`: runs a program of the kubeconfig's choice.
     pub allow_exec: bool,
-    /// `auth-provider`: the older form of it.
+    /// Allow `auth-provider`: the older form of `exec`.
     pub allow_auth_provider: bool,
-    /// `certificate-authority`: reads a file of its choice.
+    /// Allow `certificate-authority`: reads a file of the kubeconfig's choice.
     pub allow_certificate_authority_file: bool,
-    /// `client-certificate`: reads a file of its choice.
+    /// Allow `client-certificate`: reads a file of the kubeconfig's choice.
     pub allow_client_certificate_file: bool,
-    /// `client-key`: reads a file of its choice, and proves to the server that it has it.
+    /// Allow `client-key`: reads a file of the kubeconfig's choice, and proves possession of it to the server.
     pub allow_client_key_file: bool,
-    /// `tokenFile`: sends a file of its choice to the server.
+    /// Allow `tokenFile`: sends a file of the kubeconfig's choice to the server.
     pub allow_token_file: bool,
-    /// `insecure-skip-tls-verify`: whoever is on the way reads and answers everything.
+    /// Allow `insecure-skip-tls-verify`: an attacker on the network path can read and forge everything.
     pub allow_insecure_skip_tls_verify: bool,
-    /// `http://` servers: the same.
+    /// Allow `http://` servers: same risk.
     pub allow_http: bool,
-    /// `proxy-url`: connections are made by whoever it names. With it the environment's `HTTPS_PROXY` and `NO_PROXY` count
-    /// where there is no `proxy-url`. Only together with [`AddressPolicy::anywhere`]: nobody here sees where a proxy connects to.
+    /// Allow `proxy-url`: the named proxy makes the connections. It also enables `HTTPS_PROXY` and `NO_PROXY` of the
+    /// environment where there is no `proxy-url`. Requires [`AddressPolicy::anywhere`], because the addresses that a
+    /// proxy connects to cannot be checked here.
     pub allow_proxy: bool,
-    /// No `certificate-authority-data`: any public CA vouches for the server.
+    /// Allow a missing `certificate-authority-data`: any public CA vouches for the server.
     pub allow_system_roots: bool,
-    /// Where its server may be.
+    /// The allowed addresses of the server.
     pub addresses: AddressPolicy,
-    /// The largest kubeconfig that is read, in bytes.
+    /// The size limit of a kubeconfig, in bytes.
     pub max_bytes: usize,
 }
 
 impl KubeconfigPolicy {
-    /// For kubeconfigs of strangers: nothing is admitted, everything has to be inline, and the server has to be outside
-    /// ([`AddressPolicy::outside`]). At most 1 MiB, the most that a Secret can hold.
+    /// Creates a policy for untrusted kubeconfigs: no feature is allowed, everything has to be inline, and the server
+    /// has to be outside ([`AddressPolicy::outside`]). At most 1 MiB, the most that a Secret can hold.
     pub fn hostile() -> Self {
         Self {
             allow_exec: false,
@@ -52,7 +53,8 @@ impl KubeconfigPolicy {
         }
     }
 
-    /// For the user's own kubeconfigs, such as `~/.kube/config`: everything that kubectl would do. At most 16 MiB.
+    /// Creates a policy for the user's own kubeconfigs, such as `~/.kube/config`: everything that kubectl would do. At
+    /// most 16 MiB.
     pub fn trusted() -> Self {
         Self {
             allow_exec: true,
@@ -70,7 +72,7 @@ impl KubeconfigPolicy {
         }
     }
 
-    /// Admits a feature, or refuses it with the switch that would admit it.
+    /// Allows a feature, or refuses it with the switch that would allow it.
     pub(super) fn admit(&self, feature: KubeconfigFeature) -> Result<(), KubeconfigError> {
         use KubeconfigFeature::{
             AuthProvider, CertificateAuthorityFile, ClientCertificateFile, ClientKeyFile, EnvironmentProxy,
@@ -88,7 +90,7 @@ impl KubeconfigPolicy {
             InsecureSkipTlsVerify => (self.allow_insecure_skip_tls_verify, "allow_insecure_skip_tls_verify"),
             Http => (self.allow_http, "allow_http"),
             SystemRoots if !self.allow_system_roots => return Err(KubeconfigError::NoCertificateAuthority),
-            // The addresses that a proxy connects to cannot be judged here.
+            // The addresses that a proxy connects to cannot be checked here.
             ProxyUrl | EnvironmentProxy if self.allow_proxy && !self.admits_proxies() => {
                 return Err(KubeconfigError::refused(feature, None));
             }

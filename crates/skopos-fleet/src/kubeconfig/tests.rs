@@ -8,7 +8,7 @@ use secrecy::ExposeSecret as _;
 use super::*;
 use crate::address::AddressPolicy;
 
-/// Stands where secrets stand; must never be seen again.
+/// A secret that must never be shown.
 const CANARY: &str = "c4n4ry-7Tz";
 
 const PLUGIN_TOLD: &str =
@@ -20,7 +20,7 @@ fn b64(text: &str) -> String {
     STANDARD.encode(text)
 }
 
-/// A kubeconfig with these fields of cluster and user, each a line.
+/// Returns a kubeconfig with these fields of cluster and user, each a line.
 fn kubeconfig(cluster: &[&str], user: &[&str]) -> String {
     let lines = |lines: &[&str]| lines.iter().map(|line| format!("    {line}\n")).collect::<String>();
     format!(
@@ -41,7 +41,7 @@ fn read(cluster: &[&str], user: &[&str], policy: &KubeconfigPolicy) -> Result<Cl
     Kubeconfig::parse(kubeconfig(cluster, user).as_bytes(), policy)?.cluster(None)
 }
 
-/// A good cluster with one more line.
+/// Parses a valid cluster with one more line.
 fn with_cluster(line: &str, policy: &KubeconfigPolicy) -> Result<ClusterSpec, KubeconfigError> {
     let mut lines = good_cluster();
     lines.push(line.to_owned());
@@ -98,14 +98,14 @@ fn what_is_dangerous_is_refused_until_its_own_switch_admits_it() {
         };
         assert_eq!(named, field);
         assert!(advice.is_some(), "{line}");
-        // Every other switch, and it is refused all the same.
+        // Every other switch does not allow it.
         let mut others = KubeconfigPolicy::hostile();
         all.iter().filter(|(.., other, _)| other != field).for_each(|(.., other)| other(&mut others));
         assert!(
             matches!(try_with(&others), Err(KubeconfigError::Refused { field: f, .. }) if f == *field),
             "{line}"
         );
-        // Its own switch alone. What kubectl refuses besides, such as a CA given twice, is another error.
+        // Only its own switch. What kubectl refuses besides, such as a CA given twice, is another error.
         let mut own = KubeconfigPolicy::hostile();
         switch(&mut own);
         for policy in [own, KubeconfigPolicy::trusted()] {
@@ -122,7 +122,7 @@ fn a_proxy_is_there_for_those_alone_who_may_connect_anywhere() {
     assert_eq!(spec.config().proxy_url.unwrap(), "socks5://me:c4n4ry@10.0.0.9:1080");
     let other = with_cluster("proxy-url: 'socks5://me:other@10.0.0.9:1080'", &KubeconfigPolicy::trusted());
     assert!(!spec.connects_as(&other.unwrap()), "connections through it are others");
-    // With addresses to be judged, the switch alone is not enough.
+    // With an address policy, the switch alone is not enough.
     for addresses in [AddressPolicy::outside(), AddressPolicy::anywhere().deny("10.0.0.0/8".parse().unwrap())]
     {
         let policy = KubeconfigPolicy { allow_proxy: true, addresses, ..KubeconfigPolicy::hostile() };
@@ -238,7 +238,7 @@ fn parts_that_are_missing_are_named() {
     assert_eq!(error.to_string(), "there is no cluster \"c\"");
     let forged = lonely.cluster(Some("x\n2026 INFO all is well")).unwrap_err();
     assert!(!forged.to_string().contains('\n'), "{forged}");
-    // A user that is missing is no error: the caller is anonymous, as with kubectl.
+    // A missing user is not an error: the client is anonymous, as with kubectl.
     let cluster: Vec<String> = good_cluster();
     let cluster: Vec<&str> = cluster.iter().map(String::as_str).collect();
     let anonymous = kubeconfig(&cluster, &["token: t"]).replace("name: u\n", "name: other\n");
@@ -361,7 +361,7 @@ fn a_changed_secret_makes_another_connection() {
 }
 
 proptest! {
-    /// Whatever is written, nothing but an error comes of it, and nothing dangerous is admitted.
+    /// Checks that random input yields only errors, and that no dangerous feature is allowed.
     #[test]
     fn noise_is_refused_or_harmless(
         server in "[ -~]{0,30}", field in "[a-zA-Z-]{1,30}", value in "[ -~]{0,40}", cut in 0usize..600,

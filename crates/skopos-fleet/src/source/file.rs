@@ -1,4 +1,4 @@
-//! The contexts of one kubeconfig file.
+//! Clusters from the contexts of kubeconfig files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,50 +16,50 @@ use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPaths, KubeconfigPolicy};
 use crate::spec::{ClusterSpec, SpecError, labels_of};
 
-/// The contexts of a kubeconfig file, or of several that are merged as kubectl merges them. Each is a cluster of the context's
-/// name ([`ClusterId::from_names`]).
+/// The contexts of a kubeconfig file, or of several that are merged as kubectl merges them. Each is a cluster with the
+/// context's name ([`ClusterId::from_names`]).
 ///
-/// The files are looked at every two seconds, and never taken while they are being written. While one is away or broken as a
-/// whole, or lists no contexts at all, what it had before stays; `contexts: []` is none. Of a list, files that do not exist at
-/// first are skipped until they do.
+/// The files are polled every two seconds, and never read while they are being written. If a file is missing, is
+/// unusable as a whole or has no list of contexts, its previous contents stay in effect; `contexts: []` removes all.
+/// Files of a list that do not exist at first are skipped until they do.
 #[derive(Clone, Debug)]
 pub struct KubeconfigFile {
     paths: KubeconfigPaths,
     policy: KubeconfigPolicy,
     contexts: Option<Vec<String>>,
     labels: Arc<BTreeMap<String, String>>,
-    /// The only context is this cluster, which the process names itself.
+    /// The cluster of the only context, if this process itself chose its name.
     own: Option<ClusterId>,
     every: Duration,
 }
 
-/// How often files are looked at.
+/// Polling interval of files.
 pub(super) const EVERY: Duration = Duration::from_secs(2);
 
-/// How often a file that is being written is looked at before it is left to whoever follows it.
+/// Number of checks of a file that is being written, before [`KubeconfigFile::now`] leaves it to the follower.
 const LOOKS: usize = 5;
 
-/// Most contexts of one file.
+/// Limit on the contexts of one file.
 const MOST_CONTEXTS: usize = 10_000;
 
 impl KubeconfigFile {
-    /// All contexts of a file. [`KubeconfigPolicy::trusted`] is for the user's own files.
+    /// Creates a source of all contexts of a file. [`KubeconfigPolicy::trusted`] is for the user's own files.
     pub fn new(path: impl Into<PathBuf>, policy: KubeconfigPolicy) -> Self {
         Self::list(KubeconfigPaths::file(path), policy)
     }
 
-    /// All contexts of a list of files, merged as kubectl merges them.
+    /// Creates a source of all contexts of several files, merged as kubectl merges them.
     pub fn list(paths: KubeconfigPaths, policy: KubeconfigPolicy) -> Self {
         Self { paths, policy, contexts: None, labels: Arc::default(), own: None, every: EVERY }
     }
 
-    /// Only these contexts.
+    /// Restricts the source to these contexts.
     pub fn contexts<S: Into<String>>(mut self, contexts: impl IntoIterator<Item = S>) -> Self {
         self.contexts = Some(contexts.into_iter().map(Into::into).collect());
         self
     }
 
-    /// With these labels on each cluster, by which members are selected.
+    /// Sets labels of each cluster, by which members are selected.
     pub fn labels<K: Into<String>, V: Into<String>>(
         mut self,
         labels: impl IntoIterator<Item = (K, V)>,
@@ -68,13 +68,13 @@ impl KubeconfigFile {
         self
     }
 
-    /// Of this context alone, for a cluster that the process names itself.
+    /// Restricts the source to one context, for a cluster whose name this process itself chose.
     pub(crate) fn own(mut self, id: ClusterId, context: &str) -> Self {
         self.own = Some(id);
         self.contexts([context])
     }
 
-    /// What it says now of the only context, in less than [`LATE`].
+    /// Returns the current entry of the only context, in less than [`LATE`].
     pub(crate) async fn now(&self) -> Listed {
         let listed = timeout(LATE, self.looked()).await;
         listed.unwrap_or_else(|_| self.unreadable(HANGS.to_owned()))
@@ -102,18 +102,19 @@ impl KubeconfigFile {
         self.unreadable("it is being written".to_owned())
     }
 
-    /// Looks at the file so often.
+    /// Sets the polling interval.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every;
         self
     }
 
-    /// Where the files are.
+    /// Returns the paths of the files.
     pub fn paths(&self) -> &KubeconfigPaths {
         &self.paths
     }
 
-    /// Looks at the files, and reads them if one has changed. A file system that hangs must hang nothing else.
+    /// Checks the files, and reads them if one has changed. Runs in a blocking thread, so that a hanging file system
+    /// blocks nothing else.
     async fn look(&self, mut files: Files) -> Option<(Files, Looked)> {
         let reader = self.clone();
         let looking = tokio::task::spawn_blocking(move || {
@@ -128,7 +129,7 @@ impl KubeconfigFile {
         looking.await.ok()
     }
 
-    /// Returns what the files say; `Err`: nothing at all that can be used.
+    /// Returns the contexts of the files; `Err`: they are unusable as a whole.
     fn read(&self, kubeconfig: &Kubeconfig) -> Result<Contexts, String> {
         let names: Vec<&str> = match &self.contexts {
             Some(wanted) => wanted.iter().map(String::as_str).collect(),
@@ -147,7 +148,8 @@ impl KubeconfigFile {
         Ok(Contexts { clusters: clusters.collect(), trouble })
     }
 
-    /// What the process names itself is one place, whichever context it reads.
+    /// Returns the entry of a context. A cluster whose name this process chose has no origin: it counts as one place,
+    /// whichever context it reads.
     fn listed(&self, spec: Result<ClusterSpec, SpecError>, context: Option<&str>) -> Listed {
         let name: Option<Arc<str>> = context.map(Into::into);
         let origin = name.clone().filter(|_| self.own.is_none());
@@ -185,20 +187,20 @@ impl KubeconfigFile {
     }
 }
 
-/// What a look at the file found.
+/// Result of checking the files.
 enum Looked {
     Same,
     Settling,
     Read(Result<Contexts, String>),
 }
 
-/// What a file says.
+/// Contents of the files.
 struct Contexts {
     clusters: BTreeMap<ClusterId, Listed>,
     trouble: Option<String>,
 }
 
-/// Returns what to say of contexts that lead elsewhere than their own file says.
+/// Returns a warning about contexts that lead elsewhere than in their own file.
 fn hidden(contexts: &[String]) -> Option<String> {
     let some = &contexts[..contexts.len().min(5)];
     (!some.is_empty()).then(|| {

@@ -1,32 +1,32 @@
-//! Kubeconfig files that are read as one, again when one of them changes.
+//! Several kubeconfig files read as one, reread when one of them changes.
 
 use super::watched::{Look, WatchedFile};
 use crate::kubeconfig::{Kubeconfig, KubeconfigPaths, KubeconfigPolicy};
 
-/// The files of a list.
+/// State of a list of files.
 pub(super) struct Files {
     files: Vec<Entry>,
     skips_missing: bool,
-    /// What they say was not returned since it changed.
+    /// Set if the contents have changed since they were last returned.
     changed: bool,
 }
 
-/// A file, and what was last read of it.
+/// A file and the contents last read from it.
 struct Entry {
     file: WatchedFile,
     content: Option<Kubeconfig>,
     trouble: Option<String>,
 }
 
-/// What a look at all files found.
+/// Result of checking all files.
 pub(super) enum FilesLook {
     /// Nothing has changed.
     Same,
-    /// A file changed a moment ago: look again soon.
+    /// A file changed a moment ago: check again soon.
     Settling,
     /// A file cannot be read.
     Unreadable(String),
-    /// What they say together.
+    /// The merged contents.
     Read(Kubeconfig),
 }
 
@@ -43,8 +43,8 @@ impl Files {
         Self { files, skips_missing: paths.skips_missing(), changed: false }
     }
 
-    /// Looks at the files. Blocks as long as the file system does. As with kubectl, one that cannot be read is the trouble of
-    /// all: what the others say may depend on it.
+    /// Checks the files. Blocks as long as the file system does. As with kubectl, one unreadable file makes all
+    /// unreadable, because the others may depend on it.
     pub(super) fn look(&mut self, policy: &KubeconfigPolicy) -> FilesLook {
         let mut settling = false;
         for entry in &mut self.files {
@@ -91,7 +91,7 @@ impl Files {
     }
 }
 
-/// What a look at one file found.
+/// Result of checking one file.
 enum EntryLook {
     Same,
     Settling,
@@ -105,7 +105,7 @@ impl Entry {
         match self.file.look(policy.max_bytes) {
             Look::Same => return EntryLook::Same,
             Look::Settling => return EntryLook::Settling,
-            // One of a list that was never there may come later.
+            // A missing file of a list may be created later.
             Look::Missing(_) if skips_missing && self.content.is_none() => self.trouble = None,
             Look::Missing(reason) | Look::Unreadable(reason) => self.trouble = Some(reason),
             Look::Content(bytes) => match Kubeconfig::parse(&bytes, policy) {

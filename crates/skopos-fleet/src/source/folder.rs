@@ -1,4 +1,4 @@
-//! A folder with one kubeconfig per file.
+//! Clusters from a folder with one kubeconfig per file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,12 +16,13 @@ use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
 use crate::spec::{SpecError, labels_of};
 
-/// A folder with one kubeconfig per file, whose current (or only) context is a cluster of the file's name without its ending
-/// ([`ClusterId::from_name`]). Of files that differ in their endings only, the later ones get a hash of their name behind it.
+/// A folder with one kubeconfig per file. The current (or only) context of each is a cluster with the file's name
+/// without extension ([`ClusterId::from_name`]). Of files that differ only in their extensions, the later ones get a
+/// hash of their name appended.
 ///
-/// It is looked at every two seconds, and no file is taken while it is being written. Hidden files and those that editors
-/// leave (`*~`, `*.tmp`, `*.swp`) do not count. While the folder cannot be read, what it had before stays; a file that
-/// cannot be used is the problem of that one cluster.
+/// The folder is polled every two seconds, and no file is read while it is being written. Hidden files and those that
+/// editors leave (`*~`, `*.tmp`, `*.swp`) are ignored. While the folder cannot be read, its previous contents stay in
+/// effect. An unusable file is a problem of that one cluster only.
 #[derive(Clone, Debug)]
 pub struct KubeconfigFolder {
     path: PathBuf,
@@ -30,16 +31,16 @@ pub struct KubeconfigFolder {
     every: Duration,
 }
 
-/// Most files of one folder.
+/// Limit on the files of one folder.
 const MOST_FILES: usize = 10_000;
 
 impl KubeconfigFolder {
-    /// The kubeconfigs of a folder.
+    /// Creates a source of the kubeconfigs of a folder.
     pub fn new(path: impl Into<PathBuf>, policy: KubeconfigPolicy) -> Self {
         Self { path: path.into(), policy, labels: Arc::default(), every: EVERY }
     }
 
-    /// With these labels on each cluster, by which members are selected.
+    /// Sets labels of each cluster, by which members are selected.
     pub fn labels<K: Into<String>, V: Into<String>>(
         mut self,
         labels: impl IntoIterator<Item = (K, V)>,
@@ -48,13 +49,13 @@ impl KubeconfigFolder {
         self
     }
 
-    /// Looks at it so often.
+    /// Sets the polling interval.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every;
         self
     }
 
-    /// Where it is.
+    /// Returns the folder's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -64,7 +65,7 @@ impl KubeconfigFolder {
         let options = Arc::new(self);
         loop {
             let looking = options.clone();
-            // A file system that hangs must hang nobody else.
+            // Runs in a blocking thread, so that a hanging file system blocks nothing else.
             let look = tokio::task::spawn_blocking(move || {
                 let looked = folder.look(&looking);
                 (folder, looked)
@@ -90,21 +91,22 @@ impl KubeconfigFolder {
     }
 }
 
-/// What is known of a folder.
+/// State of a folder.
 #[derive(Default)]
 struct Folder {
-    /// A file keeps its cluster's name for as long as it is there.
+    /// The files with their clusters' names. A file keeps its cluster's name while it exists.
     files: BTreeMap<PathBuf, (ClusterId, WatchedFile)>,
     listed: BTreeMap<ClusterId, Listed>,
-    /// What was there at first has been read.
+    /// Set once all initial files have been read.
     looked: bool,
     looks: u32,
 }
 
-/// A file that is written to without an end does not keep the others from being listed.
+/// Limit on the checks for which the first listing is delayed, so that a file that is written continuously does not hold
+/// up the others.
 const MOST_FIRST_LOOKS: u32 = 25;
 
-/// What a look at a folder found.
+/// Result of checking a folder.
 struct Looked {
     changed: bool,
     settling: bool,
@@ -144,7 +146,7 @@ impl Folder {
             looked.changed |= !self.listed.get(id).is_some_and(|before| before.is_same(&listed));
             self.listed.insert(id.clone(), listed);
         }
-        // What is there at first is published as a whole: what is not listed yet has not left.
+        // The first listing is published as a whole: a file that is not read yet must not count as removed.
         self.looks = self.looks.saturating_add(1);
         let first = !self.looked && looked.settling && self.looks < MOST_FIRST_LOOKS;
         looked.changed &= !first;
@@ -152,7 +154,7 @@ impl Folder {
         Ok(looked)
     }
 
-    /// Begins to watch new files. Each gets the name of its stem, or one that is distinct where another file has that.
+    /// Starts to watch new files. Each gets the name of its stem, or a distinct one if another file has that.
     fn add(&mut self, there: &BTreeSet<PathBuf>, mut names: BTreeSet<ClusterId>) {
         for path in there {
             if self.files.contains_key(path) {
@@ -169,7 +171,7 @@ impl Folder {
     }
 }
 
-/// Returns the kubeconfigs of a folder.
+/// Returns the paths of the kubeconfigs in a folder.
 fn files(folder: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let mut paths = BTreeSet::new();
     for entry in std::fs::read_dir(folder)? {
@@ -187,7 +189,7 @@ fn files(folder: &Path) -> io::Result<BTreeSet<PathBuf>> {
     Ok(paths)
 }
 
-/// Returns a file's name without its ending, as it is and as the name of a cluster.
+/// Returns a file's name without extension, as text and as a cluster name.
 fn stem(path: &Path) -> (String, ClusterId) {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let id = ClusterId::from_name(&stem);

@@ -1,4 +1,4 @@
-//! Objects of a host cluster, followed for as long as the source runs.
+//! Objects of a host cluster, watched while the source runs.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::Roster;
 use crate::cluster::Cluster;
 
-/// How long changes are gathered before they are looked at.
+/// Delay for which changes are gathered before they are processed.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// How often it is looked whether the host's objects can be had.
+/// Interval between attempts to reach the host's objects.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Which objects.
+/// A resource to watch.
 #[derive(Clone)]
 pub(super) struct Wanted {
     resource: ApiResource,
-    /// In kubectl's notation.
+    /// A label selector in kubectl's notation.
     labels: &'static str,
-    /// Without them nothing can be said; otherwise the host may refuse them.
+    /// Set if the source cannot do without this resource. Otherwise the host may refuse it.
     needed: bool,
 }
 
-/// The content of each wanted resource, in their order; `None` where the host refuses one that is not needed.
+/// The content of each wanted resource, in their order; `None` if the host refuses one that is not needed.
 pub(super) type View = Vec<Option<Snapshot<RawObject>>>;
 
-/// Follows what a host has.
+/// Follower of a host's objects.
 pub(super) struct Follower<'a> {
     host: &'a Cluster,
     namespaces: &'a [String],
@@ -40,11 +40,11 @@ pub(super) struct Follower<'a> {
     running: Option<Running>,
 }
 
-/// What is followed by one way to the host.
+/// The informers on one connection to the host.
 struct Running {
     factory: InformerFactory,
     informers: Vec<Informer<RawObject>>,
-    /// That something changed.
+    /// A stream of change notifications.
     events: SelectAll<Pin<Box<dyn Stream<Item = ()> + Send>>>,
     changed: bool,
 }
@@ -68,8 +68,8 @@ impl<'a> Follower<'a> {
         Self { host, namespaces, wanted, roster, running: None }
     }
 
-    /// What the host has: once all of it is known, and then after each change. When the host is reached another way, it
-    /// begins anew there.
+    /// Returns the content of the wanted resources: first when all are synced, then after each change. When the link to
+    /// the host changes, it starts again there.
     pub(super) async fn next(&mut self) -> View {
         loop {
             let running = match &mut self.running {
@@ -90,7 +90,7 @@ impl<'a> Follower<'a> {
             }
             if !running.settle().await {
                 self.running = None;
-                // Another factory is a moment away.
+                // The replacement factory will be available in a moment.
                 sleep(GATHER).await;
             }
         }
@@ -117,7 +117,7 @@ async fn start(host: &Cluster, namespaces: &[String], wanted: &[Wanted]) -> Resu
 }
 
 impl Running {
-    /// What there is, once it is known of all that is needed.
+    /// Returns the content once every needed resource is synced.
     fn view(&self, wanted: &[Wanted]) -> Option<View> {
         let of_one = |(informer, wanted): (&Informer<RawObject>, &Wanted)| match informer.has_synced() {
             true => Some(Some(informer.snapshot())),
@@ -127,7 +127,7 @@ impl Running {
         self.informers.iter().zip(wanted).map(of_one).collect()
     }
 
-    /// Why what is known may not be what the host has.
+    /// Returns the reason why the content may be outdated.
     fn trouble(&self, wanted: &[Wanted]) -> Option<Arc<str>> {
         let mut needed = self.informers.iter().zip(wanted).filter(|(_, wanted)| wanted.needed);
         needed.find_map(|(informer, _)| {
@@ -137,8 +137,8 @@ impl Running {
         })
     }
 
-    /// Waits for changes, and until no more of them come at once; for a while only, as what is refused or begins to sync
-    /// says nothing. `false`: this way to the host has ended.
+    /// Waits for a change, and for more within [`GATHER`]. The wait is bounded, because refusals and initial syncs send
+    /// no event. Returns `false` if this connection to the host has ended.
     async fn settle(&mut self) -> bool {
         let synced = self.informers.iter().all(Informer::has_synced);
         let until = Instant::now() + if synced { LOOK } else { GATHER };

@@ -1,7 +1,7 @@
-//! Where the clusters of a fleet come from.
+//! Sources of clusters.
 //!
-//! A source says again and again what it has now, all of it ([`Roster::publish`]), and the fleet does what differs from
-//! before. What of it cannot be used is a [`SourceProblem`](crate::SourceProblem) of that one cluster.
+//! A source repeatedly publishes its complete list of clusters ([`Roster::publish`]), and the fleet applies the
+//! differences. An unusable entry is a [`SourceProblem`](crate::SourceProblem) of that one cluster.
 
 mod file;
 mod files;
@@ -27,40 +27,41 @@ use crate::id::ClusterId;
 use crate::kubeconfig::KubeconfigPaths;
 use crate::spec::{ClusterSpec, SpecError};
 
-/// Something that knows of clusters.
+/// A source of clusters.
 pub trait Source: Send + 'static {
-    /// What people call it, such as `folder /etc/clusters`.
+    /// Returns the name for users, such as `folder /etc/clusters`.
     fn name(&self) -> String;
 
-    /// Whether it says what whoever runs this process has said: then its clusters may be asked about what is not their own, such as
-    /// whose a token is ([`Fleet::trusted`](crate::Fleet::trusted)).
+    /// Returns whether the operator configured the clusters of this source. Clusters of a trusted source may review
+    /// tokens of other clusters ([`Fleet::trusted`](crate::Fleet::trusted)).
     fn is_trusted(&self) -> bool {
         false
     }
 
-    /// Publishes what it has, and what it has after each change, until it is told to stop. It is dropped then if it does
-    /// not end by itself.
+    /// Publishes the list of clusters, and again after each change, until `stop` is cancelled. It is dropped then if it
+    /// does not return.
     fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()>;
 }
 
-/// Where a source says what it has.
+/// The handle by which a source publishes its clusters.
 #[derive(Clone)]
 pub struct Roster {
     core: Weak<Core>,
     number: SourceNumber,
 }
 
-/// A cluster as a source lists it.
+/// A cluster as listed by a source.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// How it is reached, or why that cannot be said. A cluster that could be reached stays as it is while it cannot be said.
+    /// The connection settings, or the reason why they are unusable. A reachable cluster stays as it is while they are
+    /// unusable.
     pub spec: Result<ClusterSpec, SpecError>,
-    /// Its labels.
+    /// The labels.
     pub labels: Arc<BTreeMap<String, String>>,
-    /// Whether it is switched on.
+    /// The power state of the cluster.
     pub standing: Standing,
-    /// Where the source has it from: a Secret, a context, a file. From elsewhere a name is another cluster's, unless it leads to the
-    /// same server in the same way. `None`: the source is one place.
+    /// The place within the source: a Secret, a context, a file. The same name from another place is another cluster,
+    /// unless it leads to the same server in the same way. `None`: the whole source is one place.
     pub origin: Option<Arc<str>>,
     /// The name that the source itself uses, such as the kubeconfig's context; `None`: the cluster's name.
     pub name: Option<Arc<str>>,
@@ -68,14 +69,14 @@ pub struct Listed {
     pub kubeconfig: Option<Arc<KubeconfigPaths>>,
 }
 
-/// Whether a cluster is switched on, as far as a source knows.
+/// Power state of a cluster, as far as a source knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is, or nothing else is known.
+    /// The cluster is switched on, or nothing else is known.
     Up,
-    /// It was switched on, and its server does not serve yet.
+    /// The cluster was switched on, but its server does not serve yet.
     Starting,
-    /// It is not.
+    /// The cluster is switched off.
     Paused(Paused),
 }
 
@@ -84,14 +85,14 @@ impl Roster {
         Self { core, number }
     }
 
-    /// All that the source has now. What it had before and does not any more leaves the fleet.
+    /// Publishes the complete list of clusters. Clusters that are no longer listed leave the fleet.
     pub fn publish(&self, clusters: BTreeMap<ClusterId, Listed>) {
         if let Some(core) = self.core.upgrade() {
             core.publish(self.number, clusters);
         }
     }
 
-    /// A cluster that this process names itself is reached so from now on. The source has no other.
+    /// Publishes the settings of a cluster whose name this process itself chose. The source has no other cluster.
     pub(crate) fn publish_own(&self, id: &ClusterId, listed: Listed) {
         if let Some(core) = self.core.upgrade() {
             core.publish_own(id, listed);
@@ -99,7 +100,7 @@ impl Roster {
         }
     }
 
-    /// Why the source cannot say at the moment what it has: what it said last counts. `None`: it can again.
+    /// Reports why the source cannot list its clusters now: its last list stays in effect. `None`: it can again.
     pub fn trouble(&self, trouble: Option<Arc<str>>) {
         if let Some(core) = self.core.upgrade() {
             core.trouble(self.number, trouble);
@@ -108,13 +109,13 @@ impl Roster {
 }
 
 impl Listed {
-    /// A cluster that is switched on, with the labels of its spec.
+    /// Creates an entry of a cluster that is switched on, with the labels of its spec.
     pub fn up(spec: ClusterSpec) -> Self {
         let labels = spec.labels().clone();
         Self { spec: Ok(spec), labels, standing: Standing::Up, origin: None, name: None, kubeconfig: None }
     }
 
-    /// Whether nothing follows from the difference.
+    /// Returns whether both entries are equivalent.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let spec = match (&self.spec, &other.spec) {
             (Err(one), Err(another)) => one == another,
@@ -124,12 +125,12 @@ impl Listed {
         spec && called && self.labels == other.labels && self.standing == other.standing
     }
 
-    /// Returns whether both are one context of the same kubeconfigs.
+    /// Returns whether both are the same context of the same kubeconfigs.
     pub(crate) fn is_same_context(&self, other: &Self) -> bool {
         self.kubeconfig.is_some() && (&self.kubeconfig, &self.name) == (&other.kubeconfig, &other.name)
     }
 
-    /// Whether both are known to lead to one server, in the same way.
+    /// Returns whether both are known to lead to the same server in the same way.
     pub(crate) fn leads_where(&self, other: &Self) -> bool {
         matches!((&self.spec, &other.spec), (Ok(one), Ok(another)) if one.connects_as(another))
     }

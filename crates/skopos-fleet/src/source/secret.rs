@@ -1,4 +1,4 @@
-//! Secrets in a host cluster that hold kubeconfigs: Cluster API's, and plain ones with a label.
+//! Clusters from Secrets with kubeconfigs in a host cluster: Cluster API's, and plain ones with a label.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
 use crate::spec::{ClusterSpec, SpecError};
 
-/// Which Secrets hold kubeconfigs.
+/// Kind of Secrets that hold kubeconfigs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SecretFlavour {
     /// Cluster API's: `NAME-kubeconfig` with label `cluster.x-k8s.io/cluster-name=NAME`, in key `value`.
     ClusterApi,
-    /// Those with label `skopos.dev/cluster`, whose value is the name (that of the Secret if it is empty), in key `kubeconfig`
-    /// or `value`.
+    /// Secrets with label `skopos.dev/cluster`, whose value is the cluster's name (the Secret's own name if it is
+    /// empty). The kubeconfig is in key `kubeconfig` or `value`.
     Plain,
 }
 
 /// Secrets in a host cluster that hold kubeconfigs.
 ///
-/// Each is a cluster `NAME.NAMESPACE`: those who may write Secrets in one namespace take no name of another. Of several with one
-/// name the first one has it, and the others get a hash of their namespace and name behind it. The cluster's labels are the Secret's. Their kubeconfigs are read as
-/// those of strangers, by the policy that is given.
+/// Each is a cluster `NAME.NAMESPACE`, so that writers of Secrets in one namespace cannot take a name of another. Of
+/// several Secrets with one name the first one has it; the others get a hash of their namespace and name appended. The
+/// cluster's labels are those of the Secret. The kubeconfigs are untrusted and restricted by the given policy.
 pub struct SecretSource {
     host: Cluster,
     flavour: SecretFlavour,
@@ -42,19 +42,19 @@ pub struct SecretSource {
     namespaces: Vec<String>,
 }
 
-/// On plain Secrets: the cluster's name.
+/// The label with the cluster's name, on plain Secrets.
 pub(super) const CLUSTER_LABEL: &str = "skopos.dev/cluster";
 
-/// On Cluster API's Secrets: the cluster's name.
+/// The label with the cluster's name, on Cluster API's Secrets.
 const CLUSTER_API_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 
 impl SecretSource {
-    /// The Secrets of all namespaces. [`KubeconfigPolicy::hostile`] is right for most.
+    /// Creates a source of the Secrets of all namespaces. [`KubeconfigPolicy::hostile`] is right for most.
     pub fn new(host: Cluster, flavour: SecretFlavour, policy: KubeconfigPolicy) -> Self {
         Self { host, flavour, policy, namespaces: Vec::new() }
     }
 
-    /// Of these namespaces only, with rights for no more; all if there are none.
+    /// Restricts the source to these namespaces, so that it needs no rights elsewhere; an empty list means all.
     pub fn namespaces<S: Into<String>>(mut self, namespaces: impl IntoIterator<Item = S>) -> Self {
         self.namespaces = namespaces.into_iter().map(Into::into).collect();
         self
@@ -68,7 +68,7 @@ impl SecretSource {
             let view = follower.next().await;
             let Some(Some(secrets)) = view.into_iter().next() else { continue };
             let (flavour, policy) = (self.flavour, self.policy.clone());
-            // What strangers wrote is parsed where it holds up nobody.
+            // Untrusted content is parsed in a blocking thread, where it holds up nothing else.
             let listing = tokio::task::spawn_blocking(move || {
                 let read = |secret: &Object<RawObject>| read(secret.raw(), flavour, &policy);
                 let found = known.list(secrets.iter(), read);
@@ -96,11 +96,11 @@ impl SecretFlavour {
         }
     }
 
-    /// The name of the cluster whose kubeconfig the Secret holds; `None` if it holds something else.
+    /// Returns the name of the cluster whose kubeconfig the Secret holds; `None` if it holds something else.
     fn name(self, secret: &RawObject) -> Option<&str> {
         let label = secret.label(self.label())?;
         match self {
-            // Certificates and tokens have the label, too.
+            // Cluster API's certificates and tokens have the label, too.
             Self::ClusterApi => {
                 let name = secret.name().strip_suffix("-kubeconfig")?;
                 (name == label).then_some(name)
@@ -111,15 +111,15 @@ impl SecretFlavour {
     }
 }
 
-/// What was made of each version of a Secret: nothing is parsed twice.
+/// Parsed versions of Secrets, so that no version is parsed twice.
 #[derive(Default)]
 pub(super) struct Known {
     by_object: BTreeMap<(String, String), Option<Entry>>,
-    /// The name that each place asked for, and the one that it has: it keeps that for as long as it is there.
+    /// The requested and the assigned name of each place. A place keeps its assigned name while it exists.
     names: BTreeMap<Arc<str>, (ClusterId, ClusterId)>,
 }
 
-/// What a Secret says.
+/// Parsed content of a Secret.
 #[derive(Clone)]
 struct Entry {
     id: ClusterId,
@@ -127,14 +127,15 @@ struct Entry {
     made: Timestamp,
 }
 
-/// What all Secrets say.
+/// Parsed content of all Secrets.
 pub(super) struct Found {
     pub(super) clusters: BTreeMap<ClusterId, Listed>,
 }
 
 impl Known {
-    /// Returns what is listed, by `read`, which is called for what is new or changed. A name stays with the Secret that has
-    /// it; where none has, it goes to the oldest, since no one can create an older one. The others get a name of their own.
+    /// Returns the listed clusters; calls `read` for new or changed Secrets. A name stays with the Secret that has it.
+    /// A free name goes to the oldest Secret, because an older one cannot be created later. The others get distinct
+    /// names.
     pub(super) fn list(
         &mut self,
         objects: impl Iterator<Item = Object<RawObject>>,
@@ -190,7 +191,7 @@ impl Known {
     }
 }
 
-/// When it was made, by the host's clock.
+/// Returns the creation time, by the host's clock.
 fn made(object: &RawObject) -> Timestamp {
     #[derive(Deserialize)]
     struct Made {
@@ -217,12 +218,12 @@ fn read(
     Some((id, Listed { spec, labels, standing: Standing::Up, origin, name: None, kubeconfig: None }))
 }
 
-/// `NAME.NAMESPACE`. A namespace has no dots, so that this is the name of no other.
+/// Returns the name `NAME.NAMESPACE`. A namespace has no dots, so it is unambiguous.
 pub(super) fn id(name: &str, object: &RawObject) -> Option<ClusterId> {
     Some(ClusterId::from_name(format!("{name}.{}", object.namespace()?)))
 }
 
-/// How the cluster is reached whose kubeconfig is in one of these keys.
+/// Returns the connection settings from a kubeconfig in one of these keys.
 pub(super) fn spec(
     secret: &RawObject,
     keys: &[&str],

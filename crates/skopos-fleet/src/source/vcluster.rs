@@ -1,4 +1,4 @@
-//! Virtual clusters that run in a host cluster.
+//! Clusters from the virtual clusters of a host cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,10 +19,10 @@ use crate::vcluster::{KubeconfigSecret, Off, Part, Workload, WorkloadKind, names
 
 /// The virtual clusters (vcluster) of a host cluster.
 ///
-/// Each is a cluster `NAME.NAMESPACE`, found by its StatefulSet or Deployment and reached with what its syncer wrote into Secret
-/// `vc-NAME`. It is paused while the workload says so: annotated by the vcluster CLI, put to sleep by its platform, or scaled
-/// to zero; and it starts until one of its pods is ready. Labels: [`VclusterSource::NAME_LABEL`],
-/// [`VclusterSource::NAMESPACE_LABEL`], [`VclusterSource::HOST_LABEL`].
+/// Each is a cluster `NAME.NAMESPACE`, discovered by its StatefulSet or Deployment and reached with the kubeconfig that
+/// its syncer writes into Secret `vc-NAME`. It is paused while its workload is annotated by the vcluster CLI, put to
+/// sleep by its platform, or scaled to zero. It is starting until one of its pods is ready. Labels:
+/// [`VclusterSource::NAME_LABEL`], [`VclusterSource::NAMESPACE_LABEL`], [`VclusterSource::HOST_LABEL`].
 pub struct VclusterSource {
     host: Cluster,
     policy: KubeconfigPolicy,
@@ -30,16 +30,16 @@ pub struct VclusterSource {
     dial: VclusterDial,
 }
 
-/// Where a virtual cluster is connected to. What its Secret says about that is for whoever forwards a port.
+/// Address at which a virtual cluster is reached. The address in its Secret is usually meant for port forwarding.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum VclusterDial {
-    /// Its Service in the host, unless the Secret names another machine than `localhost` (`exportKubeConfig.server`).
+    /// The Service in the host, unless the Secret names another machine than `localhost` (`exportKubeConfig.server`).
     #[default]
     Automatic,
-    /// Its Service in the host, which resolves for processes that run there.
+    /// The Service in the host, which resolves for processes that run there.
     Service,
-    /// What this function says for name and namespace; where it says nothing, as [`VclusterDial::Automatic`].
+    /// The result of this function for name and namespace; if that is `None`, as [`VclusterDial::Automatic`].
     Custom(Arc<DialFn>),
 }
 
@@ -47,26 +47,26 @@ pub enum VclusterDial {
 pub type DialFn = dyn Fn(&str, &str) -> Option<Endpoint> + Send + Sync;
 
 impl VclusterSource {
-    /// On each cluster of this source: the virtual cluster's name.
+    /// The label with the virtual cluster's name, on each cluster of this source.
     pub const NAME_LABEL: &str = "skopos.dev/vcluster";
-    /// The namespace that it runs in.
+    /// The label with the namespace in which it runs.
     pub const NAMESPACE_LABEL: &str = "skopos.dev/namespace";
-    /// The host cluster's name.
+    /// The label with the host cluster's name.
     pub const HOST_LABEL: &str = "skopos.dev/host";
 
-    /// Those of all namespaces. [`KubeconfigPolicy::hostile`] is right for most; it admits the addresses of Services unless
-    /// they are denied.
+    /// Creates a source of the virtual clusters of all namespaces. [`KubeconfigPolicy::hostile`] is right for most; it
+    /// admits the addresses of Services unless they are denied.
     pub fn new(host: Cluster, policy: KubeconfigPolicy) -> Self {
         Self { host, policy, namespaces: Vec::new(), dial: VclusterDial::default() }
     }
 
-    /// Of these namespaces only, with rights for no more; all if there are none.
+    /// Restricts the source to these namespaces, so that it needs no rights elsewhere; an empty list means all.
     pub fn namespaces<S: Into<String>>(mut self, namespaces: impl IntoIterator<Item = S>) -> Self {
         self.namespaces = namespaces.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Where they are connected to.
+    /// Sets the address at which the clusters are reached.
     pub fn dial(mut self, dial: VclusterDial) -> Self {
         self.dial = dial;
         self
@@ -90,7 +90,7 @@ impl VclusterSource {
             let workloads = workloads(stateful_sets, deployments);
             let reader =
                 Reader { host: self.host.id().clone(), policy: self.policy.clone(), dial: self.dial.clone() };
-            // What strangers wrote is parsed where it holds up nobody.
+            // Untrusted content is parsed in a blocking thread, where it holds up nothing else.
             let listing = tokio::task::spawn_blocking(move || {
                 let mut found = known.list(secrets.iter(), |secret| reader.read(secret.raw()));
                 if let Some(workloads) = workloads {
@@ -105,7 +105,7 @@ impl VclusterSource {
     }
 }
 
-/// The control planes; `None` if the host lets us see neither kind.
+/// Returns the control planes; `None` if the host refuses both kinds.
 fn workloads(
     stateful_sets: Option<Snapshot<RawObject>>,
     deployments: Option<Snapshot<RawObject>>,
@@ -128,7 +128,7 @@ fn workloads(
     Some(all.filter(|workload| workload.part == Part::ControlPlane).collect())
 }
 
-/// Makes clusters of objects.
+/// Converter from objects of the host to entries of the source.
 struct Reader {
     host: ClusterId,
     policy: KubeconfigPolicy,
@@ -141,7 +141,7 @@ impl Reader {
         let (name, spec) = match KubeconfigSecret::parse(secret.bytes()) {
             Ok(None) => return None,
             Ok(Some(found)) => (found.name.clone(), self.spec(&found)),
-            // Of a Secret that names none, whose kubeconfig it is cannot be told.
+            // Without a label the unreadable Secret cannot be attributed to a cluster.
             Err(error) => {
                 let name = secret.label("vcluster-name")?.to_owned();
                 (name, Err(SpecError::Unreadable { place: place(), reason: error.to_string() }))
@@ -184,7 +184,7 @@ impl Reader {
         Arc::new(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into())
     }
 
-    /// What Secrets say, of those that have a workload; and how that stands.
+    /// Drops entries without a workload, and adds the power state to the others.
     fn combine(
         &self,
         mut listed: BTreeMap<ClusterId, Listed>,
@@ -194,7 +194,7 @@ impl Reader {
         for workload in workloads {
             let (name, namespace) = (&workload.release, &workload.namespace);
             let id = ClusterId::from_name(format!("{name}.{namespace}"));
-            // Of a StatefulSet and a Deployment of one name, as after a migration, the StatefulSet counts.
+            // If a StatefulSet and a Deployment have the same name, as after a migration, the StatefulSet wins.
             if !there.insert(id.clone()) {
                 continue;
             }
@@ -213,7 +213,7 @@ impl Reader {
     }
 }
 
-/// The Secret that is there, or should be.
+/// Returns the key of the Secret that exists or should exist.
 fn origin(name: &str, namespace: &str) -> Arc<str> {
     format!("{namespace}/{}", names::kubeconfig_secret(name)).into()
 }
@@ -226,11 +226,11 @@ fn standing(workload: &Workload) -> Standing {
         None if workload.ready == 0 => return Standing::Starting,
         None => return Standing::Up,
     };
-    // When it was paused is annotated in local time of some machine.
+    // The annotation has the time of the pause in the local time of an unknown machine.
     Standing::Paused(Paused { by, since: None })
 }
 
-/// Whether it is the address of whoever reads it.
+/// Returns whether the address is a loopback address.
 fn is_here(server: &http::Uri) -> bool {
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())

@@ -1,4 +1,4 @@
-//! A file that is read again when it changes, and never while it is being written.
+//! A file that is reread when it changes, but never while it is being written.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
@@ -9,16 +9,16 @@ use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-/// How long a file has to stay as it is before it is taken for complete.
+/// Time for which a file must stay unchanged before it counts as complete.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
 
-/// When it is told that a look at files does not come to its end.
+/// Time after which an unfinished check of files is reported.
 pub(super) const LATE: Duration = Duration::from_secs(10);
 
-/// What is said of files that a file system does not give.
+/// Message about files whose file system hangs.
 pub(super) const HANGS: &str = "it cannot be read in time: its file system does not answer";
 
-/// Waits for a look at files however long it takes, and says if that is long.
+/// Waits for a check of files without a limit, and calls `late` if it takes longer than [`LATE`].
 pub(super) async fn patiently<T>(looking: impl Future<Output = T>, late: impl FnOnce()) -> T {
     let mut looking = pin!(looking);
     match timeout(LATE, &mut looking).await {
@@ -30,7 +30,7 @@ pub(super) async fn patiently<T>(looking: impl Future<Output = T>, late: impl Fn
     }
 }
 
-/// A file that is looked at from time to time, at intervals of [`SETTLE`] or longer.
+/// A polled file. Intervals are [`SETTLE`] or longer.
 #[derive(Debug)]
 pub(super) struct WatchedFile {
     path: PathBuf,
@@ -38,25 +38,25 @@ pub(super) struct WatchedFile {
     taken: Option<Stamp>,
 }
 
-/// What tells one version of a file from another.
+/// Modification time and size, which distinguish versions of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
     bytes: u64,
 }
 
-/// What a look found.
+/// Result of checking a file.
 #[derive(Debug)]
 pub(super) enum Look {
-    /// What was taken last, or cannot be read as before.
+    /// The version read last: nothing has changed.
     Same,
-    /// It changed a moment ago: look again after [`SETTLE`].
+    /// A change a moment ago: check again after [`SETTLE`].
     Settling,
-    /// Something else, of which at most one byte more than the limit.
+    /// Changed content, at most one byte more than the limit.
     Content(Zeroizing<Vec<u8>>),
-    /// It does not exist; for people.
+    /// The file does not exist; the text is for users.
     Missing(String),
-    /// It cannot be read, and why.
+    /// The file cannot be read, with the reason.
     Unreadable(String),
 }
 
@@ -69,7 +69,7 @@ impl WatchedFile {
         &self.path
     }
 
-    /// Looks at the file. Blocks as long as the file system does.
+    /// Checks the file. Blocks as long as the file system does.
     pub(super) fn look(&mut self, limit: usize) -> Look {
         match self.try_look(limit) {
             Ok(look) => look,
@@ -102,12 +102,12 @@ impl WatchedFile {
     }
 }
 
-/// Follows links, as those of mounted ConfigMaps and Secrets.
+/// Follows links, because mounted ConfigMaps and Secrets are links.
 fn stamp(path: &Path) -> io::Result<Stamp> {
     let metadata: Metadata = std::fs::metadata(path)?;
     match metadata.is_file() {
         true => Ok(Stamp { modified: metadata.modified().ok(), bytes: metadata.len() }),
-        // Opening a pipe would wait for somebody who writes.
+        // Opening a pipe would wait for a writer.
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file")),
     }
 }

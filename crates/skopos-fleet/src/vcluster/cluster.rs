@@ -1,4 +1,4 @@
-//! A virtual cluster, put together of its objects.
+//! A virtual cluster, assembled from its objects.
 
 use serde::{Serialize, Serializer};
 
@@ -13,9 +13,9 @@ use super::workload::{Off, Part, Workload, WorkloadKind};
 pub struct VirtualCluster {
     /// The release's name.
     pub name: String,
-    /// The host's namespace that it is in.
+    /// The host's namespace in which it runs.
     pub namespace: String,
-    /// In which state it is.
+    /// The state.
     pub status: Status,
     /// The StatefulSet or Deployment of its control plane.
     pub workload: Workload,
@@ -24,11 +24,11 @@ pub struct VirtualCluster {
 // === impl VirtualCluster ===
 
 impl VirtualCluster {
-    /// Puts together a control plane's workload, its configuration if that could be read, and pods; those of others are
-    /// left out.
+    /// Assembles a virtual cluster from a control plane's workload, its configuration if that was readable, and pods.
+    /// Pods of other virtual clusters are ignored.
     pub fn assemble(workload: Workload, config: Option<&ConfigSecret>, pods: &[PodState]) -> Self {
         let of_it = |pod: &&PodState| pod.release == workload.release && pod.namespace == workload.namespace;
-        // The last one counts, as in the vcluster CLI.
+        // The last pod wins, as in the vcluster CLI.
         let pod = pods.iter().rfind(of_it);
         let status = match workload.off_reason() {
             Some(Off::Paused | Off::Sleeping) => Status::Paused,
@@ -42,7 +42,7 @@ impl VirtualCluster {
         Self { name: workload.release.clone(), namespace: workload.namespace.clone(), status, workload }
     }
 
-    /// For people who follow what happens with it.
+    /// Returns the progress step that shows its state.
     pub(super) fn found(&self) -> Step {
         Step::Found {
             name: self.name.clone(),
@@ -51,7 +51,7 @@ impl VirtualCluster {
         }
     }
 
-    /// The virtual clusters of what was found in a host, by namespace and name. Of two control planes of one name in one
+    /// Returns the virtual clusters of a host's objects, by namespace and name. Two control planes of one name in one
     /// namespace both count, as in the vcluster CLI: the StatefulSet first.
     pub fn assemble_all(workloads: Vec<Workload>, configs: &[ConfigSecret], pods: &[PodState]) -> Vec<Self> {
         let control_planes = workloads.into_iter().filter(|workload| workload.part == Part::ControlPlane);
@@ -71,7 +71,7 @@ impl VirtualCluster {
     }
 }
 
-/// What programs are told of it: the same by the command line and by the gateway.
+/// JSON form for programs, the same in the command line and in the gateway.
 impl Serialize for VirtualCluster {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! Making a virtual cluster, or upgrading one.
+//! Creating and upgrading a virtual cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,40 +19,40 @@ use super::progress::{Progress, Step};
 use super::session::{Extent, Session, object_path};
 use super::status::Status;
 
-/// How a virtual cluster is made.
+/// Options of creating a virtual cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateOptions {
-    /// Where; `None`: in [`names::default_namespace`]. A namespace that is not there is made, and goes with the virtual
-    /// cluster.
+    /// The namespace; `None`: [`names::default_namespace`]. A missing namespace is created, and is deleted with the
+    /// virtual cluster.
     pub namespace: Option<String>,
-    /// Of what.
+    /// The source of the objects.
     pub source: Source,
-    /// Change it if it is there already. Default: no.
+    /// Upgrade it if it exists. Default: no.
     pub upgrade: bool,
     /// Wait until it is up. Default: yes.
     pub wait: bool,
-    /// For all of it. Default 10 min.
+    /// Timeout of the whole operation. Default 10 min.
     pub within: Duration,
 }
 
-/// Of what a virtual cluster is made.
+/// Source of a virtual cluster's objects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// Of the chart, by helm. The vcluster CLI can then upgrade and delete it.
+    /// The chart, installed by helm. The vcluster CLI can then upgrade and delete it.
     Chart(Chart),
-    /// Of rendered manifests, by server-side apply. The vcluster CLI can list, pause, resume and connect to it, and not
-    /// delete it: to helm there is no such release.
+    /// Rendered manifests, applied by server-side apply. The vcluster CLI can list, pause, resume and connect to it,
+    /// but not delete it, because helm has no such release.
     Manifests(Manifests),
 }
 
 // === impl Host ===
 
 impl Host {
-    /// Makes a virtual cluster, or upgrades it. What an earlier attempt did not finish is finished.
+    /// Creates or upgrades a virtual cluster. Completes an unfinished earlier attempt.
     ///
     /// # Errors
-    /// If it is there already, or the namespace is not for it; if helm is needed and not there, or fails; if the host
-    /// refuses or does not answer, or if the time is over.
+    /// If it exists already, or the namespace is unsuitable; if helm is needed and missing, or fails; if the host
+    /// refuses or does not answer, or the timeout expires.
     pub async fn create(
         &self,
         name: &str,
@@ -77,7 +77,7 @@ impl Host {
         match &options.source {
             Source::Chart(chart) => {
                 if let_helm_end(&session, name, &namespace).await? {
-                    // By another one, meanwhile.
+                    // Another helm finished it meanwhile.
                     self.check_room(&session, name, &namespace, options.upgrade).await?;
                 }
                 self.options.helm.upgrade(&session, name, &namespace, chart).await?;
@@ -90,7 +90,7 @@ impl Host {
         }
     }
 
-    /// Whether a virtual cluster of this name may be made, or finished, or upgraded there.
+    /// Checks whether a virtual cluster of this name may be created, completed or upgraded in the namespace.
     async fn check_room(
         &self,
         session: &Session<'_>,
@@ -111,7 +111,7 @@ impl Host {
         match () {
             () if cluster.status == Status::Paused && upgrade => Err(Error::Paused { name, namespace }),
             () if upgrade => Ok(()),
-            // helm begins by writing down that it begins: what it has not finished may be finished.
+            // helm records its start first, so an unfinished release may be completed.
             () if unfinished(&releases(session, &name, &namespace).await?) => Ok(()),
             () => Err(Error::Exists { name, namespace }),
         }
@@ -119,33 +119,33 @@ impl Host {
 }
 
 impl CreateOptions {
-    /// Of this source, and everything else as it is by default.
+    /// Creates options with this source and defaults otherwise.
     pub fn of(source: Source) -> Self {
         Self { namespace: None, source, upgrade: false, wait: true, within: Duration::from_secs(600) }
     }
 }
 
-/// What helm remembers of a release of this name: one Secret for each revision.
+/// Returns helm's records of a release: one Secret for each revision.
 pub(super) async fn releases(session: &Session<'_>, name: &str, namespace: &str) -> Result<Vec<Meta>, Error> {
     let selector = format!("owner=helm,name={name}");
     Ok(metas(&session.list(&SECRETS.path(Some(namespace), None), &selector, Extent::Metadata).await?))
 }
 
-/// The last revision of a release.
+/// Returns the last revision of a release.
 fn last(releases: &[Meta]) -> Option<&Meta> {
     let version = |release: &&Meta| release.label("version").and_then(|text| text.parse::<u64>().ok());
     releases.iter().max_by_key(version)
 }
 
-/// Whether the last revision of a release is not the one that is deployed.
+/// Returns whether the last revision of a release is not the deployed one.
 fn unfinished(releases: &[Meta]) -> bool {
     last(releases).is_some_and(|release| release.label("status") != Some("deployed"))
 }
 
-/// Waits while helm is at work on a release, and takes away what one left that was killed at it: helm writes down that it
-/// begins, and refuses for ever to go on from there. Returns whether there is a release that is finished.
+/// Waits while helm is at work on a release, and removes the record of a helm that was killed. helm records its start,
+/// and refuses every later operation while that record exists. Returns whether there is a finished release.
 async fn let_helm_end(session: &Session<'_>, name: &str, namespace: &str) -> Result<bool, Error> {
-    // The revision that is waited for, and until when.
+    // The revision that is awaited, and the end of the wait.
     let mut pending: Option<(String, Instant)> = None;
     let mut rest = FIRST_REST;
     loop {
@@ -177,10 +177,10 @@ async fn let_helm_end(session: &Session<'_>, name: &str, namespace: &str) -> Res
     }
 }
 
-/// As long as helm itself gives an operation.
+/// The default timeout of helm itself.
 const HELM_TAKES: Duration = Duration::from_secs(300);
 
-/// How long ago helm wrote something down; nothing if that is not known, or by its clock still to come.
+/// Returns the age of helm's record; zero if it is unknown, or in the future by helm's clock.
 fn age(release: &Meta) -> Duration {
     let written = release.label("modifiedAt").or(release.label("createdAt")).and_then(|at| at.parse().ok());
     let written = written.or(release.creation_timestamp.map(jiff::Timestamp::as_second));
@@ -194,7 +194,7 @@ async fn make_namespace(session: &Session<'_>, namespace: &str) -> Result<(), Er
     let (mut told, mut rest) = (false, FIRST_REST);
     loop {
         let found = match session.get(&path).await {
-            // Who may not see it may still be allowed to use it.
+            // A caller that may not see the namespace may still be allowed to use it.
             Err(Error::Refused { status, .. }) if status.code == 403 => return Ok(()),
             other => other?,
         };
@@ -220,7 +220,8 @@ async fn make_namespace(session: &Session<'_>, namespace: &str) -> Result<(), Er
     }
 }
 
-/// Whether nothing is being deleted in a namespace: it may go with that.
+/// Returns an error if a virtual cluster in the namespace is being deleted, because the namespace may be deleted with
+/// it.
 fn check_kept(found: &Value, namespace: &str) -> Result<(), Error> {
     let labels = found["metadata"]["labels"].as_object();
     let deleted = labels.and_then(|labels| labels.keys().find_map(|key| key.strip_prefix(names::DELETING)));
@@ -254,7 +255,7 @@ async fn apply(session: &Session<'_>, namespace: &str, manifests: &Manifests) ->
     Ok(())
 }
 
-/// Where a group and version is served.
+/// Returns the path of a group and version.
 fn root(version: &str) -> String {
     match version.contains('/') {
         true => format!("/apis/{version}"),
@@ -262,7 +263,7 @@ fn root(version: &str) -> String {
     }
 }
 
-/// What the host serves, by group and version, asked for when it is needed.
+/// Discovery of the host by group and version, fetched when needed.
 #[derive(Default)]
 struct Kinds {
     known: BTreeMap<String, Vec<Served>>,
@@ -291,7 +292,7 @@ impl Kinds {
             self.known.insert(version.to_owned(), served);
         }
         let served = self.known.get(version).into_iter().flatten();
-        // A `/` is in the names of subresources.
+        // Names of subresources contain a `/`.
         Ok(served.filter(|served| !served.plural.contains('/')).find(|served| served.kind == kind).cloned())
     }
 }

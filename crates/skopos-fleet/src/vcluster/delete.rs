@@ -18,26 +18,26 @@ use super::removal::{Removal, RemovalOptions, Situation};
 use super::session::{Extent, Resource, Session};
 use super::workload::Part;
 
-/// How a virtual cluster is deleted.
+/// Options of deleting a virtual cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// What goes with it.
+    /// The objects to delete with it.
     pub removal: RemovalOptions,
-    /// Wait until its namespace is gone, if that goes. Default: yes.
+    /// Wait until its namespace is gone, if that is deleted. Default: yes.
     pub wait: bool,
-    /// For all of it. Default 10 min.
+    /// Timeout of the whole operation. Default 10 min.
     pub within: Duration,
 }
 
 // === impl Host ===
 
 impl Host {
-    /// Deletes a virtual cluster, and what the vcluster CLI would delete with it. What an earlier attempt did not finish is
-    /// finished, also when the virtual cluster itself is gone already.
+    /// Deletes a virtual cluster, and what the vcluster CLI would delete with it. Completes an unfinished earlier
+    /// attempt, even if the virtual cluster itself is gone already.
     ///
     /// # Errors
-    /// If there is none or several, or it is protected; if helm fails; if the host refuses or does not answer, or if the
-    /// time is over.
+    /// If there is none or several, or it is protected; if helm fails; if the host refuses or does not answer, or the
+    /// timeout expires.
     pub async fn delete(
         &self,
         name: &str,
@@ -57,7 +57,8 @@ impl Host {
             if !situation.others {
                 return remove_namespace(&session, &situation.namespace, uid.as_deref(), options.wait).await;
             }
-            // Somebody made another one in it meanwhile: what would have gone with the namespace goes by itself.
+            // Another virtual cluster was created in the namespace meanwhile: the objects that would have gone with the
+            // namespace are deleted individually.
             for removal in &situation.plan(options.removal)? {
                 self.remove(&session, &situation, removal).await?;
             }
@@ -65,7 +66,7 @@ impl Host {
         mark(&session, &situation, false).await.map(drop)
     }
 
-    /// Whether another virtual cluster is in the namespace.
+    /// Returns whether another virtual cluster is in the namespace.
     async fn has_others(&self, session: &Session<'_>, of: &Situation) -> Result<bool, Error> {
         let all = self.find_all(session, Some(&of.namespace), names::SELECTOR).await?;
         Ok(all.iter().any(|other| other.name != of.name))
@@ -127,11 +128,11 @@ impl Host {
             }
             Removal::SyncedNamespaces(_) => {
                 let found = synced_namespaces(session, name, namespace).await?;
-                // Those that the host had before stay.
+                // Namespaces that the host had before stay.
                 let made = found.iter().filter(|meta| meta.annotation(names::IMPORTED).is_none());
                 ("namespaces", remove_each(session, NAMESPACES, made).await?)
             }
-            // Last, and only if nobody has made another one in it by then.
+            // The namespace is last, and only deleted if no other virtual cluster was created in it meanwhile.
             Removal::Namespace => return Ok(()),
         };
         told(session, what, names);
@@ -149,7 +150,7 @@ const PRIORITY_CLASSES: Resource = Resource::of("scheduling.k8s.io", "prioritycl
 const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
 const CONFIG_MAPS: Resource = Resource::core("configmaps");
 
-/// What the chart makes in the namespace. Pods go with their workloads, Secret `vc-NAME` with its Service.
+/// The chart's resources in the namespace. Pods are deleted with their workloads, Secret `vc-NAME` with its Service.
 const OF_CHART: [Resource; 12] = [
     Resource::of("networking.k8s.io", "ingresses"),
     Resource::of("networking.k8s.io", "networkpolicies"),
@@ -176,17 +177,17 @@ fn told(session: &Session<'_>, what: &str, names: Vec<String>) {
     }
 }
 
-/// The label by which a namespace says that a virtual cluster in it is being deleted.
+/// Returns the label of a namespace in which a virtual cluster is being deleted.
 fn deleting(name: &str) -> String {
     format!("{}{name}", names::DELETING)
 }
 
-/// Writes down that the deletion has begun, so that it can be finished when the virtual cluster itself is gone; or that
-/// it is finished. Returns the uid of the namespace, if that could be done.
+/// Records the start or the end of a deletion, so that it can be completed when the virtual cluster itself is gone.
+/// Returns the uid of the namespace, if recording was permitted.
 async fn mark(session: &Session<'_>, of: &Situation, begun: bool) -> Result<Option<String>, Error> {
     let patch = json!({"metadata": {"labels": {deleting(&of.name): begun.then_some("")}}});
     match session.patch(&NAMESPACES.path(None, Some(&of.namespace)), &patch).await {
-        // Who may not change the namespace has to finish in one go.
+        // A caller that may not change the namespace has to finish in one attempt.
         Err(Error::Refused { status, .. }) if status.code == 403 => Ok(None),
         other => {
             let namespace = other?.and_then(|json| serde_json::from_slice(&json).ok());
@@ -196,7 +197,7 @@ async fn mark(session: &Session<'_>, of: &Situation, begun: bool) -> Result<Opti
     }
 }
 
-/// Removes a namespace with all that is in it; another one that took its name stays.
+/// Deletes a namespace with everything in it. Another one that took its name stays.
 async fn remove_namespace(
     session: &Session<'_>,
     namespace: &str,
@@ -214,7 +215,7 @@ async fn remove_namespace(
     }
 }
 
-/// Where a deletion has begun of a virtual cluster that is gone itself.
+/// Returns the namespace in which a deletion has begun, for a virtual cluster that is gone itself.
 async fn begun(session: &Session<'_>, name: &str, namespace: Option<&str>) -> Result<Option<String>, Error> {
     let found = match session.list(&NAMESPACES.path(None, None), &deleting(name), Extent::Metadata).await {
         Err(Error::Refused { status, .. }) if status.code == 403 => return Ok(None),
@@ -224,7 +225,7 @@ async fn begun(session: &Session<'_>, name: &str, namespace: Option<&str>) -> Re
     Ok(found.next().map(|meta| meta.name))
 }
 
-/// Whether the namespace was made for a virtual cluster.
+/// Returns whether the namespace was created for a virtual cluster.
 async fn is_own(session: &Session<'_>, namespace: &str) -> Result<bool, Error> {
     let json = match session.get(&NAMESPACES.path(None, Some(namespace))).await {
         Err(Error::Refused { status, .. }) if status.code == 403 => return Ok(false),
@@ -234,7 +235,8 @@ async fn is_own(session: &Session<'_>, namespace: &str) -> Result<bool, Error> {
     Ok(object.is_some_and(|object| object["metadata"]["annotations"][names::CREATED] == "true"))
 }
 
-/// What helm would remove, found by the chart's labels. The control plane goes last, since it is what others find.
+/// Deletes what helm would delete, found by the chart's labels. The control plane is last, because the others are found
+/// by it.
 async fn remove_objects(session: &Session<'_>, of: &Situation) -> Result<(), Error> {
     let (name, namespace) = (of.name.as_str(), of.namespace.as_str());
     let apps = Part::ALL.map(Part::app).join(",");
@@ -244,7 +246,7 @@ async fn remove_objects(session: &Session<'_>, of: &Situation) -> Result<(), Err
             Err(Error::Refused { status, .. }) if status.code == 403 => continue,
             other => metas(&other?),
         };
-        // One of the same name in another namespace has the same labels.
+        // Objects of a release of the same name in another namespace have the same labels.
         let own = names::cluster_roles(name, namespace);
         let own = found.iter().filter(|meta| own.contains(&meta.name));
         told(session, resource.plural, remove_each(session, resource, own).await?);
@@ -267,7 +269,7 @@ async fn remove_one(
     Ok(removed.then(|| name.to_owned()).into_iter().collect())
 }
 
-/// Removes what a selector admits; nothing if it is not allowed to look, or there is no such resource.
+/// Deletes the objects matching a selector; none if listing is forbidden or the resource does not exist.
 async fn remove_selected(
     session: &Session<'_>,
     resource: Resource,
@@ -318,7 +320,7 @@ async fn wait_for_namespace(session: &Session<'_>, namespace: &str, uid: Option<
     Ok(())
 }
 
-/// Whether it took the name of a namespace that was deleted, whose uid is known or not.
+/// Returns whether this is another namespace that took the name of the deleted one, with or without a known uid.
 fn is_another(json: &[u8], uid: Option<&str>) -> bool {
     let Ok(namespace) = serde_json::from_slice::<Value>(json) else { return false };
     let metadata = &namespace["metadata"];

@@ -1,4 +1,4 @@
-//! Why something with a virtual cluster failed.
+//! Errors of operations on virtual clusters.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,37 +9,37 @@ use super::removal::Refusal;
 use super::secret::SecretError;
 use crate::kubeconfig::KubeconfigError;
 
-/// Why it failed. What was done before stays done; the same again goes on from there.
+/// Error of an operation on a virtual cluster. Completed steps stay; repeating the operation continues from there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is none of this name.
+    /// There is no virtual cluster of this name.
     #[error("there is no virtual cluster {name}{}", in_namespace(.namespace.as_deref()))]
     NotFound {
         /// The name.
         name: String,
-        /// Where it was looked for; `None`: everywhere.
+        /// The namespace searched; `None`: all.
         namespace: Option<String>,
     },
-    /// There are several of this name.
+    /// There are several virtual clusters of this name.
     #[error("there are several virtual clusters {name}, in the namespaces {}: say which", .namespaces.join(", "))]
     Ambiguous {
         /// The name.
         name: String,
-        /// Where they are.
+        /// Their namespaces.
         namespaces: Vec<String>,
     },
-    /// A name that nothing can have.
+    /// The name is invalid.
     #[error("{value:?} cannot be the name of a {what}: use at most {most} of a-z, 0-9 and -")]
     InvalidName {
-        /// What it was to be the name of.
+        /// The kind of thing it should name.
         what: &'static str,
         /// The name, cut after 64 characters.
         value: String,
-        /// The most characters.
+        /// The maximum number of characters.
         most: usize,
     },
-    /// Nothing says how many replicas it had, or that it is to be resumed at all.
+    /// Neither the number of replicas nor the intention to resume it is recorded.
     #[error("virtual cluster {name} in namespace {namespace} is scaled down but not paused: pause it first")]
     ScaledDown {
         /// Its name.
@@ -57,7 +57,7 @@ pub enum Error {
         /// Its namespace.
         namespace: String,
     },
-    /// Somebody brought it up while it was being paused.
+    /// Another client scaled it up while it was being paused.
     #[error(
         "virtual cluster {name} in namespace {namespace} was resumed by somebody meanwhile: what runs for it stays"
     )]
@@ -67,7 +67,7 @@ pub enum Error {
         /// Its namespace.
         namespace: String,
     },
-    /// Its data is being replaced.
+    /// Its data is being restored.
     #[error(
         "virtual cluster {name} in namespace {namespace} is being restored from a backup: wait until that is done"
     )]
@@ -77,10 +77,10 @@ pub enum Error {
         /// Its namespace.
         namespace: String,
     },
-    /// It must not be deleted.
+    /// It is protected against deletion.
     #[error(transparent)]
     Protected(#[from] Refusal),
-    /// It is there already.
+    /// It exists already.
     #[error("virtual cluster {name} is in namespace {namespace} already")]
     Exists {
         /// Its name.
@@ -88,7 +88,7 @@ pub enum Error {
         /// Its namespace.
         namespace: String,
     },
-    /// An upgrade would start it, and leave it marked as paused.
+    /// An upgrade would start it, but leave it marked as paused.
     #[error("virtual cluster {name} in namespace {namespace} is paused: resume it before upgrading it")]
     Paused {
         /// Its name.
@@ -96,40 +96,40 @@ pub enum Error {
         /// Its namespace.
         namespace: String,
     },
-    /// A namespace holds one virtual cluster at most.
+    /// Another virtual cluster is in the namespace, which may hold one at most.
     #[error("virtual cluster {other} is in namespace {namespace}, which has room for one")]
     Occupied {
         /// The namespace.
         namespace: String,
-        /// Which one is there.
+        /// The other one's name.
         other: String,
     },
-    /// It may be about to go with all that is in it.
+    /// The namespace may be about to be deleted with everything in it.
     #[error(
         "virtual cluster {name} is being deleted in namespace {namespace}: let that end, or delete it once more"
     )]
     Deleting {
         /// The namespace.
         namespace: String,
-        /// Which one is being deleted.
+        /// The virtual cluster that is being deleted.
         name: String,
     },
-    /// The vcluster platform is installed there.
+    /// The vcluster platform is installed in the namespace.
     #[error("the vcluster platform is installed in namespace {namespace}: choose another")]
     Platform {
         /// The namespace.
         namespace: String,
     },
-    /// A chart cannot be rendered.
+    /// helm is missing, so a chart cannot be rendered.
     #[error("{} was not found{}: install helm, or give rendered manifests", .program.display(), in_path(.program))]
     NoHelm {
-        /// What was looked for.
+        /// The program searched.
         program: PathBuf,
     },
-    /// helm is too old, or is no helm.
+    /// helm is too old, or the program is not helm.
     #[error("helm {found:?} cannot be used: at least 3.10 is needed")]
     HelmVersion {
-        /// What it says of its version.
+        /// The version it reports.
         found: String,
     },
     /// helm failed.
@@ -137,23 +137,23 @@ pub enum Error {
     Helm {
         /// `upgrade` or `delete`.
         command: &'static str,
-        /// Its exit code, if it was not killed.
+        /// The exit code, if it was not killed.
         code: Option<i32>,
-        /// The last lines of what it said.
+        /// The last lines of its output.
         output: String,
     },
-    /// The chart is no file and no folder.
+    /// The chart is neither a file nor a folder.
     #[error("there is no chart at {}: {reason}", .path.display())]
     Chart {
-        /// Where it was looked for.
+        /// The path searched.
         path: PathBuf,
-        /// Why it cannot be used.
+        /// The reason.
         reason: std::io::Error,
     },
-    /// The given manifests are not those of such a virtual cluster.
+    /// The given manifests are not those of this virtual cluster.
     #[error("the manifests cannot be used: {0}")]
     Manifests(String),
-    /// It has never started, so nobody knows how to talk to it.
+    /// It has no kubeconfig, because it has never started.
     #[error("virtual cluster {name} in namespace {namespace} has no kubeconfig yet: it has to start first")]
     NoKubeconfig {
         /// Its name.
@@ -161,69 +161,69 @@ pub enum Error {
         /// Its namespace.
         namespace: String,
     },
-    /// The Secret with its kubeconfig cannot be used.
+    /// The Secret with its kubeconfig is unusable.
     #[error("the Secret with the virtual cluster's kubeconfig cannot be used: {0}")]
     Secret(#[from] SecretError),
-    /// Its kubeconfig cannot be used.
+    /// Its kubeconfig is unusable.
     #[error("the virtual cluster's kubeconfig cannot be used: {0}")]
     Kubeconfig(#[from] KubeconfigError),
-    /// The host said no.
+    /// The host refused a request.
     #[error("{doing}: the host answers {}: {status}", .status.code)]
     Refused {
-        /// What was tried.
+        /// The attempted request.
         doing: String,
-        /// The answer.
+        /// The response.
         status: Box<Status>,
     },
     /// The host does not answer as an API server does.
     #[error("{doing}: the host's answer cannot be understood: {reason}")]
     Malformed {
-        /// What was tried.
+        /// The attempted request.
         doing: String,
-        /// What is wrong with it.
+        /// The problem of the response.
         reason: String,
     },
-    /// The host cannot be talked to at all, and waiting would not help.
+    /// The host cannot be reached, and retries would not help.
     #[error("the host cannot be talked to: {reason}")]
     Connection {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The host did not answer for so long.
+    /// The host did not answer for too long.
     #[error("{doing}: the host does not answer after {after:?}: {reason}")]
     HostUnreachable {
-        /// What was tried.
+        /// The attempted request.
         doing: String,
-        /// For how long.
+        /// The time waited.
         after: Duration,
-        /// What happened last.
+        /// The last failure.
         reason: String,
     },
-    /// The time that the caller gave is over.
+    /// The caller's timeout expired.
     #[error("not done within {within:?}: still {doing}")]
     Deadline {
-        /// The time.
+        /// The timeout.
         within: Duration,
-        /// What was being done.
+        /// The unfinished step.
         doing: String,
     },
 }
 
-/// Who has to do something about an [`Error`].
+/// The party that can resolve an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// What was asked for cannot be done: ask for something else.
+    /// The request is invalid: change the request.
     Caller,
-    /// What was asked for does not fit the state of things: change that first.
+    /// The request does not fit the current state: change the state first.
     State,
-    /// The host or helm failed: try again, or look there.
+    /// The host or helm failed: retry, or check them.
     Host,
 }
 
 // === impl Error ===
 
 impl Error {
-    /// Who has to do something about it.
+    /// Returns the party that can resolve it.
     pub fn fault(&self) -> Fault {
         match self {
             Self::NotFound { .. }
@@ -250,7 +250,7 @@ impl Error {
     }
 }
 
-/// Says where a program without a folder was looked for.
+/// Returns where a program without a folder was searched.
 fn in_path(program: &std::path::Path) -> &'static str {
     if program.components().count() == 1 { " in PATH" } else { "" }
 }

@@ -17,38 +17,38 @@ use super::secret::KubeconfigSecret;
 use crate::address::AddressPolicy;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
 
-/// Which kubeconfig is wanted.
+/// Options of exporting a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct KubeconfigOptions {
-    /// Where the API server is to be reached, such as the end of a port-forward; `None`: where the virtual cluster exports
-    /// it to, else at its Service's load balancer, else at its Service's name, which only the host's own pods know.
+    /// The API server's address, such as the end of a port-forward. `None`: the address that the virtual cluster exports;
+    /// else its Service's load balancer; else its Service's name, which only pods of the host resolve.
     pub server: Option<Uri>,
-    /// What the host's context is called; the new one is named after it.
+    /// The name of the host's context; the new context is named after it.
     pub host_context: String,
-    /// For all of it. Default 30 s.
+    /// Timeout of the whole operation. Default 30 s.
     pub within: Duration,
 }
 
-/// A kubeconfig with credentials of an administrator.
+/// A kubeconfig with an administrator's credentials.
 pub struct ExportedKubeconfig {
     yaml: SecretString,
     /// The name of its context.
     pub context: String,
-    /// Where it leads.
+    /// The URL of its server.
     pub server: String,
-    /// Whether only the host's own pods can go there.
+    /// Set if only pods of the host can reach the server.
     pub inside_only: bool,
 }
 
 // === impl Host ===
 
 impl Host {
-    /// The kubeconfig of a virtual cluster, whether it is up or not. It is made anew of what the virtual cluster's own one
-    /// says of its authority and credentials: nothing in it runs programs or reads files.
+    /// Returns the kubeconfig of a virtual cluster, whether it is up or not. It is rendered from the authority and
+    /// credentials in the virtual cluster's own one: nothing in it runs programs or reads files.
     ///
     /// # Errors
-    /// If there is none or several, it has never started, or its kubeconfig asks for what is not admitted; if the host
-    /// refuses or does not answer, or if the time is over.
+    /// If there is none or several, if it has never started, or if its kubeconfig uses a feature that is not allowed;
+    /// if the host refuses or does not answer, or the timeout expires.
     pub async fn kubeconfig(
         &self,
         name: &str,
@@ -63,7 +63,7 @@ impl Host {
         let secret = secret.as_deref().map(KubeconfigSecret::parse).transpose()?.flatten();
         let missing = || Error::NoKubeconfig { name: name.to_owned(), namespace: namespace.to_owned() };
         let secret = secret.ok_or_else(missing)?;
-        // Nobody connects there from here, so it may be anywhere.
+        // This process does not connect there, so any address is allowed.
         let policy = KubeconfigPolicy { addresses: AddressPolicy::anywhere(), ..KubeconfigPolicy::hostile() };
         let config = Kubeconfig::parse(secret.config(), &policy)?.cluster(None)?.config();
         let service = session.get(&SERVICES.path(Some(namespace), Some(name))).await?;
@@ -75,7 +75,7 @@ impl Host {
 }
 
 impl ExportedKubeconfig {
-    /// The kubeconfig, as YAML, with its secrets.
+    /// Returns the kubeconfig as YAML, with its secrets.
     pub fn text(&self) -> &str {
         self.yaml.expose_secret()
     }
@@ -96,7 +96,7 @@ impl fmt::Debug for ExportedKubeconfig {
     }
 }
 
-/// Where to, and which name the certificate there has.
+/// Address of the API server, and the name in its certificate.
 #[derive(Debug, PartialEq, Eq)]
 struct Way {
     server: String,
@@ -109,7 +109,7 @@ struct Way {
 impl Way {
     fn find(wanted: Option<&Uri>, exported: &Uri, service: Option<&[u8]>, secret: &KubeconfigSecret) -> Self {
         let KubeconfigSecret { name, namespace, .. } = secret;
-        // Among the names of its certificate, wherever it is reached.
+        // The certificate has this name, at whatever address it is reached.
         let own_name = || Some(format!("{name}.{namespace}"));
         if let Some(wanted) = wanted {
             let server = wanted.to_string().trim_end_matches('/').to_owned();
@@ -132,12 +132,12 @@ impl Way {
     }
 }
 
-/// Whether it is what the syncer writes if nobody says how it is reached: its own pod.
+/// Returns whether it is the syncer's default: a port of its own pod.
 fn is_own_port(server: &Uri) -> bool {
     matches!(server.host(), Some("localhost" | "127.0.0.1")) && server.port_u16() == Some(8443)
 }
 
-/// The address of a Service of that type.
+/// Returns the address of a Service of type LoadBalancer.
 fn load_balancer(service: &[u8]) -> Option<String> {
     let service: Value = serde_json::from_slice(service).ok()?;
     let ingress = service["status"]["loadBalancer"]["ingress"].as_array()?.first()?;
@@ -173,7 +173,7 @@ fn render(context: &str, way: &Way, config: &kube::Config) -> SecretString {
             user[field] = value.into();
         }
     }
-    // JSON strings are YAML strings, so the text of either is right.
+    // JSON strings are YAML strings, so this text is valid as either.
     let line = |value: &Value| value.to_string();
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\

@@ -16,55 +16,55 @@ use super::progress::Step;
 use super::session::Session;
 use crate::kubeconfig::KubeconfigPaths;
 
-/// How helm is called.
+/// Invocation of helm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Helm {
-    /// The program. Default: `helm`, looked for on `PATH`.
+    /// The program. Default: `helm`, searched on `PATH`.
     pub program: PathBuf,
-    /// The kubeconfig of the host; `None`: whatever helm finds by itself, as kubectl does.
+    /// The kubeconfig of the host; `None`: the default of helm, as with kubectl.
     pub kubeconfig: Option<KubeconfigPaths>,
-    /// The context of the host in it; `None`: the current one.
+    /// The host's context in it; `None`: the current one.
     pub context: Option<String>,
 }
 
-/// A chart, and what it is installed with.
+/// A chart and its values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chart {
-    /// A local chart, as a folder or a packed file. Default: none, so the repository's.
+    /// A local chart, as a folder or a packed file. Default: none, so the chart comes from the repository.
     pub path: Option<PathBuf>,
     /// The repository. Default: that of the vcluster project.
     pub repository: Option<String>,
     /// The chart's version. Default: the newest.
     pub version: Option<String>,
-    /// Files with values, the last one wins.
+    /// Files with values; the last one wins.
     pub values: Vec<PathBuf>,
-    /// Values as an object, which win over those of the files. helm reads them from its standard input, so that nobody
-    /// else sees them.
+    /// Values as an object, which override those of the files. helm reads them from its standard input, so that they
+    /// are invisible to other users.
     pub inline: Option<serde_json::Value>,
     /// Single values, as `key=value`.
     pub set: Vec<String>,
 }
 
-/// What there is instead of helm.
+/// Availability of helm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     Usable,
     Missing,
 }
 
-/// Where charts are had from if nobody says otherwise.
+/// The default repository of charts.
 const REPOSITORY: &str = "https://charts.loft.sh";
 
-/// The chart's name there.
+/// The chart's name in the repository.
 const CHART: &str = "vcluster";
 
-/// The oldest that the chart works with.
+/// The oldest version of helm that the chart supports.
 const OLDEST: (u32, u32) = (3, 10);
 
 // === impl Helm ===
 
 impl Helm {
-    /// Whether it is there and young enough.
+    /// Returns whether helm is available. A version that is too old is an error.
     pub(super) async fn presence(&self, session: &Session<'_>) -> Result<Presence, Error> {
         let mut command = self.command();
         command.args(["version", "--template", "{{.Version}}"]);
@@ -103,7 +103,7 @@ impl Helm {
         let mut arguments: Vec<OsString> = ["delete", name, "--namespace", namespace].map(Into::into).into();
         arguments.extend(self.host());
         match self.run(session, "delete", arguments, String::new()).await {
-            // Done by an earlier attempt, or by somebody else at this moment.
+            // An earlier attempt, or a concurrent one, has deleted it.
             Err(Error::Helm { output, .. }) if output.contains("release: not found") => Ok(()),
             other => other,
         }
@@ -112,7 +112,7 @@ impl Helm {
     fn upgrade_arguments(&self, name: &str, namespace: &str, chart: &Chart) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["upgrade".into(), name.into()];
         match &chart.path {
-            // Absolute, so that it is neither taken for an option nor for a chart of a repository.
+            // An absolute path is taken neither for an option nor for a chart of a repository.
             Some(path) => arguments.push(std::path::absolute(path).unwrap_or_else(|_| path.clone()).into()),
             None => {
                 arguments.push(CHART.into());
@@ -131,7 +131,8 @@ impl Helm {
         arguments
     }
 
-    /// Which host, and no repositories of the user's: the chart's is named.
+    /// Returns the arguments for the host, and for ignoring the user's repositories: the chart's repository is given
+    /// explicitly.
     fn host(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["--repository-config=''".into()];
         if let Some([only]) = self.kubeconfig.as_ref().map(KubeconfigPaths::files) {
@@ -141,7 +142,7 @@ impl Helm {
         arguments
     }
 
-    /// The program, which acts on the host that is said here, whatever the environment names.
+    /// Creates a command for the configured host, whatever host the environment names.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         for (name, _) in std::env::vars_os() {
@@ -149,7 +150,7 @@ impl Helm {
                 command.env_remove(name);
             }
         }
-        // helm takes one file as a flag, and a list from the environment.
+        // helm takes a single file as a flag, and a list from the environment.
         if let Some(files @ [_, _, ..]) = self.kubeconfig.as_ref().map(KubeconfigPaths::files)
             && let Ok(list) = std::env::join_paths(files)
         {
@@ -180,7 +181,7 @@ impl Helm {
 }
 
 impl Chart {
-    /// Whether a local chart is there.
+    /// Checks that a local chart exists.
     pub(super) fn check(&self) -> Result<(), Error> {
         let Some(path) = &self.path else { return Ok(()) };
         path.metadata().map(drop).map_err(|reason| Error::Chart { path: path.clone(), reason })
@@ -198,7 +199,7 @@ fn option(name: &str, value: Option<impl AsRef<OsStr>>) -> impl Iterator<Item = 
     pair.into_iter().flatten()
 }
 
-/// The command for people, without the values of the user's, which may be secret.
+/// Returns the command for display, without the user's values, which may be secret.
 fn shown(arguments: &[OsString]) -> String {
     let mut words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or("?")).collect();
     for at in 1..words.len() {
@@ -209,22 +210,22 @@ fn shown(arguments: &[OsString]) -> String {
     words.join(" ")
 }
 
-/// `v3.14.2` is 3 and 14.
+/// Parses a version: `v3.14.2` is 3 and 14.
 fn version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.strip_prefix('v').unwrap_or(text).split('.');
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// What a program left behind.
+/// Result of a program.
 struct Ended {
     status: ExitStatus,
-    /// The end of what it said, on both streams.
+    /// The end of its output, of both streams.
     output: String,
 }
 
-/// Runs a program; `None` if it did not end in time. If nobody waits for it any longer, it is asked to end, which helm
-/// does in order: it says so, and writes down that the release failed. What it says goes to files, since of a pipe that
-/// nobody holds any more it would die before that.
+/// Runs a program; returns `None` if it did not end in time. When the caller stops waiting, the program is asked to
+/// end. helm then ends in order: it prints that and records the failure of the release. The output goes to files,
+/// because writing to a closed pipe would kill helm before that.
 async fn run(mut command: Command, input: String, until: Instant) -> io::Result<Option<Ended>> {
     let (stdout, stderr) = (nameless_file()?, nameless_file()?);
     command.stdin(Stdio::piped()).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
@@ -232,7 +233,7 @@ async fn run(mut command: Command, input: String, until: Instant) -> io::Result<
     let stdin = running.child.stdin.take();
     let give = async move {
         if let Some(mut stdin) = stdin {
-            // Who does not read it does not want it, and says so by how it ends.
+            // A program that does not read its input reports that by its exit status.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };
@@ -251,14 +252,14 @@ async fn run(mut command: Command, input: String, until: Instant) -> io::Result<
     }
 }
 
-/// How long helm may take to write down that it was ended.
+/// Time for helm to record that it was terminated.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How much of what a program says is kept.
+/// Bytes of a program's output that are kept.
 const KEPT: u64 = 4096;
 
-/// A file for what a program says, which goes with the last who holds it. In memory, since there may be no other place to
-/// write to.
+/// Creates a file for a program's output, which is deleted when its last handle is closed. It is in memory, because
+/// there may be no writable disk.
 #[cfg(target_os = "linux")]
 fn nameless_file() -> io::Result<File> {
     use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -270,7 +271,7 @@ fn nameless_file() -> io::Result<File> {
     tempfile::tempfile()
 }
 
-/// The end of what was written to a file.
+/// Returns the end of a file's content.
 fn last_of(mut file: File) -> io::Result<String> {
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(length.saturating_sub(KEPT)))?;
@@ -289,9 +290,9 @@ impl Running {
     #[cfg(unix)]
     fn ask_to_end(&mut self) {
         use nix::sys::signal::{Signal, kill};
-        // No id: it has ended and was waited for.
+        // Without an id the program has ended and was reaped.
         if let Some(id) = self.child.id().and_then(|id| i32::try_from(id).ok()) {
-            // It may just have ended, which is what is wanted.
+            // An error means that it has just ended, as intended.
             let _ = kill(nix::unistd::Pid::from_raw(id), Signal::SIGTERM);
         }
     }

@@ -1,4 +1,4 @@
-//! The host cluster: what virtual clusters there are in it.
+//! The host cluster of virtual clusters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use super::session::{Extent, Resource, Session, escaped};
 use super::status::PodState;
 use super::workload::{Part, Workload, WorkloadKind};
 
-/// A cluster with virtual clusters in it, and what can be done with them. Cheap to clone.
+/// A cluster that hosts virtual clusters, with the operations on them. Cheap to clone.
 ///
-/// Every operation is a future that may be dropped at any point, and called again: it then goes on where it was. All of
-/// them are compatible with the vcluster CLI: what either has begun, the other understands.
+/// Every operation is a future that may be dropped at any point. Calling it again continues where it was. All
+/// operations are compatible with the vcluster CLI: each completes what the other has begun.
 #[derive(Clone)]
 pub struct Host {
     pub(super) client: kube::Client,
     pub(super) options: Arc<HostOptions>,
 }
 
-/// How a [`Host`] is dealt with.
+/// Options of a [`Host`].
 #[derive(Clone, Debug)]
 pub struct HostOptions {
-    /// A host that does not answer for so long is given up, even if the operation has more time. Default 30 s.
+    /// Time without a response after which an operation fails, even if its timeout is longer. Default 30 s.
     pub patience: Duration,
-    /// How helm is called, where it is.
+    /// The invocation of helm, if it is available.
     pub helm: Helm,
-    /// The wall clock, for the annotation of when something was paused.
+    /// The wall clock, for the annotation with the time of a pause.
     pub now: fn() -> jiff::Zoned,
 }
 
@@ -49,15 +49,15 @@ impl Default for HostOptions {
 // === impl Host ===
 
 impl Host {
-    /// The host that this client talks to.
+    /// Creates a host reached by this client.
     pub fn new(client: kube::Client, options: HostOptions) -> Self {
         Self { client, options: Arc::new(options) }
     }
 
-    /// All virtual clusters, or those of one namespace, by namespace and name.
+    /// Returns all virtual clusters, or those of one namespace, by namespace and name.
     ///
     /// # Errors
-    /// If the host cannot be asked, or not within that time.
+    /// If the host refuses or does not answer, or the timeout expires.
     pub async fn list(
         &self,
         namespace: Option<&str>,
@@ -68,10 +68,10 @@ impl Host {
         self.find_all(&session, namespace, names::SELECTOR).await
     }
 
-    /// The virtual cluster of this name, in that namespace or wherever it is.
+    /// Returns the virtual cluster of this name, in one namespace or in any.
     ///
     /// # Errors
-    /// If there is none, or there are several; if the host cannot be asked, or not within that time.
+    /// If there is none, or there are several; if the host refuses or does not answer, or the timeout expires.
     pub async fn find(
         &self,
         name: &str,
@@ -100,13 +100,13 @@ impl Host {
         if namespaces.len() > 1 {
             return Err(Error::Ambiguous { name: name.to_owned(), namespaces });
         }
-        // Of a StatefulSet and a Deployment, which no chart makes, the first one.
+        // Of a StatefulSet and a Deployment, which no chart creates together, the first one wins.
         found.truncate(1);
         let missing = || Error::NotFound { name: name.to_owned(), namespace: namespace.map(str::to_owned) };
         found.pop().ok_or_else(missing)
     }
 
-    /// The control planes that a selector admits.
+    /// Returns the control planes matching a selector.
     pub(super) async fn find_all(
         &self,
         session: &Session<'_>,
@@ -121,7 +121,7 @@ impl Host {
             list(STATEFUL_SETS, Extent::Whole),
             list(DEPLOYMENTS, Extent::Whole),
             list(PODS, Extent::Whole),
-            // Who may not see them does not learn whether workloads are asleep.
+            // Without access to Secrets the caller does not learn whether workloads are asleep.
             async { Ok(list(SECRETS, Extent::Metadata).await.unwrap_or_default()) },
         )?;
         let mut workloads = workloads(WorkloadKind::StatefulSet, &sets);
@@ -133,7 +133,7 @@ impl Host {
         Ok(VirtualCluster::assemble_all(workloads, &configs, &pods))
     }
 
-    /// The workloads of one part of a virtual cluster.
+    /// Returns the workloads of one part of a virtual cluster.
     pub(super) async fn workloads(
         &self,
         session: &Session<'_>,
@@ -145,7 +145,7 @@ impl Host {
         Ok(workloads(kind, &session.list(&path, &selector, Extent::Whole).await?))
     }
 
-    /// A workload as it is now, and not before this state of it: a gateway answers from memory, which may not have that yet.
+    /// Reads a workload, at least as new as this state of it: a gateway answers from memory, which may lag behind.
     pub(super) async fn read_again(
         &self,
         session: &Session<'_>,
@@ -175,8 +175,8 @@ pub(super) const SECRETS: Resource = Resource::core("secrets");
 pub(super) const NAMESPACES: Resource = Resource::core("namespaces");
 pub(super) const SERVICES: Resource = Resource::core("services");
 
-/// The parts that a pause and a resume deal with, as the vcluster CLI does: beside a StatefulSet nothing else is looked
-/// at.
+/// Returns the parts that a pause and a resume change. If the control plane is a StatefulSet, nothing else is changed,
+/// as in the vcluster CLI.
 pub(super) fn parts(control_plane: WorkloadKind) -> &'static [(Part, WorkloadKind)] {
     match control_plane {
         WorkloadKind::StatefulSet => &[(Part::ControlPlane, WorkloadKind::StatefulSet)],
@@ -193,7 +193,7 @@ pub(super) fn path_of(workload: &Workload) -> String {
     Resource::of("apps", workload.kind.plural()).path(Some(&workload.namespace), Some(&workload.name))
 }
 
-/// What cannot be read is nobody's virtual cluster.
+/// Parses workloads. Unreadable objects are not attributed to any virtual cluster.
 fn workloads(kind: WorkloadKind, objects: &[Box<RawValue>]) -> Vec<Workload> {
     objects.iter().filter_map(|json| Workload::parse(kind, json.get().as_bytes()).ok().flatten()).collect()
 }

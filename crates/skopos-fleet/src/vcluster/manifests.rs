@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::error::Error;
 use super::workload::{Part, Workload, WorkloadKind};
 
-/// The objects of a virtual cluster, as `helm template` prints them.
+/// The objects of a virtual cluster, as printed by `helm template`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifests {
     objects: Vec<Value>,
@@ -14,10 +14,10 @@ pub struct Manifests {
 // === impl Manifests ===
 
 impl Manifests {
-    /// Reads documents of YAML or JSON.
+    /// Parses documents of YAML or JSON.
     ///
     /// # Errors
-    /// If one of them is no object of Kubernetes.
+    /// If one of them is not a Kubernetes object.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
             Error::Manifests(error.to_string().lines().next().unwrap_or_default().to_owned())
@@ -25,10 +25,10 @@ impl Manifests {
         Self::new(documents)
     }
 
-    /// These objects; lists are taken apart.
+    /// Creates manifests from objects; lists are flattened.
     ///
     /// # Errors
-    /// If one of them is no object of Kubernetes.
+    /// If one of them is not a Kubernetes object.
     pub fn new(documents: impl IntoIterator<Item = Value>) -> Result<Self, Error> {
         let mut objects = Vec::new();
         for document in documents.into_iter().filter(|document| !document.is_null()) {
@@ -55,16 +55,16 @@ impl Manifests {
         Ok(Self { objects })
     }
 
-    /// The objects in the order in which they are applied: what others need comes first, the control plane last. So, where
-    /// there is a control plane, there is everything.
+    /// Returns the objects in the order in which they are applied: dependencies first, the control plane last. So a
+    /// control plane proves that everything is there.
     pub fn objects(&self) -> &[Value] {
         &self.objects
     }
 
-    /// Those of a virtual cluster of this name, in that namespace.
+    /// Checks that the manifests belong to a virtual cluster of this name and namespace.
     ///
     /// # Errors
-    /// If they are those of another, or of none.
+    /// If they belong to another, or to none.
     pub(super) fn check(&self, name: &str, namespace: &str) -> Result<(), Error> {
         let parts = self.objects.iter().filter_map(workload);
         let control_planes: Vec<Workload> = parts.filter(|part| part.part == Part::ControlPlane).collect();

@@ -1,4 +1,4 @@
-//! The metadata that this module looks at.
+//! Object metadata as read in this module.
 
 use std::collections::BTreeMap;
 
@@ -34,20 +34,20 @@ impl Meta {
         self.annotations.get(key).map(String::as_str)
     }
 
-    /// Whether an annotation is `true`.
+    /// Returns whether an annotation is `true`.
     pub(super) fn says(&self, annotation: &str) -> bool {
         self.annotation(annotation) == Some("true")
     }
 }
 
-/// `null` is as good as nothing, as the API server sees it.
+/// Deserializes `null` as the default, as the API server does.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// The metadata of listed objects.
+/// Returns the metadata of listed objects.
 pub(super) fn metas(objects: &[Box<RawValue>]) -> Vec<Meta> {
     #[derive(Deserialize)]
     struct Object {

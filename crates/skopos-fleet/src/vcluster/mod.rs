@@ -1,8 +1,8 @@
-//! Virtual clusters in a host cluster, as the vcluster CLI and chart make them: what there is, and what is done with it.
+//! Virtual clusters in a host cluster, compatible with the vcluster CLI and chart: discovery and operations.
 //!
 //! ```text
 //!  Workload, PodState, ConfigSecret ──▶ VirtualCluster, Status      as `vcluster list` shows it     ┐ no I/O,
-//!  Workload ──▶ patches of pause and resume; Situation ──▶ Removal  what is to be done              ┘ no clock
+//!  Workload ──▶ patches of pause and resume; Situation ──▶ Removal  the steps of an operation       ┘ no clock
 //!                     ▲
 //!  Host ── list, find, create, pause, resume, delete, kubeconfig ──▶ the host's API server, helm
 //!                     └──▶ Progress: a Step at a time

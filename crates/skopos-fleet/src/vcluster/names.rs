@@ -1,96 +1,96 @@
-//! The names, labels and annotations by which the vcluster CLI, its chart and its syncer know each other.
+//! Names, labels and annotations shared with the vcluster CLI, its chart and its syncer.
 
 use sha2::{Digest as _, Sha256};
 
-/// Selects the control planes' workloads and pods.
+/// Selector of the control planes' workloads and pods.
 pub const SELECTOR: &str = "app=vcluster";
 
-/// On a workload: it is paused.
+/// Annotation of a paused workload.
 pub const PAUSED: &str = "loft.sh/paused";
 
-/// On a workload: how many replicas it had before.
+/// Annotation of a workload: its replicas before the pause.
 pub const PAUSED_REPLICAS: &str = "loft.sh/paused-replicas";
 
-/// On a workload: since when it is paused, see [`paused_date`](super::paused_date).
+/// Annotation of a workload: the time of the pause, see [`paused_date`](super::paused_date).
 pub const PAUSED_DATE: &str = "loft.sh/paused-date";
 
-/// On a workload: it is down because a backup is being restored.
+/// Annotation of a workload that is down because a backup is being restored.
 pub const RESTORING: &str = "loft.sh/restoring";
 
-/// On a workload, a label: the platform has put it to sleep.
+/// Label of a workload that the platform has put to sleep.
 pub const SLEEP_MODE: &str = "loft.sh/sleep-mode";
 
-/// On Secret `vc-config-NAME`: its workloads sleep, its API server does not.
+/// Annotation of Secret `vc-config-NAME`: workloads sleep, but the API server does not.
 pub const WORKLOADS_SLEEP: &str = "sleepmode.loft.sh/sleep-type";
 
-/// On a namespace, a label with the name behind it: a virtual cluster in it is being deleted.
+/// Prefix of a namespace's label, followed by the name of a virtual cluster in it that is being deleted.
 pub const DELETING: &str = "deleting.skopos.dev/";
 
-/// On a workload: it is not to be deleted.
+/// Annotation of a workload that must not be deleted.
 pub const NON_DELETABLE: &str = "loft.sh/non-deletable";
 
-/// On a namespace: it was made for a virtual cluster, and goes with it.
+/// Annotation of a namespace that was created for a virtual cluster, and is deleted with it.
 pub const CREATED: &str = "vcluster.loft.sh/created";
 
-/// On objects in the host that stand for objects of a virtual cluster: the virtual cluster's name, or [`marker`].
+/// Label of objects in the host that represent objects of a virtual cluster: its name, or [`marker`].
 pub const MANAGED_BY: &str = "vcluster.loft.sh/managed-by";
 
-/// On a synced namespace: the host had it before.
+/// Annotation of a synced namespace that existed in the host before.
 pub const IMPORTED: &str = "vcluster.loft.sh/imported";
 
-/// Selects the DNS server that runs in the host for a virtual cluster.
+/// Selector of the DNS server that runs in the host for a virtual cluster.
 pub const DNS_SELECTOR: &str = "k8s-app=vcluster-kube-dns";
 
-/// The Service of an installation of the platform: no virtual cluster is made beside it.
+/// The Service of an installation of the platform. No virtual cluster is created in its namespace.
 pub const PLATFORM_SERVICE: &str = "loft";
 
-/// Where a virtual cluster is made if nobody says another namespace.
+/// Returns the default namespace of a virtual cluster.
 pub fn default_namespace(name: &str) -> String {
     format!("vcluster-{name}")
 }
 
-/// The Secret that the syncer writes a kubeconfig into.
+/// Returns the name of the Secret with the kubeconfig from the syncer.
 pub fn kubeconfig_secret(name: &str) -> String {
     format!("vc-{name}")
 }
 
-/// The Secret that holds the chart's values.
+/// Returns the name of the Secret with the chart's values.
 pub fn config_secret(name: &str) -> String {
     format!("vc-config-{name}")
 }
 
-/// The claims that go with a virtual cluster. Those of further replicas (`data-NAME-1`) stay.
+/// Returns the claims that are deleted with a virtual cluster. Those of further replicas (`data-NAME-1`) stay.
 pub fn claims(name: &str) -> [String; 2] {
     [format!("data-{name}-0"), format!("data-{name}-etcd-0")]
 }
 
-/// The cluster roles (and their bindings) that the chart makes, if it makes any.
+/// Returns the cluster roles (and bindings) that the chart creates, if any.
 pub fn cluster_roles(name: &str, namespace: &str) -> [String; 2] {
     ["vc", "vc-mn"].map(|prefix| {
         let mut role = format!("{prefix}-{name}-v-{namespace}");
-        // Names are ASCII.
+        // Names are ASCII, so no character is cut.
         role.truncate(LONGEST);
         role.truncate(role.trim_end_matches('-').len());
         role
     })
 }
 
-/// The context that `vcluster connect` would call it by.
+/// Returns the context's name, as in `vcluster connect`.
 pub fn context(name: &str, namespace: &str, host_context: &str) -> String {
     format!("vcluster_{name}_{namespace}_{host_context}")
 }
 
-/// The value of [`MANAGED_BY`] on objects that are in no namespace, or in namespaces of their own.
+/// Returns the value of [`MANAGED_BY`] on objects without a namespace, or in synced namespaces.
 pub fn marker(name: &str, namespace: &str) -> String {
     safe_concat(&[namespace, "x", name])
 }
 
-/// The selector of all that belongs to a release of this name.
+/// Returns the selector of all objects of a release.
 pub fn release_selector(app: &str, name: &str) -> String {
     format!("app={app},release={name}")
 }
 
-/// Whether it can be the name of a release: a DNS label, short enough for the names made of it.
+/// Returns whether the name is valid for a release: a DNS label, short enough for the names derived from it.
 pub fn is_valid(name: &str) -> bool {
     let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     (1..=MOST_RELEASE).contains(&name.len())
@@ -99,25 +99,25 @@ pub fn is_valid(name: &str) -> bool {
         && ends_well(name.chars().next_back())
 }
 
-/// The longest label value and name of an RBAC object that the chart makes.
+/// Limit on label values and names of RBAC objects in the chart.
 const LONGEST: usize = 63;
 
-/// The longest name of a helm release.
+/// Limit on the name of a helm release.
 const MOST_RELEASE: usize = 53;
 
-/// The parts with `-` between them; what is too long ends in a digest of the whole.
+/// Joins the parts with `-`. A long result ends in a digest of the whole.
 fn safe_concat(parts: &[&str]) -> String {
     let whole = parts.join("-");
     if whole.len() <= LONGEST {
         return whole;
     }
     let digest: String = Sha256::digest(&whole).iter().map(|byte| format!("{byte:02x}")).collect();
-    // Names are ASCII; what is not is left out rather than cut in the middle.
+    // Names are ASCII. Otherwise the head is omitted, not cut inside a character.
     let head = whole.get(..KEPT).unwrap_or_default();
     format!("{head}-{}", &digest[..10]).replace(".-", "-")
 }
 
-/// How much of a name stays before its digest.
+/// The length of a name before its digest.
 const KEPT: usize = 52;
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn long_markers_end_in_a_digest() {
         assert_eq!(marker("shop", "team-a"), "team-a-x-shop");
-        // What `printf NAME | sha256sum` begins with.
+        // The beginning of the output of `printf NAME | sha256sum`.
         let (name, namespace) = ("shop", "n".repeat(70));
         let marker = marker(name, &namespace);
         assert_eq!(marker.len(), 63);

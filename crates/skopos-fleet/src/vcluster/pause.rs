@@ -13,34 +13,34 @@ use super::session::{Extent, Session};
 use super::status::Status;
 use super::workload::{Off, Workload, paused_date};
 
-/// How a virtual cluster is paused.
+/// Options of pausing a virtual cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PauseOptions {
-    /// Also delete the pods in namespaces that were made for its own ones. Whose such a namespace is, only a label says that the
-    /// namespaces of another virtual cluster may have, too: no is for who pauses it for somebody who may not delete pods everywhere
-    /// in the host. Default: yes.
+    /// Also delete the pods in synced namespaces, which were created for its own namespaces. Only a label shows whose
+    /// these are, and namespaces of another virtual cluster may have the same label. Set it to `false` when pausing
+    /// for a user who may not delete pods everywhere in the host. Default: yes.
     pub synced: bool,
-    /// For all of it, the waiting for pods to go included. Default 5 min.
+    /// Timeout of the whole operation, including the wait for pods to end. Default 5 min.
     pub within: Duration,
 }
 
-/// How a virtual cluster is resumed.
+/// Options of resuming a virtual cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct ResumeOptions {
-    /// For all of it. Default 5 min.
+    /// Timeout of the whole operation. Default 5 min.
     pub within: Duration,
-    /// Wait until it is up. Default: no, as the vcluster CLI.
+    /// Wait until it is up. Default: no, as in the vcluster CLI.
     pub wait: bool,
 }
 
 // === impl Host ===
 
 impl Host {
-    /// Whether there are namespaces in the host that were made for a virtual cluster's own ones, or could be that by their label. Who
-    /// may not look is told that there are none.
+    /// Returns whether the host has namespaces whose label shows that they were, or could have been, created for a
+    /// virtual cluster's own ones. Returns `false` if the caller may not list them.
     ///
     /// # Errors
-    /// If the host refuses or does not answer, or not within that time.
+    /// If the host refuses or does not answer, or the timeout expires.
     pub async fn has_synced_namespaces(
         &self,
         name: &str,
@@ -52,13 +52,13 @@ impl Host {
         Ok(!synced_namespaces(&self.session(&Silent, within), name, namespace).await?.is_empty())
     }
 
-    /// Pauses a virtual cluster: its control plane is scaled to zero and annotated with what it had, and the pods that
-    /// run for it are deleted. Everything else stays. One that is paused, or that the platform has put to sleep, stays as
-    /// it is.
+    /// Pauses a virtual cluster: scales its control plane to zero, annotates it with its replicas, and deletes the pods
+    /// that run for it. Everything else stays. One that is paused already, or put to sleep by the platform, is left
+    /// unchanged.
     ///
     /// # Errors
-    /// If there is none or several, if it is being restored, or somebody resumes it meanwhile: then its pods stay; if the host
-    /// refuses or does not answer, or if the time is over.
+    /// If there is none or several, or if it is being restored; if it is resumed meanwhile, whose pods then stay; if
+    /// the host refuses or does not answer, or the timeout expires.
     pub async fn pause(
         &self,
         name: &str,
@@ -82,7 +82,7 @@ impl Host {
                 }
             }
         }
-        // While the other parts went, somebody may have resumed it.
+        // It may have been resumed while the other parts were scaled down.
         if let Some(now) = self.read_again(&session, &control_plane).await? {
             check_down(&now)?;
         }
@@ -90,11 +90,11 @@ impl Host {
         self.find_one(&session, name, Some(&cluster.namespace)).await
     }
 
-    /// Resumes a paused virtual cluster: what it had before it has again. One that runs stays as it is.
+    /// Resumes a paused virtual cluster with its earlier replicas. A running one is left unchanged.
     ///
     /// # Errors
-    /// If there is none or several; if it is scaled down without being paused, or down for a reason that ends otherwise;
-    /// if the host refuses or does not answer, or if the time is over.
+    /// If there is none or several; if it is scaled down without being paused, or down for another reason; if the host
+    /// refuses or does not answer, or the timeout expires.
     pub async fn resume(
         &self,
         name: &str,
@@ -115,8 +115,8 @@ impl Host {
             }
             () => {}
         }
-        // The control plane comes last: as long as it is annotated, everybody knows that there is more to do. It needs
-        // the others anyway.
+        // The control plane comes last: while it is annotated, every client sees that the resume is not finished. It
+        // also depends on the others.
         let mut resumed = false;
         for part in parts(control_plane.kind).iter().rev() {
             for workload in self.workloads(&session, *part, &cluster).await? {
@@ -132,7 +132,7 @@ impl Host {
         }
     }
 
-    /// Waits until its pod runs and is ready.
+    /// Waits until its pod is running and ready.
     pub(super) async fn wait_ready(
         &self,
         session: &Session<'_>,
@@ -155,7 +155,7 @@ impl Host {
         }
     }
 
-    /// Scales a workload to zero, and waits until its pods are gone. It is down then, or this fails. Gives its last state.
+    /// Scales a workload to zero, and waits until its pods are gone. On success it is down. Returns its last state.
     async fn scale_down(&self, session: &Session<'_>, mut workload: Workload) -> Result<Workload, Error> {
         loop {
             let configured = self.configured_replicas(session, &workload).await;
@@ -175,7 +175,7 @@ impl Host {
                 workload = Workload::parse(workload.kind, &json).ok().flatten().unwrap_or(workload);
                 break;
             }
-            // Somebody else changed it since it was read.
+            // It was changed since it was read.
             let Some(now) = self.read_again(session, &workload).await? else { return Ok(workload) };
             workload = now;
             session.rest(FIRST_REST, &format!("scaling {workload} down")).await?;
@@ -218,18 +218,18 @@ impl Host {
         }
     }
 
-    /// How many replicas a virtual cluster is configured to have; only asked for where nothing else says it.
+    /// Returns the configured number of replicas; reads it only if it is not recorded elsewhere.
     async fn configured_replicas(&self, session: &Session<'_>, workload: &Workload) -> u32 {
         if workload.replicas > 0 || workload.paused {
             return 1;
         }
         let path = SECRETS.path(Some(&workload.namespace), Some(&names::config_secret(&workload.release)));
-        // Who may not read it gets one.
+        // Without access the number is 1.
         let secret = session.get(&path).await.ok().flatten();
         secret.and_then(|json| ConfigSecret::parse(&json)).map_or(1, |config| config.replicas)
     }
 
-    /// Deletes the pods that run in the host for a virtual cluster. Nobody is there any more who would make them anew.
+    /// Deletes the pods that run in the host for a virtual cluster. Nothing is left that would recreate them.
     async fn delete_pods(
         &self,
         session: &Session<'_>,
@@ -260,7 +260,7 @@ impl Default for ResumeOptions {
     }
 }
 
-/// Whether it is down: nobody else has brought it up, or is about to. Else what runs for it has to stay.
+/// Returns an error if it is not down: it was scaled up, or is about to be. Then its pods must stay.
 fn check_down(workload: &Workload) -> Result<(), Error> {
     let (name, namespace) = (workload.release.clone(), workload.namespace.clone());
     match () {
@@ -271,7 +271,7 @@ fn check_down(workload: &Workload) -> Result<(), Error> {
     }
 }
 
-/// The namespaces that stand for a virtual cluster's own; none if it is not allowed to look.
+/// Returns the synced namespaces of a virtual cluster; none if listing is forbidden.
 pub(super) async fn synced_namespaces(
     session: &Session<'_>,
     name: &str,
@@ -296,10 +296,10 @@ async fn delete_pods_in(session: &Session<'_>, namespace: &str, selector: &str) 
     Ok(())
 }
 
-/// How long something is left alone at first before it is looked at again.
+/// The first delay between two reads of an object.
 pub(super) const FIRST_REST: Duration = Duration::from_millis(100);
 
-/// Twice as long, up to a second.
+/// Doubles a delay, up to a second.
 pub(super) fn longer(rest: Duration) -> Duration {
     (rest * 2).min(Duration::from_secs(1))
 }

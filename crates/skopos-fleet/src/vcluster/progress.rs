@@ -1,4 +1,4 @@
-//! What a long operation is doing.
+//! Progress of a long operation.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use serde::Serialize;
 use super::status::Status;
 use super::workload::{Workload, WorkloadKind};
 
-/// Is told of each step of an operation, in order. It must not block.
+/// Receiver of an operation's steps, in order. It must not block.
 pub trait Progress: Send + Sync {
-    /// This was done, or is being waited for.
+    /// Reports a step that was completed or is being waited for.
     fn step(&self, step: Step);
 }
 
-/// Nobody wants to know.
+/// A receiver that ignores all steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 
-/// Something that was done, or is being waited for.
+/// A step that was completed or is being waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum Step {
-    /// The virtual cluster is there.
+    /// The virtual cluster was found.
     Found {
         /// Its name.
         name: String,
@@ -31,77 +31,77 @@ pub enum Step {
         /// Its state.
         status: Status,
     },
-    /// The host does not answer; it is asked again.
+    /// The host does not answer; the request is retried.
     HostTrouble {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A workload was scaled to zero, and annotated with what it had.
+    /// A workload was scaled to zero, and annotated with its replicas.
     ScaledDown {
         /// Its kind.
         kind: WorkloadKind,
         /// Its name.
         name: String,
-        /// What a resume brings back.
+        /// The replicas after a resume.
         replicas: u32,
     },
-    /// A workload was at zero and annotated already.
+    /// A workload was scaled to zero and annotated already.
     DownAlready {
         /// Its kind.
         kind: WorkloadKind,
         /// Its name.
         name: String,
     },
-    /// Pods of a workload are still there.
+    /// Pods of a workload still exist.
     WaitingForPods {
         /// Its kind.
         kind: WorkloadKind,
         /// Its name.
         name: String,
-        /// How many.
+        /// Their number.
         pods: u32,
     },
     /// Pods that ran for the virtual cluster were deleted.
     PodsDeleted {
-        /// Where.
+        /// Their namespace.
         namespace: String,
-        /// How many.
+        /// Their number.
         pods: usize,
     },
-    /// A workload has its replicas back.
+    /// A workload was scaled up.
     ScaledUp {
         /// Its kind.
         kind: WorkloadKind,
         /// Its name.
         name: String,
-        /// How many.
+        /// The replicas.
         replicas: u32,
     },
-    /// There was nothing to do.
+    /// Nothing had to be done.
     Unchanged {
         /// Its state.
         status: Status,
     },
-    /// A namespace was made.
+    /// A namespace was created.
     NamespaceCreated {
         /// Its name.
         namespace: String,
     },
-    /// A namespace is still on its way out.
+    /// A namespace is still being deleted.
     WaitingForNamespace {
         /// Its name.
         namespace: String,
     },
-    /// helm runs.
+    /// helm is running.
     Helm {
-        /// What it does: its arguments without values.
+        /// Its arguments, without values.
         command: String,
     },
-    /// helm has begun something with the release and not ended it: it is at work, or was killed.
+    /// helm has begun an operation on the release and not ended it: it is at work, or was killed.
     WaitingForHelm {
-        /// Where it wrote that down. It is taken away after that time; helm goes on from what is there.
+        /// The Secret with helm's record. It is deleted after that time; helm continues from there.
         secret: String,
-        /// How long it is waited for at most.
+        /// The maximum wait.
         seconds: u64,
     },
     /// An object was applied.
@@ -116,7 +116,7 @@ pub enum Step {
         /// Its state.
         status: Status,
     },
-    /// It is up.
+    /// The virtual cluster is up.
     Ready,
     /// Objects were removed.
     Removed {
@@ -145,7 +145,7 @@ impl Step {
     }
 }
 
-/// A line for people.
+/// A line for users.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

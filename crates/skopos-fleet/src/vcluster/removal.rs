@@ -1,43 +1,43 @@
-//! What goes with a virtual cluster when it is deleted, and what stays.
+//! Plan of the objects that are deleted with a virtual cluster.
 
 use super::names;
 
-/// What is known of a virtual cluster that shall go.
+/// State of a virtual cluster that is to be deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Situation {
     /// The release's name.
     pub name: String,
     /// Its namespace.
     pub namespace: String,
-    /// Somebody annotated it as not to be deleted.
+    /// Set if it is annotated as protected against deletion.
     pub non_deletable: bool,
-    /// helm knows a release of this name in the namespace, and can be run.
+    /// Set if helm has a release of this name in the namespace, and is available.
     pub release: bool,
-    /// The namespace was made for it.
+    /// Set if the namespace was created for it.
     pub own_namespace: bool,
-    /// Another virtual cluster is in the namespace.
+    /// Set if another virtual cluster is in the namespace.
     pub others: bool,
 }
 
-/// What a person may choose.
+/// Options of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemovalOptions {
-    /// The volume with its data stays, and so does its namespace. Default: no.
+    /// Retain the volume with its data, and so its namespace. Default: no.
     pub keep_claims: bool,
-    /// Its ConfigMap `configmap-NAME` goes too. Default: no.
+    /// Delete its ConfigMap `configmap-NAME`, too. Default: no.
     pub config_map: bool,
-    /// Its namespace goes if it was made for it and no other is in it. Default: yes.
+    /// Delete its namespace if that was created for it and no other virtual cluster is in it. Default: yes.
     pub own_namespace: bool,
-    /// Its namespace goes whoever made it, if no other is in it. Default: no.
+    /// Delete its namespace even if that was not created for it, if no other virtual cluster is in it. Default: no.
     pub any_namespace: bool,
 }
 
-/// One thing to remove.
+/// One removal of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// `helm delete`.
     Release,
-    /// All objects of the chart, found by their labels, and what helm remembers of it.
+    /// All objects of the chart, found by their labels, and helm's records of the release.
     Objects,
     /// PriorityClasses with this value of the label [`names::MANAGED_BY`].
     PriorityClasses(String),
@@ -45,18 +45,18 @@ pub enum Removal {
     Claim(String),
     /// A ConfigMap.
     ConfigMap(String),
-    /// The DNS server that its syncer deployed.
+    /// The DNS server deployed by its syncer.
     Dns,
-    /// Namespaces that its syncer made, with this value of the label [`names::MANAGED_BY`].
+    /// Namespaces created by its syncer, with this value of the label [`names::MANAGED_BY`].
     SyncedNamespaces(String),
-    /// Its namespace with all that is in it.
+    /// Its namespace with everything in it.
     Namespace,
 }
 
-/// Why it must not be deleted.
+/// Reason why it must not be deleted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Annotated with [`names::NON_DELETABLE`].
+    /// It is annotated with [`names::NON_DELETABLE`].
     #[error(
         "virtual cluster {name} in namespace {namespace} is protected: remove the annotation {} from its workload first",
         names::NON_DELETABLE
@@ -72,7 +72,7 @@ pub enum Refusal {
 // === impl Situation ===
 
 impl Situation {
-    /// What to remove, in order. Each step can be done again after it was done.
+    /// Returns the removals, in order. Each can be repeated.
     ///
     /// # Errors
     /// If it must not be deleted.
@@ -95,7 +95,7 @@ impl Situation {
         if options.config_map {
             plan.push(Removal::ConfigMap(format!("configmap-{name}")));
         }
-        // In a namespace with others it may be theirs.
+        // In a shared namespace the DNS server may belong to another.
         if !self.others {
             plan.push(Removal::Dns);
         }

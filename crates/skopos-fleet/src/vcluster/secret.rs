@@ -1,4 +1,4 @@
-//! The Secrets of a virtual cluster: its configuration, and the kubeconfig that its syncer writes.
+//! Secrets of a virtual cluster: its configuration, and the kubeconfig written by its syncer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::meta::{Meta, or_default};
 use super::names;
 use crate::spec::Endpoint;
 
-/// Secret `vc-config-NAME`: what the chart was installed with.
+/// Secret `vc-config-NAME` with the values of the chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigSecret {
@@ -21,13 +21,13 @@ pub struct ConfigSecret {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
-    /// How many control planes are configured; at least 1.
+    /// The configured number of control planes; at least 1.
     pub replicas: u32,
-    /// Whether its workloads are asleep.
+    /// Set if its workloads are asleep.
     pub workloads_sleep: bool,
 }
 
-/// Secret `vc-NAME`: how to reach the virtual cluster, by its own account. Whoever may write Secrets there wrote it.
+/// Secret `vc-NAME` with the kubeconfig. It is untrusted: any writer of Secrets in the namespace may have written it.
 pub struct KubeconfigSecret {
     /// The virtual cluster's name.
     pub name: String,
@@ -36,23 +36,23 @@ pub struct KubeconfigSecret {
     config: Zeroizing<Vec<u8>>,
 }
 
-/// Why a Secret cannot be used. Shows nothing of its content.
+/// Reason why a Secret is unusable. Shows nothing of its content.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// Not an object as the API server serves them.
+    /// The object is not a Secret as served by an API server.
     #[error("not a Secret")]
     Malformed,
     /// The key is missing, or empty.
     #[error("it has no key {key:?}")]
     Missing {
-        /// Which key.
+        /// The key.
         key: &'static str,
     },
     /// The value is not base64.
     #[error("key {key:?} is not base64")]
     Encoding {
-        /// Which key.
+        /// The key.
         key: &'static str,
     },
 }
@@ -60,8 +60,8 @@ pub enum SecretError {
 // === impl ConfigSecret ===
 
 impl ConfigSecret {
-    /// Reads a Secret; `None` if it is not a virtual cluster's configuration. What cannot be understood of the
-    /// configuration is taken as its default.
+    /// Parses a Secret; `None` if it is not a virtual cluster's configuration. Unreadable parts of the configuration
+    /// get their defaults.
     pub fn parse(json: &[u8]) -> Option<Self> {
         let secret: Object = serde_json::from_slice(json).ok()?;
         let name =
@@ -87,8 +87,8 @@ impl Default for ConfigSecret {
 // === impl KubeconfigSecret ===
 
 impl KubeconfigSecret {
-    /// Reads a Secret; `None` if it is not a virtual cluster's kubeconfig (labels `app=vcluster`, `vcluster-name=NAME`
-    /// on a Secret `vc-NAME`; copies for others have other names).
+    /// Parses a Secret; `None` if it is not a virtual cluster's kubeconfig (labels `app=vcluster`, `vcluster-name=NAME`
+    /// on a Secret `vc-NAME`; copies for other purposes have other names).
     ///
     /// # Errors
     /// If it has no `config`.
@@ -102,18 +102,19 @@ impl KubeconfigSecret {
         Ok(Some(Self { name, namespace: secret.metadata.namespace, config }))
     }
 
-    /// The kubeconfig, to be read with care.
+    /// Returns the kubeconfig, which is untrusted.
     pub fn config(&self) -> &[u8] {
         &self.config
     }
 
-    /// How to reach it from within the host cluster: by its Service, with the name that its certificate has.
+    /// Returns the endpoint within the host cluster: its Service, with the name in its certificate.
     ///
     /// # Errors
-    /// If name or namespace cannot be a part of a host name.
+    /// If name or namespace is not valid in a host name.
     pub fn endpoint(&self) -> Result<Endpoint, http::uri::InvalidUri> {
         let (name, namespace) = (&self.name, &self.namespace);
-        // The certificate is for NAME.NAMESPACE and not for NAME.NAMESPACE.svc, which the cluster's DNS knows better.
+        // The certificate is for NAME.NAMESPACE and not for NAME.NAMESPACE.svc, which the cluster's DNS resolves
+        // better.
         let url = format!("https://{name}.{namespace}.svc:443").parse()?;
         Ok(Endpoint { url, tls_server_name: Some(format!("{name}.{namespace}")) })
     }
@@ -148,7 +149,7 @@ impl Object {
     }
 }
 
-/// What is looked at of the chart's values.
+/// The relevant part of the chart's values.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Config {

@@ -18,12 +18,12 @@ use super::progress::{Progress, Step};
 /// A resource of the host's API.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resource {
-    /// `""` is the core group.
+    /// The API group; `""` is the core group.
     pub(super) group: &'static str,
     pub(super) plural: &'static str,
 }
 
-/// One operation's requests: they share its deadline, and its patience with a host that does not answer.
+/// The requests of one operation. They share its deadline, and its limit on the time without a response.
 pub(super) struct Session<'a> {
     client: &'a kube::Client,
     progress: &'a dyn Progress,
@@ -32,16 +32,16 @@ pub(super) struct Session<'a> {
     patience: Duration,
 }
 
-/// Of a list only this much is wanted.
+/// Extent of the objects in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Everything.
+    /// Whole objects.
     Whole,
-    /// Only the metadata: the content may be secret, or large.
+    /// The metadata only: the content may be secret, or large.
     Metadata,
 }
 
-/// A request, but for the credentials.
+/// A request without the credentials.
 struct Ask<'a> {
     method: Method,
     uri: &'a str,
@@ -61,7 +61,7 @@ impl Resource {
         Self { group, plural }
     }
 
-    /// The path of a collection, or of one object. All groups that are asked here are at v1.
+    /// Returns the path of a collection, or of one object. All groups used here are at v1.
     pub(super) fn path(self, namespace: Option<&str>, name: Option<&str>) -> String {
         let root = match self.group {
             "" => "/api/v1".to_owned(),
@@ -71,7 +71,7 @@ impl Resource {
     }
 }
 
-/// The path of a collection or an object under `/api/v1` or `/apis/GROUP/VERSION`.
+/// Returns the path of a collection or an object under `/api/v1` or `/apis/GROUP/VERSION`.
 pub(super) fn object_path(root: &str, plural: &str, namespace: Option<&str>, name: Option<&str>) -> String {
     let mut path = root.to_owned();
     if let Some(namespace) = namespace {
@@ -107,12 +107,12 @@ impl<'a> Session<'a> {
         self.until
     }
 
-    /// The operation's time is over.
+    /// Returns the error of an expired deadline.
     pub(super) fn late(&self, doing: impl Into<String>) -> Error {
         Error::Deadline { within: self.within, doing: doing.into() }
     }
 
-    /// Waits before something is looked at again; the deadline may come first.
+    /// Waits before the next read, at most until the deadline.
     pub(super) async fn rest(&self, time: Duration, doing: &str) -> Result<(), Error> {
         let next = Instant::now() + time;
         if next >= self.until {
@@ -123,7 +123,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// An object's JSON, if there is one.
+    /// Returns an object's JSON, if it exists.
     pub(super) async fn get(&self, path: &str) -> Result<Option<Bytes>, Error> {
         let ask =
             Ask { method: Method::GET, uri: path, accept: JSON, content_type: None, body: Bytes::new() };
@@ -133,7 +133,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The objects of a collection that a selector admits, page by page.
+    /// Returns the objects of a collection matching a selector, page by page.
     pub(super) async fn list(
         &self,
         collection: &str,
@@ -156,7 +156,7 @@ impl<'a> Session<'a> {
             };
             let ask = Ask { method: Method::GET, uri: &uri, accept, content_type: None, body: Bytes::new() };
             let body = match self.ask(&ask).await {
-                // The snapshot of the earlier pages is gone: begin again.
+                // The snapshot of the earlier pages has expired: start again.
                 Err(Error::Refused { status, .. }) if status.is_expired() && !token.is_empty() => {
                     all.clear();
                     token.clear();
@@ -173,7 +173,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Changes an object by a merge patch. `None`: it has changed since it was read, or is gone.
+    /// Patches an object by a merge patch. `None`: it has changed since it was read, or is gone.
     pub(super) async fn patch(&self, path: &str, patch: &serde_json::Value) -> Result<Option<Bytes>, Error> {
         let uri = format!("{path}?fieldManager={MANAGER}");
         match self.ask_patch(&uri, "application/merge-patch+json", patch).await {
@@ -182,12 +182,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Makes an object what is wanted of it, whether it is there or not.
+    /// Applies an object by server-side apply, whether it exists or not.
     pub(super) async fn apply(&self, path: &str, object: &serde_json::Value) -> Result<(), Error> {
         let uri = format!("{path}?fieldManager={MANAGER}&force=true");
         loop {
             match self.ask_patch(&uri, "application/apply-patch+yaml", object).await {
-                // Somebody else changed it at the same moment.
+                // There was a concurrent change.
                 Err(Error::Refused { doing, status }) if status.code == 409 => {
                     self.rest(PAUSE, &format!("{doing} ({status})")).await?;
                 }
@@ -207,7 +207,7 @@ impl<'a> Session<'a> {
             .await
     }
 
-    /// Makes an object. Returns whether it was not there before.
+    /// Creates an object. Returns whether it did not exist before.
     pub(super) async fn create(&self, collection: &str, object: &serde_json::Value) -> Result<bool, Error> {
         let uri = format!("{collection}?fieldManager={MANAGER}");
         let body = object.to_string().into();
@@ -218,12 +218,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Deletes an object; what depends on it goes a moment later. Returns whether it was there.
+    /// Deletes an object; its dependents are deleted in the background. Returns whether it existed.
     pub(super) async fn delete(&self, path: &str) -> Result<bool, Error> {
         self.delete_exactly(path, None).await
     }
 
-    /// The same, but only the one with this uid; else the host refuses with 409.
+    /// Deletes an object only if it has this uid; otherwise the host refuses with 409.
     pub(super) async fn delete_exactly(&self, path: &str, uid: Option<&str>) -> Result<bool, Error> {
         let uri = format!("{path}?propagationPolicy=Background");
         let body = uid.map(|uid| serde_json::json!({"preconditions": {"uid": uid}}).to_string().into());
@@ -235,7 +235,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Asks until the host answers, or its or the caller's time is over. All that is asked here can be asked twice.
+    /// Sends a request with retries until the host answers, or its time or the caller's is over. All requests here can
+    /// be repeated.
     async fn ask(&self, ask: &Ask<'_>) -> Result<Bytes, Error> {
         let give_up = (Instant::now() + self.patience).min(self.until);
         let mut last: Option<String> = None;
@@ -246,7 +247,7 @@ impl<'a> Session<'a> {
                 Ok(Err(Failure::Passing(reason))) => reason,
                 Err(_) => last.clone().unwrap_or_else(|| "no answer".to_owned()),
             };
-            // All of the time is used.
+            // The time is used to its end.
             let left = give_up.saturating_duration_since(Instant::now());
             if left < SHORTEST_PAUSE {
                 return Err(match give_up == self.until {
@@ -295,14 +296,14 @@ impl<'a> Session<'a> {
 // === impl Ask ===
 
 impl Ask<'_> {
-    /// For people: what was tried.
+    /// Returns a description of the request for users.
     fn doing(&self) -> String {
         let path = self.uri.split('?').next().unwrap_or_default();
         format!("{} {path}", self.method)
     }
 }
 
-/// Whether asking again may help.
+/// Failure of an attempt, and whether a retry may help.
 enum Failure {
     Final(Error),
     Passing(String),
@@ -325,12 +326,12 @@ fn judge(error: &(dyn std::error::Error + 'static)) -> Failure {
     }
 }
 
-/// The transport's own error, wherever it is wrapped.
+/// Returns the transport's own error, at any depth of the chain.
 fn transport_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a TransportError> {
     std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
 }
 
-/// An error and its causes in one line.
+/// Formats an error and its causes in one line.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let all = std::iter::successors(Some(error), |error| error.source());
     all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -340,7 +341,7 @@ fn malformed(ask: &Ask<'_>, error: &dyn std::error::Error) -> Error {
     Error::Malformed { doing: ask.doing(), reason: error.to_string() }
 }
 
-/// What may stand in a segment of a path, or in a value of a query.
+/// Escapes a text for a path segment or a value in a query.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -355,19 +356,19 @@ pub(super) fn escaped(text: &str) -> String {
 const JSON: &str = "application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
-/// Who the fields belong to that are set here.
+/// The field manager.
 const MANAGER: &str = "skopos";
 
-/// How many objects are asked for at once.
+/// Objects per page of a list.
 const PAGE: usize = 500;
 
-/// The largest answer that is read.
+/// Limit on the size of a response.
 const MOST_BYTES: usize = 64 << 20;
 
-/// With less time than this left it is over.
+/// The remaining time below which no further attempt is made.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Between two attempts.
+/// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! In which state a virtual cluster is, in the words of `vcluster list`.
+//! State of a virtual cluster, in the terms of `vcluster list`.
 
 use std::fmt;
 
@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::meta::{Meta, or_default};
 
-/// What `vcluster list` shows in its column STATUS.
+/// State in the column STATUS of `vcluster list`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// Its pod runs.
+    /// The pod is running.
     Running,
-    /// Its pod has no node, or its containers are not there yet.
+    /// The pod has no node, or its containers are not created yet.
     Pending,
-    /// Its pod is on its way out.
+    /// The pod is being deleted.
     Terminating,
-    /// Paused, or put to sleep by the platform.
+    /// The workload is paused, or put to sleep by the platform.
     Paused,
-    /// Its API server answers; its workloads are asleep.
+    /// The API server answers; its workloads are asleep.
     WorkloadsSleeping,
-    /// Scaled to zero by somebody, without the annotations of a pause.
+    /// The workload is scaled to zero without the annotations of a pause.
     ScaledDown,
-    /// It shall have pods and has none, or nobody knows what they do.
+    /// There should be pods and are none, or their state is unknown.
     Unknown,
-    /// What else its pod says of itself: `CrashLoopBackOff`, `ImagePullBackOff`, `Init:0/1`, `Completed`.
+    /// Any other state of the pod: `CrashLoopBackOff`, `ImagePullBackOff`, `Init:0/1`, `Completed`.
     Pod(Box<str>),
 }
 
@@ -35,14 +35,14 @@ pub struct PodState {
     pub namespace: String,
     /// The virtual cluster's name.
     pub release: String,
-    /// What kubectl shows in its column STATUS.
+    /// The state in the column STATUS of kubectl.
     pub status: String,
 }
 
 // === impl Status ===
 
 impl Status {
-    /// As `vcluster list` writes it.
+    /// Returns the text used by `vcluster list`.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Running => "Running",
@@ -82,10 +82,10 @@ impl Serialize for Status {
 // === impl PodState ===
 
 impl PodState {
-    /// Reads a pod; `None` if it is not one of a control plane.
+    /// Parses a pod; `None` if it does not belong to a control plane.
     ///
     /// # Errors
-    /// If it is no JSON, or its fields are of other types than a pod's.
+    /// If it is not JSON, or its fields have other types than a pod's.
     pub fn parse(json: &[u8]) -> Result<Option<Self>, serde_json::Error> {
         let pod: Pod = serde_json::from_slice(json)?;
         let release = pod.metadata.label("release").filter(|_| pod.metadata.label("app") == Some("vcluster"));
@@ -174,7 +174,7 @@ impl Pod {
         self.initializing().unwrap_or_else(|| self.of_containers(own))
     }
 
-    /// What the first init container says that has not succeeded.
+    /// Returns the state of the first init container that has not succeeded.
     fn initializing(&self) -> Option<String> {
         let all = &self.status.init_container_statuses;
         let (number, container) =
@@ -192,7 +192,7 @@ impl Pod {
         Some(format!("Init:{said}"))
     }
 
-    /// What the first container with something to say says, else the pod itself.
+    /// Returns the state of the first container that has one to report, else the pod's own.
     fn of_containers(&self, own: &str) -> String {
         let all = &self.status.container_statuses;
         let said = all.iter().find_map(|container| match &container.state {
@@ -204,7 +204,7 @@ impl Pod {
         });
         let said = said.unwrap_or_else(|| own.to_owned());
         let runs = || all.iter().any(|container| container.ready && container.state.running.is_some());
-        // One that is done leaves the others running.
+        // A completed container leaves the others running.
         if said == "Completed" && runs() { "Running".to_owned() } else { said }
     }
 }

@@ -13,9 +13,9 @@ use super::names;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Workload {
-    /// Which part.
+    /// The part.
     pub part: Part,
-    /// What it is.
+    /// The kind.
     pub kind: WorkloadKind,
     /// Its own name.
     pub name: String,
@@ -23,40 +23,40 @@ pub struct Workload {
     pub namespace: String,
     /// The virtual cluster's name.
     pub release: String,
-    /// How many pods it is to have.
+    /// The wanted number of pods.
     pub replicas: u32,
-    /// How many it has, those that are on their way out included.
+    /// The current number of pods, including terminating ones.
     pub pods: u32,
-    /// How many of them are ready.
+    /// The number of ready pods.
     pub ready: u32,
-    /// Annotated as paused.
+    /// Set if it is annotated as paused.
     pub paused: bool,
-    /// How many pods a resume shall bring back, if something is annotated.
+    /// The annotated number of replicas after a resume, if any.
     pub paused_replicas: Option<String>,
-    /// Annotated as being restored from a backup.
+    /// Set if it is annotated as being restored from a backup.
     pub restoring: bool,
-    /// Labelled as put to sleep by the platform.
+    /// Set if it is labelled as put to sleep by the platform.
     pub sleeping: bool,
-    /// Annotated as not to be deleted.
+    /// Set if it is annotated as protected against deletion.
     pub non_deletable: bool,
     /// The tag of the syncer's image.
     pub version: Option<String>,
-    /// Since when it is there.
+    /// The creation time.
     pub created: Option<jiff::Timestamp>,
-    /// The version of the object that this was read from.
+    /// The resource version from which this was read.
     pub resource_version: String,
 }
 
-/// What of a virtual cluster it is.
+/// Part of a virtual cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// The one that is always there, and that the annotations on it speak for the whole.
+    /// The control plane, which always exists. Its annotations apply to the whole virtual cluster.
     ControlPlane,
-    /// The API server, where it is apart.
+    /// The API server, if it runs separately.
     Api,
-    /// The controller manager, where it is apart.
+    /// The controller manager, if it runs separately.
     Controller,
-    /// etcd, where it is apart.
+    /// etcd, if it runs separately.
     Etcd,
 }
 
@@ -69,24 +69,24 @@ pub enum WorkloadKind {
     Deployment,
 }
 
-/// Why nobody is meant to answer.
+/// Reason why a virtual cluster is switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Off {
-    /// Annotated as paused.
+    /// It is annotated as paused.
     Paused,
-    /// Put to sleep by the platform.
+    /// The platform put it to sleep.
     Sleeping,
-    /// No replicas are wanted, and nothing is annotated.
+    /// It has no wanted replicas, without any annotation.
     ScaledDown,
 }
 
 // === impl Workload ===
 
 impl Workload {
-    /// Reads an object; `None` if it is no part of a virtual cluster.
+    /// Parses an object; `None` if it is not a part of a virtual cluster.
     ///
     /// # Errors
-    /// If it is no JSON, or its fields are of other types than such an object's.
+    /// If it is not JSON, or its fields have other types than such an object's.
     pub fn parse(kind: WorkloadKind, json: &[u8]) -> Result<Option<Self>, serde_json::Error> {
         let Object { metadata, spec, status } = serde_json::from_slice(json)?;
         let part = metadata.label("app").and_then(Part::of_app);
@@ -113,13 +113,13 @@ impl Workload {
         }))
     }
 
-    /// Whether nobody is meant to answer: paused, asleep or scaled to zero. Annotated as paused counts also while pods
-    /// are still there: they are about to go.
+    /// Returns whether it is switched off: paused, asleep or scaled to zero. With the annotation of a pause this is so
+    /// even while pods still exist: they are about to end.
     pub fn is_off(&self) -> bool {
         self.off_reason().is_some()
     }
 
-    /// Why nobody is meant to answer.
+    /// Returns the reason why it is switched off.
     pub fn off_reason(&self) -> Option<Off> {
         match () {
             () if self.sleeping => Some(Off::Sleeping),
@@ -129,17 +129,18 @@ impl Workload {
         }
     }
 
-    /// The merge patch that pauses it; `None` if there is nothing to change. It applies to the version that this was read
-    /// from and to no other.
+    /// Returns the merge patch that pauses it; `None` if there is nothing to change. The patch applies only to the
+    /// version that this was read from.
     ///
-    /// `configured` is how many replicas a resume brings back if it is scaled to zero already; `date` is
+    /// `configured` is the number of replicas after a resume if it is scaled to zero already; `date` is
     /// [`paused_date`].
     pub fn pause_patch(&self, configured: u32, date: &str) -> Option<Value> {
         if self.restoring || self.sleeping || (self.paused && self.replicas == 0) {
             return None;
         }
         let mut patch = json!({"metadata": self.precondition(), "spec": {"replicas": 0}});
-        // Annotated, and has replicas: somebody scaled it up, or upgraded the release. What is annotated stays true.
+        // It is annotated and has replicas: it was scaled up by hand, or the release was upgraded. The annotations
+        // remain true.
         if !self.paused {
             let replicas = if self.replicas == 0 { configured.max(1) } else { self.replicas };
             patch["metadata"]["annotations"] = json!({
@@ -148,8 +149,8 @@ impl Workload {
         Some(patch)
     }
 
-    /// The merge patch that resumes it; `None` if it is not paused. It applies to the version that this was read from and
-    /// to no other.
+    /// Returns the merge patch that resumes it; `None` if it is not paused. The patch applies only to the version that
+    /// this was read from.
     pub fn resume_patch(&self) -> Option<Value> {
         let mut metadata = self.precondition();
         metadata["annotations"] =
@@ -158,13 +159,13 @@ impl Workload {
         self.paused.then_some(patch)
     }
 
-    /// How many replicas a resume brings back: what is annotated, or 1 where that is no number of them.
+    /// Returns the number of replicas after a resume: the annotated one, or 1 if that is not valid.
     pub fn replicas_after_resume(&self) -> u32 {
         let annotated = self.paused_replicas.as_deref().and_then(|text| text.parse().ok());
         annotated.filter(|replicas| (1..=MOST_REPLICAS).contains(replicas)).unwrap_or(1)
     }
 
-    /// Whether this is an earlier state of the same than that one.
+    /// Returns whether this is an earlier state of the same object than `other`.
     pub(super) fn is_older_than(&self, other: &Self) -> bool {
         let version = |workload: &Self| workload.resource_version.parse::<ResourceVersion>().ok();
         version(self).zip(version(other)).is_some_and(|(own, others)| own < others)
@@ -187,10 +188,10 @@ impl fmt::Display for Workload {
 // === impl Part ===
 
 impl Part {
-    /// All of them; the control plane first.
+    /// All parts; the control plane first.
     pub const ALL: [Self; 4] = [Self::ControlPlane, Self::Api, Self::Controller, Self::Etcd];
 
-    /// The label `app` of its objects.
+    /// Returns the value of label `app` on its objects.
     pub fn app(self) -> &'static str {
         match self {
             Self::ControlPlane => "vcluster",
@@ -208,7 +209,7 @@ impl Part {
 // === impl WorkloadKind ===
 
 impl WorkloadKind {
-    /// The resource in the API's paths.
+    /// Returns the resource in API paths.
     pub fn plural(self) -> &'static str {
         match self {
             Self::StatefulSet => "statefulsets",
@@ -238,15 +239,16 @@ impl fmt::Display for Off {
     }
 }
 
-/// The annotation of when it was paused, as the vcluster CLI writes it: local time, and yet with a `Z`.
+/// Returns the value of the annotation with the time of a pause, as the vcluster CLI writes it: local time, despite the
+/// `Z`.
 pub fn paused_date(now: &jiff::Zoned) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-/// Nobody runs so many control planes; a larger number is a mistake.
+/// Limit on annotated replicas: a larger number of control planes is a mistake.
 const MOST_REPLICAS: u32 = 1000;
 
-/// The tag of an image's reference.
+/// Returns the tag of an image's reference.
 fn tag(image: &str) -> Option<&str> {
     let name = image.split('@').next().unwrap_or_default();
     let name = name.rsplit('/').next().unwrap_or_default();
@@ -350,7 +352,7 @@ mod tests {
             json!({"metadata": {"resourceVersion": "7", "annotations": {"loft.sh/paused": "true",
                 "loft.sh/paused-replicas": "3", "loft.sh/paused-date": "now"}}, "spec": {"replicas": 0}})
         );
-        // Scaled to zero before: what the configuration says.
+        // It was scaled to zero before, so the configuration decides.
         let scaled = set(|set| set["spec"]["replicas"] = 0.into());
         assert_eq!(scaled.off_reason(), Some(Off::ScaledDown));
         let patch = scaled.pause_patch(2, "now").unwrap();
@@ -366,7 +368,7 @@ mod tests {
         let sleeping = set(|s| s["metadata"]["labels"]["loft.sh/sleep-mode"] = "true".into());
         assert_eq!(sleeping.off_reason(), Some(Off::Sleeping));
         assert!(sleeping.pause_patch(1, "now").is_none());
-        // Annotated, but somebody scaled it up: down again, and what was annotated stays.
+        // It is annotated but was scaled up: it is scaled down again, and the annotations stay.
         let patch = set(paused).pause_patch(1, "now").unwrap();
         assert_eq!(patch, json!({"metadata": {"resourceVersion": "7"}, "spec": {"replicas": 0}}));
     }

@@ -1,4 +1,4 @@
-//! Fleets that are started again with what they had.
+//! Restarts of fleets with checkpoints.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::*;
 
-/// A fleet over a directory, which is free again when it has ended.
+/// A fleet over a directory, which is released when the fleet has ended.
 pub(crate) struct Kept {
     pub(crate) fleet: Fleet,
     keeper: Arc<CheckpointKeeper>,
@@ -54,7 +54,7 @@ impl Kept {
     }
 }
 
-/// A source that says one thing, once.
+/// A source that publishes one list, once.
 struct Once(BTreeMap<ClusterId, Listed>);
 
 impl Source for Once {
@@ -68,7 +68,7 @@ impl Source for Once {
     }
 }
 
-/// A fleet keeps the cluster `a`, and ends.
+/// Runs a fleet that stores the cluster `a`, and ends it.
 pub(crate) async fn keep_once(world: &World, directory: &Path) {
     let kept = Kept::start(world, directory);
     let cluster = join(&kept.fleet, "a");
@@ -78,7 +78,7 @@ pub(crate) async fn keep_once(world: &World, directory: &Path) {
     kept.end().await;
 }
 
-/// Waits until the server has said which cluster it is: before, nothing of it can be kept.
+/// Waits until the identity of the server is known: nothing of it can be stored before.
 pub(crate) async fn known(cluster: &Cluster) {
     let named = |checkpoint: Checkpoint| checkpoint.cluster().is_some();
     let all_named = || cluster.checkpoints().into_iter().all(|(_, checkpoint)| checkpoint.is_ok_and(named));
@@ -89,8 +89,8 @@ pub(crate) fn version() -> DocumentRequest {
     DocumentRequest::new("/version", "application/json").expect("a document")
 }
 
-/// How often all of a kind was asked for. Links stream their lists; what is listed otherwise are probes, and the metadata by which
-/// a checkpoint is confirmed.
+/// Returns the number of requests for all objects of a resource. Reflectors use watch-list; other lists are probes, and
+/// those of the metadata by which a checkpoint is confirmed.
 fn lists(server: &TestServer) -> usize {
     let requests = server.requests();
     let whole =
@@ -145,7 +145,7 @@ async fn a_fleet_that_starts_again_has_everything_at_once_and_lists_nothing() {
         let kind = cluster.kind(&config_maps(), Duration::ZERO).await.unwrap();
         assert!(!kind.informer().has_synced());
         assert_eq!(names(cluster, &config_maps()), [name]);
-        // The wall clock does not know of virtual time.
+        // The wall clock is not virtual.
         assert!(kind.informer().freshness().age().is_some(), "{}", kind.informer().freshness());
         assert!(cluster.document(&version(), Duration::ZERO).await.is_ok());
     }
@@ -215,7 +215,7 @@ async fn a_cluster_made_anew_is_not_taken_for_the_one_before() {
     let world = World::default();
     world.server("a");
     keep_once(&world, directory.path()).await;
-    // Its resource versions begin at the same number, and it is further on.
+    // Its resource versions begin at the same number, and it has advanced further.
     let other = world.server("a");
     other.delete("configmaps", Some("default"), "a").unwrap();
     for n in 0..20 {
@@ -227,7 +227,7 @@ async fn a_cluster_made_anew_is_not_taken_for_the_one_before() {
     let before = cluster.kind(&config_maps(), PLENTY).await.unwrap();
     assert_eq!(names(&cluster, &config_maps()), ["a"], "nobody knows yet");
     let of_before = before.informer().snapshot().resource_version().to_string();
-    // It takes a while until it says who it is.
+    // It reveals its identity only after a while.
     let names_of_it = Match::get().resource("namespaces");
     let _busy = other.faults().inject(Fault::status(503, 0)).on(names_of_it).times(2);
     other.resume().await.unwrap();
@@ -240,7 +240,7 @@ async fn a_cluster_made_anew_is_not_taken_for_the_one_before() {
     assert_eq!(went_on.count(), 0, "no watch goes on where the other cluster was");
     drop((cluster, before, now));
     kept.end().await;
-    // What is kept now is of this one.
+    // Checkpoints are of this one from now on.
     other.clear_requests();
     let kept = Kept::start(&world, directory.path());
     let cluster = join(&kept.fleet, "a");
@@ -249,7 +249,7 @@ async fn a_cluster_made_anew_is_not_taken_for_the_one_before() {
     kept.end().await;
 }
 
-/// Content of an earlier run is of a name, and that is another source's by now.
+/// Checks that restored content of a name is not shown for a cluster of another source with that name.
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_of_a_name_is_not_shown_as_that_of_another_source() {
     let directory = tempfile::tempdir().unwrap();
@@ -267,7 +267,7 @@ async fn what_is_kept_of_a_name_is_not_shown_as_that_of_another_source() {
     let other = kept.fleet.cluster("a").unwrap();
     assert!(other != cluster);
     assert!(other.kind(&config_maps(), PLENTY).await.is_err(), "it cannot be reached");
-    // When it is there, it is kept as itself.
+    // Once it exists, it is stored as itself.
     world.server("b");
     other.wake();
     eventually("it is there", || other.state().condition == Condition::Live).await;
@@ -309,7 +309,7 @@ async fn where_the_uid_may_not_be_read_nothing_is_kept() {
     }
 }
 
-/// It says nothing of the cluster behind it, which may be down.
+/// Checks that a refusal without Kubernetes' Status proves nothing: the cluster behind the proxy may be down.
 #[tokio::test(start_paused = true)]
 async fn what_a_proxy_refuses_is_no_refusal_of_the_cluster() {
     let not_found = Status::failure(404, "NotFound", "the server could not find the requested resource");
@@ -342,7 +342,7 @@ async fn what_may_not_be_kept_does_not_fit_or_belongs_to_nobody_is_removed() {
     let there = || file(directory.path(), "a").exists();
     keep_once(&world, directory.path()).await;
     assert!(there());
-    // Barred by now.
+    // It is no longer admitted.
     let mut options = KeeperOptions::default();
     options.admits = Admits::new(|_| false);
     let kept = Kept::start_with(&world, directory.path(), options);
@@ -353,7 +353,7 @@ async fn what_may_not_be_kept_does_not_fit_or_belongs_to_nobody_is_removed() {
     assert!(!there());
     drop(cluster);
     kept.end().await;
-    // Too large.
+    // It is too large.
     let mut options = KeeperOptions::default();
     options.total_bytes = 10;
     let kept = Kept::start_with(&world, directory.path(), options);
@@ -364,7 +364,7 @@ async fn what_may_not_be_kept_does_not_fit_or_belongs_to_nobody_is_removed() {
     assert!(!there());
     drop(cluster);
     kept.end().await;
-    // Left the fleet for good.
+    // It left the fleet for good.
     let kept = Kept::start(&world, directory.path());
     let cluster = join(&kept.fleet, "a");
     cluster.kind(&config_maps(), PLENTY).await.unwrap();
@@ -414,7 +414,7 @@ async fn what_nobody_has_named_for_long_is_removed_but_not_before_everybody_had_
     kept.end().await;
 }
 
-/// Files that are no checkpoints stay, wherever they are.
+/// Checks that files that are not checkpoints stay, wherever they are.
 #[tokio::test(start_paused = true)]
 async fn tidying_removes_checkpoints_alone() {
     let directory = tempfile::tempdir().unwrap();
@@ -455,7 +455,7 @@ async fn tidying_removes_checkpoints_alone() {
     kept.end().await;
 }
 
-/// A directory of which a file cannot be read the first time.
+/// A store with one file that cannot be read the first time.
 struct Flaky {
     directory: Directory,
     file: Mutex<Option<&'static str>>,
@@ -486,7 +486,7 @@ impl Store for Flaky {
     }
 }
 
-/// Makes all files of a cluster look as if they were written so long ago: the wall clock does not know of virtual time.
+/// Sets the modification times of all files of a cluster back by `age`, because the wall clock is not virtual.
 fn set_age(directory: &Path, cluster: &str, age: Duration) {
     for entry in std::fs::read_dir(directory.join(cluster)).expect("a folder") {
         let file = std::fs::File::options().append(true).open(entry.expect("a file").path());
@@ -649,13 +649,13 @@ async fn a_bucket_that_hangs_delays_the_start_once_and_the_end_hardly() {
         let stats = cluster.stats().kept.unwrap();
         assert!(stats.refused > 0 && stats.problem.is_some(), "{id}: {stats:?}");
     }
-    // In the middle of writing, which does not end either.
+    // In the middle of a write that does not end either.
     tokio::time::sleep(secs(35)).await;
     let begun = Instant::now();
     kept.end().await;
     assert!(begun.elapsed() < secs(7), "{:?}", begun.elapsed());
 
-    // What was there before the trouble is there after it.
+    // The content from before the outage is there after it.
     hang(false);
     tokio::time::sleep(limits.pause).await;
     servers.iter().for_each(TestServer::clear_requests);
@@ -679,7 +679,7 @@ async fn a_bucket_is_left_alone_after_some_failures_and_asked_again_later() {
     use object_store::*;
     use skopos_fleet::checkpoint::{Bucket, BucketLimits};
 
-    /// Refuses to give anything, and counts how often it is asked to.
+    /// A store that refuses every read, and counts the attempts.
     #[derive(Debug)]
     struct Refuses(InMemory, Arc<AtomicU32>);
 
@@ -705,7 +705,7 @@ async fn a_bucket_is_left_alone_after_some_failures_and_asked_again_later() {
 
         async fn get_opts(&self, at: &Key, _how: GetOptions) -> Result<GetResult> {
             match self.1.fetch_add(1, Ordering::Relaxed) {
-                // Not there: no failure.
+                // Not found: not a failure.
                 0..4 => Err(Error::NotFound { path: at.to_string(), source: "none".into() }),
                 _ => Err(Error::PermissionDenied { path: at.to_string(), source: "no".into() }),
             }

@@ -1,4 +1,4 @@
-//! Discovery and OpenAPI, kept for when the server does not answer; and what is remembered of an earlier run.
+//! Discovery and OpenAPI, cached for when the server is down, and restored from an earlier run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn what_kubectl_needs_is_there_before_anybody_asks() {
     until_condition(&cluster, Condition::Live).await;
     let all_there =
         || DocumentRequest::essential().iter().all(|of| cluster.documents().iter().any(|(is, _)| is == of));
-    // At once: it may be down in a moment.
+    // At once: the server may be down in a moment.
     let soon = tokio::time::timeout(secs(2), eventually("the documents are there", all_there)).await;
     assert!(soon.is_ok(), "{:?}", cluster.documents());
     server.pause().await;
@@ -101,7 +101,7 @@ async fn what_an_earlier_run_had_is_there_again() {
         retain_removed: Duration::ZERO,
         ..FleetOptions::default()
     });
-    // It is down, and that is not known yet.
+    // It is down, but that is not known yet.
     let down = join(&fleet, "down");
     let cluster = join(&fleet, "a");
     let hangs = join(&fleet, "hangs");

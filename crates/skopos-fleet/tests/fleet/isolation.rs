@@ -1,4 +1,4 @@
-//! Clusters in trouble, and those beside them.
+//! Isolation of clusters from each other's failures.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// Report R1, in small: nobody waits for the dead, the slow and the paused, and each of them is named.
+/// Checks report R1 in small: no call waits for dead, slow and paused clusters, and the result names each of them.
 #[tokio::test(start_paused = true)]
 async fn reads_of_the_healthy_do_not_feel_the_others() {
     let world = World::default();
@@ -62,7 +62,7 @@ async fn reads_of_the_healthy_do_not_feel_the_others() {
     ];
     assert_eq!(missing, expected.map(|(name, word)| (name.to_owned(), word)));
 
-    // Whoever is only slow comes in the background.
+    // A cluster that is only slow follows in the background.
     assert!(fleet.cluster("slow").unwrap().kind(&config_maps(), secs(30)).await.is_ok());
     for name in ["silent", "hole"] {
         until_condition(&fleet.cluster(name).unwrap(), Condition::Unreachable).await;
@@ -72,14 +72,14 @@ async fn reads_of_the_healthy_do_not_feel_the_others() {
     assert!(fleet.shutdown(secs(5)).await);
 }
 
-/// A dead cluster gets few requests, whatever is wanted of it, and is found when it is back.
+/// Checks that a dead cluster gets few requests, whatever callers want, and that its return is found.
 #[tokio::test(start_paused = true)]
 async fn the_dead_are_left_alone() {
     let world = World::default();
     let fleet = world.fleet_with(skopos_fleet::ClusterOptions { prefetch_documents: true, ..options() });
     let kinds =
         [config_maps(), resource("pods", "Pod"), resource("services", "Service"), resource("nodes", "Node")];
-    // Takes connections and requests, and answers none.
+    // It accepts connections and requests, and answers none.
     let mute = world.server("mute");
     let withheld = mute.faults().inject(Fault::WithholdHeaders).everywhere();
     world.hole("hole");
@@ -115,7 +115,7 @@ async fn the_dead_are_left_alone() {
     assert!(fleet.shutdown(secs(5)).await);
 }
 
-/// Many want the same at once: one session, one list.
+/// Checks that concurrent callers share one session and one list.
 #[tokio::test(start_paused = true)]
 async fn what_many_want_is_made_once() {
     let world = World::default();
@@ -132,7 +132,8 @@ async fn what_many_want_is_made_once() {
     assert_eq!(cluster.stats().starts, 1);
 }
 
-/// A session that hangs while it is made holds up nobody but those who wait for it, and them no longer than they said.
+/// Checks that a session that hangs while being made holds up only its own callers, and these no longer than their
+/// limits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_is_held_while_a_session_is_made() {
     let world = World::default();
@@ -158,7 +159,7 @@ async fn no_lock_is_held_while_a_session_is_made() {
     let limit = Duration::from_millis(200);
     let error = hanging.kind(&config_maps(), limit).await.unwrap_err();
     assert_eq!(error.word(), "deadline");
-    // It hangs still.
+    // It still hangs.
     assert_eq!(hanging.state().condition, Condition::Connecting);
     assert!(hanging.cached(&config_maps()).is_none() && hanging.kinds().is_empty());
     assert_eq!(hanging.stats().starts, 1);

@@ -1,4 +1,4 @@
-//! What is kept of a cluster: started on first use, stopped when idle, within a budget.
+//! Cached resources of a cluster: started on first use, stopped when idle, within a budget.
 
 use serde_json::json;
 use skopos_fleet::{ClusterOptions, Condition, Ended};
@@ -25,7 +25,7 @@ async fn a_kind_that_nobody_uses_is_stopped_and_one_that_is_held_is_not() {
     drop(held);
     tokio::time::sleep(secs(70)).await;
     eventually("no watch is left", || server.open_watches() == 0).await;
-    // And again on the next use.
+    // And again at the next use.
     assert!(cluster.kind(&pods, secs(5)).await.is_ok());
 }
 
@@ -39,7 +39,7 @@ async fn what_is_kept_of_a_dead_cluster_is_not_stopped_for_being_idle() {
     server.pause().await;
     until_condition(&cluster, Condition::Unreachable).await;
     tokio::time::sleep(secs(3600)).await;
-    // By a look that is no use.
+    // Reading statistics is no use.
     let freshness = cluster.stats().kinds[0].informer.freshness.clone();
     assert!(!freshness.is_live() && freshness.age().unwrap() >= secs(3600), "{freshness}");
     server.resume().await.unwrap();
@@ -74,13 +74,13 @@ async fn the_coldest_goes_when_memory_is_short() {
     drop(cold);
     tokio::time::sleep(secs(5)).await;
     let warm = cluster.kind(&resource("secrets", "Secret"), secs(5)).await.unwrap();
-    // Held or not, there is no other way than to let one go; the one that is used less goes.
+    // Both are in use, so one has to be evicted: the less recently used one.
     assert_eq!(ended.await, Ended::Evicted);
     assert!(warm.end_reason().is_none());
     assert_eq!(cluster.stats().evictions, 1);
     let error = cluster.kind(&config_maps(), secs(5)).await.unwrap_err();
     assert_eq!(error.word(), "budget", "{error}");
-    // Once there is room, it is tried again.
+    // Once there is room, it is retried.
     for n in 0..10 {
         server.delete("secrets", Some("default"), &format!("large-{n}")).unwrap();
     }
@@ -126,7 +126,7 @@ async fn what_the_server_refuses_is_not_asked_again_at_once() {
     assert!(!server.requests().is_empty());
 }
 
-/// As an aggregated API whose server is down.
+/// Checks a resource whose server fails as for an aggregated API with its server down.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_the_server_keeps_failing_to_list_is_not_waited_for() {
     let world = World::default();

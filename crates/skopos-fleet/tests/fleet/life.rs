@@ -1,4 +1,4 @@
-//! Pause, resume, redirect, removal, the end.
+//! Pause, resume, redirect, removal and end of clusters.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn scaled_down() -> Paused {
     Paused { by: PausedBy::ScaledDown, since: None }
 }
 
-/// Why the copy ended; it has a minute to.
+/// Returns the reason why the copy ended, within a minute.
 async fn ended(kind: &CachedKind) -> Ended {
     tokio::time::timeout(secs(60), kind.ended()).await.expect("it ends")
 }
@@ -44,7 +44,7 @@ async fn a_paused_cluster_is_left_alone_and_is_live_within_2_s_of_its_return() {
     assert_eq!(cluster.request(request, secs(5)).await.unwrap_err().word(), "paused");
     assert_eq!(begun.elapsed(), Duration::ZERO, "at once");
 
-    // Switched on: its server takes a while.
+    // It is switched on, but its server takes a while.
     let _ = server.delete("configmaps", Some("default"), "a");
     server.create(config_map("b")).unwrap();
     server.resume().await.unwrap();
@@ -97,7 +97,7 @@ async fn a_way_that_changes_takes_every_kind_with_it() {
     drop(kind);
     eventually("the old connections end", || old.connections() == 0).await;
     until_condition(&cluster, Condition::Live).await;
-    // The same again is nothing new.
+    // The same spec again changes nothing.
     let connects = world.connects.load(std::sync::atomic::Ordering::SeqCst);
     fleet.join(id("a"), spec("b")).unwrap();
     tokio::time::sleep(secs(5)).await;
@@ -145,7 +145,7 @@ async fn a_cluster_that_leaves_can_be_read_for_a_while() {
     assert_eq!((kind.informer().snapshot().len(), kind.end_reason()), (1, Some(Ended::Removed)));
     assert_eq!(left.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err().word(), "removed");
 
-    // Another of the same name is another.
+    // A new cluster of the same name is another one.
     join(&fleet, "a").kind(&config_maps(), secs(5)).await.unwrap();
     assert!(matches!(changes.next().await, Some(FleetChange::Forgotten(gone)) if gone == left));
     assert!(matches!(changes.next().await, Some(FleetChange::Added(new)) if new != left));

@@ -1,4 +1,4 @@
-//! Who is in the fleet, by whose word.
+//! Members of a fleet, and the sources that list them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::*;
 
-/// A source that says what the test says.
+/// A source controlled by the test.
 #[derive(Clone)]
 struct Said {
     name: &'static str,
@@ -82,7 +82,7 @@ async fn clusters_come_and_go_and_followers_are_told() {
         selected.iter().map(|cluster| cluster.id().to_string()).collect::<Vec<_>>()
     };
     assert_eq!((select("team=red"), select("team")), (vec!["a".into()], vec!["a".into(), "b".into()]));
-    // Other labels are another state, and no other connection.
+    // Other labels are another state, but not another connection.
     source.say([("a", labelled("a", "blue")), ("b", labelled("b", "blue"))]);
     assert_eq!(told(changes.next().await), "~a connecting");
     assert_eq!(select("team=blue").len(), 2);
@@ -91,7 +91,7 @@ async fn clusters_come_and_go_and_followers_are_told() {
     source.say([("a", labelled("a", "blue"))]);
     assert_eq!(told(changes.next().await), "-b");
     assert_eq!(fleet.cluster("b").unwrap().state().reason.as_deref(), Some("list does not list it any more"));
-    // Whoever comes late is told what is there.
+    // A late follower sees the present clusters.
     let mut late = fleet.changes();
     assert_eq!(told(late.next().await), "+a");
 }
@@ -113,7 +113,7 @@ async fn until_all_sources_have_said_what_they_list_clusters_may_be_missing() {
     let (seen, ()) = tokio::join!(waiting, saying);
     assert_eq!(seen, (0, true), "who waited sees what was listed");
     assert!(begun.elapsed() < secs(2));
-    // One that cannot be read is waited for once, and not by everybody who asks.
+    // A source that cannot be read is awaited once, not by every caller.
     let third = Said::follow(&fleet, "third").await;
     third.roster.lock().as_ref().unwrap().trouble(Some("no such file".into()));
     let begun = Instant::now();
@@ -140,12 +140,12 @@ async fn a_bad_kubeconfig_is_the_problem_of_its_cluster() {
     let problems = fleet.problems();
     assert_eq!(problems.len(), 1);
     assert_eq!((problems[0].source.as_str(), problems[0].cluster.as_ref()), ("list", Some(&id("broken"))));
-    // Repaired, it is reached.
+    // Once repaired, it is reachable.
     world.server("broken");
     source.say([("a", up("a")), ("broken", up("broken"))]);
     broken.kind(&config_maps(), secs(5)).await.unwrap();
     assert!(fleet.problems().is_empty());
-    // What can be reached is not let go for a kubeconfig that is broken later.
+    // A reachable cluster is not dropped for a kubeconfig that is broken later.
     source.say([("a", bad()), ("broken", up("broken"))]);
     tokio::time::sleep(secs(5)).await;
     assert_eq!(fleet.cluster("a").unwrap().state().condition, Condition::Live);
@@ -188,12 +188,12 @@ async fn clusters_of_two_sources_with_one_name_are_both_there_and_keep_their_nam
     first.say([]);
     assert_eq!(there(&fleet), [other]);
     assert_eq!(fleet.cluster("x").unwrap().state().condition, Condition::Removed);
-    // Others that come and go change nothing either.
+    // Other clusters that join and leave change nothing either.
     first.say([("x", up("a")), ("y", up("a"))]);
     assert_eq!((server(&fleet, "x"), server(&fleet, other)), ("a".into(), "b".into()));
     assert!(fleet.cluster(other).unwrap() == of_second);
     until_condition(&of_second, Condition::Live).await;
-    // The same again, in another process.
+    // The same lists again, in another process.
     let again = world.fleet();
     let first = Said::follow(&again, "first").await;
     let second = Said::follow(&again, "second").await;
@@ -213,10 +213,10 @@ async fn a_source_that_says_nothing_keeps_no_names_from_others_for_long() {
     assert!(fleet.get("x").is_none());
     tokio::time::sleep(secs(11)).await;
     assert_eq!(server(&fleet, "x"), "a");
-    // It comes too late for the name.
+    // It is too late for the name.
     silent.say([("x", up("b"))]);
     assert_eq!((server(&fleet, "x"), there(&fleet).len()), ("a".into(), 2));
-    // One that cannot say what it has says that.
+    // A source that cannot list its clusters reports that.
     let (third, fourth) = (Said::follow(&fleet, "third").await, Said::follow(&fleet, "fourth").await);
     fourth.say([("y", up("a"))]);
     assert!(fleet.get("y").is_none());
@@ -246,7 +246,7 @@ async fn what_this_process_names_and_what_is_called_so_go_before_made_up_names()
     assert_eq!(fleet.cluster(made_up.as_str()).unwrap().original_name(), None);
     let all = there(&fleet);
     assert!(all.len() == 2 && server(&fleet, &all[1]) == "a", "{all:?}");
-    // And this process calls one of its own so.
+    // This process uses the name for a cluster of its own.
     join(&fleet, "c");
     source.say([("c", up("a"))]);
     assert_eq!(server(&fleet, "c"), "c");
@@ -255,7 +255,8 @@ async fn what_this_process_names_and_what_is_called_so_go_before_made_up_names()
     assert!(own.replaces() && there(&fleet).iter().any(|name| server(&fleet, name) == "b"));
 }
 
-/// Who may read the one need not be allowed to read the other.
+/// Checks that the data of one cluster is not shown for another one of its name: readers of one need not be allowed to
+/// read the other.
 #[tokio::test(start_paused = true)]
 async fn nothing_of_a_cluster_is_there_where_another_source_has_its_name() {
     let world = World::default();
@@ -281,7 +282,7 @@ async fn nothing_of_a_cluster_is_there_where_another_source_has_its_name() {
     assert!(matches!(changes.next().await.unwrap(), FleetChange::Forgotten(cluster) if cluster == x));
     assert!(matches!(changes.next().await.unwrap(), FleetChange::Added(cluster) if cluster == other));
     assert!(other.kind(&config_maps(), secs(60)).await.is_err(), "it cannot be reached, and has nothing");
-    // A source may say of its own that it is reached another way.
+    // A source may redirect its own cluster.
     first.say([("y", labelled("a", "red"))]);
     first.say([("y", up("elsewhere"))]);
     assert!(fleet.cluster("y").unwrap() == y && names(&y, &config_maps()) == ["a"]);
@@ -297,12 +298,12 @@ async fn nothing_of_a_cluster_is_there_where_its_source_has_the_name_from_elsewh
     source.say([("x", from("one", up("a")))]);
     let cluster = fleet.cluster("x").unwrap();
     cluster.kind(&config_maps(), secs(5)).await.unwrap();
-    // The same server, another address, nothing that can be used: it is of one place.
+    // The same server, another address, an unusable spec: the place stays the same.
     source.say([("x", from("another", up("a")))]);
     source.say([("x", from("another", up("nowhere")))]);
     source.say([("x", from("another", bad()))]);
     assert!(fleet.cluster("x").unwrap() == cluster && names(&cluster, &config_maps()) == ["a"]);
-    // Of the other place nothing can be used either, at first.
+    // The entry of the other place is unusable at first, too.
     source.say([("x", from("third", bad()))]);
     source.say([("x", from("third", up("nowhere")))]);
     let other = fleet.cluster("x").unwrap();
@@ -310,7 +311,7 @@ async fn nothing_of_a_cluster_is_there_where_its_source_has_the_name_from_elsewh
     assert_eq!(cluster.state().reason.as_deref(), Some("list has another of its name"));
 }
 
-/// What it had can be read for a while, and the name is free meanwhile.
+/// Checks that the data of a removed cluster can be read for a while, and that its name is free meanwhile.
 #[tokio::test(start_paused = true)]
 async fn nothing_of_a_cluster_that_left_is_that_of_another_that_takes_its_name_later() {
     let world = World::default();
@@ -325,7 +326,7 @@ async fn nothing_of_a_cluster_that_left_is_that_of_another_that_takes_its_name_l
     let (way, fate) = (before.way(), kind.fate());
     first.say([]);
     assert!(names(&before, &config_maps()) == ["a"] && fate.end_reason() == Some(Ended::Removed));
-    // The same is back, and is gone again.
+    // The same cluster is back, and is removed again.
     first.say([("x", up("a"))]);
     let back = fleet.cluster("x").unwrap();
     assert!(back != before && !back.replaces() && back.way() != way);
@@ -335,14 +336,14 @@ async fn nothing_of_a_cluster_that_left_is_that_of_another_that_takes_its_name_l
     let other = fleet.cluster("x").unwrap();
     assert!(other != back && other.replaces() && ![way, back.way()].contains(&other.way()));
     assert!(other.kinds().is_empty());
-    // Who takes the place of one that is there says so to whoever reads it.
+    // When a cluster replaces a present one, readers of the old one are notified.
     second.say([("x", up("a"))]);
     let kind = other.kind(&config_maps(), secs(5)).await.unwrap();
     assert!(!fate.is_of(&kind) && kind.fate().is_of(&kind));
     fleet.join(id("x"), spec("elsewhere")).unwrap();
     assert_eq!(kind.end_reason(), Some(Ended::Replaced));
     fleet.leave(&id("x"), "over");
-    // Once it is forgotten, it is as if it had never been.
+    // Once its data is dropped, no trace of it is left.
     first.say([]);
     second.say([]);
     tokio::time::sleep(secs(3600)).await;
@@ -372,7 +373,7 @@ async fn a_source_pauses_and_resumes() {
     source.say(with(Standing::Up));
     until_condition(&cluster, Condition::Live).await;
     assert!(ready.elapsed() <= secs(2), "{:?}", ready.elapsed());
-    // An operator's word stands until the source says something new.
+    // The operator's pause remains until the source lists something new.
     cluster.pause(Paused { by: PausedBy::Operator, since: None });
     source.say(with(Standing::Up));
     assert_eq!(cluster.state().condition, Condition::Paused);

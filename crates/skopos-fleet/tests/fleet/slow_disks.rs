@@ -1,4 +1,4 @@
-//! Checkpoints on disks that take their time, and what happens meanwhile.
+//! Checkpoints on slow disks, and concurrent events.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::checkpoints::{Kept, confirmed, file, keep_once, known, version};
 use crate::support::*;
 
-/// A directory in which some things take their time, and go on when nobody waits for them any more.
+/// A directory in which some operations are slow, and continue when their callers have given up.
 struct Slow {
     directory: Directory,
     under_way: TaskTracker,
@@ -122,7 +122,7 @@ async fn a_cluster_made_anew_is_there_whatever_the_disk_does() {
         let kept = Kept::over(&world, store, KeeperOptions::default());
         let cluster = join(&kept.fleet, "a");
         let before = cluster.kind(&config_maps(), PLENTY).await.unwrap();
-        // Something is to be written by then.
+        // By then there are changes to write.
         tokio::time::sleep(secs(35)).await;
         other.resume().await.unwrap();
         let ended = tokio::time::timeout(secs(30), before.ended()).await;
@@ -134,7 +134,8 @@ async fn a_cluster_made_anew_is_there_whatever_the_disk_does() {
     }
 }
 
-/// The server was asked and is another; before the keeper has let go of what was there, a source says that it is reached another way.
+/// Checks a race: the server was found to be another cluster, and before the keeper has deleted the old content, a
+/// source redirects the cluster.
 #[tokio::test(start_paused = true)]
 async fn another_cluster_is_no_reconnection_also_if_another_way_comes_meanwhile() {
     let directory = tempfile::tempdir().unwrap();
@@ -192,7 +193,7 @@ async fn what_is_being_recalled_when_another_way_comes_is_recalled_there() {
     kept.end().await;
 }
 
-/// While something else of the cluster is still being read.
+/// Checks the same while another file of the cluster is still being read.
 #[tokio::test(start_paused = true)]
 async fn what_was_recalled_and_has_moved_on_does_not_go_back_when_another_way_comes() {
     let directory = tempfile::tempdir().unwrap();

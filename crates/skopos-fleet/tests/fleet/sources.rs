@@ -1,4 +1,4 @@
-//! Clusters from files, folders and Secrets, those of strangers among them.
+//! Clusters from files, folders and Secrets, including untrusted ones.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use skopos_testserver::TestServer;
 
 use crate::support::*;
 
-/// A context of the host's name that leads to it.
+/// Returns a kubeconfig with a context for each host, named after it.
 fn contexts(hosts: &[&str]) -> String {
     let ca = STANDARD.encode("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
     let (mut clusters, mut contexts) = (String::new(), String::new());
@@ -34,7 +34,7 @@ fn ids(fleet: &Fleet) -> Vec<String> {
     there.map(|cluster| cluster.id().to_string()).collect()
 }
 
-/// As another process would: beside it, and then in its place.
+/// Replaces a file as another process would: writes beside it, then renames.
 fn replace(path: &Path, content: &str) {
     let beside = path.with_extension("tmp");
     std::fs::write(&beside, content).expect("written");
@@ -53,7 +53,7 @@ async fn a_context_that_this_process_names_is_followed_and_keeps_its_name() {
     let fleet = world.fleet();
     let file = || KubeconfigFile::new(&path, KubeconfigPolicy::trusted());
     let home = fleet.join_context(ClusterId::new("home").unwrap(), file(), "a").await.unwrap();
-    // The file is not there: the name is taken all the same.
+    // The file does not exist, but the name is taken all the same.
     fleet.follow(KubeconfigFile::new(&others, KubeconfigPolicy::trusted()));
     eventually("the others are read", || ids(&fleet).len() == 2).await;
     let other = ids(&fleet).remove(1);
@@ -91,7 +91,7 @@ async fn the_contexts_of_a_file_are_clusters() {
     assert!(fleet.problems().is_empty());
     let cluster = fleet.cluster("a").unwrap();
     assert!(cluster.kind(&config_maps(), secs(5)).await.is_ok());
-    // A file that is broken, cut off, or gone, takes no cluster away.
+    // A file that is broken, truncated or gone removes no cluster.
     for broken in ["{", "contexts: 7", "\u{0}\u{1}", "", "apiVersion: v1\nclusters:\n- name: a\n"] {
         replace(&path, broken);
         eventually("it is told", || fleet.problems().len() == 1).await;
@@ -145,7 +145,7 @@ async fn contexts_of_any_names_are_clusters_and_an_exact_name_is_its_contexts() 
         assert_eq!(cluster.spec().unwrap().server().host(), Some(&*format!("c{n}")));
         assert_eq!(cluster.original_name().is_some(), *name != "team-prod");
     }
-    // A name is the same whatever else comes and goes.
+    // A name stays the same whatever other names come and go.
     let before = of(&one, "team/prod");
     replace(&one, &text(&["team/prod"]));
     eventually("the others left", || ids(&fleet).len() == 3).await;
@@ -165,12 +165,12 @@ async fn a_list_of_files_is_read_as_one_and_followed() {
     assert!(fleet.problems().is_empty());
     replace(&path("later"), &contexts(&["b", "a"]));
     eventually("another comes", || ids(&fleet) == ["a", "b"]).await;
-    // A file that is broken is the trouble of all, and takes nothing away.
+    // A broken file is a problem of all files, but removes nothing.
     replace(&path("later"), "clusters: 7");
     eventually("it is told", || fleet.problems().len() == 1).await;
     assert!(fleet.problems()[0].to_string().contains("later: not a kubeconfig"), "{:?}", fleet.problems());
     assert_eq!(ids(&fleet), ["a", "b"]);
-    // What an earlier file hides is told: to kubectl, too, this context is the first file's.
+    // A hidden context is reported: kubectl, too, uses the first file's.
     replace(&path("later"), &contexts(&["a"]).replace("https://a", "https://elsewhere"));
     eventually("it is told", || fleet.problems().iter().any(|p| p.to_string().contains("lead elsewhere")))
         .await;
@@ -237,7 +237,7 @@ async fn each_file_of_a_folder_is_a_cluster_and_its_own_problem() {
         "config"
     );
 
-    // A file that is only half there is not taken, however long that lasts; one that goes takes its cluster with it.
+    // A half-written file is not read, however long that lasts; a deleted one removes its cluster.
     let two = fleet.cluster("two").unwrap();
     let whole = contexts(&["b"]);
     write("two", &whole[..whole.len() / 2]);
@@ -249,7 +249,7 @@ async fn each_file_of_a_folder_is_a_cluster_and_its_own_problem() {
     assert_eq!(fleet.problems().len(), 2, "{:?}", fleet.problems());
     write("two", &whole);
     eventually("it is whole", || fleet.problems().len() == 1).await;
-    // A folder that cannot be read is no folder without files.
+    // An unreadable folder is not an empty one.
     let away = folder.path().with_extension("away");
     std::fs::rename(folder.path(), &away).unwrap();
     eventually("it is missed", || fleet.problems().iter().any(|problem| problem.cluster.is_none())).await;
@@ -288,7 +288,7 @@ async fn cluster_apis_secrets_are_clusters() {
     let (server, fleet) = host(&world).await;
     let label = json!({"cluster.x-k8s.io/cluster-name": "prod"});
     server.create(secret("team-a", "prod-kubeconfig", label.clone(), "value", &contexts(&["a"]))).unwrap();
-    // The same label is on what is none.
+    // The same label is on a Secret without a kubeconfig.
     server.create(secret("team-a", "prod-ca", label.clone(), "value", "x")).unwrap();
     server
         .create(secret("team-a", "prod-user-kubeconfig", label.clone(), "value", &contexts(&["a"])))
@@ -304,7 +304,7 @@ async fn cluster_apis_secrets_are_clusters() {
     let cluster = fleet.cluster("prod.team-a").unwrap();
     assert!(cluster.kind(&config_maps(), secs(5)).await.is_ok());
     assert_eq!(cluster.labels()["cluster.x-k8s.io/cluster-name"], "prod");
-    // While the host is away, its clusters are not.
+    // While the host is down, its clusters stay.
     server.pause().await;
     tokio::time::sleep(secs(600)).await;
     assert_eq!(ids(&fleet), ["host", "prod.team-a"]);
@@ -335,7 +335,7 @@ async fn a_name_stays_with_the_secret_that_has_it_and_leads_to_no_other_cluster(
     eventually("it is there", || ids(&fleet) == ["host", "prod.team-a"]).await;
     let cluster = fleet.cluster("prod.team-a").unwrap();
     cluster.kind(&config_maps(), secs(5)).await.unwrap();
-    // Whoever may make Secrets makes another, which comes before the first.
+    // A writer of Secrets creates another one, which sorts before the first.
     tokio::time::sleep(secs(2)).await;
     put("before", "b");
     eventually("it is there under a name of its own", || ids(&fleet).len() == 3).await;
@@ -344,7 +344,7 @@ async fn a_name_stays_with_the_secret_that_has_it_and_leads_to_no_other_cluster(
     assert_eq!(fleet.cluster(&other).unwrap().original_name().as_deref(), Some("prod.team-a"));
     assert!(fleet.cluster("prod.team-a").unwrap() == cluster);
     assert_eq!(names(&cluster, &config_maps()), ["a"]);
-    // Also where it is not known who had it.
+    // The same result without knowledge of the earlier owner.
     let late = world.fleet();
     join(&late, "host");
     follow(&late);
@@ -392,7 +392,7 @@ async fn what_strangers_write_into_secrets_harms_nobody() {
     for (label, content) in &hostile {
         create("team-b", label, content);
     }
-    // A name of another namespace's cluster.
+    // The name of a cluster of another namespace.
     create("team-b", "prod", &contexts(&["b"]));
     let source =
         SecretSource::new(fleet.cluster("host").unwrap(), SecretFlavour::Plain, KubeconfigPolicy::hostile());
@@ -408,7 +408,7 @@ async fn what_strangers_write_into_secrets_harms_nobody() {
         let error = fleet.cluster(&name).unwrap().kind(&config_maps(), secs(5)).await.unwrap_err();
         assert_eq!(error.word(), "config", "{name}: {error}");
     }
-    // Nothing that was in them is told.
+    // None of their contents is shown.
     let told = format!("{problems:?} {:?} {:?}", fleet.stats(), fleet.members());
     for canary in ["canary", "/etc/passwd", "evil"] {
         assert!(!told.contains(canary), "{canary} is told");

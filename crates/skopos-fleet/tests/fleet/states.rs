@@ -1,4 +1,4 @@
-//! What is said of a cluster: nothing bad of a healthy one, and doubt as soon as there is any.
+//! States of a cluster: a healthy one has no trouble, and doubts are reported at once.
 
 use serde_json::json;
 use skopos::ResourceId;
@@ -39,7 +39,7 @@ async fn a_kind_whose_definition_is_deleted_is_gone_and_no_trouble() {
         tokio::time::sleep(secs(1)).await;
         assert_eq!(cluster.state().condition, Condition::Live, "{}", cluster.state());
     }
-    // Defined again, it is there again.
+    // Once defined again, it is served again.
     server.create(definition()).unwrap();
     tokio::time::sleep(secs(15)).await;
     assert!(cluster.kind(&things(), secs(5)).await.is_ok());
@@ -132,7 +132,7 @@ async fn credentials_that_are_not_accepted_are_a_reason() {
     until_condition(&cluster, Condition::Live).await;
 }
 
-/// A plugin is a process, so this takes real time.
+/// Checks a failing plugin, which is a process, so this takes real time.
 #[tokio::test]
 async fn a_credential_plugin_that_fails_is_a_reason() {
     let world = World::default();

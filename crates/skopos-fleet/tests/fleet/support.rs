@@ -1,4 +1,4 @@
-//! The words of these tests: servers by name, a fleet that reaches them over connections in memory, and objects.
+//! Helpers of these tests: servers by name, a fleet with in-memory connections to them, and objects.
 #![allow(unreachable_pub, reason = "the words of one crate of tests")]
 
 use std::collections::BTreeMap;
@@ -16,19 +16,19 @@ use skopos_fleet::{
 use skopos_testserver::{TestServer, TestServerBuilder, VirtualClusters};
 use tokio::time::Instant;
 
-/// Servers by the host of their URL, and what leads to them.
+/// Servers by the host of their URL, and the connections to them.
 #[derive(Clone, Default)]
 pub struct World {
     servers: Arc<Mutex<BTreeMap<String, TestServer>>>,
-    /// Dials to these never end.
+    /// The hosts to which dials never end.
     holes: Arc<Mutex<Vec<String>>>,
-    /// Behind the names of their Services.
+    /// The virtual clusters behind the names of their Services.
     pub virtuals: Arc<Mutex<Option<VirtualClusters>>>,
     pub connects: Arc<AtomicUsize>,
     pub dials: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
-/// Far more than anything takes, and no time at all where time is virtual.
+/// A limit far above any real duration; virtual time makes it free.
 pub const PLENTY: Duration = Duration::from_secs(60);
 
 pub fn secs(seconds: u64) -> Duration {
@@ -51,12 +51,12 @@ pub fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": name}, "data": {"key": name}})
 }
 
-/// The way to a server of the world.
+/// Returns the spec of a server of the world.
 pub fn spec(name: &str) -> ClusterSpec {
     ClusterSpec::from_config(kube::Config::new(format!("http://{name}").parse().expect("a url")))
 }
 
-/// Deterministic, and without audits.
+/// Returns deterministic options without audits.
 pub fn options() -> ClusterOptions {
     ClusterOptions {
         transport: TransportOptions { seed: Some(7), ..TransportOptions::default() },
@@ -66,7 +66,7 @@ pub fn options() -> ClusterOptions {
 }
 
 impl World {
-    /// A server with a config map of its own name.
+    /// Makes a server with a config map of its own name.
     pub fn server(&self, name: &str) -> TestServer {
         self.server_with(name, TestServer::builder())
     }
@@ -78,12 +78,12 @@ impl World {
         server
     }
 
-    /// The server is reached by this name, too.
+    /// Adds another name of a server.
     pub fn put(&self, name: &str, server: &TestServer) {
         self.servers.lock().insert(name.to_owned(), server.clone());
     }
 
-    /// Connections to this name are never answered.
+    /// Makes connections to this name hang.
     pub fn hole(&self, name: &str) {
         self.holes.lock().push(name.to_owned());
     }
@@ -140,14 +140,14 @@ pub fn join(fleet: &Fleet, name: &str) -> Cluster {
     fleet.join(id(name), spec(name)).expect("joined")
 }
 
-/// How many requests have reached the server.
+/// Returns the number of requests received by the server.
 pub fn requests(server: &TestServer, verb: &str, resource: &str) -> usize {
     let of =
         |r: &&skopos_testserver::RequestRecord| r.verb == verb && r.resource.as_deref() == Some(resource);
     server.requests().iter().filter(of).count()
 }
 
-/// Names of what the cluster has in memory of a kind.
+/// Returns the names of a resource's objects in the cluster's memory.
 pub fn names(cluster: &Cluster, resource: &ResourceId) -> Vec<String> {
     let kind = cluster.cached(resource).expect("the kind runs");
     kind.informer().snapshot().iter().map(|object| object.name().to_owned()).collect()
@@ -160,7 +160,7 @@ pub async fn until_condition(cluster: &Cluster, wanted: Condition) {
     assert!(reached.is_ok(), "{} did not become {wanted}: {}", cluster.id(), cluster.state());
 }
 
-/// Waits for something without a better signal.
+/// Waits for a condition without a better signal.
 pub async fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !reached() {

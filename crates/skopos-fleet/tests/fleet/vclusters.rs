@@ -1,4 +1,4 @@
-//! Virtual clusters of a host: found, paused, resumed and gone as their workloads are.
+//! Virtual clusters of a host, which follow their workloads: discovered, paused, resumed and removed.
 
 use serde_json::{Value, json};
 use skopos_fleet::kubeconfig::KubeconfigPolicy;
@@ -18,7 +18,7 @@ struct Bed {
     fleet: Fleet,
 }
 
-/// A host with a virtual cluster that runs, and a fleet that follows it.
+/// Makes a host with a running virtual cluster, and a fleet that follows it.
 async fn bed() -> Bed {
     bed_with(options()).await
 }
@@ -42,14 +42,14 @@ impl Bed {
         self.fleet.get(SHOP).expect("it is found")
     }
 
-    /// Changes the workload as somebody else would.
+    /// Changes the workload as another client would.
     fn change(&self, change: impl FnOnce(&mut Value)) {
         let mut set = self.host.get("statefulsets", Some(NS), "shop").expect("a StatefulSet");
         change(&mut set);
         self.host.update(set).expect("updated");
     }
 
-    /// From when its server answers again to when the fleet says so, and its content is live.
+    /// Waits from the return of its server until the fleet reports that and its content is live.
     async fn live_again(&self, shop: &Cluster) {
         self.virtuals.wait_up(NS, "shop").await.expect("up");
         let ready = Instant::now();
@@ -146,7 +146,7 @@ async fn one_without_a_secret_is_named_and_one_without_a_workload_is_gone() {
     let bed = bed().await;
     let shop = bed.shop().await;
     drop(shop.kind(&config_maps(), secs(5)).await.expect("a kind"));
-    // Its Secret is gone for a moment: what is known of it stays.
+    // Its Secret is gone for a moment: the known settings stay.
     let secret = bed.host.get("secrets", Some(NS), "vc-shop").expect("a Secret");
     bed.host.delete("secrets", Some(NS), "vc-shop").expect("deleted");
     eventually("it is told", || bed.fleet.problems().len() == 1).await;
@@ -163,14 +163,14 @@ async fn one_without_a_secret_is_named_and_one_without_a_workload_is_gone() {
     }
     bed.host.create(again).expect("created");
     eventually("it is well", || bed.fleet.problems().is_empty()).await;
-    // Another is made: it is there from its first moment on.
+    // Another one is created: it is a member from its first moment on.
     bed.virtuals.create(&VirtualCluster::new("late").in_namespace(NS).deployment()).expect("created");
     eventually("it is found", || bed.fleet.get("late.vcluster-shop").is_some()).await;
     let late = bed.fleet.get("late.vcluster-shop").expect("found");
     bed.virtuals.wait_up(NS, "late").await.expect("up");
     eventually("it can be reached", || late.spec().is_some()).await;
     assert!(late.kind(&config_maps(), secs(5)).await.is_ok());
-    // Deleted, it leaves, with its data still readable.
+    // When deleted, it leaves, and its data stays readable.
     bed.host.delete("statefulsets", Some(NS), "shop").expect("deleted");
     until_condition(&shop, Condition::Removed).await;
     assert!(shop.cached(&config_maps()).expect("kept").has_content());

@@ -1,4 +1,4 @@
-//! Making one: of rendered manifests in memory, and of the chart with a program that stands for helm.
+//! Creation from rendered manifests in memory, and from the chart with a fake helm.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::support::*;
 
 fn manifests(cluster: &VirtualCluster) -> Manifests {
     let mut objects = cluster.manifests();
-    // As `helm template` prints them, the namespace is left to whoever applies them.
+    // As `helm template` prints them, without a namespace.
     for object in &mut objects {
         object["metadata"].as_object_mut().unwrap().remove("namespace");
     }
@@ -48,7 +48,7 @@ async fn of_manifests_it_comes_up_and_is_like_any_other() {
     };
     assert!(at("Service shop applied") < at("StatefulSet shop applied"), "{texts:?}");
     assert_eq!(texts.last().unwrap(), "it is up");
-    // The vcluster CLI can pause it, and we resume it.
+    // The vcluster CLI can pause it, and this one can resume it.
     cli::pause(virtuals.host(), NS, "shop");
     virtuals.wait_down(NS, "shop").await.unwrap();
     host.resume("shop", None, Default::default(), &Silent).await.unwrap();
@@ -160,7 +160,7 @@ async fn helm_is_called_as_the_cli_does() {
     let options = CreateOptions::of(Source::Chart(chart));
     let (made, ()) = tokio::join!(host.create("shop", &options, &steps), async {
         FakeHelm::made(&helm.path("called")).await;
-        // What the chart consists of; the namespace is there by now.
+        // The objects of the chart; the namespace exists by now.
         virtuals.create(&VirtualCluster::new("shop").in_namespace(NS)).unwrap();
         std::fs::write(helm.path("go"), "").unwrap();
     });
@@ -203,7 +203,7 @@ async fn what_helm_says_is_told() {
     assert!(virtuals.host().get("namespaces", None, "vcluster-gone").is_err(), "nothing was made for it");
 }
 
-/// As helm does: it says that it was cancelled before it writes that down.
+/// A script that ends as helm does: it prints that it was cancelled before it records that.
 const CANCELLED: &str = "trap 'echo cancelled; echo cancelled >&2; touch \"$here/ended\"; exit 1' TERM; \
                          touch \"$here/called\"; while true; do sleep 0.02; done";
 
@@ -230,7 +230,7 @@ async fn helm_is_asked_to_end_when_the_time_is_over_and_can_still_say_so() {
     let called = helm.path("called");
     let (made, ()) = tokio::join!(host.create("shop", &options, &Silent), async {
         FakeHelm::made(&called).await;
-        // What helm does takes its time all the same.
+        // The fake helm takes real time all the same.
         tokio::time::pause();
         tokio::time::advance(options.within).await;
         tokio::time::resume();
@@ -254,7 +254,8 @@ async fn what_helm_has_not_finished_is_finished() {
     assert_eq!(helm.calls().len(), 1);
 }
 
-/// helm is killed while it installs: it has written down that it began, and refuses to go on from there.
+/// Returns a host and a helm that was killed while installing: it has recorded its start, and refuses to continue from
+/// there.
 async fn broken_off(began: i64) -> (VirtualClusters, FakeHelm) {
     let virtuals = host_with_shop().await;
     edit(virtuals.host(), "secrets", Some(NS), RELEASE, |release| {
@@ -299,7 +300,7 @@ async fn what_another_one_has_made_meanwhile_is_only_changed_when_that_is_wanted
     assert_eq!(helm.calls().len(), 1);
 }
 
-/// Creates while another helm is at work, which then leaves its release in that state.
+/// Creates a virtual cluster while another helm is at work, which then leaves its release in that state.
 async fn create_while_helm_ends(
     virtuals: &VirtualClusters,
     helm: &FakeHelm,

@@ -1,4 +1,4 @@
-//! What goes with a virtual cluster, and what stays.
+//! Objects that are deleted with a virtual cluster, and objects that stay.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +15,8 @@ async fn delete(host: &Host, name: &str, removal: RemovalOptions) -> Result<(), 
     host.delete(name, None, DeleteOptions { removal, ..DeleteOptions::default() }, &Silent).await
 }
 
-/// Names of everything in a namespace that a chart or a syncer makes, and of what is in no namespace.
+/// Returns the names of all objects in a namespace that a chart or a syncer creates, and of objects without a
+/// namespace.
 fn left(server: &TestServer, namespace: &str) -> Vec<String> {
     let inside = [
         "statefulsets",
@@ -44,7 +45,7 @@ fn is_the_servers_own(name: &str) -> bool {
     own.iter().any(|own| name.starts_with(own))
 }
 
-/// A virtual cluster with three replicas in a namespace of somebody else, beside things that are not its own.
+/// Makes a virtual cluster with three replicas in a foreign namespace, beside objects that do not belong to it.
 async fn among_others() -> VirtualClusters {
     let host = TestServer::builder().workloads(true).start_in_memory().unwrap();
     namespace(&host, "team", json!({}), json!({}));
@@ -127,7 +128,7 @@ async fn its_own_namespace_goes_and_others_do_not_notice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_that_somebody_makes_anew_is_not_waited_for() {
-    // Who may not change the namespace does not know its uid.
+    // A caller that may not change the namespace does not know its uid.
     for may_change in [true, false] {
         let virtuals = host_with(&[VirtualCluster::new("shop").without_helm()]).await;
         let (server, host) = (virtuals.host(), client(virtuals.host()));
@@ -236,7 +237,7 @@ async fn when_helm_fails_the_data_stays() {
         names(virtuals.host(), "persistentvolumeclaims", Some("team")).contains(&"data-shop-0".to_owned())
     );
     assert_eq!(status(&host, "shop").await, "Running");
-    // By somebody else in the meantime.
+    // By another client in the meantime.
     let gone =
         FakeHelm::new("echo 'Error: uninstall: Release not loaded: shop: release: not found' >&2; exit 1");
     let host = client_with(virtuals.host(), gone.options());

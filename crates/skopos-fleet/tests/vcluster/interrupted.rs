@@ -1,4 +1,4 @@
-//! Whatever is broken off at whatever point, the same again finishes it, and so does the vcluster CLI.
+//! Interruption of every operation at every point: repeating it completes it, also with the vcluster CLI.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -45,7 +45,7 @@ impl Shape {
 }
 
 impl Operation {
-    /// A host as it is before the operation.
+    /// Makes a host as it is before the operation.
     async fn before(self, shape: Shape) -> VirtualClusters {
         let virtuals = host_with(&if self == Self::Create { vec![] } else { vec![shape.cluster()] }).await;
         let server = virtuals.host();
@@ -74,7 +74,7 @@ impl Operation {
         match self {
             Self::Create => {
                 let source = Source::Manifests(Manifests::new(shape.cluster().manifests())?);
-                // What was applied in full and not waited for is there already.
+                // A virtual cluster that was applied completely, but not awaited, exists already.
                 let options = CreateOptions { upgrade: true, ..CreateOptions::of(source) };
                 host.create(name, &options, silent).await.map(drop)
             }
@@ -84,14 +84,14 @@ impl Operation {
                 host.resume(name, None, options, silent).await.map(drop)
             }
             Self::Delete => match host.delete(name, None, DeleteOptions::default(), silent).await {
-                // The last attempt did all of it, and nobody heard.
+                // The last attempt completed it, but its response was lost.
                 Err(Error::NotFound { .. }) => Ok(()),
                 other => other,
             },
         }
     }
 
-    /// Waits until the host is as it is to be after the operation.
+    /// Waits until the host is as it should be after the operation.
     async fn check(self, virtuals: &VirtualClusters, shape: Shape, after: &[String]) {
         let server = virtuals.host();
         let reached = server.wait_for(|server| state(server) == after).await;
@@ -99,7 +99,8 @@ impl Operation {
     }
 }
 
-/// What matters of a host: its objects by name, and of workloads what a pause and a resume change.
+/// Returns the relevant state of a host: its objects by name, and the fields of workloads that a pause and a resume
+/// change.
 fn state(server: &TestServer) -> Vec<String> {
     let mut state = Vec::new();
     for resource in [
@@ -116,7 +117,7 @@ fn state(server: &TestServer) -> Vec<String> {
             let metadata = &object["metadata"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let mut annotations = metadata["annotations"].clone();
-            // The time is another each time.
+            // The time differs each time.
             if annotations["loft.sh/paused-date"].is_string() {
                 annotations["loft.sh/paused-date"] = "then".into();
             }
@@ -138,19 +139,19 @@ fn state(server: &TestServer) -> Vec<String> {
         let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
         (text("namespace"), text("name"))
     });
-    // The others have names of their own each time.
+    // The others have generated names.
     state.extend(
         pods.filter(|(_, name)| ["web", "plain", "inner"].contains(&name.as_str())).map(workload_pods),
     );
     state
 }
 
-/// The host after an operation that nothing disturbed.
+/// Returns the state of the host after an undisturbed operation.
 async fn reference(operation: Operation, shape: Shape) -> Vec<String> {
     let virtuals = operation.before(shape).await;
     operation.run(&client(virtuals.host()), shape).await.unwrap();
     let server = virtuals.host();
-    // Until what follows by itself has followed.
+    // Until the controllers have finished.
     let mut last = state(server);
     loop {
         tokio::time::sleep(std::time::Duration::from_secs(5)).await;
@@ -162,7 +163,7 @@ async fn reference(operation: Operation, shape: Shape) -> Vec<String> {
     }
 }
 
-/// After so many requests nothing comes through: whether the last answer was heard makes no difference to the host.
+/// Checks an interruption after each request. If the last response was lost, that makes no difference to the host.
 #[tokio::test(start_paused = true)]
 async fn broken_off_after_each_request_the_same_again_finishes_it() {
     for operation in OPERATIONS {

@@ -1,4 +1,4 @@
-//! The kubeconfig that is given out.
+//! The exported kubeconfig.
 
 use skopos_fleet::kubeconfig::{Kubeconfig, KubeconfigPolicy};
 use skopos_fleet::vcluster::{Error, KubeconfigOptions, PauseOptions, Silent};

@@ -1,4 +1,4 @@
-//! Hosts that do not answer, or too late, or while others change the same.
+//! Hosts that do not answer, or too late, or during concurrent changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +65,7 @@ async fn pods_that_do_not_go_end_with_the_deadline_and_say_so() {
 async fn what_somebody_changes_in_between_is_not_lost() {
     let virtuals = host_with(&[VirtualCluster::new("shop").replicas(2)]).await;
     let (server, transport) = (virtuals.host().clone(), transport(virtuals.host()));
-    // Somebody scales it just before the patch arrives.
+    // Another client scales it just before the patch arrives.
     let done = Arc::new(AtomicBool::new(false));
     let meddler = virtuals.clone();
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {

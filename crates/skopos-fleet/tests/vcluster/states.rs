@@ -1,4 +1,4 @@
-//! The state that is shown, whoever paused it, and how it comes back.
+//! Reported states, by each way of pausing, and resuming.
 
 use serde_json::{Value, json};
 use skopos_fleet::vcluster::{Error, PauseOptions, ResumeOptions, Silent, Step};
@@ -30,13 +30,13 @@ async fn paused_by_us_and_resumed_by_us() {
     assert_eq!(resumed.unwrap().status.as_str(), "Running");
     up(&virtuals, NS, "shop").await;
     assert_eq!(annotations(&workload(virtuals.host(), NS, "shop")), Vec::<String>::new());
-    // Once more is fine, and does nothing.
+    // Repeating it is allowed, and changes nothing.
     let steps = Steps::default();
     host.resume("shop", None, ResumeOptions::default(), &steps).await.unwrap();
     assert_eq!(steps.texts().last().unwrap(), "nothing to do: it is Running");
 }
 
-/// A gateway answers from memory, which may not have the write yet.
+/// Checks a gateway that answers from memory, which may not have the write yet.
 #[tokio::test(start_paused = true)]
 async fn what_is_read_behind_a_write_is_not_older_than_it() {
     let virtuals = host_with_shop().await;
@@ -48,7 +48,7 @@ async fn what_is_read_behind_a_write_is_not_older_than_it() {
     server.clear_requests();
     let paused = host.pause("shop", None, PauseOptions::default(), &Silent).await.unwrap();
     assert_eq!((paused.workload.pods, memory.hits()), (0, 1));
-    // Whoever resumes it is seen at once by who reads the newest state.
+    // A read of the newest state sees a concurrent resume at once.
     let requests = server.requests();
     let gets: Vec<_> = requests.iter().filter(|request| request.verb == "get").collect();
     let asked: Vec<bool> = gets.iter().map(|get| get.query_param("resourceVersion").is_some()).collect();
@@ -99,7 +99,7 @@ async fn scaled_to_zero_it_has_to_be_paused_before_it_is_resumed() {
     assert_eq!(status(&host, "shop").await, "Paused");
     host.resume("shop", None, ResumeOptions::default(), &Silent).await.unwrap();
     up(&virtuals, NS, "shop").await;
-    // As configured, since nothing else says how many they were.
+    // The configured number, because it is not recorded elsewhere.
     assert_eq!(workload(virtuals.host(), NS, "shop")["spec"]["replicas"], 3);
 }
 

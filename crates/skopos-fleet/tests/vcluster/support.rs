@@ -1,4 +1,4 @@
-//! The words of these tests: a host in memory, what the vcluster CLI would do to it, and connections that break off.
+//! Helpers of these tests: a host in memory, the operations of the vcluster CLI on it, and connections that break off.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 pub const WITHIN: Duration = Duration::from_secs(300);
 
-/// A host with these virtual clusters, all of them up.
+/// Makes a host with these virtual clusters, all of them up.
 pub async fn host_with(clusters: &[VirtualCluster]) -> VirtualClusters {
     let host = TestServer::builder().workloads(true).start_in_memory().unwrap();
     let virtuals = VirtualClusters::on(host).in_memory().start();
@@ -33,7 +33,7 @@ pub async fn host_with_shop() -> VirtualClusters {
 
 pub const NS: &str = "vcluster-shop";
 
-/// Its API server answers, and its pod says so.
+/// Waits until its API server answers and its pod is ready.
 pub async fn up(virtuals: &VirtualClusters, namespace: &str, name: &str) {
     virtuals.wait_up(namespace, name).await.unwrap();
     let ready =
@@ -41,7 +41,7 @@ pub async fn up(virtuals: &VirtualClusters, namespace: &str, name: &str) {
     virtuals.host().wait_for(|host| ready(host)).await.unwrap();
 }
 
-/// The control plane's StatefulSet, or else Deployment.
+/// Returns the control plane's StatefulSet, or else Deployment.
 pub fn workload(host: &TestServer, namespace: &str, name: &str) -> Value {
     let get = |resource| host.get(resource, Some(namespace), name).ok();
     get("statefulsets").or_else(|| get("deployments")).unwrap()
@@ -75,12 +75,12 @@ pub fn transport(server: &TestServer) -> Transport {
     Transport::with_dialer(config, options, dialer).unwrap()
 }
 
-/// The state that is shown of it.
+/// Returns the reported state.
 pub async fn status(host: &Host, name: &str) -> String {
     host.find(name, None, WITHIN).await.unwrap().status.to_string()
 }
 
-/// Waits until that state is shown.
+/// Waits until that state is reported.
 pub async fn shown(host: &Host, name: &str, status: &str) -> Found {
     let shown = async {
         loop {
@@ -105,7 +105,7 @@ pub fn edit(
     for _ in 0..100 {
         let mut object = server.get(resource, namespace, name).unwrap();
         change(&mut object);
-        // A controller may have been in between.
+        // A controller may have changed it in between.
         if server.update(object).is_ok() {
             return;
         }
@@ -117,11 +117,11 @@ pub fn resource_of(workload: &Value) -> &'static str {
     if workload["kind"] == "StatefulSet" { "statefulsets" } else { "deployments" }
 }
 
-/// What the vcluster CLI writes, by hand.
+/// The vcluster CLI's writes, done by hand.
 pub mod cli {
     use super::*;
 
-    /// Every workload that `vcluster pause` would look at.
+    /// Changes every workload that `vcluster pause` would change.
     fn each(server: &TestServer, namespace: &str, name: &str, change: impl Fn(&mut Value)) {
         let control_plane = workload(server, namespace, name);
         let resource = resource_of(&control_plane);
@@ -166,7 +166,7 @@ pub mod cli {
     }
 }
 
-/// A pod that runs in the host for a virtual cluster.
+/// Makes a pod that runs in the host for a virtual cluster.
 pub fn workload_pod(server: &TestServer, namespace: &str, name: &str, managed_by: Option<&str>) {
     let labels = managed_by.map(|by| json!({"vcluster.loft.sh/managed-by": by}));
     server
@@ -181,13 +181,13 @@ pub fn namespace(server: &TestServer, name: &str, labels: Value, annotations: Va
     server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).unwrap();
 }
 
-/// The names of what there is of a resource.
+/// Returns the names of a resource's objects.
 pub fn names(server: &TestServer, resource: &str, namespace: Option<&str>) -> Vec<String> {
     let (objects, _) = server.list(resource, namespace).unwrap();
     objects.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Remembers the steps.
+/// A recorder of steps.
 #[derive(Clone, Default)]
 pub struct Steps(Arc<Mutex<Vec<Step>>>);
 
@@ -203,16 +203,16 @@ impl skopos_fleet::vcluster::Progress for Steps {
     }
 }
 
-/// Where a connection breaks off.
+/// The point at which a connection breaks off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
-    /// The n-th request is not sent any more.
+    /// The n-th request is no longer sent.
     Before(usize),
-    /// The n-th request is answered, and nobody hears it.
+    /// The n-th request is answered, but its response is lost.
     After(usize),
 }
 
-/// A way to a host on which at some point nothing comes through any more, as if this process had died.
+/// A connection to a host that breaks off at some point, as if this process had died.
 pub struct Breaking {
     broken: Arc<Notify>,
     pub host: Host,
@@ -243,7 +243,7 @@ impl Breaking {
         Self { broken, host: Host::new(kube::Client::new(service, "default"), options) }
     }
 
-    /// Runs until it is done (true), or broken off.
+    /// Runs until it is done (true), or interrupted.
     pub async fn until_broken<T>(&self, operation: impl Future<Output = T>) -> bool {
         tokio::select! {
             biased;
@@ -253,13 +253,13 @@ impl Breaking {
     }
 }
 
-/// A program that stands for helm: what it is called with, and what it does.
+/// A fake helm: its recorded calls, and its script.
 pub struct FakeHelm {
     folder: tempfile::TempDir,
 }
 
 impl FakeHelm {
-    /// `$1` is its command; `$log` is where lines are kept, `$here` a folder of its own.
+    /// Creates a fake helm. `$1` is its command; `$log` is the file for lines, `$here` a folder of its own.
     pub fn new(script: &str) -> Self {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
@@ -269,7 +269,8 @@ impl FakeHelm {
              if [ \"$1\" = version ]; then echo \"${{VERSION:-v3.18.4}}\"; exit 0; fi\n\
              echo \"$@\" >> \"$log\"\n{script}\n"
         );
-        // Written under another name: what is open for writing cannot be run, also not by a fork at the same moment.
+        // Written under another name: a file that is open for writing cannot be executed, not even by a concurrent
+        // fork.
         let draft = folder.path().join("draft");
         std::fs::write(&draft, text).unwrap();
         std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -290,13 +291,13 @@ impl FakeHelm {
         HostOptions { helm, ..HostOptions::default() }
     }
 
-    /// The lines that it was called with.
+    /// Returns the recorded calls.
     pub fn calls(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.path("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Waits for a file that the script makes.
+    /// Waits for a file that the script creates.
     pub async fn made(path: &Path) {
         let there = async {
             while !path.exists() {

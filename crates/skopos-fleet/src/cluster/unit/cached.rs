@@ -1,4 +1,4 @@
-//! Kinds in memory: the start of one, and the wait for its content.
+//! Cached resources of a cluster: starting an informer and waiting for its content.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::cluster::session::Link;
 use crate::error::FleetError;
 use crate::keeper::Keeper;
 
-/// How long a keeper may take for one answer. After a restart there are many to give.
+/// Timeout of one call to a keeper. After a restart a keeper has many calls to answer.
 pub(crate) const KEEPER_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often a kind that somebody waits for is looked at.
+/// Interval at which a call that waits for a cached resource checks it.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Unit {
@@ -45,7 +45,7 @@ impl Unit {
         }
     }
 
-    /// Waits as long as the caller lets it, and not where waiting is in vain.
+    /// Waits up to the caller's limit, and returns early where waiting cannot help.
     async fn await_kind(self: &Arc<Self>, resource: &ResourceId) -> Result<CachedKind, FleetError> {
         if let Some(over) = self.is_over() {
             return Err(over);
@@ -74,12 +74,12 @@ impl Unit {
         }
     }
 
-    /// A kind that has begun to run, by the way that leads to the cluster now.
+    /// Waits for a started resource over the link that leads to the cluster now.
     async fn await_start(self: &Arc<Self>, resource: &ResourceId) -> Result<Arc<Entry>, FleetError> {
         loop {
             let link = self.link();
             let starting = self.start_kind(resource, false)?;
-            // Also of one that was started before the cluster was paused.
+            // Resources that were started before the cluster was paused are checked, too.
             self.check_answers(true)?;
             match starting.await {
                 Err(_) if !Arc::ptr_eq(&link, &self.link()) => {}
@@ -88,7 +88,7 @@ impl Unit {
         }
     }
 
-    /// The start of a kind, which goes on whether anybody waits for it or not.
+    /// Starts a cached resource. The start continues after its callers have given up.
     pub(crate) fn start_kind(
         self: &Arc<Self>,
         resource: &ResourceId,
@@ -116,13 +116,14 @@ impl Unit {
         Ok(start.starting)
     }
 
-    /// Whose content kinds may begin with. `None`: later there was something newer in memory, and readers are not to see what was
-    /// before that.
+    /// Returns the keeper whose checkpoints a resource may start from. `None` once restoring is over: readers may have
+    /// seen newer content, and must not see older.
     pub(super) fn recalling(&self) -> Option<Arc<dyn Keeper>> {
         self.keeper.clone().filter(|_| !self.recalled.is_cancelled())
     }
 
-    /// Starts a kind over a link. Holds nothing of the unit, which holds it.
+    /// Starts a cached resource over a link. The future holds no reference to the unit, because the unit holds the
+    /// future.
     pub(super) fn starting(
         &self,
         link: Arc<Link>,

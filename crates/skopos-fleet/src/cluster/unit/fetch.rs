@@ -1,4 +1,4 @@
-//! Documents of a cluster (discovery, OpenAPI): from memory, or fetched once for everybody who waits.
+//! Documents of a cluster (discovery, OpenAPI): from memory, or fetched once for all waiting callers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::cluster::session::Session;
 use crate::error::FleetError;
 use crate::id::ClusterId;
 
-/// How long one fetch of a document may take, however little its first caller waits.
+/// Timeout of one fetch of a document, however short its first caller's limit is.
 const FETCH: Duration = Duration::from_secs(60);
 
 impl Unit {
@@ -30,7 +30,7 @@ impl Unit {
         self.document_within(request, self.options.document_age, limit).await
     }
 
-    /// The document as it is now.
+    /// Returns the document as it is now.
     pub(crate) async fn current_document(
         self: &Arc<Self>,
         request: &DocumentRequest,
@@ -52,7 +52,7 @@ impl Unit {
         {
             return Ok(document);
         }
-        // What is kept of an earlier run is better than nothing.
+        // A document of an earlier run is better than none.
         let left = || limit.saturating_sub(begun.elapsed());
         let _ = timeout(left(), self.recalled.cancelled()).await;
         let old = self.documents.get(request);
@@ -63,7 +63,7 @@ impl Unit {
         let fetching = async {
             let fetch = self.fetch_ahead(request);
             let fetched = fetch.fetching.await;
-            // What was asked for before this call may be of before it, too.
+            // A fetch that began before this call may return a state from before this call, too.
             match fetch.begun || !max_age.is_zero() {
                 true => fetched,
                 false => self.fetch_ahead(request).fetching.await,
@@ -75,7 +75,7 @@ impl Unit {
             Err(_) => Err(self.too_late(begun, None)),
         };
         match (fetched, old) {
-            // A server in trouble says less than what it said when it was well.
+            // An old document says more than a server error.
             (Ok(document), Some(old)) if document.status.is_server_error() => Ok(old),
             (Ok(document), _) => Ok(document),
             (Err(_), Some(old)) => Ok(old),
@@ -83,7 +83,7 @@ impl Unit {
         }
     }
 
-    /// The fetch of a document, which goes on whether anybody waits for it or not.
+    /// Fetches a document. The fetch continues after its callers have given up.
     pub(crate) fn fetch_ahead(self: &Arc<Self>, request: &DocumentRequest) -> Fetch {
         let fetch = self.documents.fetch(request, |old| self.fetching(request.clone(), old));
         if fetch.begun {
@@ -97,7 +97,7 @@ impl Unit {
         fetch
     }
 
-    /// Fetches a document. Holds nothing of the unit, which holds it.
+    /// Fetches a document. The future holds no reference to the unit, because the unit holds the future.
     fn fetching(&self, request: DocumentRequest, old: Option<Document>) -> Fetching {
         let (id, link, limit) = (self.id.clone(), self.link(), self.options.max_document_bytes);
         let fetching = async move {

@@ -1,4 +1,4 @@
-//! What the handles of a cluster share.
+//! State shared by all handles of a cluster.
 
 mod cached;
 mod fetch;
@@ -32,10 +32,10 @@ use crate::kubeconfig::KubeconfigPaths;
 use crate::news::News;
 use crate::spec::{ClusterSpec, SpecError};
 
-/// One cluster.
+/// Shared state of one cluster.
 pub(crate) struct Unit {
     pub(crate) id: ClusterId,
-    /// When it joined.
+    /// The time at which the cluster joined.
     pub(crate) began: Instant,
     pub(crate) options: Arc<ClusterOptions>,
     pub(crate) labels: ArcSwap<BTreeMap<String, String>>,
@@ -43,23 +43,24 @@ pub(crate) struct Unit {
     pub(crate) kinds: Kinds,
     pub(crate) documents: Documents,
     pub(crate) states: watch::Sender<Arc<ClusterState>>,
-    /// There is something for the task that tends it.
+    /// Wakes the cluster's task.
     pub(crate) stirred: Arc<Notify>,
     pub(crate) keeper: Option<Arc<dyn Keeper>>,
-    /// It came in the place of another of its name: what is kept under it is of that one.
+    /// Set if the cluster replaced another one of the same name, so that the checkpoints under that name belong to the
+    /// other.
     pub(crate) replaces: bool,
-    /// Cancelled when all that was kept of an earlier run is there.
+    /// Cancelled when all checkpoints of an earlier run have been restored.
     pub(crate) recalled: CancellationToken,
     pub(crate) stop: CancellationToken,
-    /// Cancelled when it left the fleet.
+    /// Cancelled when the cluster left the fleet.
     pub(crate) left: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) connector: Connector,
-    /// Somebody said that the server is there, or that it is not: what the task that tends it has found is outdated.
+    /// Set when a caller reported that the server is up or down: what the cluster's task observed before is outdated.
     pub(crate) told: AtomicBool,
     ways: Ways,
     link: ArcSwap<Link>,
-    /// Held by whoever puts another link in the place of one, parks it or wakes it.
+    /// Serializes replacing, parking and waking the link.
     turn: Mutex<()>,
     machine: Mutex<Machine>,
     state: ArcSwap<ClusterState>,
@@ -68,14 +69,14 @@ pub(crate) struct Unit {
     request_failures: AtomicU64,
 }
 
-/// What the cluster is called where it comes from.
+/// Name and kubeconfig of the cluster in its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListedAs {
     pub(crate) name: Option<Arc<str>>,
     pub(crate) kubeconfig: Option<Arc<KubeconfigPaths>>,
 }
 
-/// What a unit is made of.
+/// Parameters of [`Unit::start`].
 pub(crate) struct UnitParts {
     pub(crate) id: ClusterId,
     pub(crate) labels: Arc<BTreeMap<String, String>>,
@@ -87,12 +88,12 @@ pub(crate) struct UnitParts {
     pub(crate) replaces: bool,
     pub(crate) ways: Ways,
     pub(crate) news: News,
-    /// Cancelled: all is over.
+    /// Cancelled when the whole fleet shuts down.
     pub(crate) stop: CancellationToken,
 }
 
 impl Unit {
-    /// A unit, and the task that tends it.
+    /// Creates a unit and starts the task that tends it.
     pub(crate) fn start(parts: UnitParts) -> Arc<Self> {
         let began = Instant::now();
         let machine = Machine::new(began, parts.options.unreachable_after);
@@ -156,7 +157,7 @@ impl Unit {
         (self.requests.load(Ordering::Relaxed), self.request_failures.load(Ordering::Relaxed))
     }
 
-    /// Takes in what happened, and tells everybody if that changes how it stands.
+    /// Applies an input to the machine, and notifies all followers if the state changed.
     pub(crate) fn step(&self, input: Input) -> bool {
         let mut machine = self.machine.lock();
         let changed = machine.step(Instant::now(), input);
@@ -176,7 +177,7 @@ impl Unit {
         changed
     }
 
-    /// Under the machine's lock, so that states come in their order.
+    /// Publishes a state. The caller holds the machine's lock, so that states are published in order.
     fn publish(&self, state: Arc<ClusterState>) {
         self.state.store(state.clone());
         self.states.send_replace(state);
@@ -189,7 +190,7 @@ impl Unit {
         if self.step(Input::Paused(paused)) {
             self.told.store(true, Ordering::Relaxed);
             let turn = self.turn.lock();
-            // Unless it was resumed by now.
+            // The cluster may have been resumed meanwhile.
             if let Some(paused) = &self.state().paused {
                 self.link().park(paused.to_string().into());
             }
@@ -198,7 +199,7 @@ impl Unit {
         }
     }
 
-    /// `ready`: and known to serve.
+    /// Resumes a paused cluster. With `ready`, its server is known to serve.
     pub(crate) fn resume(&self, ready: bool) {
         if self.step(Input::Resumed { ready }) {
             self.wake();
@@ -227,20 +228,20 @@ impl Unit {
         }
     }
 
-    /// It left the fleet: nothing is asked of it any more; what there is can be read.
+    /// Marks the cluster as having left the fleet. No more requests are sent to it; its data stays readable.
     pub(crate) fn leave(&self, reason: Arc<str>, ended: Ended) {
         self.left.cancel();
         self.step(Input::Removed(reason));
         self.kinds.end(ended);
     }
 
-    /// Ends what runs; what there is can be read. `false` if something was left after the limit.
+    /// Stops everything that runs; data stays readable. Returns `false` if something was left after the limit.
     pub(crate) async fn end(&self, why: Ended) -> bool {
         self.kinds.end(why);
         self.link().close(self.options.shutdown_limit).await
     }
 
-    /// Ends lists and watches alone.
+    /// Stops lists and watches only.
     pub(crate) async fn freeze(&self, limit: Duration) -> bool {
         match self.link().made() {
             Some(session) => session.factory.freeze(limit).await,
@@ -248,7 +249,7 @@ impl Unit {
         }
     }
 
-    /// Ends it, and waits until nothing is left.
+    /// Shuts the cluster down, and waits until nothing is left or the limit has passed.
     pub(crate) async fn shutdown(&self, limit: Duration) -> bool {
         self.stop.cancel();
         self.tasks.close();
@@ -256,7 +257,7 @@ impl Unit {
     }
 }
 
-// Why something cannot be had.
+// Reasons for errors.
 impl Unit {
     fn is_over(&self) -> Option<FleetError> {
         if self.left.is_cancelled() {
@@ -266,7 +267,7 @@ impl Unit {
         self.stop.is_cancelled().then_some(FleetError::Closed)
     }
 
-    /// Whether there is any point in waiting.
+    /// Returns an error if waiting for the server is pointless.
     fn check_answers(&self, unreachable: bool) -> Result<(), FleetError> {
         let state = self.state();
         let cluster = self.id.clone();

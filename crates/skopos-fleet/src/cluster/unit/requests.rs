@@ -1,4 +1,4 @@
-//! Requests to the server of a cluster, each within its caller's time.
+//! Requests to the server of a cluster, each within its caller's limit.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The way to the server: another one, tried beside the old, and what moves over to it.
+//! Changes of the connection to a server. The new link is tried beside the old one, then cached resources move over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::cluster::machine::Input;
 use crate::cluster::session::Link;
 use crate::spec::{ClusterSpec, SpecError};
 
-/// How long what is reached the old way stays up while the new way is tried.
+/// Time for which the old link and its informers stay up while the new link is tried.
 const OVERLAP: Duration = Duration::from_secs(30);
 
 impl Unit {
-    /// Reached this way from now on. A configuration that cannot be used does not take the place of one that could be.
+    /// Connects with another spec from now on. An unusable spec does not replace a usable one.
     pub(crate) fn redirect(self: &Arc<Self>, spec: Result<ClusterSpec, SpecError>) {
         let _turn = self.turn.lock();
         let old = self.link();
@@ -31,14 +31,14 @@ impl Unit {
         }
     }
 
-    /// Tries again to make what could not be made: files may be there now.
+    /// Retries making connections that could not be configured: missing files may exist now.
     pub(crate) fn renew_link(self: &Arc<Self>) {
         let _turn = self.turn.lock();
         let old = self.link();
         self.take_way(&old, old.spec.clone());
     }
 
-    /// By whoever has the turn.
+    /// Replaces the link by one for another spec, and moves all resources over. The caller holds `turn`.
     fn take_way(self: &Arc<Self>, old: &Arc<Link>, spec: Result<ClusterSpec, SpecError>) {
         if self.left.is_cancelled() {
             return;
@@ -55,7 +55,8 @@ impl Unit {
         self.tasks.spawn(async move { unit.move_over(kinds, &old, &new).await });
     }
 
-    /// Where the link leads is another cluster than the one that all content is of: everything begins anew.
+    /// Discards all content and starts again, because the link leads to another cluster than the one whose content is
+    /// cached.
     pub(crate) fn begin_anew(self: &Arc<Self>, old: &Arc<Link>) {
         let _turn = self.turn.lock();
         if self.left.is_cancelled() || !Arc::ptr_eq(old, &self.link()) {
@@ -65,7 +66,7 @@ impl Unit {
         self.let_go(old);
     }
 
-    /// All that there is is of another cluster than the one that is reached now.
+    /// Discards all content and closes the old link, because the content belongs to another cluster.
     fn let_go(self: &Arc<Self>, old: &Arc<Link>) {
         self.kinds.discard(Ended::Replaced);
         self.documents.clear();
@@ -77,7 +78,7 @@ impl Unit {
         });
     }
 
-    /// Another link in the place of the one that there is, by whoever has the turn.
+    /// Replaces the link by a new one. The caller holds `turn`.
     fn renew(self: &Arc<Self>, spec: Result<ClusterSpec, SpecError>) -> Arc<Link> {
         let keeper = self.keeper.as_ref();
         let new = Link::new(
@@ -97,7 +98,7 @@ impl Unit {
         new
     }
 
-    /// Has the server asked who it is, if anybody wants to know.
+    /// Starts the identity check of this link if checkpoints are enabled.
     pub(super) fn introduce(self: &Arc<Self>, link: &Arc<Link>) {
         if let Some(keeper) = self.keeper.clone() {
             let introduction = introduce(self.clone(), link.clone(), keeper);
@@ -108,7 +109,7 @@ impl Unit {
         }
     }
 
-    /// Moves every kind to the new way, each when it has content there; then ends the old one.
+    /// Moves every resource to the new link as soon as it has content there, then closes the old link.
     async fn move_over(&self, kinds: Vec<Arc<Entry>>, old: &Link, new: &Arc<Link>) {
         let moves = kinds.into_iter().map(|entry| self.move_kind(entry, new));
         let moving = new.superseded.run_until_cancelled(futures::future::join_all(moves));
@@ -120,9 +121,10 @@ impl Unit {
         }
     }
 
-    /// Waits for content however long that takes: until another way takes this one's place, or the unit ends.
+    /// Moves one resource. Waits for its content without a limit, until another link replaces this one or the unit
+    /// ends.
     async fn move_kind(&self, old: Arc<Entry>, new: &Arc<Link>) {
-        // Readers are not to see what was before that which they have.
+        // Readers must not see content older than what they have.
         let keeper = self.recalling().filter(|_| !old.has_content());
         let starting = self.starting(new.clone(), old.informer.resource().clone(), old.pinned, keeper);
         let Ok(entry) = starting.clone().await else { return };
