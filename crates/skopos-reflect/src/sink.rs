@@ -11,7 +11,7 @@ use crate::{LinkState, Time};
 ///  state* ──▶ begin_replace  (stage | unstage | stage_unreadable)*  ──▶ commit_replace ──▶ fresh_as_of ─┐
 ///                   ▲                                        └──▶ abort_replace ──┐                     │
 ///                   └─────────────────────────────────────────────────────────────┘                     ▼
-///                   ▲                              (apply | advance | fresh_as_of)*  while the watch stands
+///                   ▲                              (apply | advance | fresh_as_of)*  while the watch is open
 ///                   └─────────────────────────────────────────────┘  a relist
 /// ```
 ///
