@@ -15,8 +15,8 @@ use crate::{LinkState, Time};
 ///                   └─────────────────────────────────────────────┘  a relist
 /// ```
 ///
-/// `state` and `fresh_as_of` may come at any moment, also between `begin_replace` and `commit_replace`. `apply` and
-/// `advance` never come there: while a list is being staged, no watch is applied. A link that resumes from a checkpoint
+/// `state` and `fresh_as_of` may come at any time, even between `begin_replace` and `commit_replace`. `apply` and `advance`
+/// never come there: while a list is being staged, no watch is applied. A link that resumes from a checkpoint
 /// ([`Resume`](crate::Resume)) begins with `apply`, without a replace.
 ///
 /// # What the calls promise
@@ -76,9 +76,9 @@ pub trait Sink: Send {
     /// Takes a proof back, before the [`apply`](Sink::apply) that invalidates it: for the content that follows only
     /// `at` is proven, or nothing.
     ///
-    /// A comparison with a list ([`compare`](Sink::compare)) proves content at an RV that is lower than the list's. Late changes
-    /// between the two RVs make content that the server had *before* the comparison. Make the lower proof visible before the
-    /// content: a reader that looks at the proof on both sides of the content then never claims too young an age.
+    /// A comparison with a list ([`compare`](Sink::compare)) proves content at an RV that is lower than the list's. Late
+    /// changes between the two RVs make content that the server had *before* the comparison. Make the lower proof visible
+    /// before the content: a reader that reads the proof before and after the content then never claims too young an age.
     fn fresh_only_as_of(&mut self, at: Option<Time>);
 
     /// Receives an event of the next [`apply`](Sink::apply), as the server sent it. It is for sinks that need to know

@@ -1,5 +1,5 @@
-//! Scenarios of the reference implementations' retrying watcher that the other tests do not show already; docs/acceptance.md
-//! says which test shows what.
+//! Scenarios of the reference implementations' retrying watcher that the other tests do not cover; docs/acceptance.md says
+//! which test covers which.
 
 mod support;
 

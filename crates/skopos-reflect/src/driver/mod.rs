@@ -1,4 +1,4 @@
-//! Runs a [`Machine`] over a [`Transport`], writing to a [`Sink`].
+//! The driver: runs a [`Machine`] over a [`Transport`], writing to a [`Sink`].
 
 mod exchange;
 mod failure;

@@ -18,7 +18,7 @@ pub struct MachineStats {
     pub bookmarks: u64,
     /// Events dropped because they were applied before.
     pub duplicates: u64,
-    /// Events dropped because they went back in the order of their own stream.
+    /// Events dropped because they were out of order within their own stream.
     pub disordered: u64,
     /// Frames and items that could not be decoded.
     pub undecodable: u64,

@@ -1,4 +1,4 @@
-//! The watch: changes as they happen, and what to do when it ends.
+//! The watch: applies changes as they happen, and handles its end.
 
 use std::ops::ControlFlow;
 
@@ -317,7 +317,7 @@ impl Machine {
             && self.is_beyond_doubt(UNANSWERED_DOUBLINGS)
     }
 
-    /// Waits with the delay that the failure asks for, then watches again at the same RV.
+    /// Waits with the delay for this failure, then watches again at the same RV.
     pub(super) fn wait_to_watch(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
         let avoid = self.addressee_main();
         self.cancel_look();
