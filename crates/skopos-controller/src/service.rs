@@ -60,8 +60,7 @@ impl<K: 'static> ControllerService<K> {
         ControllerHandle::new(self.shared.clone())
     }
 
-    /// Runs until `stop`. Running reconciliations then have [`shutdown_limit`](crate::ControllerOptions::shutdown_limit) to
-    /// end.
+    /// Runs until `stop`. Running reconciliations then have [`shutdown_limit`](crate::ControllerOptions::shutdown_limit) to end.
     ///
     /// # Errors
     /// When one of the informers was shut down before.

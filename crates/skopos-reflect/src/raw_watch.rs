@@ -44,16 +44,14 @@ use crate::{
 /// Nothing is read while the stream is not polled, so a slow consumer is a slow watcher to the server, which may end
 /// the stream for that reason. The watch then resumes at its position, or skips changes that the server has forgotten.
 ///
-/// Errors are not items: [`state`](RawWatch::state) reports them, for example that the server answers every attempt
-/// with 403.
+/// Errors are not items: [`state`](RawWatch::state) reports them, for example that the server answers every attempt with 403.
 pub struct RawWatch {
     items: BoxStream<'static, RawWatchItem>,
     state: RawWatchState,
 }
 
-/// The link state of a [`RawWatch`]: whether the watch is open, and if not, why not, since when and after how many
-/// attempts. Cheap to clone, and usable from another task than the one that polls the watch. It changes only while the
-/// watch is polled.
+/// The link state of a [`RawWatch`]: whether the watch is open, and if not, why not, since when and after how many attempts.
+/// Cheap to clone, and usable from another task than the one that polls the watch. It changes only while the watch is polled.
 #[derive(Clone, Debug)]
 pub struct RawWatchState(tokio::sync::watch::Receiver<LinkState>);
 

@@ -34,8 +34,7 @@ use crate::{LinkState, Time};
 /// It never blocks and never waits: the socket is not read while a call runs. Slow receivers get queues of their own.
 /// Calls come from one task at a time.
 pub trait Sink: Send {
-    /// Starts staging a list. The content that readers see stays as it is until
-    /// [`commit_replace`](Sink::commit_replace).
+    /// Starts staging a list. The content that readers see stays as it is until [`commit_replace`](Sink::commit_replace).
     ///
     /// Never called twice without a `commit_replace` or `abort_replace` between.
     fn begin_replace(&mut self);
@@ -94,10 +93,9 @@ pub trait Sink: Send {
     /// the attempt with [`InitialList::Paged`](crate::InitialList).
     fn streams_no_lists(&mut self) {}
 
-    /// Compares the content with a consistent list of metadata, soon. The server sends no bookmarks, so nothing else
-    /// proves the age while nothing happens. If both are the same, call
-    /// [`DriverHandle::compared`](crate::DriverHandle::compared); if they differ, request a
-    /// [relist](crate::DriverHandle::relist). Returns whether it will be done; the default returns false.
+    /// Compares the content with a consistent list of metadata, soon. The server sends no bookmarks, so nothing else proves the
+    /// age while nothing happens. If both are the same, call [`DriverHandle::compared`](crate::DriverHandle::compared); if they
+    /// differ, request a [relist](crate::DriverHandle::relist). Returns whether it will be done; the default returns false.
     fn compare(&mut self) -> bool {
         false
     }

@@ -212,8 +212,7 @@ impl Target {
         let headers = request.headers_mut();
         headers.insert(header::ACCEPT, header::HeaderValue::from_static(accept));
         if matches!(shape, Shape::Watch) {
-            // Kubernetes 1.37 compresses each flush of a watch as a gzip member of its own, which is not worth the
-            // delay.
+            // Kubernetes 1.37 compresses each flush of a watch as a gzip member of its own, which is not worth the delay.
             headers.insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));
         }
         request

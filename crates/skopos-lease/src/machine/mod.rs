@@ -1,5 +1,4 @@
-//! The leader election of one candidate as a pure state machine: observations with their times go in, reads and writes come
-//! out.
+//! The leader election of one candidate as a pure state machine: observations with their times go in, reads and writes come out.
 //!
 //! ```text
 //!            due, write done                 lost, expired, unfit, stopped ...

@@ -32,8 +32,7 @@ pub(super) struct Arrival {
     pub(super) connection: Option<ConnectionId>,
 }
 
-/// The maximum size of a batch. Chunks that are already available are combined up to it: one batch is one step of the
-/// store.
+/// The maximum size of a batch. Chunks that are already available are combined up to it: one batch is one step of the store.
 const BATCH: usize = 256 << 10;
 
 impl Exchange {

@@ -16,8 +16,7 @@ impl<C: Copy> Travelled<C> {
         Travelled(VecDeque::with_capacity(MOST))
     }
 
-    /// Remembers a request's connection. The oldest finished request is dropped: a watch outlives many second looks
-    /// beside it.
+    /// Remembers a request's connection. The oldest finished request is dropped: a watch outlives many second looks beside it.
     pub(super) fn remember(
         &mut self,
         id: RequestId,

@@ -30,8 +30,7 @@ use super::*;
 /// The frames and objects that could not be decoded.
 #[derive(Debug, Default)]
 pub(super) struct Broken {
-    /// The frame that stopped the last stream. If it names its object, a change is known to be missing until its event
-    /// comes.
+    /// The frame that stopped the last stream. If it names its object, a change is known to be missing until its event comes.
     suspect: Option<Suspect>,
     /// The number of named frames accepted as broken since the last stream that was open for a while.
     believed: u32,

@@ -1,6 +1,5 @@
-//! Doubt about a silent stream. An open stream and a live connection prove nothing. A proxy may hold the stream back, a
-//! server may have forgotten it, or history may have been rolled back below our RV, where a watch stays silent without
-//! end.
+//! Doubt about a silent stream. An open stream and a live connection prove nothing. A proxy may hold the stream back, a server
+//! may have forgotten it, or history may have been rolled back below our RV, where a watch stays silent without end.
 //!
 //! A prober reads the collection's RV every half minute, consistently ([`Input::Probed`]). If the stream has not
 //! reached it after some grace, the client takes a second look: a watch of 3 seconds at our RV, on another connection.
@@ -249,8 +248,7 @@ impl Machine {
         self.position.as_ref().is_some_and(|position| position.holds(resource_version, standing))
     }
 
-    /// Records that the stream ended in order: it has brought all changes at our RV if its last frame came a moment
-    /// ago.
+    /// Records that the stream ended in order: it has brought all changes at our RV if its last frame came a moment ago.
     pub(super) fn ended_in_order(&mut self) {
         let State::Watching(watching) = &self.state else { return };
         let quiet = watching.last_frame + SHORT_GRACE <= self.now;

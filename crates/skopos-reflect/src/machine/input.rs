@@ -102,8 +102,7 @@ pub enum Input {
     },
     /// The time of [`Machine::poll_timeout`](super::Machine::poll_timeout) has come.
     Timeout,
-    /// The stop command. No action and no call to the sink comes after
-    /// [`Condition::Stopped`](crate::Condition::Stopped).
+    /// The stop command. No action and no call to the sink comes after [`Condition::Stopped`](crate::Condition::Stopped).
     Stop,
 }
 

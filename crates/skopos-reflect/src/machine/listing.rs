@@ -66,8 +66,7 @@ const PAGE_ATTEMPTS: u32 = 4;
 const PAGE_PATIENCE: Duration = Duration::from_secs(30);
 /// The number of consecutive restarts for that reason after which the list is requested in one response.
 const TORN_LISTS: u32 = 2;
-/// The maximum number of a list's pages with less than a hundredth of the requested objects. An empty page with a token is
-/// legal.
+/// The maximum number of a list's pages with less than a hundredth of the requested objects. An empty page with a token is legal.
 const POOR_PAGES: u32 = 20;
 
 impl ListPlan {
@@ -420,8 +419,7 @@ impl Machine {
         }
     }
 
-    /// Refunds the budget of a list that was refused before it began. It costs the server little, and counts as a
-    /// request only.
+    /// Refunds the budget of a list that was refused before it began. It costs the server little, and counts as a request only.
     pub(super) fn on_list_refused(&mut self, begun: bool, verdict: &Verdict) {
         if !begun && !verdict.was_served() {
             self.lists.refund();

@@ -11,12 +11,10 @@ pub struct MachineOptions {
     pub initial: InitialList,
     /// Objects per page of a list; 500 as in client-go and kubectl. `None`: everything in one response.
     pub page_size: Option<u32>,
-    /// The maximum number of objects in one whole list, streamed or of all its pages together; objects that come twice
-    /// count twice. 2,000,000. A list is abandoned when it exceeds the limit, discarded completely, and requested again
-    /// later.
+    /// The maximum number of objects in one whole list, streamed or of all its pages together; objects that come twice count
+    /// twice. 2,000,000. A list is abandoned when it exceeds the limit, discarded completely, and requested again later.
     pub max_list_objects: usize,
-    /// The maximum JSON bytes of the objects in one whole list, counted like `max_list_objects` and before any
-    /// transform. 8 GiB.
+    /// The maximum JSON bytes of the objects in one whole list, counted like `max_list_objects` and before any transform. 8 GiB.
     pub max_list_bytes: u64,
     /// The content that is already in the sink (a checkpoint), to begin with instead of a list. The server accepts its
     /// RV even if its history was rolled back and has passed that RV again. The owner of the content must check that it
@@ -49,8 +47,7 @@ pub struct MachineOptions {
     /// The maximum duration of doubt (second looks that showed nothing) before everything is listed again. 90 s,
     /// doubled after each such list, up to 64 times.
     pub doubt_limit: Duration,
-    /// The first delay after a failure. It doubles with each consecutive failure, and up to 30 % are added at random. 1
-    /// s.
+    /// The first delay after a failure. It doubles with each consecutive failure, and up to 30 % are added at random. 1 s.
     pub backoff_min: Duration,
     /// The maximum delay after a failure, before the random part. 30 s.
     pub backoff_max: Duration,

@@ -39,8 +39,7 @@ pub(super) enum Admission {
 const STEP: Duration = Duration::from_millis(200);
 /// ... and the maximum number of entries: more than the longest probe takes.
 const STEPS: usize = 256;
-/// The maximum number of keys remembered at one RV; more are not accepted. kube-apiserver attaches at most 1000 keys to
-/// a lease.
+/// The maximum number of keys remembered at one RV; more are not accepted. kube-apiserver attaches at most 1000 keys to a lease.
 const MOST_KEYS: usize = 10_000;
 /// The number of keys whose memory is kept.
 const FEW: usize = 64;
@@ -59,8 +58,7 @@ impl Position {
         }
     }
 
-    /// Makes a position for content kept at this RV. It is unknown whether the content has all changes that share the
-    /// RV.
+    /// Makes a position for content kept at this RV. It is unknown whether the content has all changes that share the RV.
     pub(super) fn kept(resource_version: ResourceVersion, now: Time) -> Self {
         Position { complete: false, ..Position::new(resource_version, now) }
     }
@@ -101,8 +99,7 @@ impl Position {
         }
     }
 
-    /// Returns whether too many changes share our RV to remember: new changes at it cannot be told from applied ones
-    /// any more.
+    /// Returns whether too many changes share our RV to remember: new changes at it cannot be told from applied ones any more.
     pub(super) fn is_crowded(&self) -> bool {
         self.keys_here.len() >= MOST_KEYS
     }
@@ -122,8 +119,7 @@ impl Position {
         self.settled = true;
     }
 
-    /// Records that everything before this RV was applied, and at it the changes due so far. Returns false if that was
-    /// known.
+    /// Records that everything before this RV was applied, and at it the changes due so far. Returns false if that was known.
     pub(super) fn advance(&mut self, resource_version: &ResourceVersion, now: Time) -> bool {
         if *resource_version < self.resource_version {
             return false;

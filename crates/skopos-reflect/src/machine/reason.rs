@@ -60,8 +60,7 @@ pub enum Cause {
     Silence,
     /// The response is not what was requested, cannot be decoded, or exceeds the limits.
     Unusable,
-    /// Any other cause, described by the sentence only: a stream that the server ended too soon, a list that was
-    /// requested.
+    /// Any other cause, described by the sentence only: a stream that the server ended too soon, a list that was requested.
     Other,
 }
 

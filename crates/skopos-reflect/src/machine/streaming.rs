@@ -1,8 +1,7 @@
 //! Streamed lists (WatchList): the current state as events, a bookmark that ends it, and then the watch.
 //!
 //! A server that does not support them, or a proxy that swallows the bookmark, would leave a client waiting without end
-//! (kubernetes#140890). So the end has a deadline, after which an ordinary list is made and streams are not tried
-//! again.
+//! (kubernetes#140890). So the end has a deadline, after which an ordinary list is made and streams are not tried again.
 
 use skopos_wire::{BrokenFrame, ObjectKey, WatchEvent};
 
@@ -213,8 +212,7 @@ impl Machine {
     }
 }
 
-/// Returns whether a key comes after another in the server's order: that of etcd's keys, `namespace/name` as one
-/// string.
+/// Returns whether a key comes after another in the server's order: that of etcd's keys, `namespace/name` as one string.
 fn comes_after(key: &ObjectKey, other: &ObjectKey) -> bool {
     fn path(key: &ObjectKey) -> impl Iterator<Item = u8> + '_ {
         key.namespace().unwrap_or_default().bytes().chain([b'/']).chain(key.name().bytes())

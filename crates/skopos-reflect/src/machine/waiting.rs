@@ -13,8 +13,7 @@ impl Machine {
         self.fail_within(verdict, next, self.options.backoff_max.saturating_mul(2), sink);
     }
 
-    /// Fails as [`fail`](Machine::fail) does, with a maximum for the delay (the server's own `Retry-After` is above
-    /// it).
+    /// Fails as [`fail`](Machine::fail) does, with a maximum for the delay (the server's own `Retry-After` is above it).
     pub(super) fn fail_within(
         &mut self,
         verdict: Verdict,
@@ -38,9 +37,8 @@ impl Machine {
                 if !matches!(next, Next::Page(_)) {
                     self.requests.refund();
                 }
-                // The transport dials on a schedule of its own, shared by all users of the cluster, and sends nothing
-                // before a connection is open. Waiting there costs the server nothing, and the request is sent as soon
-                // as it is back.
+                // The transport dials on a schedule of its own, shared by all users of the cluster, and sends nothing before a
+                // connection is open. Waiting there costs the server nothing, and the request is sent as soon as it is back.
                 retry_at.unwrap_or(self.now).max(self.now) + self.up_to(Duration::from_millis(250))
             }
             _ => {

@@ -57,8 +57,7 @@ impl Machine {
         true
     }
 
-    /// Handles a list of a later RV than ours that shows changes that the content lacks. The stream may be about to
-    /// bring them.
+    /// Handles a list of a later RV than ours that shows changes that the content lacks. The stream may be about to bring them.
     pub(in crate::machine) fn on_differs(&mut self, resource_version: ResourceVersion) {
         if self.resource_version().is_none_or(|ours| *ours >= resource_version) {
             return;
@@ -108,9 +107,8 @@ impl Machine {
         self.tell_proven(sent_at, sink);
     }
 
-    /// Takes back the proof of a comparison if the changes up to `reached`, which are about to be applied, are older
-    /// than its list: the content after them is what the server had before. From the list's RV on the proof counts
-    /// again.
+    /// Takes back the proof of a comparison if the changes up to `reached`, which are about to be applied, are older than its
+    /// list: the content after them is what the server had before. From the list's RV on the proof counts again.
     pub(in crate::machine) fn retract_comparison(&mut self, reached: &ResourceVersion, sink: &mut dyn Sink) {
         self.doubt.changed_at = self.now;
         let Some(Compared { sent_at, resource_version, otherwise }) = self.doubt.compared.take() else {

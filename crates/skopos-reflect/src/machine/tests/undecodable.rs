@@ -45,8 +45,7 @@ fn a_broken_frame_is_believed_when_the_same_comes_again() {
     assert_eq!(desk.watches().start, WatchStart::After(11.into()));
 }
 
-/// Checks many broken frames. Each costs two streams and a read, up to a minute: a link that was away for long would take
-/// hours.
+/// Checks many broken frames. Each costs two streams and a read, up to a minute: a link that was away for long would take hours.
 #[test]
 fn the_third_of_broken_frames_in_a_row_has_everything_listed() {
     for stands in [false, true] {
