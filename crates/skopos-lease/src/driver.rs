@@ -33,7 +33,7 @@ pub(crate) struct Driver {
 const TICK: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Runs for the Lease until `stop`, and then until it is released, or its time is over.
+    /// Competes for the Lease until `stop`, and then runs until it is released, or its time is over.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut watch = RawWatch::builder(self.requests.transport.clone(), self.requests.target()).from_now();
         let mut pending: Option<BoxFuture<'static, (u64, Outcome)>> = None;

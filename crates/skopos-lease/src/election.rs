@@ -19,7 +19,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// Prepares to run for a Lease, on separate connections: other requests of the process to the API server do not delay
+    /// Prepares to compete for a Lease, on separate connections: other requests of the process to the API server do not delay
     /// renewals.
     ///
     /// It needs the rights `get`, `watch`, `list`, `create` and `update` for `leases` of `coordination.k8s.io`.
@@ -30,7 +30,8 @@ impl Election {
         Self::over(Transport::from_config(config, TransportOptions::default())?, options)
     }
 
-    /// Prepares to run for a Lease over this transport. A transport that other requests share may be slow when it matters.
+    /// Prepares to compete for a Lease over this transport. A transport that other requests share may be slow when it
+    /// matters.
     ///
     /// # Errors
     /// When an option is invalid.
@@ -59,7 +60,7 @@ impl Election {
         self.candidate.clone()
     }
 
-    /// Runs for the Lease until `stop`. Work in [`Term::run`](crate::Term::run) is dropped then, and work in
+    /// Competes for the Lease until `stop`. Work in [`Term::run`](crate::Term::run) is dropped then, and work in
     /// [`Term::finish`](crate::Term::finish) has until the end of the term. Then the Lease is released, with one attempt. So
     /// it ends within one duration.
     pub async fn run(self, stop: CancellationToken) {

@@ -17,7 +17,7 @@
 //! * Losing a term does not end the process: the candidate waits for the next one.
 //! * No request waits without a bound: each has a quarter of the time for which a term is valid.
 //!
-//! A client-go candidate can run for the same Lease, which has the fields that client-go uses.
+//! A client-go candidate can compete for the same Lease, which has the fields that client-go uses.
 //!
 //! ```no_run
 //! # async fn f(config: kube::Config, stop: tokio_util::sync::CancellationToken) -> Result<(), Box<dyn std::error::Error>> {

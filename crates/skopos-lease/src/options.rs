@@ -10,8 +10,8 @@ pub struct LeaseOptions {
     pub namespace: String,
     /// The Lease's name.
     pub name: String,
-    /// The candidate's identity. It must be unique among all processes that ever run for this Lease; by default the host's
-    /// name and a random UUID.
+    /// The candidate's identity. It must be unique among all processes that ever compete for this Lease; by default the
+    /// host's name and a random UUID.
     pub identity: String,
     /// The time that other candidates wait after the last renewal that they have seen, in whole seconds, at least 2 s.
     /// Default 15 s, as in client-go. A term is valid for 80 % of it.

@@ -38,11 +38,11 @@ use crate::{
 /// # }
 /// ```
 ///
-/// It uses the same state machine as a store's watch: it resumes at its last RV, drops events that it has delivered
-/// before, detects stalled streams and rolled back history (by a probe each half minute), and backs off.
+/// It uses the same state machine as a store's watch. It resumes at its last RV and drops events that it has delivered
+/// before. It detects stalled streams and rolled back history (by a probe each half minute), and backs off.
 ///
-/// Nothing is read while the stream is not polled, so a slow consumer is a slow watcher to the server, which may end
-/// the stream for that reason. The watch then resumes at its position, or skips changes that the server has forgotten.
+/// Nothing is read while the stream is not polled. To the server a slow consumer is a slow watcher, whose stream it may end.
+/// The watch then resumes at its position, or skips changes that the server has forgotten.
 ///
 /// Errors are not items: [`state`](RawWatch::state) reports them, for example that the server answers every attempt with 403.
 pub struct RawWatch {

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Two terms do not overlap, because a term ends 0.8 durations after its last renewal was sent. The candidate that takes the
-//! Lease has seen that renewal, or a later change, a whole duration before, because its write requires the very version that
-//! it saw. Sending comes before storing, and storing before seeing. A renewal whose response is lost extends nothing here,
-//! and makes others wait longer.
+//! Lease has seen that renewal, or a later change, a whole duration before: its write requires the very version that it saw.
+//! Sending comes before storing, and storing before seeing. A renewal whose response is lost extends nothing here, and makes
+//! others wait longer.
 //!
 //! A missing Lease has no version: a candidate that creates one may be the second to do so after the holder's was deleted. So
 //! the created Lease is a claim. It leads a duration later, by a write that requires that very claim.
@@ -443,7 +443,7 @@ impl Machine {
             return;
         }
         let is_ours = self.lease().is_some_and(|lease| self.is_ours(&lease.spec));
-        // After an expired term the candidate runs again, which also settles writes that may have been stored meanwhile.
+        // After an expired term the candidate competes again, and its write supersedes any that was stored meanwhile.
         let to_release = is_ours && !matches!(&self.phase, Phase::Ending { reason: EndReason::Expired, .. });
         if !to_release {
             self.released();

@@ -81,7 +81,7 @@ impl Verdict {
         of_answer(status.code, Some(status))
     }
 
-    /// Makes a verdict that the link has found itself.
+    /// Makes a verdict on a problem that the link itself has detected.
     pub(super) fn new(meaning: Meaning, words: impl Into<Box<str>>) -> Verdict {
         let cause = match meaning {
             Meaning::TimedOut => Cause::Silence,

@@ -1,5 +1,5 @@
-//! Doubt about a silent stream. An open stream and a live connection prove nothing. A proxy may hold the stream back, a server
-//! may have forgotten it, or history may have been rolled back below our RV, where a watch stays silent without end.
+//! Doubt about a silent stream. An open stream and a live connection prove nothing. A proxy may hold the stream back, or a
+//! server may have forgotten it. History may have been rolled back below our RV, where a watch stays silent without end.
 //!
 //! A prober reads the collection's RV every half minute, consistently ([`Input::Probed`]). If the stream has not
 //! reached it after some grace, the client takes a second look: a watch of 3 seconds at our RV, on another connection.
@@ -19,8 +19,8 @@
 //! stream that was open for a moment has brought them, and leaves none if it ends in order. While no stream is open, or
 //! one has just opened, the probe is kept.
 //!
-//! A probe *below* the RV that we had reached when it was sent, or that another probe had seen, means that history was
-//! rolled back, or that this one server is wrong. A consistent list on another connection decides.
+//! A probe may be *below* the RV that we had reached when it was sent, or that another probe had seen. Then history was
+//! rolled back, or this one server is wrong. A consistent list on another connection decides.
 
 use std::collections::VecDeque;
 

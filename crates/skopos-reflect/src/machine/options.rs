@@ -29,8 +29,8 @@ pub struct MachineOptions {
     pub watch_timeout: (Duration, Duration),
     /// The time that a stream may stay open beyond its `timeoutSeconds` before the client ends it. 30 s.
     pub watch_overtime: Duration,
-    /// The timeout of a streamed list's response headers. 25 s: for the transport it is a watch, which has 90 s, but a
-    /// caller that waits for a first sync wants to know the reason within its default deadline of 30 s.
+    /// The timeout of a streamed list's response headers. 25 s: for the transport it is a watch, which has 90 s. But a caller
+    /// that waits for a first sync wants to know the reason within its default deadline of 30 s.
     pub stream_patience: Duration,
     /// The maximum silence of a list before it is given up. 45 s; the transport's own deadlines are shorter.
     pub list_patience: Duration,

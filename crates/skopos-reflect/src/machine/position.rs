@@ -99,7 +99,8 @@ impl Position {
         }
     }
 
-    /// Returns whether too many changes share our RV to remember: new changes at it cannot be told from applied ones any more.
+    /// Returns whether too many changes share our RV to remember them: new changes at it cannot be distinguished from applied
+    /// ones.
     pub(super) fn is_crowded(&self) -> bool {
         self.keys_here.len() >= MOST_KEYS
     }
