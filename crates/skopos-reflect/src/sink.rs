@@ -31,8 +31,8 @@ use crate::{LinkState, Time};
 ///
 /// # What the implementation promises
 ///
-/// It never blocks and never waits: the socket is not read while a call runs. Slow receivers get queues of their own.
-/// Calls come from one task at a time.
+/// It must not block or wait: the socket is not read while a call runs. Slow receivers get queues of their own. Calls come
+/// from one task at a time.
 pub trait Sink: Send {
     /// Starts staging a list. The content that readers see stays as it is until [`commit_replace`](Sink::commit_replace).
     ///

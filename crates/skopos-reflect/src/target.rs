@@ -90,7 +90,7 @@ impl Target {
         self
     }
 
-    /// Requests metadata only.
+    /// Selects metadata only.
     #[must_use]
     pub fn metadata_only(mut self) -> Self {
         self.form = Form::MetadataOnly;

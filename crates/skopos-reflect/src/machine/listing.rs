@@ -398,7 +398,7 @@ impl Machine {
         self.fail(verdict, Next::List(listing.plan), sink);
     }
 
-    /// Requests a page again, unless it is too late already.
+    /// Retries a page, unless it is too late already.
     pub(super) fn retry_page(&mut self, listing: Listing, sink: &mut dyn Sink) {
         if listing.goes_on(self.now) {
             return self.request_page(listing);
