@@ -40,7 +40,7 @@ pub trait Configuration: DeserializeOwned + JsonSchema {
     /// The title of its schema.
     const TITLE: &'static str;
 
-    /// Finds what the schema cannot say: fields that must go together, values that exclude each other.
+    /// Finds faults that the schema cannot express: fields that must go together, values that exclude each other.
     fn faults(&self) -> Vec<ModelFault> {
         Vec::new()
     }
@@ -55,15 +55,15 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         error: std::io::Error,
     },
-    /// The file can be read and is wrong.
+    /// The file can be read, but its content is wrong.
     #[error("{}", Listed(.0))]
     Invalid(Vec<Problem>),
 }
 
-/// One thing that is wrong with a configuration.
+/// One problem of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The line, from 1.
@@ -72,20 +72,20 @@ pub struct Problem {
     pub column: u64,
     /// The field, for example `listen.tls.key`; empty for the whole file.
     pub field: String,
-    /// What is wrong, and what would be right.
+    /// The problem and its correction.
     pub problem: String,
 }
 
-/// A fault of a model, which does not know its line yet.
+/// A fault of a model, without its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelFault {
     /// The field, as `clusters.folders[0].path`.
     pub field: String,
-    /// What is wrong, and what would be right.
+    /// The problem and its correction.
     pub problem: String,
 }
 
-/// The largest file that is read. A thousand clusters by name stay far below.
+/// The maximum size of a file. A thousand clusters by name stay far below.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Reads and checks a file.
@@ -105,7 +105,7 @@ pub fn read<T: Configuration>(path: &Path) -> Result<T, ConfigError> {
 /// Checks a text.
 ///
 /// # Errors
-/// When anything in it is wrong: all of it is told.
+/// When anything in it is wrong: the error lists all of it.
 pub fn parse<T: Configuration>(text: &str) -> Result<T, ConfigError> {
     let tree = tree::parse(text).map_err(|problem| ConfigError::Invalid(vec![problem]))?;
     let mut problems = schema::check(&json_schema::<T>(), &tree);

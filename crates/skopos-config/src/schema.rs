@@ -1,4 +1,4 @@
-//! The JSON schema of the file, and the file held against it: every problem at once.
+//! The JSON schema of the file, and the check of the file against it: every problem at once.
 
 use std::collections::BTreeSet;
 
@@ -18,14 +18,14 @@ pub fn json_schema<T: Configuration>() -> Json {
     schema.into()
 }
 
-/// Finds what of the file the schema does not allow: unknown words, missing ones, wrong types and forms.
+/// Finds everything in the file that the schema does not allow: unknown words, missing ones, wrong types and forms.
 pub(crate) fn check(root: &Json, file: &Node) -> Vec<Problem> {
     let mut checker = Checker { root, problems: Vec::new() };
     checker.value(root, file, "");
     checker.problems
 }
 
-/// Walks file and schema side by side. Knows the words of schemas that [`Configuration`]s give rise to, and no others.
+/// A walk over file and schema side by side. It supports the schema keywords that [`Configuration`]s generate, and no others.
 struct Checker<'a> {
     root: &'a Json,
     problems: Vec<Problem>,
@@ -157,7 +157,7 @@ impl<'a> Checker<'a> {
         typed || schema["anyOf"].as_array().is_some_and(|any| any.iter().any(|s| s["type"] == "null"))
     }
 
-    /// The other one of `anyOf: [X, null]`.
+    /// Returns the schema X of `anyOf: [X, null]`.
     fn without_null(&self, schema: &'a Json) -> &'a Json {
         let some = schema["anyOf"].as_array().and_then(|any| any.iter().find(|s| s["type"] != "null"));
         some.map_or(schema, |some| self.resolve(some))
@@ -172,7 +172,7 @@ fn type_of(schema: &Json) -> Option<&str> {
     }
 }
 
-/// The words of an enumeration, with or without a description each.
+/// Returns the words of an enumeration, with or without a description each.
 fn choices(schema: &Json) -> Option<Vec<&str>> {
     if let Some(words) = schema["enum"].as_array() {
         return Some(words.iter().filter_map(Json::as_str).collect());
@@ -208,7 +208,7 @@ fn name_of<'a>(key: &'a str, known: &'a Map<String, Json>) -> &'a str {
     }
 }
 
-/// What is not known, and what is probably meant.
+/// Returns the message for an unknown word, with the word that is probably meant.
 fn unknown(key: &str, known: &Map<String, Json>) -> String {
     let near = known.keys().map(|word| (distance(key, word), word)).min();
     match near {
@@ -220,7 +220,7 @@ fn unknown(key: &str, known: &Map<String, Json>) -> String {
     }
 }
 
-/// How many letters to change.
+/// Returns the number of letters to change.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! The file as a tree in which everything knows its line.
+//! The file as a tree with the line of every value.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::Problem;
 
-/// A value of YAML, and where it stands.
+/// A YAML value and its location.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) at: Location,
@@ -34,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, Problem> {
     })
 }
 
-/// What the parser says, at its place.
+/// Returns the parser's error with its location.
 pub(crate) fn problem_of(error: &serde_saphyr::Error) -> Problem {
     let at = error.location().unwrap_or(Location::UNKNOWN);
     let text = error.without_snippet().to_string();
@@ -45,7 +45,7 @@ pub(crate) fn problem_of(error: &serde_saphyr::Error) -> Problem {
 // === impl Node ===
 
 impl Node {
-    /// The deepest node on the way to `field` (as `clusters.folders[0].path`).
+    /// Returns the deepest node on the way to `field` (as `clusters.folders[0].path`).
     pub(crate) fn nearest(&self, field: &str) -> &Node {
         let mut node = self;
         for part in field.split(['.', '[']).filter(|part| !part.is_empty()) {
@@ -85,7 +85,7 @@ impl From<Spanned<Value>> for Node {
 }
 
 impl Value {
-    /// What it is, for people.
+    /// Returns the name of its type, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",

@@ -1,4 +1,4 @@
-//! Values with a form of their own: spans of time and sizes, as people write them.
+//! Values with a format: spans of time and sizes, as people write them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,7 +21,7 @@ impl Span {
     /// The name of the form in the schema.
     pub(crate) const FORMAT: &'static str = "span";
 
-    /// So many seconds.
+    /// Makes a span of seconds.
     #[must_use]
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
@@ -51,7 +51,7 @@ impl fmt::Display for Span {
 impl ByteSize {
     pub(crate) const FORMAT: &'static str = "bytes";
 
-    /// So many times 1024 × 1024 bytes.
+    /// Makes a size of `count` × 1024 × 1024 bytes.
     #[must_use]
     pub const fn mebibytes(count: u64) -> Self {
         Self(count * 1024 * 1024)

@@ -34,7 +34,7 @@ pub(crate) struct Inner<K> {
     pub(crate) deadline: Instant,
     pub(crate) term: Option<Term>,
     pub(crate) own_writes: Arc<OwnWrites>,
-    /// The field manager of what the reconciliation applies.
+    /// The field manager for server-side apply.
     pub(crate) manager: String,
 }
 
@@ -49,14 +49,14 @@ impl<K: 'static> Context<K> {
         self.inner.primary.get(&self.inner.key)
     }
 
-    /// Returns the content of the informer of this type, as it was when the reconciliation began; `None` if the controller has no
-    /// such informer. Of several of one type, the one that was given first.
+    /// Returns the content of the informer of this type at the start of the reconciliation; `None` if the controller has no
+    /// such informer. With several of one type, the one given first.
     pub fn snapshot<O: 'static>(&self) -> Option<&Snapshot<O>> {
         self.inner.seen.iter().find_map(Seen::snapshot)
     }
 
-    /// Returns the objects of a type given to [`owns`](crate::Controller::owns) whose owner is the object of the key, in key order.
-    /// Owners are told apart by their uid. Empty if the object is gone: its children are deleted by the server.
+    /// Returns the objects of a type given to [`owns`](crate::Controller::owns) whose owner is the object of the key, in key
+    /// order. Owners are identified by their uid. Empty if the object is gone: the server deletes its children.
     pub fn children<O: 'static>(&self) -> Vec<Object<O>> {
         let (Some(object), Some(snapshot)) = (self.object(), self.snapshot::<O>()) else { return Vec::new() };
         match snapshot.by_index(Indexer::OWNER_UID, object.uid()) {
@@ -66,18 +66,18 @@ impl<K: 'static> Context<K> {
         }
     }
 
-    /// Returns the greatest age of what is seen. It is at most [`max_age`](crate::ControllerOptions::max_age).
+    /// Returns the maximum age of the view. It is at most [`max_age`](crate::ControllerOptions::max_age).
     pub fn age(&self) -> Duration {
         self.inner.seen.iter().filter_map(|seen| seen.freshness.age()).max().unwrap_or_default()
     }
 
-    /// Returns the freshness of the informer of this type, as it was when the reconciliation began.
+    /// Returns the freshness of the informer of this type at the start of the reconciliation.
     pub fn freshness<O: 'static>(&self) -> Option<&Freshness> {
         self.inner.seen.iter().find(|seen| seen.object_type == TypeId::of::<O>()).map(|seen| &seen.freshness)
     }
 
-    /// Returns whether changes of the key may have been missed since its last successful reconciliation: a relist has told of
-    /// it, or events were merged.
+    /// Returns whether changes of the key may have been missed since its last successful reconciliation: a relist found some,
+    /// or events were merged.
     pub fn gap(&self) -> bool {
         self.inner.gap
     }
@@ -87,7 +87,7 @@ impl<K: 'static> Context<K> {
         self.inner.failures.saturating_add(1)
     }
 
-    /// Returns the moment at which the reconciliation is dropped.
+    /// Returns the time at which the reconciliation is dropped.
     pub fn deadline(&self) -> Instant {
         self.inner.deadline
     }
@@ -97,8 +97,8 @@ impl<K: 'static> Context<K> {
         self.inner.term.as_ref()
     }
 
-    /// Applies an object server-side, as the field manager of the controller's name, and records the write. Fields that another
-    /// manager has and this object sets become the controller's, as the API guidelines want of controllers.
+    /// Applies an object server-side, as the field manager of the controller's name, and records the write. Fields of other
+    /// managers that this object sets become the controller's, as the API guidelines require of controllers.
     ///
     /// # Errors
     /// When the request fails.
@@ -112,8 +112,8 @@ impl<K: 'static> Context<K> {
         Ok(written)
     }
 
-    /// Records an object that this reconciliation has written, as the server returned it: the next reconciliation of the key sees
-    /// this version of it, or a later one. Objects of types that the controller has no informer of are ignored.
+    /// Records an object that this reconciliation has written, as the server returned it. The next reconciliation of the key
+    /// sees this version of it, or a later one. Objects of types without an informer of the controller are ignored.
     ///
     /// # Errors
     /// When the object has no resource version, so it is not what a server returned.

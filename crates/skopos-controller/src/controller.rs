@@ -1,4 +1,4 @@
-//! How a controller is put together.
+//! The builder of a controller.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::predicate::Predicate;
 use crate::service::{ControllerService, Outcome, Reconciler, Source};
 use crate::view::View;
 
-/// A controller that is put together: which objects it reconciles, and what else concerns them.
+/// A controller under construction: the objects that it reconciles, and the other objects that concern them.
 #[must_use = "it runs once it has a reconciler: `reconcile`, then `run`"]
 pub struct Controller<K> {
     primary: Informer<K>,
@@ -33,7 +33,8 @@ where
     K: Resource<DynamicType = ()> + 'static,
     K::Scope: 'static,
 {
-    /// Makes a controller of the objects of an informer. Each object that is there, comes, changes or goes is reconciled.
+    /// Makes a controller of the objects of an informer. Each object is reconciled when it exists at the start, and when it
+    /// is created, changed or deleted.
     pub fn new(primary: Informer<K>, options: ControllerOptions) -> Self {
         let views: Vec<Arc<dyn View>> = vec![Arc::new(primary.clone())];
         Self { primary, predicate: None, options, views, sources: Vec::new(), candidate: None }
@@ -48,7 +49,7 @@ where
     /// Reconciles the owner of each object of this informer that changes: the one in its owner references that is its controller.
     /// [`Context::children`] finds the objects again.
     pub fn owns<O: 'static>(mut self, informer: Informer<O>) -> Self {
-        // It is there already where another controller has added it.
+        // It exists already if another controller has added it.
         let _ = informer.store().add_indexer(Indexer::by_owner_uid());
         let owner = OwnerKind::new::<K>();
         self.add(informer, move |event| owner.owners(event));
@@ -70,8 +71,8 @@ where
         self
     }
 
-    /// Reconciles only in the terms of this candidate. A reconciliation is dropped when its term ends. Without a term the informers
-    /// go on, so that the next one begins with a warm view.
+    /// Reconciles only in the terms of this candidate. A reconciliation is dropped when its term ends. Without a term the
+    /// informers continue, so that the next one begins with a warm view.
     pub fn elected(mut self, candidate: Candidate) -> Self {
         self.candidate = Some(candidate);
         self
@@ -136,5 +137,5 @@ fn source<O: 'static>(
     })
 }
 
-/// How long room in the queue is waited for before that is logged.
+/// The time of waiting for room in the queue before it is logged.
 const ROOM: std::time::Duration = std::time::Duration::from_secs(60);

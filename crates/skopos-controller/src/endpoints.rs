@@ -17,12 +17,12 @@ use tokio::task::JoinSet;
 
 use crate::handle::{ControllerHandle, ControllerStatus};
 
-/// The answers of `/readyz` and `/metrics`.
+/// The responses of `/readyz` and `/metrics`.
 pub trait Probes: Send + Sync {
-    /// Returns whether the process is ready, and lines that say how its parts stand.
+    /// Returns whether the process is ready, with lines about the state of its parts.
     fn readiness(&self) -> (bool, String);
 
-    /// Returns the figures as OpenMetrics text; `None` where they cannot be written.
+    /// Returns the metrics as OpenMetrics text; `None` if they cannot be written.
     fn metrics(&self) -> Option<String>;
 }
 
@@ -32,10 +32,10 @@ pub(crate) struct Endpoints {
     handles: Vec<ControllerHandle>,
 }
 
-/// Connections beyond these wait in the system's backlog: probes and scrapes are few.
+/// The maximum number of connections. Others wait in the system's backlog: probes and scrapes are few.
 const MAX_CONNECTIONS: usize = 64;
 
-/// The longest that the headers of a request may take.
+/// The timeout of a request's headers.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves `/healthz`, `/readyz` and `/metrics` until it is dropped.
@@ -47,7 +47,7 @@ pub async fn serve(listener: TcpListener, probes: Arc<dyn Probes>) {
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if room => {
                 let Ok((stream, _)) = accepted else {
-                    // Descriptors are used up: another attempt at once would fail, too.
+                    // File descriptors are used up: another attempt at once would fail, too.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 };
@@ -59,7 +59,7 @@ pub async fn serve(listener: TcpListener, probes: Arc<dyn Probes>) {
                     });
                     let mut http = hyper::server::conn::http1::Builder::new();
                     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-                    // A client that breaks off is no fault of ours.
+                    // A client that disconnects is no fault of ours.
                     let _ = http.serve_connection(TokioIo::new(stream), answer).await;
                 });
             }
@@ -100,7 +100,7 @@ impl Endpoints {
 }
 
 impl Probes for Endpoints {
-    /// A controller that stands by is ready: it could lead at once.
+    /// Returns the readiness. A controller on standby is ready: it could lead at once.
     fn readiness(&self) -> (bool, String) {
         let statuses: Vec<_> =
             self.handles.iter().map(|handle| (handle.stats().name, handle.status())).collect();

@@ -1,4 +1,4 @@
-//! Errors, which say who is at fault.
+//! Errors, which state who is at fault.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControllerError {
-    /// The informer factory of one of the informers was shut down: the caller is late.
+    /// The informer factory of one of the informers was shut down before: the caller is at fault.
     #[error(
         "controller {controller}: the informer factory of {resource} was shut down: make the controller before that"
     )]
@@ -34,12 +34,12 @@ impl ReconcileError {
         Self { source: source.into(), terminal: false }
     }
 
-    /// Makes an error that another attempt cannot mend: the key is reconciled again only when one of its objects changes.
+    /// Makes an error that a retry cannot fix: the key is reconciled again only when one of its objects changes.
     pub fn terminal(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { source: source.into(), terminal: true }
     }
 
-    /// Returns whether another attempt cannot mend it.
+    /// Returns whether a retry cannot fix it.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }

@@ -14,17 +14,17 @@ use crate::service::Outcome;
 /// The work that an object needs now.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work<K> {
-    /// The object has the finalizer and is not being deleted: bring about what it asks for.
+    /// The object has the finalizer and is not being deleted: bring the cluster to its desired state.
     Apply(K),
-    /// The object is being deleted: undo it. When that succeeds, the finalizer is removed.
+    /// The object is being deleted: undo the work. When that succeeds, the finalizer is removed.
     Cleanup(K),
 }
 
-/// Runs `work` with a finalizer of this name around it: the finalizer is on the object before anything is brought about, and is
+/// Runs `work` with a finalizer of this name around it. The finalizer is on the object before any work is applied, and is
 /// removed only after the cleanup has succeeded. So nothing stays behind, whenever the process ends.
 ///
-/// Both changes are conditional on what `object` is: when another client has changed the finalizers meanwhile, the result is an error that
-/// is retried, with a newer object. An object that is gone already needs nothing.
+/// Both changes are conditional on the state of `object`: when another client has changed the finalizers meanwhile, the
+/// result is an error that is retried, with a newer object. An object that is gone already needs nothing.
 ///
 /// # Errors
 /// The error of the work, or of a request.
@@ -53,7 +53,7 @@ where
             };
             work(Work::Apply(object)).await
         }
-        // It was cleaned up, and waits for the finalizers of others.
+        // It was cleaned up, and waits for the finalizers of other controllers.
         (true, None) => Ok(Outcome::Done),
         (true, Some(place)) => {
             let outcome = work(Work::Cleanup(object.clone())).await?;

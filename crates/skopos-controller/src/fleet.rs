@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use crate::handle::{ControllerHandle, ControllerStatus};
 use crate::service::ControllerService;
 
-/// A controller of its own in every cluster of a fleet, as long as the cluster is there.
+/// A separate controller in every cluster of a fleet, while the cluster is in it.
 ///
-/// Each has its own queue, its own workers and its own view. So a cluster that is slow, paused or away holds up no other, and a key
-/// of one is never taken for one of another.
+/// Each has its own queue, workers and view. So a slow, paused or unreachable cluster delays no other, and a key of one is
+/// never taken for one of another.
 ///
 /// ```no_run
 /// # async fn f(fleet: skopos_fleet::Fleet, stop: tokio_util::sync::CancellationToken) {
@@ -55,24 +55,24 @@ pub struct FleetHandle {
     members: Arc<Mutex<BTreeMap<ClusterId, (Cluster, Member)>>>,
 }
 
-/// How the controller is in one cluster.
+/// The state of the controller in one cluster.
 #[derive(Clone, Debug)]
 pub enum Member {
-    /// It runs there.
+    /// The controller runs there.
     Runs(ControllerHandle),
-    /// It does not, for this reason. Another attempt is made when the cluster changes, and every five seconds.
+    /// The controller does not run, for this reason. It is started again when the cluster changes, and every five seconds.
     Waits(String),
 }
 
-/// The longest that the connections of a cluster may take to be made.
+/// The maximum time to make the connections of a cluster.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The delay of another attempt in a cluster, if the cluster does not change before.
+/// The delay of the next attempt in a cluster, if the cluster does not change before.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 impl<K: 'static> FleetController<K> {
-    /// Makes a controller for the clusters of a fleet. `build` is called for each cluster that comes, and again when it is reached
-    /// another way; what it makes must use the informers that it is given.
+    /// Makes a controller for the clusters of a fleet. `build` is called for each new cluster, and again when its connection
+    /// is replaced. Its controller must use the informers that it is given.
     pub fn new<F>(fleet: Fleet, build: F) -> Self
     where
         F: Fn(&Cluster, &InformerFactory) -> Result<ControllerService<K>, Box<dyn Error + Send + Sync>>,
@@ -163,7 +163,7 @@ async fn start<K>(cluster: &Cluster, build: &Build<K>) -> Result<ControllerServi
     build(cluster, &informers).map_err(|error| error.to_string())
 }
 
-/// The informers of before are closed then.
+/// Waits until the connection is replaced: the old informers are then closed.
 async fn until_reached_another_way(cluster: &Cluster, way: u64) {
     while cluster.way() == way {
         sleep(Duration::from_secs(1)).await;
@@ -173,7 +173,7 @@ async fn until_reached_another_way(cluster: &Cluster, way: u64) {
 // === impl FleetHandle ===
 
 impl FleetHandle {
-    /// Returns how the controller is in each cluster of the fleet.
+    /// Returns the controller's state in each cluster of the fleet.
     pub fn members(&self) -> BTreeMap<ClusterId, Member> {
         self.members.lock().iter().map(|(id, (_, member))| (id.clone(), member.clone())).collect()
     }
@@ -192,7 +192,7 @@ impl FleetHandle {
         self.members.lock().insert(cluster.id().clone(), (cluster.clone(), member));
     }
 
-    /// Forgets a cluster, unless another has come under its name.
+    /// Removes a cluster, unless another has joined under its name.
     fn remove(&self, cluster: &Cluster) {
         let mut members = self.members.lock();
         if members.get(cluster.id()).is_some_and(|(known, _)| known == cluster) {

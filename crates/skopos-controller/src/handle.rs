@@ -1,4 +1,4 @@
-//! The handle of a controller: its status, its figures, and keys by hand.
+//! The handle of a controller: its status, its counters, and adding keys manually.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::options::ControllerOptions;
 use crate::own_writes::OwnWrites;
 use crate::view::View;
 
-/// A controller that runs or will. Cheap to clone.
+/// A handle of a controller that runs or will run. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ControllerHandle {
     shared: Arc<Shared>,
@@ -38,7 +38,7 @@ pub enum ControllerStatus {
     Stopped,
 }
 
-/// The figures of a controller. Counters begin with the process.
+/// The counters of a controller. They begin with the process.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ControllerStats {
@@ -50,7 +50,7 @@ pub struct ControllerStats {
     pub requeued: u64,
     /// Reconciliations that failed and are retried.
     pub failed: u64,
-    /// Reconciliations that failed for good.
+    /// Reconciliations that failed and are not retried.
     pub failed_terminally: u64,
     /// Reconciliations that panicked.
     pub panicked: u64,
@@ -64,15 +64,15 @@ pub struct ControllerStats {
     pub put_off_own_write: u64,
     /// Keys that wait until a view shows the controller's own write. They hold no worker.
     pub waiting_for_own_writes: usize,
-    /// The most reconciliations that may run at the same time.
+    /// The maximum number of reconciliations that run at the same time.
     pub workers: usize,
     /// The durations of reconciliations.
     pub reconcile: Durations,
-    /// The figures of the work queue. Its `longest_running` is that of the reconciliation that has run longest.
+    /// The counters of the work queue. Its `longest_running` is that of the reconciliation that has run longest.
     pub queue: WorkQueueStats,
 }
 
-/// What the handle, the handlers and the workers share.
+/// State shared by the handle, the handlers and the workers.
 pub(crate) struct Shared {
     pub(crate) options: ControllerOptions,
     pub(crate) queue: WorkQueue<ObjectKey>,
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     /// The informers, while the controller exists: a handle does not keep them running.
     views: Mutex<Vec<Arc<dyn View>>>,
     counts: Mutex<ControllerStats>,
-    /// Keys of which changes may have been missed since they were last reconciled.
+    /// The keys whose changes may have been missed since they were last reconciled.
     gaps: Mutex<HashSet<ObjectKey>>,
 }
 
@@ -101,12 +101,12 @@ impl ControllerHandle {
         }
     }
 
-    /// Returns the figures.
+    /// Returns the counters.
     pub fn stats(&self) -> ControllerStats {
         let queue = self.shared.queue.stats();
         let options = &self.shared.options;
         let (name, workers) = (options.name.clone(), options.workers.max(1));
-        // The work queue measures how long each key is in a worker's hands.
+        // The work queue measures how long a worker has each key.
         ControllerStats {
             name,
             workers,
@@ -116,7 +116,7 @@ impl ControllerHandle {
         }
     }
 
-    /// Adds a key by hand.
+    /// Adds a key manually.
     ///
     /// # Errors
     /// When the controller has ended, or the queue is full.
@@ -140,7 +140,7 @@ impl fmt::Display for ControllerStatus {
 // === impl ControllerStats ===
 
 impl ControllerStats {
-    /// Returns the reconciliations that ended, however they did.
+    /// Returns the number of reconciliations that ended, with any result.
     pub fn total(&self) -> u64 {
         let failed = self.failed + self.failed_terminally + self.panicked + self.timed_out;
         self.succeeded + self.requeued + failed
@@ -175,7 +175,7 @@ impl Shared {
         self.views.lock().clone()
     }
 
-    /// Returns the first informer whose content is older than it may be, with the reason.
+    /// Returns the first informer whose content is too old, with the reason.
     pub(crate) fn stale(&self) -> Option<String> {
         self.views().iter().find_map(|view| {
             let freshness = view.freshness();
@@ -183,7 +183,7 @@ impl Shared {
         })
     }
 
-    /// Ends what the controller does.
+    /// Closes the queue and releases the informers.
     pub(crate) fn close(&self) {
         self.queue.shut_down();
         self.set_status(ControllerStatus::Stopped);
@@ -202,7 +202,7 @@ impl Shared {
         }
     }
 
-    /// Takes the record of a key, to be given back if its reconciliation fails.
+    /// Takes the gap record of a key. The caller restores it if the reconciliation fails.
     pub(crate) fn take_gap(&self, key: &ObjectKey) -> bool {
         self.gaps.lock().remove(key)
     }
@@ -218,5 +218,5 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// The delay of a key that is put off.
+/// The delay of a key that is postponed.
 pub(crate) const PUT_OFF: Duration = Duration::from_secs(1);

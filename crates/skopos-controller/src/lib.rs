@@ -1,17 +1,17 @@
-//! Controllers that know how old their view is.
+//! Controllers that know the age of their view.
 //!
 //! ```text
 //!  informers ─▶ predicates, key mapping ─▶ work queue ─▶ workers (fresh view, time limit, term) ─▶ outcome
 //! ```
 //!
-//! What differs from other runtimes:
+//! Differences from other runtimes:
 //!
 //! | | controller-runtime | kube-runtime | here |
 //! |---|---|---|---|
 //! | a view that is stale | is acted on | is acted on | is not: [`max_age`](ControllerOptions::max_age) |
-//! | a reconciliation that never returns | holds its worker for ever | is polled for ever | is dropped after [`time_limit`](ControllerOptions::time_limit) |
+//! | a reconciliation that never returns | holds its worker without end | is polled without end | is dropped after [`time_limit`](ControllerOptions::time_limit) |
 //! | the controller's own write | may be missing in the next view, unless an option is set | may be missing | is in it: [`Context::wrote`] |
-//! | losing the lease | ends the process | – | drops the work and stands by: [`Controller::elected`] |
+//! | losing the lease | ends the process | – | drops the work and waits for the next term: [`Controller::elected`] |
 //! | the objects of the first list | have a low priority, which can starve | – | are [in the background](skopos::workqueue::Priority), with a fair share |
 //! | a panic | is caught, by option | ends the task | is caught, counted and retried |
 //!

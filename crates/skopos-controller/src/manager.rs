@@ -27,12 +27,12 @@ pub struct ManagerOptions {
     pub listen: SocketAddr,
     /// The names of the metrics; several at once are fine. Default: ours.
     pub names: Vec<Names>,
-    /// The longest that everything may take to end. What runs longer is dropped. Default: 35 s, which is a controller's own limit
-    /// and time to release the Lease.
+    /// The maximum time for everything to end. Parts that run longer are dropped. Default: 35 s, which is a controller's own
+    /// limit and time to release the Lease.
     pub shutdown_limit: Duration,
 }
 
-/// A manager that is put together.
+/// A manager under construction.
 #[must_use = "it does nothing until it runs"]
 pub struct Manager {
     options: ManagerOptions,
@@ -40,22 +40,22 @@ pub struct Manager {
     handles: Vec<ControllerHandle>,
 }
 
-/// What a manager runs.
+/// A part that a manager runs.
 struct Part {
     name: String,
     run: Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), ControllerError>> + Send>,
 }
 
-/// A manager that ended before it was told to.
+/// The error of a manager that ended before it was stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
-    /// The address cannot be listened on: another process has it, or it is not of this host.
+    /// The address cannot be listened on: another process uses it, or it is not of this host.
     #[error("cannot serve health and metrics on {address}: {source}: choose another ManagerOptions::listen")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// A controller could not run.
@@ -94,7 +94,7 @@ impl Manager {
         self
     }
 
-    /// Adds the election whose candidate the controllers have. The Lease is released when their work has ended.
+    /// Adds the election of the controllers' candidate. The Lease is released when their work has ended.
     pub fn election(mut self, election: Election) -> Self {
         let run = |stop| async move { election.run(stop).await }.map(Ok).boxed();
         self.parts.push(Part { name: "election".to_owned(), run: Box::new(run) });
@@ -104,7 +104,7 @@ impl Manager {
     /// Runs until SIGINT or SIGTERM.
     ///
     /// # Errors
-    /// As [`run`](Manager::run).
+    /// The same as those of [`run`](Manager::run).
     pub async fn run_until_signal(self) -> Result<(), ManagerError> {
         let stop = CancellationToken::new();
         let run = self.run(stop.clone());
@@ -138,7 +138,7 @@ impl Manager {
         let mut tasks = JoinSet::new();
         for part in parts {
             let (name, run) = (part.name, (part.run)(stop.clone()));
-            // Named here: a task that panicked cannot tell.
+            // Named here: a task that panicked cannot return its name.
             tasks.spawn(async move { (name, std::panic::AssertUnwindSafe(run).catch_unwind().await) });
         }
         tokio::select! {
@@ -172,7 +172,7 @@ impl Manager {
     }
 }
 
-/// How a part has ended: its name, and its result unless it panicked.
+/// The end of a part: its name, and its result unless it panicked.
 type Ended = (String, std::thread::Result<Result<(), ControllerError>>);
 
 async fn first_failure(tasks: &mut JoinSet<Ended>) -> ManagerError {

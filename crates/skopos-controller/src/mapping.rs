@@ -24,8 +24,8 @@ impl OwnerKind {
         Self { group: K::group(&()).into_owned(), kind: K::kind(&()).into_owned(), namespaced }
     }
 
-    /// Returns the keys of the controlling owners of an event's object, before and after the event. The version of the reference does
-    /// not count, as in controller-runtime: owners outlive versions of their API.
+    /// Returns the keys of the controlling owners of an event's object, before and after the event. The version of the
+    /// reference is ignored, as in controller-runtime: owners outlive versions of their API.
     pub(crate) fn owners<O>(&self, event: &Event<O>) -> Vec<ObjectKey> {
         let mut keys: Vec<ObjectKey> = both(event).filter_map(|object| self.owner(object)).collect();
         keys.dedup();
@@ -49,7 +49,7 @@ impl OwnerKind {
     }
 }
 
-/// Returns the states of an event's object that are worth mapping.
+/// Returns the states of an event's object to be mapped.
 pub(crate) fn both<O>(event: &Event<O>) -> impl Iterator<Item = &Object<O>> {
     let (old, new) = match event {
         Event::Updated { old, new, .. } => (Some(old), new),

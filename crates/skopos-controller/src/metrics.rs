@@ -16,7 +16,7 @@ use crate::handle::{ControllerHandle, ControllerStats, ControllerStatus};
 pub enum Names {
     /// `skopos_controller_*`.
     Skopos,
-    /// `controller_runtime_*` and `workqueue_*`, as controller-runtime has them, for dashboards that exist.
+    /// `controller_runtime_*` and `workqueue_*`, as controller-runtime names them, for existing dashboards.
     ControllerRuntime,
 }
 
@@ -27,13 +27,13 @@ pub struct Metrics {
     names: Names,
 }
 
-/// One sample, with the labels that it has beside the controller's name.
+/// One metric and its label beside the controller's name.
 struct Sample {
     name: &'static str,
     help: &'static str,
     kind: MetricType,
     values: fn(&ControllerStats, &ControllerStatus) -> Vec<(&'static str, f64)>,
-    /// The name of the label that tells the values apart, where there is more than one.
+    /// The name of the label that distinguishes the values, if there are several.
     label: &'static str,
 }
 
@@ -80,7 +80,7 @@ impl Collector for Metrics {
     }
 }
 
-/// Returns the label of the controller's name: client-go's work queues call it by another one.
+/// Returns the label of the controller's name: client-go's work queues use another one.
 fn label_of(metric: &str) -> &'static str {
     if metric.starts_with("workqueue") { "name" } else { "controller" }
 }
@@ -303,7 +303,7 @@ const CONTROLLER_RUNTIME: &[Sample] = &[
     },
 ];
 
-/// Keys that wait for their own writes are in no worker's hands.
+/// Returns the number of active workers. Keys that wait for their own writes hold none.
 fn active_workers(stats: &ControllerStats, _: &ControllerStatus) -> Vec<(&'static str, f64)> {
     vec![("", stats.queue.processing.saturating_sub(stats.waiting_for_own_writes) as f64)]
 }

@@ -10,19 +10,20 @@ use skopos::workqueue::RateLimit;
 pub struct ControllerOptions {
     /// The name, for logs and metrics.
     pub name: String,
-    /// The most reconciliations that run at the same time, each of another key. They share one task, so blocking work belongs into
-    /// `spawn_blocking`. 0 counts as 1. Default: 1.
+    /// The maximum number of reconciliations that run at the same time, each of another key. They share one task, so blocking
+    /// work belongs into `spawn_blocking`. 0 counts as 1. Default: 1.
     pub workers: usize,
-    /// The longest that one reconciliation may take. It is dropped then, and the key is retried. Default: 2 minutes.
+    /// The maximum duration of one reconciliation. It is dropped then, and the key is retried. Default: 2 minutes.
     pub time_limit: Duration,
-    /// The greatest age of the content that a reconciliation may see. While the view is older, no reconciliation begins. Default: 60 s.
+    /// The maximum age of the content that a reconciliation may see. While the view is older, no reconciliation begins.
+    /// Default: 60 s.
     pub max_age: Duration,
-    /// How long a key may wait until the view shows the controller's own last write of it. A key that waits longer is counted and told
-    /// of in the log, and goes on waiting. Keys that wait hold no worker. Default: 10 s.
+    /// The time for which a key may wait until the view shows the controller's own last write of it. A key that waits longer
+    /// is counted and logged, and continues to wait. Waiting keys hold no worker. Default: 10 s.
     pub own_write_limit: Duration,
     /// The delays of keys that failed. Default: [`RateLimit::default`], which is client-go's.
     pub rate_limit: RateLimit,
-    /// The longest that reconciliations may still run when the controller stops. They are dropped then. Default: 30 s.
+    /// The maximum time for running reconciliations when the controller stops. They are dropped then. Default: 30 s.
     pub shutdown_limit: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The controller's own writes, which the next reconciliation of a key has to see.
+//! The controller's own writes, which the next reconciliation of a key must see.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -6,18 +6,18 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use skopos::{ObjectKey, ResourceVersion};
 
-/// The writes that the views have to show before a key is reconciled.
+/// The writes that the views must show before a key is reconciled.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites {
     awaited: Mutex<HashMap<ObjectKey, Vec<OwnWrite>>>,
 }
 
-/// A write that was answered.
+/// A write that the server confirmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnWrite {
     pub(crate) object_type: TypeId,
     pub(crate) version: ResourceVersion,
-    /// The epoch of the view when it was written. In another one the version means nothing.
+    /// The epoch of the view at the time of the write. In another epoch the version has no meaning.
     pub(crate) epoch: u64,
 }
 
@@ -33,12 +33,12 @@ impl OwnWrites {
         }
     }
 
-    /// Returns the writes that a reconciliation of the key has to see.
+    /// Returns the writes that a reconciliation of the key must see.
     pub(crate) fn of(&self, key: &ObjectKey) -> Vec<OwnWrite> {
         self.awaited.lock().get(key).cloned().unwrap_or_default()
     }
 
-    /// Forgets writes of a key that were seen, and keeps what was written since.
+    /// Removes writes of a key that were seen, and keeps later ones.
     pub(crate) fn seen(&self, key: &ObjectKey, seen: &[OwnWrite]) {
         let mut awaited = self.awaited.lock();
         let Some(of_key) = awaited.get_mut(key) else { return };

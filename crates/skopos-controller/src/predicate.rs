@@ -1,11 +1,11 @@
-//! Predicates: which events of an object are worth a reconciliation.
+//! Predicates: filters for the events that cause a reconciliation.
 
 use std::fmt;
 use std::sync::Arc;
 
 use skopos::{Event, LabelSelector, Object};
 
-/// A condition on events. Those that do not meet it cause no reconciliation.
+/// A condition on events. Events that do not meet it cause no reconciliation.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -21,13 +21,13 @@ pub struct Predicate<K> {
 type Holds<K> = dyn Fn(&Event<K>) -> bool + Send + Sync;
 
 impl<K: 'static> Predicate<K> {
-    /// Makes a predicate of a function.
+    /// Makes a predicate from a function.
     pub fn new(holds: impl Fn(&Event<K>) -> bool + Send + Sync + 'static) -> Self {
         Self { holds: Arc::new(holds) }
     }
 
-    /// Selects updates that change `metadata.generation`, which counts changes of the specification, not of the status. Objects
-    /// that come or go are selected, too. Kinds without a generation have every update selected.
+    /// Selects updates that change `metadata.generation`, which counts changes of the specification, not of the status.
+    /// Creations and deletions are selected, too. For kinds without a generation, every update is selected.
     pub fn generation_changed() -> Self {
         Self::of_updates(|old, new| {
             let generations = [old.raw().generation(), new.raw().generation()];
@@ -35,7 +35,7 @@ impl<K: 'static> Predicate<K> {
         })
     }
 
-    /// Selects updates that change this annotation. Objects that come or go are selected, too.
+    /// Selects updates that change this annotation. Creations and deletions are selected, too.
     pub fn annotation_changed(name: impl Into<String>) -> Self {
         let name = name.into();
         Self::of_updates(move |old, new| old.raw().annotation(&name) != new.raw().annotation(&name))
@@ -58,13 +58,13 @@ impl<K: 'static> Predicate<K> {
         }))
     }
 
-    /// Selects what both select.
+    /// Selects the events that both select.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::new(move |event| self.holds(event) && other.holds(event))
     }
 
-    /// Selects what either selects.
+    /// Selects the events that either selects.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self::new(move |event| self.holds(event) || other.holds(event))

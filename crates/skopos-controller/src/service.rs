@@ -1,4 +1,4 @@
-//! The service of a controller: workers that take keys while the view is fresh, in terms where there is an election.
+//! The service of a controller: workers that take keys while the view is fresh, within terms if there is an election.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -36,21 +36,21 @@ pub struct ControllerService<K> {
     pub(crate) candidate: Option<Candidate>,
 }
 
-/// The function that the controller was given.
+/// The reconciler of the controller.
 pub(crate) type Reconciler<K> =
     Arc<dyn Fn(Context<K>) -> BoxFuture<'static, Result<Outcome, ReconcileError>> + Send + Sync>;
 
 /// A registration of a handler that adds keys to the queue.
 pub(crate) type Source = Box<dyn FnOnce(Arc<Shared>) -> Result<HandlerHandle, ControllerError> + Send + Sync>;
 
-/// How one attempt ended.
+/// The end of one attempt.
 enum Attempt {
     Ended(Result<Outcome, ReconcileError>),
     Panicked(String),
     TimedOut,
 }
 
-/// How often the age of a view that is too old is looked at. Proofs of an age come every half minute, and after an outage at
+/// The interval at which the age of a stale view is checked. Proofs of an age come every half minute, and after an outage at
 /// once.
 const STALE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -60,17 +60,17 @@ impl<K: 'static> ControllerService<K> {
         ControllerHandle::new(self.shared.clone())
     }
 
-    /// Runs until `stop`. Reconciliations that run then have [`shutdown_limit`](crate::ControllerOptions::shutdown_limit) to end.
+    /// Runs until `stop`. Running reconciliations then have [`shutdown_limit`](crate::ControllerOptions::shutdown_limit) to end.
     ///
     /// # Errors
     /// When one of the informers was shut down before.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), ControllerError> {
-        // Also if this future is dropped, nothing goes on.
+        // Nothing continues if this future is dropped.
         let mut handlers = Handlers { shared: self.shared.clone(), handles: Vec::new() };
         for start in std::mem::take(&mut self.sources) {
             handlers.handles.push(start(self.shared.clone())?);
         }
-        // Keys that wait are not reconciled any more: the next process lists them again.
+        // Waiting keys are not reconciled any more: the next process lists them again.
         let stopping = async {
             stop.cancelled().await;
             let _ = self.shared.queue.shut_down_with_drain(Duration::ZERO).await;
@@ -95,7 +95,7 @@ impl<K: 'static> ControllerService<K> {
             };
             let Ok(term) = term else { return };
             tracing::info!(controller = self.shared.options.name, term = term.number(), "leads");
-            // Dropped with the term, the keys in the workers' hands are retried in the next one.
+            // Dropped with the term, the workers' keys are retried in the next one.
             match term.run(self.work(Some(&term))).await {
                 Ok(()) => return,
                 Err(over) => {
@@ -134,7 +134,7 @@ impl<K: 'static> ControllerService<K> {
         }
     }
 
-    /// Waits until no view is older than it may be, or the queue has ended.
+    /// Waits until no view is too old, or the queue has ended.
     async fn await_fresh_view(&self) {
         while self.shared.stale().is_some() && !self.shared.queue.is_shut_down() {
             sleep(STALE_POLL_INTERVAL).await;
@@ -231,7 +231,7 @@ impl<K> fmt::Debug for ControllerService<K> {
     }
 }
 
-/// The handlers of a controller that runs.
+/// The handlers of a running controller.
 struct Handlers {
     shared: Arc<Shared>,
     handles: Vec<HandlerHandle>,
@@ -244,7 +244,7 @@ impl Drop for Handlers {
     }
 }
 
-/// A reconciliation that runs. Counts it if it is dropped with its term, and gives the record of a gap back if it did not succeed.
+/// A running reconciliation. It is counted if it is dropped with its term, and restores the gap record if it did not succeed.
 struct Dropped<'a> {
     shared: &'a Shared,
     key: ObjectKey,

@@ -1,4 +1,4 @@
-//! The informers that a controller sees through, whatever their type.
+//! The informers of a controller, of any type.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Seen {
         self.content.downcast_ref()
     }
 
-    /// Returns whether this is what was there after the write, or later. A history that began anew since has no such moment.
+    /// Returns whether the content includes the write. After a new history began, there is nothing to wait for.
     pub(crate) fn shows(&self, write: &OwnWrite) -> bool {
         self.epoch != write.epoch || self.version >= write.version
     }

@@ -1,5 +1,5 @@
-//! Keys that wait until a view shows what the controller has written for them. They hold no worker: after a restart of the API
-//! server a view stands still until its list has come, and all other keys go on.
+//! Keys that wait until a view shows the controller's own writes for them. They hold no worker: after a restart of the API
+//! server a view does not move until its list has come, and all other keys continue.
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,16 +17,16 @@ use crate::handle::Shared;
 use crate::own_writes::OwnWrite;
 use crate::view::View;
 
-/// The keys that wait in one term. Those that still wait when it ends are retried in the next one.
+/// The waiting keys of one term. Those that still wait when it ends are retried in the next one.
 pub(crate) struct WaitingKeys<'a> {
     shared: &'a Shared,
-    /// Of several views of a type, the context shows the first.
+    /// The views. With several of one type, the first, which is also the one in the context.
     views: Vec<WaitingForView>,
     ready: Mutex<VecDeque<Item<ObjectKey>>>,
     became_ready: Notify,
 }
 
-/// The keys that wait for one view, by the version that it has to reach.
+/// The keys that wait for one view, by the version that it must reach.
 struct WaitingForView {
     view: Arc<dyn View>,
     keys: Mutex<BTreeMap<(ResourceVersion, ObjectKey), Waiting>>,
@@ -65,7 +65,7 @@ impl<'a> WaitingKeys<'a> {
         Some(item)
     }
 
-    /// Returns a key that has waited, and has to be admitted again.
+    /// Returns a key that has waited, and must be admitted again.
     pub(crate) async fn next(&self) -> Item<ObjectKey> {
         loop {
             let became_ready = self.became_ready.notified();
@@ -97,7 +97,7 @@ impl<'a> WaitingKeys<'a> {
                 Ok(()) => waiting.take_reached(),
                 Err(WaitError::NotReached { .. } | WaitError::NotMet { .. }) => continue,
                 Err(WaitError::Closed(_)) => return pending().await,
-                // The history in which they were written is over.
+                // The history of these writes is over.
                 Err(_) => waiting.take_all(),
             };
             self.ready.lock().extend(items);
@@ -106,7 +106,7 @@ impl<'a> WaitingKeys<'a> {
         }
     }
 
-    /// Tells of keys that wait longer than they should, each once.
+    /// Reports keys that wait too long, each once.
     async fn report_long_waits(&self) {
         let limit = self.shared.options.own_write_limit;
         let mut ticks = interval(limit.max(MIN_REPORT_INTERVAL));
@@ -167,7 +167,7 @@ impl WaitingForView {
         std::mem::take(&mut *self.keys.lock()).into_values().map(|waiting| waiting.item).collect()
     }
 
-    /// Returns how many keys have waited for longer than the limit, without those that were reported before.
+    /// Returns the number of keys that have waited longer than the limit, without those that were reported before.
     fn report(&self, limit: Duration) -> u64 {
         let mut keys = self.keys.lock();
         let long = keys.values_mut().filter(|waiting| !waiting.reported && waiting.since.elapsed() >= limit);
@@ -175,5 +175,5 @@ impl WaitingForView {
     }
 }
 
-/// The shortest interval of reports, also where the limit is zero.
+/// The minimum interval of reports, even if the limit is zero.
 const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(1);

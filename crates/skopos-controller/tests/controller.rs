@@ -23,7 +23,7 @@ fn options() -> ControllerOptions {
     ControllerOptions::named("test")
 }
 
-/// A reconciler that writes down what it saw.
+/// Makes a reconciler that records what it saw.
 fn writes_down(
     diary: &Diary,
 ) -> impl Fn(Context<ConfigMap>) -> futures::future::Ready<Result<Outcome, ReconcileError>> + use<> {
@@ -74,10 +74,10 @@ async fn reconciles_the_owner_of_what_changes_and_finds_its_children() {
     diary.has(&["a/one ", "a/two "]).await;
     world.server.create(child("s", &first)).unwrap();
     diary.has(&["a/one s"]).await;
-    // A child that changes hands concerns both owners.
+    // A child whose owner changes concerns both owners.
     world.server.update(child("s", &second)).unwrap();
     diary.has(&["a/one ", "a/two s"]).await;
-    // The owner of this name is another object: it has no such child.
+    // The object of this name is another one now, without such a child.
     world.server.delete("configmaps", Some("a"), "two").unwrap();
     world.put("a", "two", "2");
     diary.has(&["a/two "]).await;
@@ -241,12 +241,12 @@ async fn the_next_reconciliation_sees_what_the_last_one_wrote() {
                     .await?;
                 context.wrote(&written)?;
                 rounds.store(done + 1, Ordering::SeqCst);
-                // At once, so that only waiting for the write shows it.
+                // At once, so that only waiting for the write makes it visible.
                 Ok(Outcome::RequeueAfter(secs(0)))
             }
         }
     };
-    // What the watch brings comes late.
+    // The watch delivers late.
     let _late =
         world.server.faults().inject(Fault::Lag(skopos_testserver::Lag::By(secs(3)))).on(Match::watch());
     let running = world.run(Controller::new(world.informer::<ConfigMap>(), options()).reconcile(reconcile));
@@ -258,7 +258,7 @@ async fn the_next_reconciliation_sees_what_the_last_one_wrote() {
     world.end().await;
 }
 
-/// A reconciler that writes each object once, with its first attempt, and writes down what it saw.
+/// Makes a reconciler that writes each object once, at its first attempt, and records what it saw.
 fn writes_each_once(
     world: &World,
     diary: &Diary,
@@ -291,7 +291,7 @@ async fn keys_whose_own_writes_are_not_seen_hold_no_worker() {
         world.put("a", name, "0");
     }
     let diary = Diary::default();
-    // What the watch brings comes an hour late: nobody sees what is written.
+    // The watch delivers an hour late: the writes stay unseen.
     let _late =
         world.server.faults().inject(Fault::Lag(skopos_testserver::Lag::By(secs(3600)))).on(Match::watch());
     let controller = Controller::new(world.informer::<ConfigMap>(), options().own_write_limit(secs(1)));

@@ -88,7 +88,7 @@ async fn each_cluster_has_a_controller_of_its_own_as_long_as_it_is_there() {
     diary.has(&["two: default/two"]).await;
     assert_eq!(diary.count("two: default/one"), 0);
 
-    // One that is away holds up no other, and says so.
+    // An unreachable cluster delays no other, and reports its state.
     two.pause().await;
     let stale = |name: &str| matches!(handle.statuses().get(&id(name)), Some(ControllerStatus::Stale { .. }));
     until(|| stale("two")).await;
@@ -99,14 +99,14 @@ async fn each_cluster_has_a_controller_of_its_own_as_long_as_it_is_there() {
     two.create(config_map("default", "new", "1")).unwrap();
     diary.has(&["two: default/new"]).await;
 
-    // One that leaves is left alone.
+    // A cluster that leaves is not written to any more.
     fleet.leave(&id("two"), "it goes");
     until(|| !handle.members().contains_key(&id("two"))).await;
     let before = diary.count("two: default/late");
     two.create(config_map("default", "late", "1")).unwrap();
     tokio::time::sleep(secs(120)).await;
     assert_eq!(diary.count("two: default/late"), before);
-    // Another cluster under its name is another.
+    // Another cluster under its name is a new one.
     servers.add("three");
     fleet.join(id("two"), spec("three")).unwrap();
     diary.has(&["two: default/three"]).await;

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 const FINALIZER: &str = "example.com/cleanup";
 
-/// A controller that writes down what it applies and cleans up. The first cleanup fails.
+/// Runs a controller that records what it applies and cleans up. The first cleanup fails.
 fn finalizing(world: &World, diary: &Diary) -> support::Running {
     let client = world.factory.transport().client("a");
     let (diary, cleanups) = (diary.clone(), Arc::new(AtomicUsize::new(0)));
@@ -67,7 +67,7 @@ async fn a_finalizer_is_there_before_anything_is_applied_and_goes_after_the_clea
     world.server.delete("configmaps", Some("a"), "one").unwrap();
     diary.has(&["cleanup fails", "cleanup one"]).await;
     until(|| world.server.get("configmaps", Some("a"), "one").is_err()).await;
-    // The finalizer of another stays.
+    // The finalizer of another controller stays.
     world.server.delete("configmaps", Some("a"), "other").unwrap();
     diary.has(&["cleanup other"]).await;
     let left = || world.server.get("configmaps", Some("a"), "other").expect("it has a finalizer");
@@ -129,7 +129,7 @@ async fn a_manager_serves_health_readiness_and_metrics_and_ends() {
         Controller::new(world.informer::<ConfigMap>(), ControllerOptions::named("test"))
             .reconcile(|_| futures::future::ok::<_, ReconcileError>(Outcome::Done))
     };
-    // Another process has the port.
+    // Another process uses the port.
     let taken = Manager::new(options.clone()).controller(service(&world)).run(CancellationToken::new()).await;
     let error = taken.unwrap_err();
     assert!(matches!(error, ManagerError::Listen { .. }) && error.to_string().contains("listen"), "{error}");

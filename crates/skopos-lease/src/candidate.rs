@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use crate::term::{Term, TermShared};
 use crate::{ElectionStopped, EndReason};
 
-/// One of those who stand for a Lease: tells how it stands, and gives the terms. Cheap to clone.
+/// A candidate for a Lease, which reports its status and returns its terms. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     published: watch::Receiver<Published>,
@@ -13,45 +13,45 @@ pub struct Candidate {
     shared: Arc<TermShared>,
 }
 
-/// How a candidate stands.
+/// The status of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// Nothing is known of the Lease yet.
+    /// Nothing is known about the Lease yet.
     Starting,
-    /// Another one leads, or is about to.
+    /// Another candidate leads, or is about to.
     Standby {
-        /// Who holds the Lease.
+        /// The holder of the Lease.
         holder: Option<String>,
     },
-    /// For two durations nobody has led.
+    /// No candidate has led for two durations.
     NoLeader,
     /// This candidate leads.
     Leader {
-        /// The number of its term. It rises with each term of any candidate, as long as the Lease is neither deleted nor restored from a backup
-        /// (`leaseTransitions`).
+        /// The number of its term. It rises with each term of any candidate, unless the Lease is deleted or restored from a
+        /// backup (`leaseTransitions`).
         number: u64,
     },
     /// A term of this candidate has ended, and its work is about to.
     Ending {
         /// The number of the term.
         number: u64,
-        /// Why.
+        /// The reason.
         reason: EndReason,
     },
     /// The election has ended.
     Stopped,
 }
 
-/// What the driver tells of the machine.
+/// The published state of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Published {
     pub(crate) status: Status,
-    /// The number of the term that work may begin in.
+    /// The number of the term in which work may begin.
     pub(crate) term: Option<u64>,
     /// The UID of the Lease, if there is one.
     pub(crate) lease: Option<Arc<str>>,
-    /// Why the last request failed, if it did.
+    /// The error of the last request, if it failed.
     pub(crate) problem: Option<String>,
 }
 
@@ -66,24 +66,25 @@ impl Candidate {
         Self { published, fit, shared }
     }
 
-    /// How it stands now.
+    /// Returns the current status.
     pub fn status(&self) -> Status {
         self.published.borrow().status.clone()
     }
 
-    /// Why the last request about the Lease failed, if it did: a right that is missing, a server that cannot be reached.
+    /// Returns the error of the last request about the Lease, if it failed: a missing right, an unreachable server.
     pub fn problem(&self) -> Option<String> {
         self.published.borrow().problem.clone()
     }
 
-    /// Waits until it stands otherwise than this clone has seen, and tells how. It waits for the next change without a bound of its own. Cancel safe.
+    /// Waits until the status differs from the one this clone saw last, and returns it. It has no timeout of its own. Cancel
+    /// safe.
     pub async fn changed(&mut self) -> Status {
         let before = self.published.borrow_and_update().status.clone();
         let changed = self.published.wait_for(|published| published.status != before).await;
         changed.map_or(Status::Stopped, |published| published.status.clone())
     }
 
-    /// Waits for the present or next term of this candidate, without a bound: others may lead for ever. Cancel safe.
+    /// Waits for the current or next term of this candidate, without a timeout: others may lead for any time. Cancel safe.
     ///
     /// # Errors
     /// When the election has ended.
@@ -93,7 +94,7 @@ impl Candidate {
             if published.status == Status::Stopped {
                 return Err(ElectionStopped);
             }
-            // One whose time is over is no term, also before the driver has noticed.
+            // A term whose time is over is none, even before the driver has noticed.
             let lease = published.lease.unwrap_or_default();
             let term = published.term.map(|number| Term::new(number, lease, self.shared.clone()));
             if let Some(term) = term.filter(|term| term.remaining().is_some()) {
@@ -103,8 +104,9 @@ impl Candidate {
         }
     }
 
-    /// Says whether it can do its work. A leader that is unfit for [`LeaseOptions::unfit_limit`](crate::LeaseOptions::unfit_limit) steps down; an unfit
-    /// candidate lets others go first, and leads only if there is no other.
+    /// Sets whether the candidate can do its work. A leader that is unfit for
+    /// [`LeaseOptions::unfit_limit`](crate::LeaseOptions::unfit_limit) steps down. An unfit candidate gives way to others,
+    /// and leads only if there is no other.
     pub fn set_fit(&self, fit: bool) {
         self.fit.send_if_modified(|known| std::mem::replace(known, fit) != fit);
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use skopos_reflect::{Clock, Time};
 
-/// A clock that goes on while the machine is suspended, as others' clocks do meanwhile.
+/// A clock that counts while the machine is suspended, as the clocks of other machines do meanwhile.
 ///
-/// It is tokio's clock, so that tests run under virtual time, and the time that the machine has slept in addition.
+/// It is tokio's clock, so that tests run under virtual time, plus the time that the machine has slept.
 #[derive(Clone)]
 pub struct BootClock {
     awake: Clock,
@@ -16,15 +16,18 @@ pub struct BootClock {
 }
 
 impl BootClock {
-    /// The machine's clock. Beyond Unix it does not notice suspension: use it there on machines that are never suspended.
+    /// Returns the machine's clock. Outside of Unix it does not count suspension: use it there on machines that are never
+    /// suspended.
     pub fn system() -> Self {
         let before = slept();
         Self::from_fn(move || slept().saturating_sub(before))
     }
 
-    /// A clock made for a test: `slept` gives how long the machine has slept so far. A lower value than before counts as none.
+    /// Makes a clock for a test: `slept` returns the total time that the machine has slept. A value lower than before counts
+    /// as unchanged.
     pub fn from_fn(slept: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        // Two clocks are read one after the other, so their difference wavers: a term that is over must not have some nanoseconds left again.
+        // Two clocks are read one after the other, so their difference varies: a term that is over must not get some
+        // nanoseconds back.
         let most = AtomicU64::new(0);
         let never_less = move || {
             let now = u64::try_from(slept().as_nanos()).unwrap_or(u64::MAX);
@@ -33,7 +36,7 @@ impl BootClock {
         Self { awake: Clock::new(), slept: Arc::new(never_less) }
     }
 
-    /// The present moment.
+    /// Returns the current time.
     pub(crate) fn now(&self) -> Time {
         self.awake.now() + (self.slept)()
     }
@@ -45,7 +48,7 @@ impl fmt::Debug for BootClock {
     }
 }
 
-/// The wall clock that renewals are dated with. The dates are for people: candidates compare none of them.
+/// The wall clock for the dates of renewals. The dates are for people: candidates never compare them.
 #[derive(Clone)]
 pub struct RenewalClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
@@ -72,12 +75,12 @@ impl fmt::Debug for RenewalClock {
     }
 }
 
-/// How long the machine has slept since it was started.
+/// Returns the total time that the machine has slept since it was started.
 #[cfg(target_os = "linux")]
 fn slept() -> Duration {
     use nix::time::{ClockId, clock_gettime};
     let read = |clock| clock_gettime(clock).map(Duration::from).unwrap_or_default();
-    // Read in this order a moment between the two counts as sleep, never the other way round.
+    // Read in this order, a moment between the two counts as sleep, never the other way round.
     let awake = read(ClockId::CLOCK_MONOTONIC);
     read(ClockId::CLOCK_BOOTTIME).saturating_sub(awake)
 }

@@ -1,4 +1,4 @@
-//! Runs the machine: its requests, the watch of the Lease, the clock, and what it tells of itself.
+//! The driver of the machine: its requests, the watch of the Lease, the clock, and its published state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::record::Record;
 use crate::requests::Requests;
 use crate::term::{TermShared, TermState};
 
-/// One candidate at work.
+/// A running candidate.
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
     pub(crate) clock: BootClock,
@@ -29,11 +29,11 @@ pub(crate) struct Driver {
     pub(crate) shared: Arc<TermShared>,
 }
 
-/// The clock is looked at as often as this: the machine may have slept.
+/// The interval at which the clock is read: the machine may have slept.
 const TICK: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Stands for the Lease until `stop`, and then until it is released, or its time is over.
+    /// Competes for the Lease until `stop`, and then runs until it is released, or its time is over.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut watch = RawWatch::builder(self.requests.transport.clone(), self.requests.target()).from_now();
         let mut pending: Option<BoxFuture<'static, (u64, Outcome)>> = None;
@@ -56,7 +56,7 @@ impl Driver {
                 }
                 item = watch.next(), if watching => {
                     watching = item.is_some();
-                    // What happened before the watch begins is read.
+                    // Changes before the start of the watch are read.
                     let input = if std::mem::take(&mut first) { None } else { item.map(of_item) };
                     input.unwrap_or(Input::Unsure)
                 }
@@ -101,7 +101,7 @@ impl Driver {
     }
 }
 
-/// What the watch tells.
+/// Returns the input for an item of the watch.
 fn of_item(item: RawWatchItem) -> Input {
     match item {
         RawWatchItem::Event(WatchEvent::Added(object) | WatchEvent::Modified(object)) => of_object(&object),

@@ -12,27 +12,29 @@ use crate::options::LeaseOptions;
 use crate::requests::Requests;
 use crate::term::TermShared;
 
-/// A candidacy for a Lease, which runs until it is told to stop.
+/// A candidacy for a Lease, which runs until it is stopped.
 pub struct Election {
     driver: Driver,
     candidate: Candidate,
 }
 
 impl Election {
-    /// Prepares to stand for a Lease, on connections of its own: whatever else the process asks of the API server does not delay renewals.
+    /// Prepares to compete for a Lease, on separate connections: other requests of the process to the API server do not delay
+    /// renewals.
     ///
     /// It needs the rights `get`, `watch`, `list`, `create` and `update` for `leases` of `coordination.k8s.io`.
     ///
     /// # Errors
-    /// When the configuration or an option cannot work.
+    /// When the configuration or an option is invalid.
     pub fn from_config(config: kube::Config, options: LeaseOptions) -> Result<Self, ElectionError> {
         Self::over(Transport::from_config(config, TransportOptions::default())?, options)
     }
 
-    /// Prepares to stand for a Lease over this transport. One that is used for other things too may be slow when it counts.
+    /// Prepares to compete for a Lease over this transport. A transport that other requests share may be slow when it
+    /// matters.
     ///
     /// # Errors
-    /// When an option cannot work.
+    /// When an option is invalid.
     pub fn over(transport: Transport, options: LeaseOptions) -> Result<Self, ElectionError> {
         let timing = options.timing()?;
         let LeaseOptions { namespace, name, identity, seed, clock, renewal_clock, .. } = options;
@@ -53,16 +55,17 @@ impl Election {
         })
     }
 
-    /// The candidate that this election is about.
+    /// Returns the candidate of this election.
     pub fn candidate(&self) -> Candidate {
         self.candidate.clone()
     }
 
-    /// Stands for the Lease until `stop`. Work in [`Term::run`](crate::Term::run) is dropped then, and work in [`Term::finish`](crate::Term::finish) has until the end of
-    /// the term; after it the Lease is released, with one attempt. So it ends within one duration.
+    /// Competes for the Lease until `stop`. Work in [`Term::run`](crate::Term::run) is dropped then, and work in
+    /// [`Term::finish`](crate::Term::finish) has until the end of the term. Then the Lease is released, with one attempt. So
+    /// it ends within one duration.
     pub async fn run(self, stop: CancellationToken) {
         let Self { driver, candidate } = self;
-        // It watches the fitness through a sender that has to live.
+        // The driver watches the fitness through a sender that must live.
         driver.run(stop).await;
         drop(candidate);
     }

@@ -16,22 +16,22 @@ pub enum ElectionError {
         option: &'static str,
         /// Its value.
         value: String,
-        /// What it has to be.
+        /// The requirement.
         reason: &'static str,
     },
 }
 
-/// The end of a term: the work in it was dropped. Another candidate may lead from now on.
+/// The end of a term: its work was dropped. Another candidate may lead from now on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("term {number} is over: {reason}")]
 pub struct TermOver {
     /// The number of the term.
     pub number: u64,
-    /// Why.
+    /// The reason.
     pub reason: EndReason,
 }
 
-/// The election has ended: there will be no term any more.
+/// The election has ended: there will be no further term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the election was stopped")]
 pub struct ElectionStopped;

@@ -5,7 +5,7 @@
 //!        ──── watch ────────────────────▶                             status         ends before another begins
 //! ```
 //!
-//! What it promises:
+//! Guarantees:
 //!
 //! * A term is valid for 80 % of the Lease's duration, counted from when the renewal was *sent*, on a clock that counts
 //!   suspension. Another candidate waits the whole duration, counted from when it *saw* the last renewal. So two terms do not
@@ -14,10 +14,10 @@
 //!   itself are not ended.
 //! * Clocks of different machines are never compared: the times in a Lease are for people.
 //! * The Lease is released only when no work runs any more, and a candidate takes a released Lease in one round trip.
-//! * Losing a term ends no process: the candidate stands by for the next one.
+//! * Losing a term does not end the process: the candidate waits for the next one.
 //! * No request waits without a bound: each has a quarter of the time for which a term is valid.
 //!
-//! A client-go candidate can stand for the same Lease, which has the fields that client-go uses.
+//! A client-go candidate can compete for the same Lease, which has the fields that client-go uses.
 //!
 //! ```no_run
 //! # async fn f(config: kube::Config, stop: tokio_util::sync::CancellationToken) -> Result<(), Box<dyn std::error::Error>> {

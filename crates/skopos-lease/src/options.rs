@@ -3,40 +3,43 @@ use std::time::Duration;
 use crate::ElectionError;
 use crate::clock::{BootClock, RenewalClock};
 
-/// Which Lease is stood for, by whom, and with which times.
+/// The Lease of an election, the candidate's identity, and the times.
 #[derive(Clone, Debug)]
 pub struct LeaseOptions {
     /// The Lease's namespace.
     pub namespace: String,
     /// The Lease's name.
     pub name: String,
-    /// Who stands for it. It must be unique among all processes that ever stand for this Lease; by default the host's name and a random UUID.
+    /// The candidate's identity. It must be unique among all processes that ever compete for this Lease; by default the
+    /// host's name and a random UUID.
     pub identity: String,
-    /// How long others wait after the last renewal that they have seen, in whole seconds, at least 2 s. Default 15 s, as in client-go. A term is
-    /// valid for 80 % of it.
+    /// The time that other candidates wait after the last renewal that they have seen, in whole seconds, at least 2 s.
+    /// Default 15 s, as in client-go. A term is valid for 80 % of it.
     pub duration: Duration,
-    /// Whether a candidate that creates the Lease leads at once. Default: `false`, so the first candidate of all waits one duration: a Lease that was
-    /// deleted while it was held tells nothing of its holder. For tests, and where nobody deletes Leases.
+    /// True if a candidate that creates the Lease leads at once. Default: `false`, so the very first candidate waits one
+    /// duration: a Lease that was deleted while it was held says nothing about its holder. For tests, and for clusters where
+    /// Leases are never deleted.
     pub create_at_once: bool,
-    /// For how long the holder may be unfit ([`Candidate::set_fit`](crate::Candidate::set_fit)) before it steps down. Default 60 s.
+    /// The time for which the holder may be unfit ([`Candidate::set_fit`](crate::Candidate::set_fit)) before it steps down.
+    /// Default 60 s.
     pub unfit_limit: Duration,
-    /// Seeds every random choice, for repeatable tests.
+    /// The seed of every random choice, for repeatable tests.
     pub seed: Option<u64>,
-    /// The clock that terms count on.
+    /// The clock of terms.
     pub clock: BootClock,
-    /// The clock that renewals are dated with.
+    /// The clock for the dates of renewals.
     pub renewal_clock: RenewalClock,
 }
 
-/// The times that follow from the duration.
+/// The times derived from the duration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     pub(crate) duration: Duration,
-    /// How long a term is valid after its last renewal was sent: the rest is for clocks that run at other rates.
+    /// The validity of a term after its last renewal was sent: the rest is for clocks that run at other rates.
     pub(crate) valid: Duration,
-    /// How long a request may take: a stalled one leaves time for three others.
+    /// The timeout of a request: a stalled one leaves time for three others.
     pub(crate) attempt: Duration,
-    /// How long after a renewal the next one is sent. 2 s of 15 s, as in client-go (`retryPeriod`).
+    /// The interval of renewals. 2 s of 15 s, as in client-go (`retryPeriod`).
     pub(crate) renewal: Duration,
     pub(crate) unfit_limit: Duration,
     pub(crate) create_at_once: bool,
@@ -45,7 +48,7 @@ pub(crate) struct Timing {
 // === impl LeaseOptions ===
 
 impl LeaseOptions {
-    /// Takes client-go's times and an identity of its own.
+    /// Makes options with client-go's times and a unique identity.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -60,7 +63,7 @@ impl LeaseOptions {
         }
     }
 
-    /// Checks what would otherwise fail later, or break the promise of one leader.
+    /// Checks options that would otherwise fail later, or break the promise of one leader.
     pub(crate) fn timing(&self) -> Result<Timing, ElectionError> {
         let wrong =
             |option, value: &str, reason| ElectionError::Option { option, value: value.to_owned(), reason };
@@ -101,7 +104,7 @@ impl LeaseOptions {
     }
 }
 
-/// As `metadata.name` of a Lease (RFC 1123 subdomain).
+/// Returns whether this is a valid `metadata.name` of a Lease (RFC 1123 subdomain).
 fn is_name(name: &str) -> bool {
     let inside = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let part = |part: &str| {

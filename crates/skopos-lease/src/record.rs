@@ -1,4 +1,4 @@
-//! A Lease as the server has it, and what candidates look at. What it has beside that stays as it is.
+//! A Lease as the server has it, with the fields that candidates use. All other fields stay as they are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,20 +20,20 @@ pub(crate) struct Record {
 /// The fields of a `coordination.k8s.io/v1` LeaseSpec that candidates use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spec {
-    /// `None`: nobody holds it.
+    /// The holder; `None` if the Lease is free.
     pub(crate) holder: Option<String>,
     pub(crate) duration: Option<Duration>,
     pub(crate) acquired: Option<String>,
     pub(crate) renewed: Option<String>,
     pub(crate) transitions: u64,
-    /// Who should hold it, which others are to make room for.
+    /// The preferred holder, for which others make room.
     pub(crate) preferred: Option<String>,
 }
 
 // === impl Record ===
 
 impl Record {
-    /// Reads a Lease; an error says what is missing.
+    /// Reads a Lease; an error names what is missing.
     pub(crate) fn read(object: Value) -> Result<Self, String> {
         let Value::Object(object) = object else { return Err("the Lease is no JSON object".to_owned()) };
         let version = object.get("metadata").and_then(|metadata| metadata["resourceVersion"].as_str());
@@ -58,7 +58,7 @@ impl Record {
     }
 }
 
-/// Returns a Lease that is not there yet.
+/// Returns a new Lease.
 pub(crate) fn new_lease(namespace: &str, name: &str, spec: &Spec) -> Value {
     let mut fields = json!({});
     spec.write(&mut fields);
@@ -106,14 +106,14 @@ impl Spec {
         }
     }
 
-    /// Whether a candidate has written to it in between: annotations and the like are no renewal.
+    /// Returns whether a candidate has written to it in between: annotations and the like are no renewal.
     pub(crate) fn is_renewal_of(&self, before: &Self) -> bool {
         (&self.holder, &self.renewed, &self.acquired, self.transitions)
             != (&before.holder, &before.renewed, &before.acquired, before.transitions)
     }
 }
 
-/// Writes a moment as Kubernetes' MicroTime.
+/// Formats a time as Kubernetes' MicroTime.
 pub(crate) fn micro_time(moment: Timestamp) -> String {
     format!("{moment:.6}")
 }
@@ -149,7 +149,7 @@ mod tests {
             let error = Record::read(object).unwrap_err();
             assert!(error.contains(told), "{error}");
         }
-        // A spec that somebody else has filled with nonsense is one that nobody holds.
+        // A spec that another client has filled with nonsense has no holder.
         let odd = json!({"metadata": {"resourceVersion": "1"}, "spec": {"holderIdentity": 5, "leaseDurationSeconds": -1}});
         assert_eq!(Record::read(odd).unwrap().spec, Spec::default());
     }

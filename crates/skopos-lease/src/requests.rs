@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::machine::{Action, Outcome};
 use crate::record::{Record, new_lease};
 
-/// Where the Lease is.
+/// The location of the Lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
     pub(crate) transport: Transport,
@@ -22,11 +22,11 @@ pub(crate) struct Requests {
     pub(crate) name: String,
 }
 
-/// More is no Lease.
+/// The maximum size of a Lease.
 const MOST_BYTES: usize = 1 << 20;
 
 impl Requests {
-    /// Does what the machine asks for, in the time that it gives. Returns the number of the request with how it ended.
+    /// Performs a request of the machine, within its timeout. Returns the number of the request and its outcome.
     pub(crate) async fn answer(self, action: Action) -> (u64, Outcome) {
         let (id, within, request) = match action {
             Action::Read { id, within } => (id, within, self.request(Method::GET, true, &Value::Null)),
@@ -47,7 +47,7 @@ impl Requests {
         (id, outcome)
     }
 
-    /// What is watched: this Lease alone, which rights may be limited to.
+    /// Returns the target of the watch: this Lease alone, to which rights may be limited.
     pub(crate) fn target(&self) -> Target {
         let leases = Target::new("coordination.k8s.io", "v1", "leases").in_namespace(&self.namespace);
         match FieldRequirement::new("metadata.name", true, self.name.as_str()) {
@@ -73,7 +73,7 @@ impl Requests {
         request
     }
 
-    /// Sends a request. An error says why nothing is known.
+    /// Sends a request. An error gives the reason why the outcome is unknown.
     async fn send(&self, mut request: Request<Body>, within: Duration) -> Result<Outcome, String> {
         let class = if request.method() == Method::GET { RequestClass::Probe } else { RequestClass::Write };
         let options =
@@ -85,7 +85,7 @@ impl Requests {
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         match code {
             StatusCode::CONFLICT => Ok(Outcome::Conflict),
-            // Of a namespace that is not there a POST says the same: the machine knows what was asked.
+            // A POST into a missing namespace gets the same status: the machine knows its request.
             StatusCode::NOT_FOUND => Ok(Outcome::Missing),
             code if code.is_success() => {
                 let object = serde_json::from_slice(&body).map_err(|error| format!("no JSON: {error}"))?;
@@ -105,7 +105,7 @@ impl Requests {
     }
 }
 
-/// What a Status says, in one line.
+/// Returns the message of a Status, in one line.
 fn refusal(code: StatusCode, body: &[u8]) -> String {
     let status = skopos_wire::Status::from_slice(body);
     let message = status.map(|status| status.message).filter(|message| !message.is_empty());

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::clock::BootClock;
 use crate::{EndReason, TermOver};
 
-/// The right to write, until another candidate may have it. Cheap to clone.
+/// The right to write until another candidate may have it. Cheap to clone.
 #[derive(Clone)]
 pub struct Term {
     number: u64,
@@ -19,30 +19,30 @@ pub struct Term {
     shared: Arc<TermShared>,
 }
 
-/// What the driver and all terms of an election share.
+/// State shared by the driver and all terms of an election.
 #[derive(Debug)]
 pub(crate) struct TermShared {
     clock: BootClock,
     state: watch::Sender<TermState>,
-    /// How many futures run in a term.
+    /// The number of futures that run in a term.
     running: watch::Sender<usize>,
 }
 
-/// The term that there is, or was last.
+/// The current or last term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TermState {
     pub(crate) number: u64,
     pub(crate) until: Time,
-    /// Work is to end, and why.
+    /// The reason why work must end, if so.
     pub(crate) ending: Option<EndReason>,
 }
 
-/// When work is dropped.
+/// The time at which work is dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
-    /// As soon as the term ends, for whatever reason.
+    /// As soon as the term ends, for any reason.
     Ending,
-    /// When another candidate may lead.
+    /// As soon as another candidate may lead.
     Over,
 }
 
@@ -56,34 +56,34 @@ impl Term {
         Self { number, lease, shared }
     }
 
-    /// Its number, for writes that the receiver is to refuse when it has seen a higher one. It rises with each term of any candidate, as long as
-    /// the Lease is neither deleted nor restored from a backup (`leaseTransitions`).
+    /// Returns its number, for receivers that refuse writes after a higher one. It rises with each term of any candidate,
+    /// unless the Lease is deleted or restored from a backup (`leaseTransitions`).
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns the UID of the Lease. Numbers of terms can be compared only within one Lease: one that was deleted and created again counts from
-    /// the beginning.
+    /// Returns the UID of the Lease. Compare numbers of terms only within one Lease: one that was deleted and created again
+    /// counts from the beginning.
     pub fn lease_uid(&self) -> &str {
         &self.lease
     }
 
-    /// For how long it is valid from now on, if no renewal is acknowledged any more; `None` when it has ended.
+    /// Returns the remaining validity if no further renewal is acknowledged; `None` when it has ended.
     pub fn remaining(&self) -> Option<Duration> {
         let state = self.shared.state.borrow();
         let left = state.until.since(self.shared.clock.now());
         (state.number == self.number && state.ending.is_none() && !left.is_zero()).then_some(left)
     }
 
-    /// Waits until it ends: what needs a moment to finish, in [`finish`](Term::finish), begins to.
+    /// Waits until it ends. Work in [`finish`](Term::finish) should then complete.
     pub async fn ended(&self) {
         let mut state = self.shared.state.subscribe();
-        // The sender lives in what we share.
+        // The sender lives in the shared state.
         let _ = state.wait_for(|state| state.number != self.number || state.ending.is_some()).await;
     }
 
-    /// Runs `work` until the term ends, and drops it then, at the latest when another candidate may lead. It runs in this task; what it has
-    /// started in other tasks and threads is not dropped.
+    /// Runs `work` until the term ends, and drops it then, at the latest when another candidate may lead. It runs in this
+    /// task; other tasks and threads that it has started are not dropped.
     ///
     /// # Errors
     /// When the term ended before the work did.
@@ -91,8 +91,8 @@ impl Term {
         self.hold(Until::Ending, work).await
     }
 
-    /// Runs `work` for as long as no other candidate can lead: where the holder steps down by itself, it has some seconds more to finish, and the
-    /// Lease is released when it has. [`ended`](Term::ended) tells it.
+    /// Runs `work` while no other candidate can lead. If the holder steps down voluntarily, work has some seconds more to
+    /// finish, and the Lease is released afterwards. [`ended`](Term::ended) reports that.
     ///
     /// # Errors
     /// When another candidate might lead before the work was done.
@@ -101,7 +101,7 @@ impl Term {
     }
 
     async fn hold<T>(&self, until: Until, work: impl Future<Output = T>) -> Result<T, TermOver> {
-        // Dropped after the work: what counts is that it runs no more.
+        // Dropped after the work: it must no longer run then.
         let _running = Running::begin(&self.shared);
         let mut work = pin!(work);
         let mut state = self.shared.state.subscribe();
@@ -120,7 +120,7 @@ impl Term {
         }
     }
 
-    /// How long work may go on.
+    /// Returns the time for which work may continue.
     fn check(&self, state: &TermState, until: Until) -> Result<Duration, TermOver> {
         let over = |reason: EndReason| TermOver { number: self.number, reason };
         if state.number != self.number {
@@ -134,7 +134,7 @@ impl Term {
         }
     }
 
-    /// Looks at the clock before each step of the work: a timer is late where the machine has slept.
+    /// Reads the clock before each step of the work: a timer is late if the machine has slept.
     async fn poll_while_valid<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
         poll_fn(|context| {
             let state = self.shared.state.borrow().clone();
@@ -161,7 +161,7 @@ impl TermShared {
         Self { clock, state: watch::Sender::new(none), running: watch::Sender::new(0) }
     }
 
-    /// The driver tells how the term stands.
+    /// Publishes the state of the term. The driver calls this.
     pub(crate) fn tell(&self, state: TermState) {
         self.state.send_if_modified(|known| {
             let changed = *known != state;

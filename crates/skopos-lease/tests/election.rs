@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A candidate in a process of its own, as it were.
+/// A candidate, as if in a process of its own.
 struct Process {
     candidate: Candidate,
     stop: CancellationToken,
@@ -23,7 +23,7 @@ struct Process {
     tasks: JoinSet<()>,
 }
 
-/// What was done in terms: who, in which one, from when to when.
+/// The work done in terms: the candidate, the number of the term, its start and its end.
 type Diary = Arc<Mutex<Vec<(&'static str, u64, Instant, Instant)>>>;
 
 impl Process {
@@ -50,7 +50,7 @@ impl Process {
         Self { candidate, stop, cut, tasks }
     }
 
-    /// Works in each term, and writes down when.
+    /// Works in each term, and records its times.
     fn works(&mut self, name: &'static str, diary: &Diary) {
         let (mut candidate, diary) = (self.candidate.clone(), diary.clone());
         self.tasks.spawn(async move {
@@ -235,7 +235,7 @@ async fn who_cannot_do_the_work_makes_room() {
     let took = begun.elapsed();
     assert!(took >= MINUTE && took < MINUTE + Duration::from_secs(1), "{took:?}");
     two.stop().await;
-    // There is no other: better an unfit leader than none.
+    // There is no other: an unfit leader is better than none.
     one.leads().await;
     one.stop().await;
 }

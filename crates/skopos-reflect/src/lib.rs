@@ -1,5 +1,5 @@
 //! The Kubernetes list/watch protocol: a pure state machine, the driver that runs it over a connection, and a raw watch
-//! that survives.
+//! that survives lost connections.
 //!
 //! ```text
 //!                     what happened, and when                       RawObjects, changes, RVs, proofs of age

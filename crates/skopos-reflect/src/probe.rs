@@ -6,14 +6,14 @@ use skopos_wire::{Limits, ListBody, ListError, ListSplitter, ResourceVersion, St
 
 use crate::{Form, Target, WrongKind};
 
-/// Why a probe found nothing.
+/// The reason why a probe failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// No answer: the network's or the server's fault.
+    /// No response: the network or the server is at fault.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// The server refuses.
+    /// The server refused the probe.
     #[error("the server answered HTTP {code}{}", .status.as_ref().map(|status| format!(": {}", status.message)).unwrap_or_default())]
     Refused {
         /// The HTTP status.
@@ -21,28 +21,28 @@ pub enum ProbeError {
         /// The Status in the body, if there was one.
         status: Option<Box<Status>>,
     },
-    /// The answer is no list: the server's fault, or that of something in between.
+    /// The response is not a list: the server is at fault, or a proxy in front of it.
     #[error("the answer is no list: {0}")]
     Malformed(#[from] ListError),
-    /// The answer is a list of something else: the server's fault, or that of something in between.
+    /// The response is a list of something else: the server is at fault, or a proxy in front of it.
     #[error(transparent)]
     WrongKind(#[from] WrongKind),
-    /// The answer is longer than any list of one object's metadata.
+    /// The response is longer than any list of one object's metadata.
     #[error("the answer to a probe is too long")]
     TooLong,
 }
 
-/// The metadata of one object is never as long.
+/// The maximum size of a response: more than the metadata of any object.
 const LONGEST: usize = 4 << 20;
 
-/// Reads the collection's present RV: the smallest consistent LIST (`limit=1`, no `resourceVersion`, metadata only).
+/// Reads the collection's current RV: the smallest consistent LIST (`limit=1`, no `resourceVersion`, metadata only).
 ///
-/// What it returns is true of some moment after the call began; remember that moment for
-/// [`DriverHandle::probed`](crate::DriverHandle::probed). Selectors do not matter, the namespace and a name only for permissions:
-/// the RV of a list is that of the whole storage behind it.
+/// The result is true of some moment after the call began; remember that moment for
+/// [`DriverHandle::probed`](crate::DriverHandle::probed). Selectors do not matter, and the namespace and a name matter
+/// only for permissions: the RV of a list is that of the whole storage behind it.
 ///
 /// # Errors
-/// When there is no answer within `deadline`, or one that is no list.
+/// When there is no response within `deadline`, or one that is no list.
 pub async fn probe(
     transport: &Transport,
     target: &Target,

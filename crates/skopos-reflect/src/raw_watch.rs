@@ -1,4 +1,4 @@
-//! A watch for people who want just events.
+//! A watch for callers that need events only, without a store.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,8 +18,8 @@ use crate::{
     Resume, Sink, Target, Time, probe,
 };
 
-/// A watch that does not end: a [`Stream`] of events, which goes on after whatever ends a connection or a request, and
-/// which says so when it had to skip something.
+/// A watch that does not end: a [`Stream`] of events. It resumes after every failed connection or request, and reports
+/// when it had to skip changes.
 ///
 /// ```no_run
 /// # use futures::StreamExt as _;
@@ -38,25 +38,24 @@ use crate::{
 /// # }
 /// ```
 ///
-/// It is the same state machine that keeps a store, without the store: it resumes at its last RV, drops what it has
-/// delivered before, notices stalled streams and rolled back history (by a probe each half minute), and backs off.
+/// It uses the same state machine as a store's watch. It resumes at its last RV and drops events that it has delivered
+/// before. It detects stalled streams and rolled back history (by a probe each half minute), and backs off.
 ///
-/// Nothing is read while nobody polls it, so a slow consumer is a slow watcher to the server, which may end the stream
-/// for it; the watch then goes on where it was, or skips if the server has forgotten that.
+/// Nothing is read while the stream is not polled. To the server a slow consumer is a slow watcher, whose stream it may end.
+/// The watch then resumes at its position, or skips changes that the server has forgotten.
 ///
-/// Troubles are no items: [`state`](RawWatch::state) tells of them, for example that the server says 403 to every attempt.
+/// Errors are not items: [`state`](RawWatch::state) reports them, for example that the server answers every attempt with 403.
 pub struct RawWatch {
     items: BoxStream<'static, RawWatchItem>,
     state: RawWatchState,
 }
 
-/// How the link of a [`RawWatch`] stands: whether it stands, and if not, why not, since when and after how many attempts.
-/// Cheap to clone, and to be had from another task than the one that polls the watch. It changes only while the watch is
-/// polled.
+/// The link state of a [`RawWatch`]: whether the watch is open, and if not, why not, since when and after how many attempts.
+/// Cheap to clone, and usable from another task than the one that polls the watch. It changes only while the watch is polled.
 #[derive(Clone, Debug)]
 pub struct RawWatchState(tokio::sync::watch::Receiver<LinkState>);
 
-/// Where a [`RawWatch`] begins, and how it behaves.
+/// A builder for a [`RawWatch`].
 #[derive(Debug)]
 pub struct RawWatchBuilder {
     transport: Transport,
@@ -66,24 +65,24 @@ pub struct RawWatchBuilder {
     probe_interval: Duration,
 }
 
-/// What a [`RawWatch`] gives.
+/// An item of a [`RawWatch`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RawWatchItem {
-    /// A change, or a bookmark: everything below its RV has been delivered, and everything at it but for what shares it with the
-    /// change before. Never an error: those are dealt with. What could not be decoded, and was read instead, is a `Modified`, also
-    /// when it is new.
+    /// A change or a bookmark: everything below its RV has been delivered, and everything at it except changes that
+    /// share the RV with the previous one. Never an error: the watch handles those. An object that was read in place of
+    /// an undecodable event is a `Modified`, even when it is new.
     Event(WatchEvent),
     /// The changes between two RVs are unknown: the server had forgotten them, or its history was broken.
     Skipped {
         /// The last RV that was delivered.
         since: ResourceVersion,
-        /// Events go on after this RV. Lower than `since` if history was rolled back.
+        /// The RV after which events continue. Lower than `since` if history was rolled back.
         to: ResourceVersion,
-        /// Why.
+        /// The cause.
         reason: ReplaceCause,
     },
-    /// One change of this object could not be decoded, also not by reading the object.
+    /// One change of this object could not be decoded, and reading the object did not help.
     Unreadable {
         /// The object.
         key: ObjectKey,
@@ -99,7 +98,7 @@ pub enum RawWatchItem {
     },
 }
 
-/// An RV that no watch can begin after. The caller is at fault.
+/// An RV after which no watch can begin. The caller is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a watch cannot begin after resourceVersion {text:?}: it means \"any\"; use from_now(), or the RV of a list"
@@ -111,7 +110,7 @@ pub struct InvalidStart {
 // === impl RawWatch ===
 
 impl RawWatch {
-    /// A watch of what the target covers.
+    /// Makes a builder for a watch of the target.
     pub fn builder(transport: Transport, target: Target) -> RawWatchBuilder {
         RawWatchBuilder {
             transport,
@@ -122,21 +121,21 @@ impl RawWatch {
         }
     }
 
-    /// To follow how the link stands.
+    /// Returns a handle that follows the link state.
     pub fn state(&self) -> RawWatchState {
         self.state.clone()
     }
 }
 
 impl RawWatchState {
-    /// How the link stands now. The last that was known once the watch has ended or was dropped.
+    /// Returns the current link state, or the last one once the watch has ended or was dropped.
     pub fn get(&self) -> LinkState {
         self.0.borrow().clone()
     }
 
-    /// Waits until it is another than the one seen last by this clone, and gives it; `None` once the watch has ended or was
-    /// dropped. States that follow each other quickly may be passed over. It waits for the next thing, as a stream does,
-    /// and has no bound of its own: put it under a deadline. Cancel safe.
+    /// Waits until the state differs from the one this clone saw last, and returns it; `None` once the watch has ended
+    /// or was dropped. States that follow each other quickly may be skipped. Like a stream, it has no time limit of its
+    /// own: put it under a deadline. Cancel safe.
     pub async fn changed(&mut self) -> Option<LinkState> {
         self.0.changed().await.ok()?;
         Some(self.0.borrow_and_update().clone())
@@ -160,7 +159,7 @@ impl fmt::Debug for RawWatch {
 // === impl RawWatchItem ===
 
 impl RawWatchItem {
-    /// How far it leads.
+    /// Returns the RV up to which the item leads.
     fn resource_version(&self) -> Option<&ResourceVersion> {
         match self {
             RawWatchItem::Event(event) => event.resource_version(),
@@ -174,7 +173,7 @@ impl RawWatchItem {
 // === impl RawWatchBuilder ===
 
 impl RawWatchBuilder {
-    /// Caps on what is accepted from the server.
+    /// Sets limits on what is accepted from the server.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -188,18 +187,19 @@ impl RawWatchBuilder {
         self
     }
 
-    /// How often the collection's RV is read, to notice a stream that is silent for a bad reason. Default 30 s.
+    /// Sets the interval at which the collection's RV is read, to detect a stream that is silent although there are
+    /// changes. Default 30 s.
     #[must_use]
     pub fn probe_interval(mut self, interval: Duration) -> Self {
         self.probe_interval = interval;
         self
     }
 
-    /// Events after this RV. Several may bear one RV (etcd deletes all keys of a lease at once): whoever left between two of them
-    /// begins one RV earlier, and is given some of them again.
+    /// Starts the watch after this RV. Several events may bear one RV (etcd deletes all keys of a lease at once). A
+    /// caller that stopped between two of them starts one RV earlier, and receives some of them again.
     ///
     /// # Errors
-    /// If it is not the RV of anything: `""`, `"0"`, or no decimal integer.
+    /// If the RV cannot exist: `""`, `"0"`, or no decimal integer.
     pub fn from(self, resource_version: &str) -> Result<RawWatch, InvalidStart> {
         match resource_version.parse::<ResourceVersion>() {
             Ok(resource_version) if !resource_version.is_zero() => Ok(self.build(Some(resource_version))),
@@ -207,7 +207,7 @@ impl RawWatchBuilder {
         }
     }
 
-    /// Events from about now on. The first item is a bookmark that says after which RV.
+    /// Starts the watch at about the current RV. The first item is a bookmark with that RV.
     pub fn from_now(self) -> RawWatch {
         self.build(None)
     }
@@ -241,7 +241,7 @@ impl RawWatchBuilder {
     }
 }
 
-/// A machine that runs while it is polled.
+/// A machine that runs while the stream is polled.
 struct Run {
     machine: Machine,
     wiring: Wiring,
@@ -273,7 +273,7 @@ impl Run {
     }
 }
 
-/// Reads the collection's RV now and then.
+/// A periodic read of the collection's RV.
 struct Prober {
     transport: Transport,
     target: Target,
@@ -284,11 +284,11 @@ struct Prober {
     probing: Option<(Time, BoxFuture<'static, Result<ResourceVersion, ProbeError>>)>,
 }
 
-/// A probe that takes longer proves little.
+/// The deadline of a probe: one that takes longer proves little.
 const PROBE_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Prober {
-    /// The next probe that succeeds. Cancel safe.
+    /// Waits for the next successful probe. Cancel safe.
     async fn next(&mut self) -> Input {
         loop {
             if let Some((sent_at, probing)) = &mut self.probing {
@@ -308,11 +308,11 @@ impl Prober {
     }
 }
 
-/// The sink: a queue of what was learned. At most one batch stands in it, because nothing is read before it is empty.
+/// The sink: a queue of items. It holds at most one batch, because nothing is read before it is empty.
 struct Queue {
     items: VecDeque<RawWatchItem>,
     last: Option<ResourceVersion>,
-    /// Whether the events of the coming batch are in the queue already.
+    /// True if the events of the coming batch are in the queue already.
     announced: bool,
     told: tokio::sync::watch::Sender<LinkState>,
 }
@@ -362,14 +362,14 @@ impl Sink for Queue {
     fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
         self.last = Some(resource_version.clone());
         if !std::mem::take(&mut self.announced) {
-            // Changes that were found out by other means than events.
+            // These changes did not come as events.
             self.items.extend(changes.drain(..).map(|change| match change {
                 Change::Put(object) => RawWatchItem::Event(WatchEvent::Modified(object)),
                 Change::Deleted(object) => RawWatchItem::Event(WatchEvent::Deleted(object)),
                 Change::Gone { key, resource_version } => RawWatchItem::Gone { key, resource_version },
             }));
         }
-        // A bookmark came behind the last of them, or what was read is older than the event that it stands for.
+        // A bookmark followed the last event, or the object that was read is older than the event it replaces.
         let told = self.items.back().and_then(RawWatchItem::resource_version);
         if told.is_none_or(|told| told < resource_version) {
             self.bookmark(resource_version);

@@ -7,17 +7,17 @@ use skopos_wire::{FieldRequirement, FieldSelector, LabelSelector, ObjectKey};
 
 use crate::{ListRequest, WatchRequest, WatchStart};
 
-/// What to list and watch: a resource of one API version, in one namespace or all, filtered by selectors, whole or
-/// metadata only. Also the key under which links are shared: equal targets see the same objects.
+/// The objects to list and watch: a resource of one API version, in one namespace or all, filtered by selectors, whole
+/// or metadata only. Also the key under which links are shared: equal targets see the same objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The API group; empty for the core group.
     pub group: String,
     /// The version in the group, such as `v1`.
     pub version: String,
-    /// The resource: the plural as it stands in paths, such as `pods`.
+    /// The resource: the plural as in URL paths, such as `pods`.
     pub plural: String,
-    /// The kind of its objects, such as `Pod`, where it is known: answers of another kind are then refused.
+    /// The kind of its objects, such as `Pod`, if known: responses of another kind are then refused.
     pub kind: Option<String>,
     /// One namespace, or all of them (and cluster-scoped resources) when absent.
     pub namespace: Option<String>,
@@ -25,25 +25,25 @@ pub struct Target {
     pub labels: String,
     /// Canonical text of the field selector; empty for all objects.
     pub fields: String,
-    /// How much of each object.
+    /// The form of each object.
     pub form: Form,
 }
 
-/// How much of each object is asked for.
+/// The part of each object that is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Form {
     /// The whole object.
     #[default]
     Full,
-    /// Its metadata only (`PartialObjectMetadata`), from servers that have such a form; from others the whole object.
+    /// Its metadata only (`PartialObjectMetadata`), from servers that support that form; from others the whole object.
     MetadataOnly,
 }
 
 // === impl Target ===
 
 impl Target {
-    /// All objects of a resource, in all namespaces. The group is empty for core resources.
+    /// Makes a target of all objects of a resource, in all namespaces. The group is empty for core resources.
     pub fn new(group: impl Into<String>, version: impl Into<String>, plural: impl Into<String>) -> Self {
         Target {
             group: group.into(),
@@ -57,62 +57,62 @@ impl Target {
         }
     }
 
-    /// All objects of a Kubernetes type, in all namespaces.
+    /// Makes a target of all objects of a Kubernetes type, in all namespaces.
     pub fn of<K: kube::Resource>(dynamic: &K::DynamicType) -> Self {
         Target::new(K::group(dynamic), K::version(dynamic), K::plural(dynamic)).with_kind(K::kind(dynamic))
     }
 
-    /// Whose objects are of this kind.
+    /// Sets the kind of the objects.
     #[must_use]
     pub fn with_kind(mut self, kind: impl Into<String>) -> Self {
         self.kind = Some(kind.into());
         self
     }
 
-    /// Only those of one namespace.
+    /// Restricts the target to one namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Only those with such labels.
+    /// Restricts the target to objects whose labels match the selector.
     #[must_use]
     pub fn with_labels(mut self, selector: &LabelSelector) -> Self {
         self.labels = selector.to_string();
         self
     }
 
-    /// Only those with such fields.
+    /// Restricts the target to objects whose fields match the selector.
     #[must_use]
     pub fn with_fields(mut self, selector: &FieldSelector) -> Self {
         self.fields = selector.to_string();
         self
     }
 
-    /// Metadata only.
+    /// Selects metadata only.
     #[must_use]
     pub fn metadata_only(mut self) -> Self {
         self.form = Form::MetadataOnly;
         self
     }
 
-    /// The path of the collection, without query: `/api/v1/namespaces/default/pods`.
+    /// Returns the path of the collection, without query: `/api/v1/namespaces/default/pods`.
     pub fn path(&self) -> String {
         self.path_in(self.namespace.as_deref())
     }
 
-    /// The path of one object.
+    /// Returns the path of one object.
     pub fn object_path(&self, key: &ObjectKey) -> String {
         format!("{}/{}", self.path_in(key.namespace()), encode(key.name()))
     }
 
-    /// The request for a list or a page of it.
+    /// Returns the request for a list or a page of it.
     pub fn list(&self, request: &ListRequest) -> Request<Body> {
         self.page(request.limit, request.continue_token.as_deref())
     }
 
-    /// The request for a consistent list of at most `limit` objects, or for its next page.
+    /// Returns the request for a consistent list of at most `limit` objects, or for its next page.
     pub fn page(&self, limit: Option<u32>, continue_token: Option<&str>) -> Request<Body> {
         let mut query = self.query();
         if let Some(limit) = limit {
@@ -124,7 +124,7 @@ impl Target {
         self.get(self.path(), query, Shape::List)
     }
 
-    /// The request for a watch.
+    /// Returns the request for a watch.
     pub fn watch(&self, request: &WatchRequest) -> Request<Body> {
         let mut query = self.query();
         query.add("watch", "true");
@@ -142,14 +142,14 @@ impl Target {
         self.get(self.path(), query, Shape::Watch)
     }
 
-    /// The request for one object, as it is now.
+    /// Returns the request for the current state of one object.
     pub fn object(&self, key: &ObjectKey) -> Request<Body> {
         self.get(self.object_path(key), Query::default(), Shape::Object)
     }
 
-    /// The request of a probe: the smallest consistent read of the collection. Without selectors, because the RV of a list
-    /// is that of the whole storage; but with the namespace, and the name where the field selector demands one, because
-    /// nothing else may be readable.
+    /// Returns the request of a probe: the smallest consistent read of the collection. It has no selectors, because the
+    /// RV of a list is that of the whole storage. It has the namespace, and the name if the field selector requires
+    /// one, because the caller may have the right to read nothing else.
     pub fn probe(&self) -> Request<Body> {
         let mut query = Query::default();
         if let Some(Ok(only)) = self.name().map(|name| FieldRequirement::new("metadata.name", true, name)) {
@@ -160,7 +160,8 @@ impl Target {
         accept.get(self.path(), query, Shape::List)
     }
 
-    /// The name that the field selector demands of objects, if it does. Rights may be for that one only (`resourceNames`).
+    /// Returns the name that the field selector requires, if any. The caller may have rights for that name only
+    /// (`resourceNames`).
     pub fn name(&self) -> Option<String> {
         let fields = FieldSelector::parse(&self.fields).ok()?;
         fields.exact("metadata.name").map(str::to_owned)
@@ -205,13 +206,13 @@ impl Target {
         };
         let mut request = Request::new(Body::empty());
         *request.method_mut() = Method::GET;
-        // Every byte that is not unreserved was percent-encoded, so this is always a URI; should it not be, the
+        // Every byte that is not unreserved was percent-encoded, so this is always a URI. Should it not be, the
         // transport refuses the request `/` with a 404, which is reported as such.
         *request.uri_mut() = uri.parse().unwrap_or_default();
         let headers = request.headers_mut();
         headers.insert(header::ACCEPT, header::HeaderValue::from_static(accept));
         if matches!(shape, Shape::Watch) {
-            // Kubernetes 1.37 compresses each flush of a watch as a gzip member of its own. Not worth the delay.
+            // Kubernetes 1.37 compresses each flush of a watch as a gzip member of its own, which is not worth the delay.
             headers.insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));
         }
         request
@@ -238,7 +239,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// What shape of answer is expected.
+/// The expected shape of the response.
 #[derive(Clone, Copy)]
 enum Shape {
     List,
@@ -276,7 +277,7 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-/// `timeoutSeconds` is a whole number, and 0 means "as long as the server likes".
+/// Returns a valid `timeoutSeconds`: a whole number above 0, since 0 leaves the length to the server.
 fn whole_seconds(span: Duration) -> u64 {
     span.as_secs().max(1)
 }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A moment, as the time since an origin that only its [`Clock`] knows.
+/// A point in time, as the duration since an origin that only its [`Clock`] knows.
 ///
-/// The state machine computes with these and reads no clock itself, so that a test can hand it any course of time.
+/// The state machine computes with these and reads no clock itself, so that a test can pass it any sequence of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(Duration);
 
-/// Turns real (or tokio's virtual) instants into [`Time`] and back.
+/// A clock that converts real (or tokio's virtual) instants to [`Time`] and back.
 ///
-/// Cheap to copy. Everything that belongs to one cluster should share one clock: the moments that a prober, a driver
-/// and a store exchange are then comparable.
+/// Cheap to copy. All components of one cluster should share one clock, so that the times that a prober, a driver and a
+/// store exchange are comparable.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
@@ -25,17 +25,17 @@ impl Time {
     /// The origin of the clock.
     pub const ORIGIN: Time = Time(Duration::ZERO);
 
-    /// The moment that lies this long after the origin.
+    /// Returns the time this long after the origin.
     pub const fn after_origin(elapsed: Duration) -> Self {
         Time(elapsed)
     }
 
-    /// How long after the origin this moment lies.
+    /// Returns the duration between the origin and this time.
     pub const fn since_origin(self) -> Duration {
         self.0
     }
 
-    /// How long ago `earlier` was at this moment; zero when it lies in the future.
+    /// Returns the duration from `earlier` to this time; zero if `earlier` lies in the future.
     pub fn since(self, earlier: Time) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -66,24 +66,24 @@ impl fmt::Display for Time {
 // === impl Clock ===
 
 impl Clock {
-    /// A clock whose origin is now.
+    /// Creates a clock whose origin is now.
     pub fn new() -> Self {
         Clock { origin: Instant::now() }
     }
 
-    /// The present moment.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.at(Instant::now())
     }
 
-    /// The moment of a tokio instant; the origin for instants before it.
+    /// Returns the time of a tokio instant; the origin for instants before it.
     pub fn at(&self, instant: Instant) -> Time {
         Time(instant.saturating_duration_since(self.origin))
     }
 
-    /// The tokio instant of a moment.
+    /// Returns the tokio instant of a time.
     pub fn instant(&self, time: Time) -> Instant {
-        // A moment beyond what the platform's instants can hold is as good as never.
+        // A time beyond the range of the platform's instants is as good as never.
         const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);
         self.origin.checked_add(time.0).unwrap_or(self.origin + FAR)
     }

@@ -1,36 +1,36 @@
-//! Whether an answer is of the kind that was asked for, as far as it says what it is.
+//! Checks that a response is of the requested kind, as far as it states its kind.
 
 use skopos_wire::{ListMeta, RawObject};
 
 use crate::{Form, Target};
 
-/// An answer of another kind than was asked for. The server is at fault, or something between it and us.
+/// A response of another kind than requested. The server is at fault, or a proxy in front of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("asked for {asked}, got {got}")]
 pub struct WrongKind {
-    /// What was asked for, such as `v1 PodList`.
+    /// The requested kind, such as `v1 PodList`.
     pub asked: String,
-    /// What the answer says that it is.
+    /// The kind that the response states.
     pub got: String,
 }
 
 const METADATA: &str = "meta.k8s.io/";
 
 impl Target {
-    /// Whether a list is one of this target's objects, as far as both say what they are.
+    /// Checks that a list is of this target's objects, as far as both state their kind.
     ///
     /// # Errors
-    /// When the list's `apiVersion` or `kind` is there and is another one.
+    /// When the list's `apiVersion` or `kind` is present and differs.
     pub fn check_list(&self, list: &ListMeta) -> Result<(), WrongKind> {
-        // A custom resource may name its list as it likes; its items say what they are.
+        // A custom resource may name its list freely; its items state their kind.
         let kind = self.kind.as_deref().filter(|_| self.is_built_in()).map(|kind| format!("{kind}List"));
         self.check(&list.api_version, &list.kind, kind.as_deref(), "PartialObjectMetadataList")
     }
 
-    /// Whether an object is one of this target's, as far as both say what they are.
+    /// Checks that an object is one of this target's, as far as both state their kind.
     ///
     /// # Errors
-    /// When the object's `apiVersion` or `kind` is there and is another one.
+    /// When the object's `apiVersion` or `kind` is present and differs.
     pub fn check_object(&self, object: &RawObject) -> Result<(), WrongKind> {
         let (version, kind) = (object.api_version().unwrap_or_default(), object.kind().unwrap_or_default());
         self.check(version, kind, self.kind.as_deref(), "PartialObjectMetadata")

@@ -1,5 +1,5 @@
-//! Scenarios of the reference implementations' retrying watcher that the other tests do not show already; docs/acceptance.md
-//! says which test shows what.
+//! Scenarios of the reference implementations' retrying watcher that the other tests do not cover; docs/acceptance.md says
+//! which test covers which.
 
 mod support;
 
@@ -22,7 +22,7 @@ async fn watching() -> (Arc<TestServer>, Transport, RawWatch) {
     (server, transport, watch)
 }
 
-/// What comes next besides bookmarks.
+/// Returns the next item that is no bookmark.
 async fn next(watch: &mut RawWatch) -> RawWatchItem {
     loop {
         let item = tokio::time::timeout(secs(120), watch.next()).await;
@@ -33,7 +33,7 @@ async fn next(watch: &mut RawWatch) -> RawWatchItem {
     }
 }
 
-/// The RV of the next item, which has to be a change.
+/// Returns the RV of the next item, which must be a change.
 async fn change(watch: &mut RawWatch) -> Option<u64> {
     match next(watch).await {
         RawWatchItem::Event(event) => event.resource_version().and_then(|rv| rv.as_u64()),
@@ -41,7 +41,7 @@ async fn change(watch: &mut RawWatch) -> Option<u64> {
     }
 }
 
-/// Lines 64 and 65: whatever refuses a watch, once it is over each change has come exactly once.
+/// Checks lines 64 and 65: after any refusal of a watch, each change has come exactly once.
 #[tokio::test(start_paused = true)]
 async fn a_refused_watch_goes_on_where_it_was() {
     let (server, _transport, mut watch) = watching().await;
@@ -60,7 +60,7 @@ async fn a_refused_watch_goes_on_where_it_was() {
     }
 }
 
-/// Lines 64 and 65: 410 instead of a watch, or in it, is told as what was skipped, and events go on after it.
+/// Checks lines 64 and 65: a 410 instead of a watch, or in it, is reported as a skip, and events continue after it.
 #[tokio::test(start_paused = true)]
 async fn expiry_is_told_in_either_form() {
     for event in [false, true] {
@@ -84,7 +84,7 @@ async fn expiry_is_told_in_either_form() {
     }
 }
 
-/// Line 67: a watch that is dropped with unread events leaves nothing.
+/// Checks line 67: a watch that is dropped with unread events leaves nothing behind.
 #[tokio::test(start_paused = true)]
 async fn unread_events_hold_up_nobody() {
     let (server, transport, mut watch) = watching().await;

@@ -59,7 +59,7 @@ fn world_on(server: Arc<TestServer>, initial: InitialList, away: Away) -> World 
     World { server, transport, map, handle, clock, stop, driver }
 }
 
-/// Synced, with twenty objects.
+/// Makes a synced world with twenty objects.
 async fn synced(initial: InitialList) -> World {
     filled(world(initial).await).await
 }
@@ -109,7 +109,7 @@ async fn follows_a_collection() {
         }
         assert!(world.equal(secs(5)).await <= secs(1));
         assert_eq!(world.map.lists(), 1);
-        // An hour of nothing but bookmarks, probes and watches that end in their time.
+        // An hour of bookmarks, probes and watches that end normally.
         tokio::time::sleep(secs(3600)).await;
         assert_eq!(world.map.lists(), 1);
         assert_eq!(world.handle.stats().failures, 0);
@@ -127,7 +127,7 @@ async fn lost_connections_never_cause_a_list() {
             world.server.faults().kill_connections(how);
             put(&world.server, "o1", &n.to_string());
             assert!(world.equal(secs(60)).await <= secs(2));
-            // No minute sees more than six requests.
+            // No minute has more than six requests.
             tokio::time::sleep(secs(20)).await;
         }
         assert_eq!(world.map.lists(), lists);
@@ -224,7 +224,7 @@ async fn what_is_of_another_kind_is_refused_in_lists_streams_and_reads() {
     let says =
         |words: &str| world.handle.state().reason.is_some_and(|reason| reason.to_string().contains(words));
 
-    // What was said before must not count for the next.
+    // Earlier reasons must not count for the next case.
     let well = || world.map.equals(&world.server) && world.handle.state().reason.is_none();
 
     let stream = damage(Damage::Kind, Match::watch());
@@ -244,7 +244,7 @@ async fn what_is_of_another_kind_is_refused_in_lists_streams_and_reads() {
 
     let list = damage(Damage::Kind, Match::list());
     world.handle.relist();
-    // Items of a list do not say their version.
+    // Items of a list do not state their version.
     eventually(secs(90), "the list is refused", || says("asked for v1 ConfigMap, got Nonsense")).await;
     list.heal();
     eventually(secs(90), "all is well", well).await;

@@ -1,5 +1,5 @@
-//! The raw watch against the test server (report R5): it outlives whatever ends a stream, delivers each change once, and
-//! says what it had to skip.
+//! The raw watch against the test server (report R5): it survives every end of a stream, delivers each change once, and
+//! reports skipped changes.
 
 mod support;
 
@@ -33,7 +33,7 @@ impl World {
         item.expect("an item in time").expect("no end")
     }
 
-    /// The RV of the next change; bookmarks are passed over.
+    /// Returns the RV of the next change, without bookmarks.
     async fn change(&mut self) -> u64 {
         loop {
             match self.item().await {
@@ -77,7 +77,7 @@ async fn delivers_each_change_once_whatever_ends_the_stream() {
 async fn survives_thirty_quiet_minutes_and_closed_watches() {
     let mut world = world().await;
     for n in 0..5 {
-        // Nobody polls it meanwhile; the server ends the watch.
+        // The watch is not polled meanwhile; the server ends it.
         tokio::time::sleep(secs(1800)).await;
         world.server.close_watches();
         let rv = put(&world.server, "o", &n.to_string());
@@ -168,7 +168,7 @@ async fn tells_why_it_does_not_stand_and_that_it_does_again() {
     while state.changed().await.is_some() {}
 }
 
-/// Polls the watch, which has nothing to give, until its link stands so.
+/// Polls the watch, which has no items, until its link has this condition.
 async fn until(world: &mut World, state: &mut RawWatchState, condition: Condition) -> LinkState {
     let told = async {
         while state.get().condition != condition {

@@ -1,4 +1,4 @@
-//! A server, a factory that is connected to it, controllers that run, and what their reconcilers write down.
+//! A server, a factory connected to it, running controllers, and the records of their reconcilers.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Far more than anything takes, and no time at all where time is virtual.
+/// A timeout far above any duration, which costs no time where time is virtual.
 pub const PLENTY: Duration = Duration::from_secs(3600);
 
 pub fn secs(seconds: u64) -> Duration {
@@ -37,7 +37,7 @@ pub struct Running {
 /// A future that runs beside the test, and ends with it.
 pub struct Task<T>(JoinSet<T>);
 
-/// Lines, of which a test waits for some.
+/// Lines that tests wait for.
 #[derive(Clone, Default)]
 pub struct Diary(Arc<Mutex<Vec<String>>>);
 
@@ -112,7 +112,7 @@ impl Diary {
         self.0.lock().iter().filter(|known| *known == line).count()
     }
 
-    /// Waits until it has these lines, each so often at least.
+    /// Waits until it has these lines, at least as often as given.
     pub async fn has(&self, lines: &[&str]) {
         let has = |line: &&str| self.count(line) >= lines.iter().filter(|other| *other == line).count();
         let waited = timeout(PLENTY, until(|| lines.iter().all(has))).await;
@@ -130,7 +130,7 @@ pub async fn until(holds: impl Fn() -> bool) {
     timeout(PLENTY, waiting).await.expect("the condition never held");
 }
 
-/// HTTP/2 over pipes in memory.
+/// Makes an HTTP/2 transport over in-memory pipes.
 pub fn transport_to(server: &Arc<TestServer>) -> Transport {
     let server = server.clone();
     let dialer = dialer_fn(move |_| {
@@ -154,7 +154,7 @@ pub fn config_map(namespace: &str, name: &str, value: &str) -> Value {
     })
 }
 
-/// A secret that belongs to a config map.
+/// Makes a secret that belongs to a config map.
 pub fn secret(name: &str, config: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret",
@@ -162,7 +162,7 @@ pub fn secret(name: &str, config: &str) -> Value {
     })
 }
 
-/// A secret that a config map owns.
+/// Makes a secret owned by a config map.
 pub fn child(name: &str, owner: &Value) -> Value {
     let (owner, uid) = (&owner["metadata"]["name"], &owner["metadata"]["uid"]);
     json!({

@@ -4,41 +4,41 @@ use skopos_wire::ResourceVersion;
 
 use crate::record::{Record, Spec};
 
-/// What happened.
+/// An input of the machine.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// The moment of [`Machine::poll_timeout`](super::Machine::poll_timeout) has come.
+    /// The time of [`Machine::poll_timeout`](super::Machine::poll_timeout) has come.
     Timeout,
     /// The watch shows the Lease.
     Seen(Record),
-    /// The watch shows that it was deleted, at this version.
+    /// The watch shows that the Lease was deleted, at this version.
     Deleted(ResourceVersion),
-    /// Changes of it may have been missed.
+    /// Changes of the Lease may have been missed.
     Unsure,
     /// A request has ended.
     Answered { id: u64, outcome: Outcome },
-    /// Whether the candidate can do its work.
+    /// The candidate became fit or unfit for its work.
     Fit(bool),
     /// No work runs in the term.
     Idle,
-    /// The candidate no longer stands.
+    /// The candidacy ends.
     Stop,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// This is the Lease, read or written.
+    /// The Lease, read or written.
     Is(Record),
-    /// There is none (404).
+    /// There is no Lease (404).
     Missing,
-    /// It has another version, or exists already (409).
+    /// The Lease has another version, or exists already (409).
     Conflict,
-    /// Nothing is known, for this reason: not even whether a write was stored.
+    /// The outcome is unknown for this reason, including whether a write was stored.
     Failed(String),
 }
 
-/// What is to be done.
+/// An action that the driver executes.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(crate) enum Action {

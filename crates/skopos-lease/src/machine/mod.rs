@@ -1,5 +1,4 @@
-//! Whether this candidate leads, as a pure state machine: what was observed and when goes in, what is to be read and written
-//! comes out.
+//! The leader election of one candidate as a pure state machine: observations with their times go in, reads and writes come out.
 //!
 //! ```text
 //!            due, write done                 lost, expired, unfit, stopped ...
@@ -8,15 +7,17 @@
 //!     └────────────────────────────────────────────────────────────────────────────┘ released where it is still ours
 //! ```
 //!
-//! Why two terms do not overlap: a term ends 0.8 durations after its last renewal was sent. Whoever takes the Lease has seen that
-//! renewal, or a later change, a whole duration before, because the write demands the very version that was seen. Sending comes
-//! before storing, and storing before seeing. A renewal whose answer is lost extends nothing here, and makes others wait longer.
+//! Two terms do not overlap, because a term ends 0.8 durations after its last renewal was sent. The candidate that takes the
+//! Lease has seen that renewal, or a later change, a whole duration before: its write requires the very version that it saw.
+//! Sending comes before storing, and storing before seeing. A renewal whose response is lost extends nothing here, and makes
+//! others wait longer.
 //!
-//! A Lease that is not there has no version: whoever creates one may be the second to do so after its holder's was deleted. So what
-//! is created is a claim, and leads a duration later, by a write that demands that very claim.
+//! A missing Lease has no version: a candidate that creates one may be the second to do so after the holder's was deleted. So
+//! the created Lease is a claim. It leads a duration later, by a write that requires that very claim.
 //!
-//! A server that is restored from a backup has an older version than was seen. A read that began after that one was seen tells it. What the
-//! Lease says then is old, and its holder may still lead. A candidate takes it one duration later, also where it names no holder.
+//! A server restored from a backup has an older version than the one seen. A read that began after that one was seen shows
+//! it. The Lease's content is then old, and its holder may still lead. A candidate takes it one duration later, even if it
+//! names no holder.
 
 mod input;
 
@@ -40,38 +41,38 @@ pub(crate) struct Machine {
     timing: Timing,
     rng: fastrand::Rng,
     now: Time,
-    /// For the times in the Lease, which are for people.
+    /// The wall clock for the times in the Lease, which are for people.
     wall: Timestamp,
     phase: Phase,
-    /// The Lease as it was observed last; `None` before the first answer.
+    /// The Lease as last observed; `None` before the first response.
     seen: Option<Seen>,
-    /// Something happened to the Lease that is not known.
+    /// True if the Lease may have changed in an unknown way.
     unsure: bool,
     pending: Option<Pending>,
     last_request: u64,
     actions: VecDeque<Action>,
-    /// Our latest writes, whatever became of them. A Lease that bears the time of none of them and our name is a namesake's.
+    /// Our latest writes, with any outcome. A Lease with our name, but the time of none of them, is a namesake's.
     renewals: VecDeque<Renewal>,
-    /// The version that was known when the read that is under way was sent.
+    /// The version known when the current read was sent.
     read_after: Option<ResourceVersion>,
-    /// Conflicts in a row, without a newer version of the Lease.
+    /// The number of consecutive conflicts, without a newer version of the Lease.
     conflicts: u32,
-    /// Failed requests in a row, and why the last one did.
+    /// The number of consecutive failed requests; `problem` is the error of the last one.
     failures: u32,
     problem: Option<String>,
-    /// No request is sent before.
+    /// The earliest time of the next request.
     not_before: Time,
     fitness: Fitness,
     stopping: bool,
 }
 
-/// The Lease, when its holder last changed it, and since when nobody can be holding it.
+/// The Lease, the time of its last change by a holder, and the time since which it can have no holder.
 struct Seen {
     lease: Option<Record>,
     renewed_at: Time,
-    /// When it was released, deleted, or first seen.
+    /// The time at which it was released, deleted, or first seen.
     since: Time,
-    /// It is older than what was seen before.
+    /// True if it is older than a version seen before.
     restored: bool,
 }
 
@@ -95,14 +96,14 @@ struct Leading {
     until: Time,
     renew_at: Time,
     since: Time,
-    /// Nobody else has taken the Lease, so it was taken although the candidate was unfit.
+    /// True if the Lease was taken although the candidate was unfit, because no other candidate took it.
     unfit: bool,
 }
 
-/// A write of ours, known by the time that it bears.
+/// A write of ours, identified by its time.
 struct Renewal {
     time: String,
-    /// It creates a Lease, and a holder whose Lease was deleted may still lead.
+    /// True if it creates a Lease: a holder whose Lease was deleted may still lead.
     claims: bool,
 }
 
@@ -124,17 +125,17 @@ enum Purpose {
 #[derive(Debug)]
 enum Fitness {
     Fit,
-    /// Since when.
+    /// The time since which it is unfit.
     Unfit(Time),
 }
 
-/// Why a term ended.
+/// The reason why a term ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {
     /// Another candidate has the Lease.
     Lost {
-        /// Its identity; `None` where the Lease was released by somebody else.
+        /// Its identity; `None` if another client released the Lease.
         holder: Option<String>,
     },
     /// No renewal was acknowledged in time.
@@ -154,12 +155,12 @@ pub enum EndReason {
     Stopped,
 }
 
-/// A candidate that leads although it is unfit, as there was no other, tries again after so long whether there is one.
+/// The time after which a candidate that leads although unfit, because there was no other, checks again for another.
 const UNFIT_AGAIN: Duration = Duration::from_secs(600);
-/// Why a Lease cannot be created that is not there.
+/// The reason why a missing Lease cannot be created.
 const NOWHERE: &str =
     "404: the Lease cannot be created; create its namespace, or have the server serve Leases";
-/// Renewals whose answers may still be on their way.
+/// The number of renewals whose responses may still be on their way.
 const RENEWALS: usize = 32;
 
 // === impl Machine ===
@@ -189,11 +190,11 @@ impl Machine {
         }
     }
 
-    /// Takes in what happened at `now`, on a clock that counts suspension.
+    /// Handles an input at `now`, on a clock that counts suspension.
     pub(crate) fn handle(&mut self, now: Time, wall: Timestamp, input: Input) {
         self.now = self.now.max(now);
         self.wall = wall;
-        // Whatever has come, a term that is over is over first.
+        // First of all, a term whose time is over ends.
         self.expire();
         match input {
             Input::Timeout => {}
@@ -225,7 +226,7 @@ impl Machine {
         self.actions.pop_front()
     }
 
-    /// When [`Input::Timeout`] is due, if nothing else happens before.
+    /// Returns the time at which [`Input::Timeout`] is due if no other input comes first.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let request = (self.pending.is_none()).then(|| self.request_at()).flatten();
         let end = match &self.phase {
@@ -254,7 +255,7 @@ impl Machine {
         }
     }
 
-    /// The term that work may run in, and until when.
+    /// Returns the number of the term in which work may run, and its end.
     pub(crate) fn term(&self) -> Option<(u64, Time)> {
         match &self.phase {
             Phase::Leading(leading) => Some((leading.number, leading.until)),
@@ -263,12 +264,12 @@ impl Machine {
         }
     }
 
-    /// Returns the UID of the Lease as it was observed last.
+    /// Returns the UID of the Lease as last observed.
     pub(crate) fn lease_uid(&self) -> Option<&Arc<str>> {
         Some(&self.lease()?.uid)
     }
 
-    /// Why the last request failed, if it did.
+    /// Returns the error of the last request, if it failed.
     pub(crate) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -283,7 +284,7 @@ impl Machine {
         }
     }
 
-    /// The Lease as it is now, or as far as is known.
+    /// Observes the Lease in its current state, as far as known.
     fn observe(&mut self, lease: Option<Record>) {
         let known = self.seen.as_ref().and_then(|seen| seen.lease.as_ref());
         if let (Some(known), Some(new)) = (known, &lease)
@@ -309,7 +310,7 @@ impl Machine {
         }
     }
 
-    /// The Lease is older than what was seen: the server was restored, and our renewals never were.
+    /// Handles a Lease that is older than one seen before: the server was restored, without our renewals.
     fn restored(&mut self, lease: Record) {
         self.renewals.clear();
         self.seen = Some(Seen { lease: Some(lease), renewed_at: self.now, since: self.now, restored: true });
@@ -324,7 +325,7 @@ impl Machine {
         spec.holder.as_ref() == Some(&self.identity) && self.renewal_of(spec).is_some()
     }
 
-    /// The write of ours that a Lease bears the time of.
+    /// Returns our write that has the time of this Lease.
     fn renewal_of(&self, spec: &Spec) -> Option<&Renewal> {
         let renewed = spec.renewed.as_ref()?;
         self.renewals.iter().find(|renewal| renewal.time == *renewed)
@@ -340,7 +341,7 @@ impl Machine {
         if pending.purpose == Purpose::Read && !matches!(outcome, Outcome::Failed(_)) {
             self.unsure = false;
         }
-        // What cannot be created because something is missing has no place.
+        // The Lease cannot be created, because the resource or its namespace is missing.
         let is_nowhere = matches!(outcome, Outcome::Missing)
             && pending.purpose == Purpose::Acquire
             && self.lease().is_none();
@@ -363,10 +364,10 @@ impl Machine {
                 self.pause(self.failures);
             }
             Outcome::Missing => self.observe(None),
-            // Somebody else wrote, or a request of ours that was given up came after all.
+            // Another client wrote, or a request of ours that was given up was stored after all.
             Outcome::Conflict => {
                 self.unsure = true;
-                // The first is read after at once.
+                // After the first conflict the Lease is read at once.
                 if self.conflicts > 0 {
                     self.pause(self.conflicts);
                 }
@@ -383,14 +384,14 @@ impl Machine {
         }
     }
 
-    /// Sends nothing for a moment, which grows with what went wrong in a row.
+    /// Sends nothing for a pause that grows with the number of consecutive failures.
     fn pause(&mut self, in_a_row: u32) {
         let pause = self.timing.renewal.mul_f64(0.25 + 0.25 * self.rng.f64());
         let pause = pause * in_a_row.min(8);
         self.not_before = self.now + if self.leads() { pause.min(self.timing.attempt / 4) } else { pause };
     }
 
-    /// A write was stored.
+    /// Handles a write that was stored.
     fn done(&mut self, pending: Pending) {
         let (until, is_claim) = (pending.sent_at + self.timing.valid, self.is_claim());
         match (pending.purpose, &mut self.phase) {
@@ -417,7 +418,7 @@ impl Machine {
         matches!(self.phase, Phase::Leading(_))
     }
 
-    /// The term ends, and work may no longer go on.
+    /// Ends the term and all work in it.
     fn over(&mut self, reason: EndReason) {
         self.end(reason);
         if let Phase::Ending { until, .. } = &mut self.phase {
@@ -425,7 +426,7 @@ impl Machine {
         }
     }
 
-    /// The term ends; what is still to be finished in it has until its end.
+    /// Ends the term; work that must be finished has until its original end.
     fn end(&mut self, reason: EndReason) {
         if let Phase::Leading(leading) = &self.phase {
             self.phase =
@@ -433,8 +434,8 @@ impl Machine {
         }
     }
 
-    /// No work runs in the term. Some may have begun just now: only when it was told that the term is over, and still none runs, is the Lease
-    /// let go.
+    /// Handles a term without running work. Some may have begun just now, so the Lease is released only if none runs after
+    /// work was told that the term is over.
     fn idle(&mut self) {
         let Phase::Ending { until, closed, .. } = &mut self.phase else { return };
         if !std::mem::replace(closed, true) {
@@ -442,7 +443,7 @@ impl Machine {
             return;
         }
         let is_ours = self.lease().is_some_and(|lease| self.is_ours(&lease.spec));
-        // After a loss by silence it is stood for again, and with it goes what may have been written meanwhile.
+        // After an expired term the candidate competes again, and its write supersedes any that was stored meanwhile.
         let to_release = is_ours && !matches!(&self.phase, Phase::Ending { reason: EndReason::Expired, .. });
         if !to_release {
             self.released();
@@ -470,7 +471,7 @@ impl Machine {
         }
     }
 
-    /// When the term ends because the candidate is unfit.
+    /// Returns the time at which the term ends because the candidate is unfit.
     fn unfit_at(&self) -> Option<Time> {
         let (Fitness::Unfit(since), Phase::Leading(leading)) = (&self.fitness, &self.phase) else {
             return None;
@@ -492,7 +493,7 @@ impl Machine {
         }
     }
 
-    /// When the next request is to be sent, if one is.
+    /// Returns the time of the next request, if one is due.
     fn request_at(&self) -> Option<Time> {
         let wanted = match &self.phase {
             _ if self.unsure => self.now,
@@ -503,10 +504,10 @@ impl Machine {
         Some(wanted.max(self.not_before))
     }
 
-    /// When this candidate may take the Lease.
+    /// Returns the time at which this candidate may take the Lease.
     fn due(&self) -> Time {
         let Some(seen) = &self.seen else { return self.now };
-        // An unfit candidate lets others go first.
+        // An unfit candidate gives way to others.
         let behind = match self.fitness {
             Fitness::Fit => Duration::ZERO,
             Fitness::Unfit(_) => self.timing.duration * 2,
@@ -556,7 +557,7 @@ impl Machine {
         let claims = base.is_none() && !self.timing.create_at_once;
         let renewed = Some(self.next_renewal(claims));
         let spec = match purpose {
-            // As client-go releases it.
+            // The same release as client-go's.
             Purpose::Release => {
                 Spec { holder: None, duration: Some(Duration::from_secs(1)), renewed, ..before }
             }
@@ -568,11 +569,11 @@ impl Machine {
             },
             Purpose::Acquire | Purpose::Read => Spec {
                 holder: Some(self.identity.clone()),
-                // Others do not take a claim before we do.
+                // Others must not take a claim before we do.
                 duration: Some(self.timing.duration * if claims { 2 } else { 1 }),
                 acquired: renewed.clone(),
                 renewed,
-                // A term of its own, also after one of ours.
+                // A new term, even after one of ours.
                 transitions: before.transitions.saturating_add(1),
                 preferred: None,
             },
@@ -587,7 +588,7 @@ impl Machine {
         id
     }
 
-    /// The time that the next renewal bears: another one than all before, whatever the wall clock does.
+    /// Returns the time for the next renewal, different from all before, whatever the wall clock shows.
     fn next_renewal(&mut self, claims: bool) -> String {
         let mut wall = self.wall;
         let mut text = micro_time(wall);

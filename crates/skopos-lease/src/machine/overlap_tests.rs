@@ -1,5 +1,5 @@
-//! Candidates, a server and a network between them that delays, loses and reorders, clocks of different rates, suspended machines: whatever
-//! happens, at most one term is valid at any moment, and when the weather is fine again there is a leader.
+//! Candidates, a server and a network that delays, loses and reorders, clocks of different rates, suspended machines. At any
+//! time at most one term is valid, and after the faults end there is a leader.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,13 +11,13 @@ use super::*;
 use crate::record::new_lease;
 
 const SECOND: u64 = 1_000;
-/// The chaos, and the time after it in which a leader has to come.
+/// The duration of the faults; `CALM` is the time after it in which a leader has to come.
 const CHAOS: u64 = 240 * SECOND;
 const CALM: u64 = 90 * SECOND;
 
 struct World {
     rng: fastrand::Rng,
-    /// True time in milliseconds.
+    /// The true time in milliseconds.
     now: u64,
     lease: Option<Record>,
     version: u64,
@@ -26,18 +26,18 @@ struct World {
     events: Vec<Option<Happens>>,
     /// The highest number of a term.
     highest: u64,
-    /// Whether the Lease was ever deleted: numbers may begin again.
+    /// True if the Lease was ever deleted: numbers may begin again.
     deleted: bool,
     terms: usize,
 }
 
 struct Member {
     machine: Machine,
-    /// How far its clock comes in a thousand true milliseconds.
+    /// The rate of its clock, per thousand true milliseconds.
     rate: u64,
-    /// It does nothing before.
+    /// The time until which it does nothing.
     asleep_until: u64,
-    /// Its work makes use of all the time that it has.
+    /// True if its work uses all the time that it has.
     lingers: bool,
     number: u64,
 }
@@ -145,7 +145,7 @@ impl World {
         }
         let now = self.local(who);
         let wall = Timestamp::from_second(1_000_000).unwrap();
-        // A wall clock that stands still: nothing depends on it.
+        // The wall clock never advances: nothing depends on it.
         let machine = &mut self.candidates[who].machine;
         machine.handle(now, wall, input);
         let ending = matches!(machine.status(), Status::Ending { .. });
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// The watches, which may be late or lose it.
+    /// Sends an input to all watches; each watch may get it late or lose it.
     fn tell(&mut self, input: impl Fn() -> Input) {
         for who in 0..self.candidates.len() {
             if !self.is_lost() {
@@ -279,7 +279,7 @@ proptest! {
     }
 }
 
-/// The world is one in which something happens.
+/// Checks that much happens in these worlds.
 #[test]
 fn the_worlds_have_many_terms() {
     let terms = |seed| {

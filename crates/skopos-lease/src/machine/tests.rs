@@ -10,7 +10,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// Lets a minute go by in which each request is answered at once; returns their number.
+    /// Runs for a minute in which each request is answered at once; returns their number.
     fn minute_of(&mut self, answer: impl Fn(&Action) -> Outcome) -> usize {
         let mut requests = 0;
         for second in 0..60 {
@@ -68,7 +68,7 @@ impl Desk {
         self.give(Input::Answered { id, outcome });
     }
 
-    /// The next write and its number.
+    /// Returns the next write and its number.
     fn writes(&mut self) -> (u64, Option<Record>, Spec) {
         match self.machine.poll_action() {
             Some(Action::Write { id, base, spec, .. }) => (id, base, spec),
@@ -76,7 +76,7 @@ impl Desk {
         }
     }
 
-    /// The next write succeeds.
+    /// Stores the next write.
     fn stores(&mut self) -> Spec {
         let (id, base, spec) = self.writes();
         let outcome = Outcome::Is(self.record(base, &spec));
@@ -92,7 +92,7 @@ impl Desk {
         Record::read(object).unwrap()
     }
 
-    /// The Lease of another candidate.
+    /// Returns the Lease of another candidate.
     fn of(&mut self, holder: &str, renewed: &str) -> Record {
         let spec = Spec {
             holder: Some(holder.to_owned()),
@@ -104,7 +104,7 @@ impl Desk {
         self.record(None, &spec)
     }
 
-    /// No work runs, also after it was told that none may begin.
+    /// Reports that no work runs, before and after the end of the term was published.
     fn idle(&mut self) {
         self.give(Input::Idle);
         assert!(self.is_quiet(), "some may have begun");
@@ -138,7 +138,7 @@ fn where_there_is_no_lease_a_holder_that_was_deleted_is_waited_for() {
     let spec = desk.stores();
     assert_eq!(spec.duration, Some(secs(15)));
     assert_eq!(desk.machine.status(), Status::Leader { number: 2 });
-    // From when the write was sent.
+    // Counted from the sending of the write.
     assert_eq!(desk.machine.term(), Some((2, at(27))));
 }
 
@@ -170,7 +170,7 @@ fn a_held_lease_is_taken_a_duration_after_its_last_renewal_was_seen() {
     let renewed = desk.of("them", "b");
     desk.give(Input::Seen(renewed.clone()));
     assert_eq!(desk.machine.poll_timeout(), Some(at(25)));
-    // An annotation is no renewal, but the version that has to be replaced.
+    // An annotation is no renewal, but makes the version that has to be replaced.
     desk.at(20);
     let annotated = desk.record(Some(renewed.clone()), &renewed.spec);
     desk.give(Input::Seen(annotated.clone()));
@@ -387,7 +387,7 @@ fn a_lease_of_the_past_ends_the_term_and_is_waited_for() {
         let reason = EndReason::Restored;
         assert_eq!(desk.machine.status(), Status::Ending { number: 1, reason }, "{holder:?}");
         desk.idle();
-        // Who held it when the server was restored may lead for the rest of a term.
+        // The holder at the time of the restore may lead for the rest of a term.
         assert_eq!(desk.machine.poll_timeout(), Some(at(17)), "{holder:?}");
         desk.at(17);
         let (id, base, spec) = desk.writes();

@@ -1,4 +1,4 @@
-//! One request and its answer, as a stream of inputs for the machine.
+//! One request and its response, as a stream of inputs for the machine.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use skopos_wire::{
 use super::failure;
 use crate::{BrokenItem, Cause, Clock, Failure, Input, Reason, RequestId, Target};
 
-/// A request that was not sent yet. Dropping the stream that it becomes ends it, wherever it stands.
+/// A request that was not sent yet. Dropping the stream that it becomes ends the request in any state.
 pub(super) struct Exchange {
     pub(super) transport: Transport,
     pub(super) target: Arc<Target>,
@@ -25,18 +25,18 @@ pub(super) struct Exchange {
     pub(super) clock: Clock,
 }
 
-/// Something arrived.
+/// An input from a request.
 pub(super) struct Arrival {
     pub(super) input: Input,
-    /// The connection that the answer came on, with the first input.
+    /// The connection of the response, with the first input only.
     pub(super) connection: Option<ConnectionId>,
 }
 
-/// Chunks that are there already are taken together, up to so many bytes: one batch is one step of the store.
+/// The maximum size of a batch. Chunks that are already available are combined up to it: one batch is one step of the store.
 const BATCH: usize = 256 << 10;
 
 impl Exchange {
-    /// `Opened`, `Items`..., and then `ListEnd` or `Failed`.
+    /// Sends a list request. Yields `Opened`, `Items`..., and then `ListEnd` or `Failed`.
     pub(super) fn list(self, id: RequestId) -> BoxStream<'static, Arrival> {
         let target = self.target.clone();
         self.begin(id, move |body, limits, clock| Reading {
@@ -52,7 +52,7 @@ impl Exchange {
         })
     }
 
-    /// `Opened`, `Events`..., and then `Closed` or `Failed`.
+    /// Sends a watch request. Yields `Opened`, `Events`..., and then `Closed` or `Failed`.
     pub(super) fn watch(self, id: RequestId) -> BoxStream<'static, Arrival> {
         let target = self.target.clone();
         self.begin(id, move |body, limits, clock| Reading {
@@ -68,7 +68,7 @@ impl Exchange {
         })
     }
 
-    /// `Got` or `Failed`.
+    /// Sends a GET. Yields `Got` or `Failed`.
     pub(super) fn get(self, id: RequestId) -> BoxStream<'static, Arrival> {
         Box::pin(stream::once(async move {
             let input = match self.object().await {
@@ -134,19 +134,19 @@ impl Exchange {
     }
 }
 
-/// An answer that is being read.
+/// A response that is being read.
 struct Reading<D> {
     id: RequestId,
-    /// None: the end has been told.
+    /// `None` once the end was reported.
     body: Option<TransportBody>,
     clock: Clock,
     decoder: D,
-    /// The end that comes after what was decoded before it.
+    /// The end of the response, to be reported after the batch that was decoded before it.
     ended: Option<Result<(), Failure>>,
 }
 
 impl<D: Decoder> Reading<D> {
-    /// The next batch, or the end.
+    /// Returns the next batch, or the end.
     async fn step(mut self) -> Option<(Arrival, Self)> {
         loop {
             if let Some(ended) = self.ended.take() {
@@ -165,7 +165,7 @@ impl<D: Decoder> Reading<D> {
         }
     }
 
-    /// Waits for a chunk, and takes along those that have come meanwhile.
+    /// Waits for a chunk, and also takes the chunks that are already available.
     async fn fill(&mut self) -> Option<()> {
         let body = self.body.as_mut()?;
         let mut taken = 0;
@@ -202,13 +202,13 @@ impl<D: Decoder> Reading<D> {
     }
 }
 
-/// Bytes to inputs.
+/// A decoder from body bytes to inputs.
 trait Decoder: Send + 'static {
-    /// Takes in a chunk. An error ends the exchange, after what was decoded before.
+    /// Decodes a chunk. An error ends the exchange, after the inputs that were decoded before it.
     fn push(&mut self, chunk: Bytes) -> Result<(), Failure>;
-    /// What is complete since the last call.
+    /// Returns all that was completed since the last call.
     fn batch(&mut self, id: RequestId) -> Option<Input>;
-    /// The body has ended without an error of the transport.
+    /// Handles the end of a body that ended without a transport error.
     fn end(&mut self, id: RequestId) -> Result<Input, Failure>;
 }
 
@@ -283,7 +283,7 @@ impl Decoder for WatchDecoder {
         let splitter = std::mem::replace(&mut self.splitter, FrameSplitter::new(Limits::default()));
         match splitter.finish() {
             Ok(()) => Ok(Input::Closed { id }),
-            // Half a frame and then the end: the connection was cut, and something in between made it look clean.
+            // The stream ended inside a frame: the connection was cut, and a proxy made it look clean.
             Err(error @ FrameError::Truncated { .. }) => Err(Failure::Connection {
                 trouble: crate::Trouble::Lost,
                 reason: Reason::new(Cause::Connection(Death::Eof), error.to_string()),

@@ -1,4 +1,4 @@
-//! What the transport says, in the words of the machine.
+//! Mapping of transport errors to the machine's failures.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,9 +9,9 @@ use skopos_wire::Status;
 
 use crate::{Cause, Clock, Failure, Reason, Trouble};
 
-/// The most of an error's body that is read: a Status is far smaller.
+/// The maximum size of an error's body that is read: a Status is far smaller.
 const ERROR_BODY: usize = 256 << 10;
-/// How long an error's body may take. The class of a watch has no deadline for bodies.
+/// The timeout of reading an error's body. Watch requests have no deadline for bodies.
 const ERROR_BODY_TIME: Duration = Duration::from_secs(5);
 
 pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
@@ -24,7 +24,7 @@ pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
         | Death::Parked(_)
         | Death::ConnectTimeout { .. }
         | Death::Resources(_) => Trouble::CannotConnect,
-        // That there was no connection in the caller's time is said by what stood in the way.
+        // The caller's deadline passed before a connection was open: the reason is in `because`.
         Death::CallerDeadline { because: Some(_), .. } => Trouble::CannotConnect,
         Death::HeadersDeadline { .. }
         | Death::ProgressDeadline { .. }
@@ -38,7 +38,7 @@ pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
         | Death::UnaskedEncoding { .. }
         | Death::Request(_) => Trouble::Protocol,
         Death::Closed => Trouble::Closed,
-        // A dial that was cut short by whatever, as by a load balancer with nobody behind it: nothing was sent.
+        // A dial that was cut short, for example by a load balancer without backends: nothing was sent.
         _ if error.connection().is_none() => Trouble::CannotConnect,
         // Ping, reset, end of file, GOAWAY, a stream reset, suspended, retired.
         _ => Trouble::Lost,
@@ -51,12 +51,12 @@ pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
     Failure::Connection { trouble, reason, retry_at }
 }
 
-/// The failure in an answer that is no success.
+/// Returns the failure in a response whose status is not a success.
 pub(crate) async fn of_answer(parts: http::response::Parts, body: TransportBody) -> Failure {
     let whole = Limited::new(body, ERROR_BODY).collect();
     let body = match tokio::time::timeout(ERROR_BODY_TIME, whole).await {
         Ok(Ok(body)) => body.to_bytes(),
-        // The status line is what counts.
+        // The status line is enough.
         _ => Default::default(),
     };
     Failure::Answer {
@@ -66,8 +66,8 @@ pub(crate) async fn of_answer(parts: http::response::Parts, body: TransportBody)
     }
 }
 
-/// `Retry-After`, in seconds or as a date. Kubernetes sends seconds, a proxy in front of it may send a date. That is one on
-/// the clock that the answer's `Date` was read from, so that ours need not be right.
+/// Parses `Retry-After`, in seconds or as a date. Kubernetes sends seconds; a proxy in front of it may send a date. A
+/// date is compared with the response's `Date`, so our own clock need not be right.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
     let wish = text(header::RETRY_AFTER)?;
@@ -110,7 +110,7 @@ mod tests {
     fn retry_after_is_understood_in_seconds_and_as_a_date() {
         let secs = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(wish(" 20 ", None), secs(20));
-        // The server's clock stands in the past, and it is its own business.
+        // The server's clock is in the past, which does not matter.
         let now = Some("Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(wish("Sun, 06 Nov 1994 08:51:37 GMT", now), secs(120));
         assert_eq!(wish("Sunday, 06-Nov-94 08:49:38 GMT", now), secs(1));

@@ -7,26 +7,26 @@ use tokio::sync::Notify;
 
 use crate::{Input, LinkState, Machine, MachineStats, Time};
 
-/// Watches and influences a running [`Driver`](crate::Driver). Cheap to clone; no call waits.
+/// A handle that observes and controls a running [`Driver`](crate::Driver). Cheap to clone; no call waits.
 #[derive(Clone, Debug)]
 pub struct DriverHandle {
     shared: Arc<Shared>,
 }
 
-/// What driver and handles share.
+/// State shared by the driver and its handles.
 #[derive(Debug)]
 pub(super) struct Shared {
     commands: Mutex<Commands>,
-    /// There may be commands.
+    /// Signals that there may be commands.
     given: Notify,
     view: Mutex<View>,
 }
 
-/// What the driver was told and has not done yet. Later ones replace earlier ones, so it cannot grow.
+/// Pending commands for the driver. Later ones replace earlier ones, so it cannot grow.
 #[derive(Debug, Default)]
 struct Commands {
     probe: Option<(Time, ResourceVersion)>,
-    /// When a list was sent and compared, and its RV.
+    /// The times at which a list was sent and compared, and its RV.
     compared: Option<(Time, Time, ResourceVersion)>,
     /// The RV of a list that shows more.
     differs: Option<ResourceVersion>,
@@ -35,7 +35,7 @@ struct Commands {
     suspended: Option<Duration>,
 }
 
-/// What the machine was like after its last step.
+/// A snapshot of the machine after its last step.
 #[derive(Clone, Debug)]
 struct View {
     state: LinkState,
@@ -50,7 +50,7 @@ impl DriverHandle {
         DriverHandle { shared }
     }
 
-    /// A consistent read that was sent at `sent_at` found the collection at this RV ([`Input::Probed`]).
+    /// Reports that a consistent read sent at `sent_at` found the collection at this RV ([`Input::Probed`]).
     pub fn probed(&self, sent_at: Time, resource_version: ResourceVersion) {
         self.tell(|commands| {
             if commands.probe.as_ref().is_none_or(|(last, _)| *last <= sent_at) {
@@ -59,8 +59,8 @@ impl DriverHandle {
         });
     }
 
-    /// The content was compared at `compared_at` with a consistent list that was sent at `sent_at`, and both are the same
-    /// ([`Input::Compared`]).
+    /// Reports that the content was compared at `compared_at` with a consistent list that was sent at `sent_at`, and
+    /// that both are the same ([`Input::Compared`]).
     pub fn compared(&self, sent_at: Time, compared_at: Time, resource_version: ResourceVersion) {
         self.tell(|commands| {
             if commands.compared.as_ref().is_none_or(|(last, ..)| *last <= sent_at) {
@@ -69,7 +69,7 @@ impl DriverHandle {
         });
     }
 
-    /// A consistent list of this RV shows what the content lacks ([`Input::Differs`]).
+    /// Reports that a consistent list of this RV shows changes that the content lacks ([`Input::Differs`]).
     pub fn differs(&self, resource_version: ResourceVersion) {
         self.tell(|commands| commands.differs = Some(resource_version));
     }
@@ -79,27 +79,27 @@ impl DriverHandle {
         self.tell(|commands| commands.relist = true);
     }
 
-    /// The server is back, as far as others can tell ([`Input::RetryNow`]).
+    /// Reports that the server seems to be reachable again ([`Input::RetryNow`]).
     pub fn retry_now(&self) {
         self.tell(|commands| commands.retry = true);
     }
 
-    /// The process stood still ([`Input::Suspended`]).
+    /// Reports that the process was suspended ([`Input::Suspended`]).
     pub fn suspended(&self, by: Duration) {
         self.tell(|commands| commands.suspended = Some(commands.suspended.unwrap_or_default().max(by)));
     }
 
-    /// How the link stands.
+    /// Returns the link state.
     pub fn state(&self) -> LinkState {
         self.shared.view.lock().state.clone()
     }
 
-    /// What was done so far.
+    /// Returns the counters of the machine.
     pub fn stats(&self) -> MachineStats {
         self.shared.view.lock().stats
     }
 
-    /// The RV that the sink's content belongs to; none before the first list.
+    /// Returns the RV of the sink's content; `None` before the first list.
     pub fn resource_version(&self) -> Option<ResourceVersion> {
         self.shared.view.lock().resource_version.clone()
     }
@@ -117,7 +117,7 @@ impl Shared {
         Shared { commands: Mutex::default(), given: Notify::new(), view: Mutex::new(View::of(machine)) }
     }
 
-    /// The next command. Cancel safe.
+    /// Waits for the next command. Cancel safe.
     pub(super) async fn commands(&self) -> Input {
         loop {
             if let Some(input) = self.commands.lock().take() {
@@ -157,7 +157,7 @@ impl Commands {
         if let Some((sent_at, resource_version)) = self.probe.take() {
             return Some(Input::Probed { sent_at, resource_version });
         }
-        // Before what may take it back.
+        // Before `Compared`, which may revoke it.
         if let Some(resource_version) = self.differs.take() {
             return Some(Input::Differs { resource_version });
         }

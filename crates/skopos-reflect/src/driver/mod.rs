@@ -1,4 +1,4 @@
-//! Runs a [`Machine`] over a [`Transport`], writing to a [`Sink`].
+//! The driver: runs a [`Machine`] over a [`Transport`], writing to a [`Sink`].
 
 mod exchange;
 mod failure;
@@ -20,20 +20,20 @@ use self::handle::Shared;
 use self::travelled::Travelled;
 use crate::{Action, Clock, Input, Machine, MachineOptions, RequestId, Sink, Target};
 
-/// How a [`Driver`] behaves.
+/// Options of a [`Driver`].
 #[derive(Clone, Debug, Default)]
 pub struct DriverOptions {
-    /// The protocol.
+    /// Options of the protocol.
     pub machine: MachineOptions,
-    /// Caps on what is accepted from the server.
+    /// Limits on what is accepted from the server.
     pub limits: Limits,
-    /// The clock whose moments the sink is given. Share one among all who exchange moments.
+    /// The clock of all times passed to the sink. Components that exchange times must share one clock.
     pub clock: Clock,
-    /// Seeds every random choice, for repeatable tests. Default: random.
+    /// The seed of every random choice, for repeatable tests. Default: random.
     pub seed: Option<u64>,
 }
 
-/// Keeps one [`Sink`] equal to one [`Target`] on the server that a [`Transport`] leads to.
+/// A driver that keeps one [`Sink`] equal to one [`Target`] on the server that a [`Transport`] leads to.
 ///
 /// ```no_run
 /// # use skopos_reflect::{Driver, DriverOptions, Sink, Target};
@@ -56,7 +56,7 @@ pub struct Driver {
 // === impl Driver ===
 
 impl Driver {
-    /// A driver that has not begun: no request is sent before [`run`](Driver::run).
+    /// Creates a driver. It sends no request before [`run`](Driver::run).
     pub fn new(transport: Transport, target: Target, options: DriverOptions) -> Self {
         let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
         let machine = Machine::new(options.machine, seed, options.clock.now());
@@ -68,17 +68,17 @@ impl Driver {
         }
     }
 
-    /// To watch and influence it while it runs.
+    /// Returns a handle that observes and controls the driver while it runs.
     pub fn handle(&self) -> DriverHandle {
         DriverHandle::new(self.shared.clone())
     }
 
-    /// Runs until `stop` is cancelled, or until the transport is shut down. Then everything under way is dropped, the
-    /// sink is told [`Condition::Stopped`](crate::Condition::Stopped), and given back. Takes no time to end.
+    /// Runs until `stop` is cancelled, or until the transport is shut down. Then it drops all requests, reports
+    /// [`Condition::Stopped`](crate::Condition::Stopped) to the sink, and returns the sink. It ends without delay.
     pub async fn run<S: Sink>(mut self, mut sink: S, stop: CancellationToken) -> S {
         while !self.machine.is_stopped() {
             let input = tokio::select! {
-                // In this order: stopping goes before everything, and timers must not starve under a flood of events.
+                // In this order: stopping comes first, and a flood of events must not starve the timers.
                 biased;
                 () = stop.cancelled() => Input::Stop,
                 () = sleep_until(&self.clock, self.machine.poll_timeout()) => Input::Timeout,
@@ -95,13 +95,13 @@ impl Driver {
     }
 }
 
-/// Requests under way.
+/// The requests in flight.
 pub(crate) struct Wiring {
     transport: Transport,
     target: Arc<Target>,
     limits: Arc<Limits>,
     clock: Clock,
-    /// At most three: the main one, a second look, and a read of what could not be decoded.
+    /// At most three: the main one, a second look, and a read of an object that could not be decoded.
     under_way: Vec<(RequestId, BoxStream<'static, Arrival>)>,
     travelled: Travelled<ConnectionId>,
 }
@@ -120,7 +120,7 @@ impl Wiring {
         }
     }
 
-    /// What happens next with a request. Cancel safe.
+    /// Waits for the next input from any request. Cancel safe.
     pub(crate) async fn next(&mut self) -> Input {
         std::future::poll_fn(|cx| {
             for index in 0..self.under_way.len() {
@@ -129,7 +129,7 @@ impl Wiring {
                 match stream.poll_next_unpin(cx) {
                     std::task::Poll::Pending => {}
                     std::task::Poll::Ready(None) => {
-                        // Its last input was given before.
+                        // Its last input was delivered before.
                         drop(self.under_way.swap_remove(index));
                         cx.waker().wake_by_ref();
                         break;

@@ -1,14 +1,14 @@
-//! Which connections requests travelled on, for those that are to travel on another.
+//! The connections that requests were sent on, so that later requests can avoid them.
 
 use std::collections::VecDeque;
 
 use crate::RequestId;
 
-/// The connections of the requests under way, and of the last that are over.
+/// The connections of the requests in flight, and of the last finished ones.
 #[derive(Debug)]
 pub(super) struct Travelled<C>(VecDeque<(RequestId, C)>);
 
-/// So many are remembered; at most three are under way.
+/// The number of requests remembered; at most three are in flight.
 const MOST: usize = 8;
 
 impl<C: Copy> Travelled<C> {
@@ -16,7 +16,7 @@ impl<C: Copy> Travelled<C> {
         Travelled(VecDeque::with_capacity(MOST))
     }
 
-    /// The oldest that is over gives way: a watch stands for longer than many a look beside it.
+    /// Remembers a request's connection. The oldest finished request is dropped: a watch outlives many second looks beside it.
     pub(super) fn remember(
         &mut self,
         id: RequestId,

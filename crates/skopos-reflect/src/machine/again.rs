@@ -1,5 +1,5 @@
-//! What is set aside is read again, slowly and for as long as it is set aside: the fault may be over, and no event may
-//! come to show it. A deletion may even have been passed over, and then no event of the key comes ever again.
+//! Repeated reads of objects that are set aside, slowly and until they can be read. The fault may be over without an
+//! event that shows it. A deletion may even have been skipped, and then no event of the key ever comes again.
 //!
 //! ```text
 //!   set aside ─▶ 30 s, doubled up to 5 min ─▶ read one of the keys, another each time
@@ -10,9 +10,8 @@
 //!                                                └─ we may not read it ──▶ later, list: only that can tell
 //! ```
 //!
-//! The read only tells whether a list is worth its price. It cannot stand for one: it knows nothing of the selectors, nor
-//! since when the object is gone, and what it says would come out of order. Objects that have no names can only be
-//! listed.
+//! The read only tells whether a list is worth its price. It cannot replace one: it knows neither the selectors nor
+//! when the object was deleted, and its result would be out of order. Objects without names can only be listed.
 
 use std::time::Duration;
 
@@ -20,19 +19,19 @@ use skopos_wire::{ObjectKey, RawObject};
 
 use super::*;
 
-/// When what is set aside is read again.
+/// The schedule of these reads.
 #[derive(Debug, Default)]
 pub(super) struct Again {
-    /// When the next attempt is due, or the one under way is given up. None: nothing is set aside.
+    /// The time of the next attempt, or the deadline of the current one. `None`: nothing is set aside.
     due: Option<Time>,
     under_way: Option<RequestId>,
-    /// A read has shown that a list will help, or that only a list can tell: it is what the next attempt makes.
+    /// True if a read has shown that a list will help, or that only a list can tell: the next attempt is a list.
     promising: bool,
-    /// The key that was read last.
+    /// The last key that was read.
     last: Option<ObjectKey>,
-    /// Attempts, each of which doubles the delay before the next.
+    /// The number of attempts. Each doubles the delay before the next.
     attempts: u32,
-    /// When nothing was set aside any more, the last time.
+    /// The time at which the last object was no longer set aside.
     over: Option<Time>,
 }
 
@@ -40,8 +39,8 @@ pub(super) struct Again {
 const FIRST: Duration = Duration::from_secs(30);
 /// ... and the longest; a tenth is added at random.
 const LONGEST: Duration = Duration::from_secs(300);
-/// What is set aside again within this is the same trouble as before, and the delays go on from where they were: objects
-/// that only watches cannot bring would otherwise cost a list every half minute.
+/// Objects set aside again within this time are the same trouble as before, and the delays continue to grow. Objects
+/// that only watches cannot deliver would otherwise cost a list every half minute.
 const CALM: Duration = Duration::from_secs(600);
 
 impl Again {
@@ -53,14 +52,14 @@ impl Again {
         self.due
     }
 
-    /// The server may be well again: the next attempt is not waited for.
+    /// Makes the next attempt due at `to`: the server may be healthy again.
     pub(super) fn hasten(&mut self, to: Time) {
         if self.under_way.is_none() {
             self.due = self.due.map(|due| due.min(to));
         }
     }
 
-    /// Silence was not the peer's.
+    /// Moves a passed deadline to `at`: the silence was not the peer's fault.
     pub(super) fn postpone(&mut self, now: Time, at: Time) {
         if self.under_way.is_some() {
             self.due = self.due.map(|due| if due <= now { at } else { due });
@@ -69,7 +68,7 @@ impl Again {
 }
 
 impl Machine {
-    /// To be called when something may have been set aside, or nothing is any more.
+    /// Updates the schedule. Call it when something may have been set aside, or nothing is any more.
     pub(super) fn plan_to_read_again(&mut self) {
         match (self.broken.count() > 0, self.again.due) {
             (true, None) => {
@@ -131,13 +130,13 @@ impl Machine {
 
     pub(super) fn on_read_again_failed(&mut self, verdict: &Verdict) {
         self.read_in_vain();
-        // Who may list and watch may not always read one object: then only a list can tell, in the same slow rhythm.
+        // The client may list and watch, but not read one object: then only a list can tell, at the same slow rate.
         if verdict.is_refusal() {
             self.can_be_healed(self.again.due.unwrap_or(self.now));
         }
     }
 
-    /// The key that was read last is not, or need not be, unreadable any more: a list heals it.
+    /// Handles a key that is no longer unreadable, or may not be: a list heals it.
     fn can_be_healed(&mut self, at: Time) {
         let Some(key) = self.again.last.clone().filter(|key| self.broken.awaits(key)) else { return };
         match self.options.content {
@@ -145,7 +144,7 @@ impl Machine {
                 self.again.promising = true;
                 self.again.due = Some(at);
             }
-            // Whoever is given changes was told that this one is passed over, and has nothing that could be healed.
+            // A sink of changes was told that this one is skipped, and has no content to heal.
             Content::Changes => {
                 self.broken.readable(&key);
                 let stands = matches!(&self.state, State::Watching(watching) if watching.opened_at.is_some());
@@ -156,7 +155,7 @@ impl Machine {
         }
     }
 
-    /// An attempt is over, and has not healed anything yet.
+    /// Ends an attempt that has not healed anything yet.
     pub(super) fn read_in_vain(&mut self) {
         self.again.under_way = None;
         self.again.attempts = self.again.attempts.saturating_add(1);

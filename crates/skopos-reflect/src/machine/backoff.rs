@@ -1,4 +1,4 @@
-//! How often something may be asked for.
+//! Rate limits: backoff and budgets.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use super::MachineOptions;
 use crate::Time;
 
-/// Delays that double with every failure in a row. Up to 30 % are added at random, never subtracted: six attempts in the
-/// first minute and two in each later one are the most that it allows.
+/// Delays that double with every consecutive failure. Up to 30 % are added at random, never subtracted, which allows at
+/// most six attempts in the first minute and two in each later one.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
 }
 
-/// At most so many in any minute, whatever the reasons: what bounds the load of a link in every kind of trouble at once
-/// (I15). It does not space out: the backoff does.
+/// A limit per minute, for any reason, which bounds the load of a link under all kinds of failure at once (I15). It
+/// does not space requests out: the backoff does.
 #[derive(Debug)]
 pub(super) struct Budget {
     most: usize,
-    /// When something was spent, of the last minute, oldest first.
+    /// The times of the last minute's spending, oldest first.
     spent: VecDeque<Time>,
 }
 
-/// A span times a factor; the longest span there is where that is longer.
+/// Returns a duration times a factor, or the maximum duration if that is exceeded.
 pub(super) fn scaled(span: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(span.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
 
-/// What a budget is for: a minute, and a second for what takes longer on its way to the server than what went before.
+/// The period of a budget: a minute, and a second for requests that reach the server later than the ones before them.
 const MINUTE: Duration = Duration::from_secs(61);
 
 // === impl Backoff ===
@@ -37,7 +37,7 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// Counts one more failure and says how long to wait.
+    /// Counts one more failure and returns the delay.
     pub(super) fn fail(&mut self, options: &MachineOptions, rng: &mut fastrand::Rng) -> Duration {
         let doublings = self.failures.min(16);
         self.failures = self.failures.saturating_add(1);
@@ -53,13 +53,13 @@ impl Budget {
         Budget { most, spent: VecDeque::with_capacity(most) }
     }
 
-    /// When so many may be spent: now, or later.
+    /// Returns the time at which `count` units may be spent: now, or later.
     pub(super) fn available_at(&self, now: Time, count: usize) -> Time {
         let limiting = (self.spent.len() + count).checked_sub(self.most + 1).and_then(|i| self.spent.get(i));
         limiting.map_or(now, |at| (*at + MINUTE).max(now))
     }
 
-    /// Whether half of the last minute's budget is left: what is spent on haste is missing later.
+    /// Returns whether half of the last minute's budget is left: early attempts reduce the budget for later ones.
     pub(super) fn is_ample(&self, now: Time) -> bool {
         2 * self.spent.iter().filter(|at| **at + MINUTE > now).count() <= self.most
     }
@@ -71,7 +71,7 @@ impl Budget {
         self.spent.push_back(now);
     }
 
-    /// Spends if it may be now.
+    /// Spends one unit if one is available now, and returns whether it did.
     pub(super) fn take(&mut self, now: Time) -> bool {
         let there = self.available_at(now, 1) <= now;
         if there {
@@ -80,12 +80,12 @@ impl Budget {
         there
     }
 
-    /// What was spent last came to nothing.
+    /// Gives the last unit back: the request came to nothing.
     pub(super) fn refund(&mut self) {
         self.spent.pop_back();
     }
 
-    /// What was spent before counts no more.
+    /// Clears the past spending.
     pub(super) fn renew(&mut self) {
         self.spent.clear();
     }

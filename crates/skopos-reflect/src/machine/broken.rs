@@ -1,5 +1,5 @@
-//! Frames that cannot be decoded. The change in such a frame exists: going on would lose it, and the RV of the next event
-//! would hide that for ever. So the stream ends there and the RV stays.
+//! Frames that cannot be decoded. The change in such a frame exists: continuing would lose it, and the RV of the next
+//! event would hide that permanently. So the stream ends there and the RV stays.
 //!
 //! ```text
 //!   broken frame ─▶ watch again at the same RV, on another connection (perhaps the bytes were damaged on their way)
@@ -14,9 +14,9 @@
 //!                                                  another object ──▶ no answer: read again
 //! ```
 //!
-//! A key that is set aside keeps its old content, the link says `Degraded`, and further broken frames of the same key are
-//! passed over, unless they say that it is gone. The first good event of the key, or a list that can read it, ends that;
-//! and so that it ends also when the server is well and the key's event was passed over, it is read again (`again`).
+//! A key that is set aside keeps its old content, the link reports `Degraded`, and further broken frames of the key are
+//! skipped, except deletions. The first good event of the key, or a list that can read it, ends that. If the key's
+//! event was skipped, none may come, so the key is also read again (`again`).
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -27,14 +27,14 @@ use skopos_wire::{BrokenFrame, ObjectKey, RawObject};
 use super::position::Admission;
 use super::*;
 
-/// What could not be decoded.
+/// The frames and objects that could not be decoded.
 #[derive(Debug, Default)]
 pub(super) struct Broken {
-    /// The frame that stopped the last stream. Where it names its object, a change is known to be missing until it came.
+    /// The frame that stopped the last stream. If it names its object, a change is known to be missing until its event comes.
     suspect: Option<Suspect>,
-    /// How many frames that name their object were believed to be broken, since a stream that was stopped had stood.
+    /// The number of named frames accepted as broken since the last stream that was open for a while.
     believed: u32,
-    /// Keys that are set aside.
+    /// The keys that are set aside.
     keys: BTreeSet<ObjectKey>,
     /// Objects of the last list that can be neither decoded nor named.
     nameless: usize,
@@ -47,15 +47,15 @@ pub(super) struct Suspect {
     resource_version: Option<ResourceVersion>,
     deletion: bool,
     reason: Reason,
-    /// Where we stood.
+    /// Our RV at that moment.
     stood_at: Option<ResourceVersion>,
-    /// How often it came in a row.
+    /// The number of times it came in a row.
     times: u32,
-    /// How often the object could not be read.
+    /// The number of failed reads of the object.
     failed_reads: u32,
 }
 
-/// One object is being read.
+/// A read of one object in progress.
 #[derive(Debug)]
 pub(super) struct Resolving {
     pub(super) id: RequestId,
@@ -63,14 +63,14 @@ pub(super) struct Resolving {
     suspect: Suspect,
 }
 
-/// A frame that names its object is believed to be broken when it comes a second time...
+/// The number of times after which a frame that names its object is accepted as broken...
 const NAMED_TIMES: u32 = 2;
-/// ... and one that does not, a third time: it can only be got past by a list, which costs more.
+/// ... and that of one without a name: only a list can get past it, which costs more.
 const NAMELESS_TIMES: u32 = 3;
-/// So many of them one after the other are the first of many, each at the price of two streams and a read, which may take a
-/// minute: a list gets past all of them.
+/// The number of consecutive named frames that are taken as the first of many. Each costs two streams and a read, which
+/// may take a minute; a list gets past all of them.
 const MANY: u32 = 3;
-/// After so many failed reads of the object, everything is listed.
+/// The number of failed reads of the object after which everything is listed.
 const READ_ATTEMPTS: u32 = 3;
 
 impl Broken {
@@ -78,8 +78,8 @@ impl Broken {
         self.keys.len() + self.nameless + usize::from(self.awaited().is_some())
     }
 
-    /// The key of which a change came broken once. It is due again from where we stand; where it was damaged on its way, there may
-    /// be no such change.
+    /// Returns the key whose change came broken once. The change is due again after our RV; if the frame was damaged on
+    /// its way, there may be no such change.
     fn awaited(&self) -> Option<&ObjectKey> {
         let suspect = self.suspect.as_ref().filter(|suspect| suspect.is_named())?;
         suspect.key.as_ref().filter(|key| !self.keys.contains(*key))
@@ -91,7 +91,7 @@ impl Broken {
         (count > 0).then(|| Degradation::Undecodable { key: key(), count })
     }
 
-    /// A list has replaced everything.
+    /// Records a list that replaced everything.
     pub(super) fn listed(&mut self, unreadable: Vec<ObjectKey>, nameless: usize) {
         self.suspect = None;
         self.believed = 0;
@@ -99,13 +99,13 @@ impl Broken {
         self.nameless = nameless;
     }
 
-    /// Whether something of the key is missing, or may be.
+    /// Returns whether a change of the key is missing, or may be.
     pub(super) fn awaits(&self, key: &ObjectKey) -> bool {
         self.keys.contains(key) || self.awaited() == Some(key)
     }
 
-    /// The next key after this one, and the first after the last. None if only objects without names are missing, or
-    /// some are: they come first.
+    /// Returns the next key after this one, and the first after the last. `None` if objects without names are missing:
+    /// they come first.
     pub(super) fn after(&self, key: Option<&ObjectKey>) -> Option<&ObjectKey> {
         if self.nameless > 0 {
             return None;
@@ -114,7 +114,7 @@ impl Broken {
         later.or_else(|| self.keys.first()).or_else(|| self.awaited())
     }
 
-    /// A good event of the key.
+    /// Records a good event of the key.
     pub(super) fn readable(&mut self, key: &ObjectKey) {
         if !self.keys.is_empty() {
             self.keys.remove(key);
@@ -140,7 +140,7 @@ impl Suspect {
 }
 
 impl Machine {
-    /// Whether a broken frame has to end the stream. If not, it is dealt with.
+    /// Returns whether a broken frame must end the stream. If not, the frame has been handled.
     pub(super) fn stops_stream(&mut self, frame: &BrokenFrame, sink: &mut dyn Sink) -> bool {
         self.stats.undecodable += 1;
         let (Some(key), Some(resource_version), Some(position)) =
@@ -157,7 +157,7 @@ impl Machine {
         }
         position.applied(key, resource_version, self.now);
         if is_deletion(frame) && self.options.content == Content::Objects {
-            // Nothing more of it has to be known, and nothing may ever tell of it again.
+            // Nothing more about it is needed, and no later event may report the deletion.
             self.broken.readable(key);
             self.stats.changes += 1;
             let (key, resource_version) = (key.clone(), resource_version.clone());
@@ -168,7 +168,7 @@ impl Machine {
         false
     }
 
-    /// The stream was stopped because of this frame.
+    /// Handles the frame that stopped the stream.
     pub(super) fn on_broken_frame(&mut self, frame: &BrokenFrame, sink: &mut dyn Sink) {
         self.on_suspect(
             Suspect {
@@ -184,7 +184,7 @@ impl Machine {
         );
     }
 
-    /// The stream has no frames any more.
+    /// Handles a stream that cannot be split into frames any more.
     pub(super) fn on_broken_stream(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
         self.on_suspect(
             Suspect {
@@ -219,7 +219,7 @@ impl Machine {
             return self.relist(ListPlan::undecodable(), suspect.reason, sink);
         };
         self.broken.believed = self.broken.believed.saturating_add(1);
-        // Whoever is given changes would lose those that a list skips.
+        // A sink of changes would lose those that a list skips.
         if self.broken.believed >= MANY && self.options.content == Content::Objects {
             return self.relist(ListPlan::undecodable(), suspect.reason, sink);
         }
@@ -257,7 +257,7 @@ impl Machine {
             }
             Ok(Some(object)) => match object.resource_version().cmp(&resource_version) {
                 Ordering::Equal => self.repair(Change::Put(object), &resource_version, sink),
-                // The frame's RV was never the object's: nothing of it can be believed.
+                // The frame's RV was never the object's: nothing in the frame can be trusted.
                 Ordering::Less => self.relist(ListPlan::undecodable(), suspect.reason, sink),
                 // The event that made it so is still to come.
                 Ordering::Greater => self.set_aside(key, &resource_version, sink),
@@ -279,7 +279,7 @@ impl Machine {
         }
     }
 
-    /// What the broken frame said is known from elsewhere.
+    /// Applies the change of a broken frame, known from another source.
     fn repair(&mut self, change: Change, resource_version: &ResourceVersion, sink: &mut dyn Sink) {
         let before = self.resource_version().cloned();
         if let Some(position) = &mut self.position {
@@ -295,7 +295,7 @@ impl Machine {
         self.start_watch(None, false);
     }
 
-    /// What the broken frame said is not known: the link goes on past it, and says so.
+    /// Sets the key of a broken frame aside: the link continues past it, and reports it.
     fn set_aside(&mut self, key: ObjectKey, resource_version: &ResourceVersion, sink: &mut dyn Sink) {
         let before = self.resource_version().cloned();
         if let Some(position) = &mut self.position {
@@ -308,8 +308,8 @@ impl Machine {
         self.start_watch(None, false);
     }
 
-    /// That the content will lack so much. Whoever looks as soon as the RV has moved, and before the next watch stands, must
-    /// not take the content for whole: so this is told before the RV moves.
+    /// Reports how many objects the content will lack, before the RV moves. A reader that looks between the new RV and
+    /// the next open watch must not take the content as complete.
     pub(super) fn say_what_is_missing(&mut self, count: usize, sink: &mut dyn Sink) {
         if self.link.condition.is_watching() {
             self.set_standing();

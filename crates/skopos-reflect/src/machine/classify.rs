@@ -1,4 +1,4 @@
-//! What a failure means, and so what to do about it: the only place that looks at codes, reasons and texts.
+//! Classification of failures: the only place that looks at codes, reasons and texts.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use skopos_wire::{Status, StatusReason};
 use super::{Cause, Condition, Failure, Reason, Trouble};
 use crate::Time;
 
-/// A failure, understood.
+/// A classified failure.
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
     pub(super) meaning: Meaning,
     /// For people, and for programs above the link.
     pub(super) reason: Reason,
-    /// The server asks to be left alone for so long.
+    /// The time for which the server asks to be left alone.
     pub(super) retry_after: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// 410: the history that we would need is gone, or the continue token is.
+    /// 410: the history that we need is gone, or the continue token is.
     Expired,
     /// Our RV lies in the server's future.
     TooLargeResourceVersion,
-    /// The server cannot read one of its objects; the watch cannot go on past it.
+    /// The server cannot read one of its objects; the watch cannot continue past it.
     ServerReadError,
     /// No connection: nothing was sent. The transport tries again on its own schedule.
     CannotConnect {
@@ -31,7 +31,7 @@ pub(super) enum Meaning {
     },
     /// The connection broke, or the stream was cut.
     Lost,
-    /// Silence.
+    /// No data within the time limit.
     TimedOut,
     Unauthorized,
     Forbidden,
@@ -39,13 +39,13 @@ pub(super) enum Meaning {
     Throttled,
     /// 5xx.
     ServerError,
-    /// A success status, and bytes that are not what a Kubernetes API server sends.
+    /// The status is a success, but the body is not what a Kubernetes API server sends.
     Malformed,
-    /// A list whose pages lead nowhere.
+    /// The pages of a list never end.
     Endless,
-    /// A list beyond what is accepted.
+    /// The list exceeds the limits.
     TooLarge,
-    /// Not even an answer: a redirect, broken HTTP.
+    /// The response is not usable as HTTP: a redirect, broken HTTP.
     Protocol,
     /// Any other 4xx.
     Rejected,
@@ -76,12 +76,12 @@ impl Verdict {
         }
     }
 
-    /// What a Status means that came as an ERROR event in a stream.
+    /// Classifies a Status that came as an ERROR event in a stream.
     pub(super) fn of_event(status: &Status) -> Verdict {
         of_answer(status.code, Some(status))
     }
 
-    /// What the link has found out by itself.
+    /// Makes a verdict on a problem that the link itself has detected.
     pub(super) fn new(meaning: Meaning, words: impl Into<Box<str>>) -> Verdict {
         let cause = match meaning {
             Meaning::TimedOut => Cause::Silence,
@@ -91,12 +91,12 @@ impl Verdict {
         Verdict { meaning, reason: Reason::new(cause, words), retry_after: None }
     }
 
-    /// Whether the server will not do this, whoever of us asks and however often.
+    /// Returns whether the server will refuse this however often the client asks.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self.meaning, Meaning::Forbidden | Meaning::NotServed | Meaning::Rejected)
     }
 
-    /// Whether what failed for a stream may be had by a list: nobody said that nothing can be had at all.
+    /// Returns whether a list may succeed where a stream failed: the failure does not apply to all requests.
     pub(super) fn may_spare_lists(&self) -> bool {
         !matches!(
             self.meaning,
@@ -104,7 +104,7 @@ impl Verdict {
         )
     }
 
-    /// Whether the server has, or may have, begun to do what was asked, so that asking again costs it as much again.
+    /// Returns whether the server has, or may have, begun the work, so that another attempt costs it as much again.
     pub(super) fn was_served(&self) -> bool {
         matches!(
             self.meaning,
@@ -117,7 +117,7 @@ impl Verdict {
         )
     }
 
-    /// The state of a link that waits because of this.
+    /// Returns the condition of a link that waits because of this.
     pub(super) fn condition(&self) -> Condition {
         match self.meaning {
             Meaning::CannotConnect { .. } => Condition::Unreachable,
@@ -148,7 +148,7 @@ fn of_answer(code: u16, status: Option<&Status>) -> Verdict {
         410 => Meaning::Expired,
         429 => Meaning::Throttled,
         400..=499 => Meaning::Rejected,
-        // A redirect is as little an answer of an API server as a success status would be here.
+        // A redirect is no response of an API server, and neither is a success status here.
         _ => Meaning::ServerError,
     });
     let words = match status.map(|status| status.message.as_str()) {
@@ -162,7 +162,7 @@ fn of_answer(code: u16, status: Option<&Status>) -> Verdict {
     Verdict { meaning, reason: Reason::new(cause, words), retry_after }
 }
 
-/// Where the Status says more than the code.
+/// Returns the meaning if the Status is more specific than the code.
 fn of_status(status: &Status) -> Option<Meaning> {
     if status.is_expired() {
         return Some(Meaning::Expired);

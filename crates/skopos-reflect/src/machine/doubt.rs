@@ -1,25 +1,26 @@
-//! Doubt about a silent stream. An open stream and a live connection prove nothing: a proxy may hold the stream back, a
-//! server may have forgotten it, history may have been rolled back below our RV, at which a watch is silent for ever.
+//! Doubt about a silent stream. An open stream and a live connection prove nothing. A proxy may hold the stream back, or a
+//! server may have forgotten it. History may have been rolled back below our RV, where a watch stays silent without end.
 //!
-//! A prober reads the collection's RV every half minute, consistently ([`Input::Probed`]). If the stream has not come as
-//! far after some grace, a second look is taken: a watch of 3 seconds at our RV, on another connection. A kube-apiserver
-//! sends a bookmark 2 s before the end of a watch, so the look ends in one of four ways:
+//! A prober reads the collection's RV every half minute, consistently ([`Input::Probed`]). If the stream has not
+//! reached it after some grace, the client takes a second look: a watch of 3 seconds at our RV, on another connection.
+//! A kube-apiserver sends a bookmark 2 s before the end of a watch, so the look ends in one of these ways:
 //!
-//! * It shows a change that the stream did not bring, not even a little later: the stream is stalled, and replaced.
-//! * It shows a bookmark and no such change: nothing happened up to there. The RV moves, the age is proven.
-//! * It shows nothing: nothing is known. Looks go on, and after a while everything is listed again.
-//! * It shows nothing and ends in order: nothing is wrong with the stream, but the server sends no bookmarks, as a kube-apiserver
-//!   of Events, which it does not keep in its watch cache. The content is compared with a list of metadata
-//!   ([`Sink::compare`]); where both are the same, the age is proven. From then on that takes the place of looks, once a
-//!   minute while nothing happens, until a bookmark comes. Where they differ, and the stream brings nothing a moment later, it is
+//! * It shows a change that the stream does not bring, even a little later: the stream is stalled, and replaced.
+//! * It shows a bookmark and no such change: nothing happened up to that RV. The RV moves, and the age is proven.
+//! * It shows nothing: nothing is known. Looks continue, and after a while everything is listed again.
+//! * It shows nothing and ends in order: the stream may be healthy, but the server sends no bookmarks. A kube-apiserver
+//!   does so for Events, which it does not keep in its watch cache. The content is compared with a list of metadata
+//!   ([`Sink::compare`]); if both are the same, the age is proven. Comparisons then replace looks, once a minute while
+//!   nothing happens, until a bookmark comes. If they differ, and the stream brings nothing a moment later, it is
 //!   stalled.
-//! * It is refused, as the server has forgotten what was at our RV: everything is listed again.
+//! * It is refused, because the server has forgotten the history at our RV: everything is listed again.
 //!
-//! A probe *at* our RV proves the age of the content, unless several changes share that RV and some are missing. A stream that has
-//! stood for a moment has brought them, and leaves none if it ends in order; while none stands, or just does, the probe is kept.
+//! A probe *at* our RV proves the age of the content, unless several changes share that RV and some are missing. A
+//! stream that was open for a moment has brought them, and leaves none if it ends in order. While no stream is open, or
+//! one has just opened, the probe is kept.
 //!
-//! A probe *below* what we had reached when it was sent, or what another had seen, means that history was rolled back, or that this
-//! one server is wrong. A consistent list on another connection decides.
+//! A probe may be *below* the RV that we had reached when it was sent, or that another probe had seen. Then history was
+//! rolled back, or this one server is wrong. A consistent list on another connection decides.
 
 use std::collections::VecDeque;
 
@@ -36,28 +37,28 @@ pub(super) struct Doubt {
     /// Probes that the stream has not reached yet, oldest first, with rising RVs.
     probes: VecDeque<Probe>,
     look: Option<Look>,
-    /// The next look comes no earlier.
+    /// The earliest time of the next look.
     not_before: Time,
-    /// Looks in a row that showed nothing.
+    /// The number of consecutive looks that showed nothing.
     inconclusive: u32,
-    /// How often everything was listed in vain because of doubt.
+    /// The number of lists made because of doubt that did not settle it.
     vain_lists: u32,
-    /// When a probe last confirmed our RV, or a comparison our content.
+    /// The time at which a probe last confirmed our RV, or a comparison our content.
     confirmed_at: Option<Time>,
-    /// When the server was back, that could not be reached before: until then no stream could bring anything.
+    /// The time at which the unreachable server returned: until then no stream could bring anything.
     back_since: Time,
-    /// It was told that the stream is held back, and nothing has come through since: a stream that is opened in its place
-    /// is no better before it has shown something.
+    /// True if the stream was reported as held back, and nothing has come through since. A stream opened in its place
+    /// counts as held back too until it brings something.
     held_back: bool,
-    /// A look ended in order without a bookmark, and none has come since.
+    /// True if a look ended in order without a bookmark, and none has come since.
     sends_no_bookmarks: bool,
-    /// The content is being compared with a list of metadata.
+    /// The comparison of the content with a list of metadata, while it runs.
     comparing: Option<Comparing>,
-    /// When a list last replaced everything.
+    /// The time at which a list last replaced everything.
     listed_at: Time,
-    /// The last comparison that has proven our content.
+    /// The last comparison that proved our content.
     compared: Option<Compared>,
-    /// When changes were last applied.
+    /// The time at which changes were last applied.
     changed_at: Time,
 }
 
@@ -68,34 +69,34 @@ struct Probe {
     resource_version: ResourceVersion,
 }
 
-/// A second look that is being taken.
+/// A second look in progress.
 #[derive(Debug)]
 struct Look {
     id: RequestId,
-    /// Whether it can still show something.
+    /// True while it can still show something.
     running: bool,
-    /// When it is over, whatever it does.
+    /// The deadline of the look.
     patience: Time,
-    /// It showed a change, up to this RV, that the stream has until that moment to deliver.
+    /// A change shown by the look, up to this RV, and the deadline for the stream to deliver it.
     missing: Option<(ResourceVersion, Time)>,
-    /// It showed a bookmark, if only an old one.
+    /// True if it showed a bookmark, even an old one.
     bookmarked: bool,
 }
 
-/// Lists that are made because of doubt double the time up to the next one so often.
+/// The maximum doublings of the time to the next list because of doubt.
 const MOST_DOUBLINGS: u32 = 6;
-/// More probes than these need not be remembered.
+/// The maximum number of probes remembered.
 const PROBES: usize = 8;
-/// How long the stream may take to deliver what a second look has shown: both are on their way from the same server.
+/// The time that the stream has to deliver a change that a second look showed: both come from the same server.
 const DELIVERY_GRACE: Duration = Duration::from_secs(2);
-/// Content that nothing has proven for so long is about to be called stale, so that the stream is given no more time than
-/// the next span: after an outage, a quiet collection in a busy cluster is proven again by a look only.
+/// The proof age at which the stream gets only [`SHORT_GRACE`] more: the content is about to be called stale. After an
+/// outage, only a look can prove a quiet collection in a busy cluster again.
 const OVERDUE: Duration = Duration::from_secs(60);
-/// A probe that was answered so lately shows that the server answers.
+/// The maximum age of a probe response that shows that the server answers.
 const RECENT: Duration = Duration::from_secs(60);
-/// What the stream of a server that is well takes far less than, to deliver what a probe has seen.
+/// A grace far above the time in which a healthy server's stream delivers changes that a probe has seen.
 const SHORT_GRACE: Duration = Duration::from_secs(1);
-/// How long a look may take to be answered, beside its own length.
+/// The time that a look has for its response, beyond its own length.
 const LOOK_OVERTIME: Duration = Duration::from_secs(7);
 
 impl Doubt {
@@ -103,7 +104,7 @@ impl Doubt {
         self.look.as_ref().filter(|look| look.running).map(|look| look.id)
     }
 
-    /// The stream brought a bookmark: it is one that can be believed.
+    /// Records a bookmark on the stream: the stream can be trusted.
     pub(super) fn heard(&mut self) {
         self.sends_no_bookmarks = false;
         self.vain_lists = 0;
@@ -111,7 +112,7 @@ impl Doubt {
         self.held_back = false;
     }
 
-    /// Something came through.
+    /// Records that the stream brought something.
     pub(super) fn moved(&mut self) {
         self.held_back = false;
     }
@@ -120,14 +121,14 @@ impl Doubt {
         self.held_back
     }
 
-    /// Another stream than the one that was doubted.
+    /// Resets the doubt for a new stream.
     pub(super) fn reopened(&mut self, now: Time) {
         self.comparing.take_if(|comparing| comparing.missing.is_some());
         self.inconclusive = 0;
         self.not_before = now;
     }
 
-    /// A list has replaced everything.
+    /// Records a list that replaced everything.
     pub(super) fn listed(&mut self, cause: ReplaceCause, now: Time) {
         self.listed_at = now;
         self.compared = None;
@@ -139,31 +140,31 @@ impl Doubt {
         }
     }
 
-    /// When a list last replaced everything.
+    /// Returns the time at which a list last replaced everything.
     pub(super) fn listed_at(&self) -> Time {
         self.listed_at
     }
 
-    /// What a probe has seen was not brought for so long that streams are not waited for any more, while the server answers
-    /// probes. Lists that were made for that double the time, so often at most.
+    /// Returns whether doubt lasted too long: a probe's change was missing beyond the limit while the server answers
+    /// probes. Lists made for that double the limit, at most `doublings` times.
     fn is_beyond(&self, now: Time, options: &MachineOptions, doublings: u32) -> bool {
         let (Some(oldest), Some(latest)) = (self.probes.front(), self.probes.back()) else { return false };
         let limit = options.doubt_limit.saturating_mul(1 << self.vain_lists.min(doublings));
         now.since(oldest.seen_at.max(self.back_since)) >= limit && now.since(latest.seen_at) <= RECENT
     }
 
-    /// The server can be reached again.
+    /// Records that the server can be reached again.
     pub(super) fn returned(&mut self, now: Time) {
         self.back_since = now;
     }
 
-    /// History was rolled back: the probes are of another time.
+    /// Drops the probes and the comparison: they are of a history that was rolled back.
     pub(super) fn forget(&mut self) {
         self.probes.clear();
         self.compared = None;
     }
 
-    /// Silence was not the peer's: nothing is judged before `at`.
+    /// Moves passed deadlines to `at`: the silence was not the peer's fault.
     pub(super) fn postpone(&mut self, now: Time, at: Time) {
         if let Some(look) = &mut self.look {
             if look.patience <= now {
@@ -182,7 +183,8 @@ impl Doubt {
         }
     }
 
-    /// What was seen before a probe was sent that shows less. All of it is of another history then: nobody waits for it any more.
+    /// Returns an RV that was seen before the sending of a probe that shows a lower one. All earlier probes are then of
+    /// another history, and are dropped.
     fn contradicted(&mut self, sent_at: Time, resource_version: &ResourceVersion) -> Option<ResourceVersion> {
         let more = |probe: &&Probe| probe.seen_at < sent_at && probe.resource_version > *resource_version;
         let seen = self.probes.iter().find(more)?.resource_version.clone();
@@ -191,7 +193,7 @@ impl Doubt {
     }
 
     fn remember(&mut self, probe: Probe) {
-        // Answers can overtake each other; one that proves less than a later one is worth nothing.
+        // Responses can overtake each other; one that proves less than a later one has no value.
         let useful = self.probes.back().is_none_or(|last| {
             last.resource_version <= probe.resource_version && last.sent_at <= probe.sent_at
         });
@@ -199,7 +201,7 @@ impl Doubt {
             return;
         }
         if self.probes.len() == PROBES {
-            // The oldest bounds the doubt, the youngest prove the most.
+            // The oldest bounds the doubt, the latest prove the most.
             self.probes.remove(1);
         }
         self.probes.push_back(probe);
@@ -213,7 +215,7 @@ impl Machine {
         resource_version: ResourceVersion,
         sink: &mut dyn Sink,
     ) {
-        // The server answers: if we only wait because it did not, that may be over.
+        // The server answers: a wait caused by an unreachable server may be over.
         let failing = matches!(
             self.link.condition,
             Condition::Unreachable | Condition::Retrying | Condition::ServerError
@@ -231,22 +233,22 @@ impl Machine {
             self.doubt.confirmed_at = Some(self.now);
             self.doubt.moved();
         }
-        // While a list has to tell whether history was rolled back, our RV may be one of another history.
+        // While a list has to decide on a rollback, our RV may be of another history.
         if self.witness.is_none() && self.holds(&resource_version) {
             return self.proven(sent_at, sink);
         }
         self.doubt.remember(Probe { sent_at, seen_at: self.now, resource_version });
     }
 
-    /// Whether the content has everything up to this RV, as far as an RV can tell: of our own RV more may be due, which a stream
-    /// that stands brings at once, and one that has ended does not.
+    /// Returns whether the content has everything up to this RV, as far as an RV can tell. More changes may be due at
+    /// our own RV: an open stream brings them at once, one that has ended does not.
     fn holds(&self, resource_version: &ResourceVersion) -> bool {
         let standing =
             matches!(&self.state, State::Watching(watching) if watching.stands_for(SHORT_GRACE, self.now));
         self.position.as_ref().is_some_and(|position| position.holds(resource_version, standing))
     }
 
-    /// The stream ended in order: what it had to bring of our RV it has brought, if the last of it came a moment ago.
+    /// Records that the stream ended in order: it has brought all changes at our RV if its last frame came a moment ago.
     pub(super) fn ended_in_order(&mut self) {
         let State::Watching(watching) = &self.state else { return };
         let quiet = watching.last_frame + SHORT_GRACE <= self.now;
@@ -257,7 +259,7 @@ impl Machine {
         }
     }
 
-    /// Whether the oldest probe has seen our own RV, of which the stream may still bring the rest.
+    /// Returns whether the oldest probe saw our own RV, at which the stream may still bring more.
     fn waits_for_the_rest(&self) -> bool {
         let ours = self.resource_version();
         self.doubt.probes.front().is_some_and(|probe| Some(&probe.resource_version) == ours)
@@ -285,14 +287,14 @@ impl Machine {
         }
     }
 
-    /// The position has moved: probes that it has reached prove freshness.
+    /// Handles a new position: probes that it has reached prove freshness.
     pub(super) fn on_moved(&mut self, sink: &mut dyn Sink) {
         let mut proven = None;
         while self.doubt.probes.front().is_some_and(|probe| self.holds(&probe.resource_version)) {
             proven = self.doubt.probes.pop_front().map(|probe| probe.sent_at);
         }
         if self.doubt.comparing.take_if(|comparing| comparing.missing.is_some()).is_some() {
-            // The stream brings what it lacked, if not all of it yet.
+            // The stream brings the missing changes, if not all of them yet.
             self.doubt.not_before = self.now + self.options.probe_grace;
         }
         let Some(position) = &self.position else { return };
@@ -316,7 +318,7 @@ impl Machine {
         }
     }
 
-    /// When doubt next needs a decision.
+    /// Returns the time at which doubt needs its next decision.
     pub(super) fn doubt_timer(&self) -> Option<Time> {
         let State::Watching(watching) = &self.state else { return None };
         let opened_at = watching.opened_at?;
@@ -339,8 +341,8 @@ impl Machine {
                     true => overdue_at,
                     false => overdue_at.min(probe.seen_at + self.options.probe_grace),
                 };
-                // A stream that is opened at our RV brings what comes after it at once: silence that one stream leaves
-                // to the next is not a new one.
+                // A stream opened at our RV brings later changes at once: silence that passes from one stream to the
+                // next is not new.
                 due.max(opened_at + DELIVERY_GRACE)
             }
             None => {
@@ -425,15 +427,15 @@ impl Machine {
             if position.admit(key, resource_version) == Admission::New {
                 let judged_at =
                     look.missing.as_ref().map_or(self.now + DELIVERY_GRACE, |(_, judged_at)| *judged_at);
-                // There is something to be had: a list is not in vain.
+                // There are changes to list, so a list would help.
                 self.doubt.vain_lists = 0;
-                // The first one is enough to judge by: it is what the stream owes us next.
+                // The first change is enough for a decision: it is the next one that the stream owes us.
                 look.missing.get_or_insert_with(|| (resource_version.clone(), judged_at));
             }
         }
     }
 
-    /// Nothing happened up to here that we do not know.
+    /// Handles a bookmark of a look: nothing happened up to it that we do not know.
     fn on_look_bookmark(&mut self, resource_version: &ResourceVersion, sink: &mut dyn Sink) {
         self.stats.bookmarks += 1;
         let before = self.resource_version().cloned();
@@ -449,7 +451,7 @@ impl Machine {
         self.flush(before, sink);
     }
 
-    /// What there was at our RV is forgotten: only a list can tell whether we have it.
+    /// Handles a refused look. If the history at our RV is forgotten, only a list can tell whether we have all changes.
     fn on_look_refused(&mut self, verdict: &Verdict, sink: &mut dyn Sink) {
         match verdict.meaning {
             Meaning::Expired => {
@@ -459,7 +461,7 @@ impl Machine {
         }
     }
 
-    /// The look ended in order, as the server had been asked to end it.
+    /// Handles a look that the server ended in order, as requested.
     pub(super) fn on_look_closed(&mut self, sink: &mut dyn Sink) {
         let silent = self.doubt.look.as_ref().is_some_and(|look| look.missing.is_none() && !look.bookmarked);
         if silent && self.compare(sink) {
@@ -470,7 +472,7 @@ impl Machine {
         self.on_look_over(sink);
     }
 
-    /// The look shows nothing more.
+    /// Ends a look that can show nothing more.
     pub(super) fn on_look_over(&mut self, sink: &mut dyn Sink) {
         let Some(look) = &mut self.doubt.look else { return };
         if look.running {
@@ -486,7 +488,7 @@ impl Machine {
         self.on_nothing_shown(sink);
     }
 
-    /// Nothing tells whether anything is missing.
+    /// Handles a look or a comparison that did not tell whether anything is missing.
     fn on_nothing_shown(&mut self, sink: &mut dyn Sink) {
         self.doubt.inconclusive = self.doubt.inconclusive.saturating_add(1);
         let pause = self.options.probe_grace.saturating_mul(1 << self.doubt.inconclusive.min(3));
@@ -501,15 +503,15 @@ impl Machine {
         if self.is_beyond_doubt(MOST_DOUBLINGS) {
             self.relist(ListPlan::new(ReplaceCause::Unproven), reason, sink);
         } else if self.link.condition == Condition::Watching {
-            // Two streams are silent and a probe is ahead of both: that is told before it is settled.
+            // Two streams are silent and a probe is ahead of both: report that before it is settled.
             self.link.reason = Some(reason);
             self.doubt.held_back = true;
             self.set_condition(Condition::Degraded(Degradation::Stalled));
         }
     }
 
-    /// A second stream or a list shows, up to this RV, what this stream does not: it is replaced, at its RV and on another
-    /// connection.
+    /// Replaces the stalled stream, at its RV and on another connection: a second stream or a list showed changes up to
+    /// this RV that the stream did not bring.
     fn on_stalled(&mut self, missing: &ResourceVersion, sink: &mut dyn Sink) {
         let avoid = self.addressee_main();
         let reason = format!("the stream is stalled: it never brought {missing}");
@@ -520,8 +522,8 @@ impl Machine {
         self.doubt.held_back = true;
         self.set_condition(Condition::Degraded(Degradation::Stalled));
         if self.is_beyond_doubt(MOST_DOUBLINGS) {
-            // Those that were opened in its place brought no more: a proxy may hold back what streams bring until they end.
-            // It may as well stand until a list can be had.
+            // The streams opened in its place brought no more: a proxy may hold back events until the stream ends. The
+            // stream may as well stay open until a list is affordable.
             self.cancel_look();
             self.doubt.not_before = self.list_affordable_at(false) + self.options.probe_grace;
             return self.relist_when_affordable(ReplaceCause::Unproven, sink);

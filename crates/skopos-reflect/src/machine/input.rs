@@ -7,117 +7,118 @@ use skopos_wire::{BrokenFrame, ObjectKey, RawObject, ResourceVersion, Status, Wa
 use super::Reason;
 use crate::Time;
 
-/// The number of a request, unique within one machine. Inputs name the request that they belong to; what comes for a
-/// request that was given up is ignored.
+/// The number of a request, unique within one machine. Inputs name their request; inputs for a request that was given
+/// up are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub(crate) u64);
 
-/// What happened.
+/// An input of the machine.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Input {
     /// The server answered the request with a success status (2xx); the body follows.
     Opened {
-        /// Which request.
+        /// The request.
         id: RequestId,
     },
     /// Items of a list, in the order of the list.
     Items {
-        /// Which request.
+        /// The request.
         id: RequestId,
-        /// As many as were complete in one chunk.
+        /// All items that were complete in one chunk.
         items: Vec<Result<RawObject, BrokenItem>>,
     },
-    /// The list's body ended as it should.
+    /// The list's body ended normally.
     ListEnd {
-        /// Which request.
+        /// The request.
         id: RequestId,
-        /// The RV that the list belongs to, if it says so.
+        /// The RV of the list, if present.
         resource_version: Option<ResourceVersion>,
-        /// Where the next page begins; none after the last.
+        /// The start of the next page; `None` after the last.
         continue_token: Option<Arc<str>>,
     },
     /// Watch events: all the complete frames of one chunk. They are applied as one batch.
     Events {
-        /// Which request.
+        /// The request.
         id: RequestId,
         /// In the order of the stream.
         events: Vec<Result<WatchEvent, BrokenFrame>>,
     },
-    /// The answer to a [`Action::Get`].
+    /// The response to an [`Action::Get`].
     Got {
-        /// Which request.
+        /// The request.
         id: RequestId,
-        /// The object; `Ok(None)` when the server does not have it (404).
+        /// The object; `Ok(None)` if the server does not have it (404).
         object: Result<Option<RawObject>, BrokenItem>,
     },
     /// The stream of a watch ended cleanly, between two frames.
     Closed {
-        /// Which request.
+        /// The request.
         id: RequestId,
     },
-    /// The request failed: before its answer, by its answer, or in its body. Nothing more comes for it.
+    /// The request failed: before its response, by its response, or in its body. It has no further inputs.
     Failed {
-        /// Which request.
+        /// The request.
         id: RequestId,
-        /// How.
+        /// The failure.
         failure: Failure,
     },
-    /// A consistent read by somebody else found the collection at an RV.
+    /// A consistent read outside of this machine found the collection at an RV.
     ///
-    /// It comes from outside because one prober serves all links of the same resource on one cluster. It has to be a
-    /// read that the server may not answer from the past: a LIST with `limit=1` and no `resourceVersion`.
+    /// It comes from outside because one prober serves all links of the same resource on one cluster. The server must
+    /// not answer that read from an older state: it is a LIST with `limit=1` and no `resourceVersion`.
     Probed {
-        /// When the read was *sent*: what it found is true of some moment after that.
+        /// The time at which the read was *sent*: its result is true of some moment after that.
         sent_at: Time,
-        /// The RV of the answer.
+        /// The RV of the response.
         resource_version: ResourceVersion,
     },
-    /// The content was compared with a list of metadata, and both had the same objects in the same versions: an audit, or the answer
-    /// to [`Sink::compare`](crate::Sink::compare).
+    /// The content was compared with a list of metadata, and both had the same objects in the same versions. The
+    /// comparison was an audit, or the reply to [`Sink::compare`](crate::Sink::compare).
     Compared {
-        /// When the list was *sent*. It has to be a consistent one.
+        /// The time at which the list was *sent*. The list must be a consistent one.
         sent_at: Time,
-        /// When they were compared: content that was replaced since is another.
+        /// The time of the comparison: content that was replaced since then was not compared.
         compared_at: Time,
         /// The RV of the list.
         resource_version: ResourceVersion,
     },
-    /// A consistent list shows objects that the content does not have in that version, and its RV is later than the content's: the
-    /// stream brings them in a moment, or it is stalled. The comparison goes on.
+    /// A consistent list shows objects that the content does not have in that version, and its RV is later than the
+    /// content's. The stream brings them in a moment, or it is stalled. The comparison continues.
     Differs {
         /// The RV of the list.
         resource_version: ResourceVersion,
     },
-    /// Read everything again: an audit found a difference, or an operator asks. The old content stays until then.
+    /// A request to read everything again: from an audit that found a difference, or from an operator. The old content
+    /// stays until then.
     Relist,
-    /// The network or the server is back as far as others can tell: if the link waits after a failure, let it try now.
+    /// The network or the server seems to be back: a link that waits after a failure tries now.
     RetryNow,
-    /// The process stood still for about so long (a suspended machine, a paused container) while the clock of the
-    /// machine may have stood still too. What is open may be long dead.
+    /// The process was suspended for about this long (a suspended machine, a paused container), and the machine's clock
+    /// may have stopped too. Open connections may be long dead.
     Suspended {
-        /// How long.
+        /// The duration.
         by: Duration,
     },
-    /// The moment of [`Machine::poll_timeout`](super::Machine::poll_timeout) has come.
+    /// The time of [`Machine::poll_timeout`](super::Machine::poll_timeout) has come.
     Timeout,
-    /// Stop. No action and no call to the sink comes after [`Condition::Stopped`](crate::Condition::Stopped).
+    /// The stop command. No action and no call to the sink comes after [`Condition::Stopped`](crate::Condition::Stopped).
     Stop,
 }
 
-/// What to do.
+/// An action that the driver executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// Ask for a list, or a page of it.
+    /// Request a list, or a page of it.
     List(ListRequest),
     /// Open a watch.
     Watch(WatchRequest),
     /// Read one object.
     Get(GetRequest),
-    /// Give up a request: drop its answer, at once. No input is expected for it any more.
+    /// Cancel a request: drop its response at once. It has no further inputs.
     Cancel {
-        /// Which request.
+        /// The request.
         id: RequestId,
     },
 }
@@ -129,11 +130,11 @@ pub struct ListRequest {
     pub id: RequestId,
     /// The size of the page; `None`: everything at once.
     pub limit: Option<u32>,
-    /// Where the last page ended.
+    /// The end of the last page.
     pub continue_token: Option<Arc<str>>,
-    /// Travel on another connection than that request did, if there can be another.
+    /// The request whose connection this one avoids, if there can be another.
     pub avoid: Option<RequestId>,
-    /// Wait for the transport to find a connection, instead of failing at once while there is none.
+    /// True to wait for the transport to find a connection, instead of failing at once without one.
     pub patient: bool,
 }
 
@@ -142,27 +143,28 @@ pub struct ListRequest {
 pub struct WatchRequest {
     /// The number of this request.
     pub id: RequestId,
-    /// Where from.
+    /// The start of the watch.
     pub start: WatchStart,
-    /// After how long the server shall end the stream (`timeoutSeconds`).
+    /// The time after which the server should end the stream (`timeoutSeconds`).
     pub timeout: Duration,
-    /// Travel on another connection than that request did, if there can be another.
+    /// The request whose connection this one avoids, if there can be another.
     pub avoid: Option<RequestId>,
-    /// Wait for the transport to find a connection, instead of failing at once while there is none.
+    /// True to wait for the transport to find a connection, instead of failing at once without one.
     pub patient: bool,
-    /// Nobody should use the connection to avoid any more: a stream on it is stalled.
+    /// True if the avoided connection must be retired: a stream on it is stalled.
     pub distrust: bool,
-    /// Whether this is a short second look beside the stream that stands ([`MachineOptions::verify_timeout`](super::MachineOptions::verify_timeout)).
+    /// True if this is a short second look beside the open stream
+    /// ([`MachineOptions::verify_timeout`](super::MachineOptions::verify_timeout)).
     pub second_look: bool,
 }
 
-/// Where a watch starts.
+/// The start of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchStart {
     /// After this RV.
     After(ResourceVersion),
-    /// With the present state as events, then a bookmark that says so, then the changes (`sendInitialEvents=true`,
-    /// `resourceVersionMatch=NotOlderThan`, no `resourceVersion`: consistent).
+    /// With the current state as events, then a bookmark that marks its end, then the changes
+    /// (`sendInitialEvents=true`, `resourceVersionMatch=NotOlderThan`, no `resourceVersion`: consistent).
     InitialEvents,
 }
 
@@ -171,15 +173,15 @@ pub enum WatchStart {
 pub struct GetRequest {
     /// The number of this request.
     pub id: RequestId,
-    /// Of which object.
+    /// The object to read.
     pub key: ObjectKey,
-    /// Travel on another connection than that request did, if there can be another.
+    /// The request whose connection this one avoids, if there can be another.
     pub avoid: Option<RequestId>,
-    /// Wait for the transport to find a connection, instead of failing at once while there is none.
+    /// True to wait for the transport to find a connection, instead of failing at once without one.
     pub patient: bool,
 }
 
-/// How a request failed.
+/// The failure of a request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Failure {
@@ -192,46 +194,46 @@ pub enum Failure {
         /// The `Retry-After` header, if there was one.
         retry_after: Option<Duration>,
     },
-    /// No complete answer: the connection.
+    /// The connection failed before the response was complete.
     Connection {
-        /// What became of it.
+        /// The kind of failure.
         trouble: Trouble,
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// When the transport will try to connect again; asking earlier is useless.
+        /// The time at which the transport connects again; earlier requests are useless.
         retry_at: Option<Time>,
     },
-    /// A success status, and a body that is not what was asked for.
+    /// The status is a success, but the body is not what was requested.
     Malformed {
-        /// What is wrong with it.
+        /// The defect.
         reason: Arc<str>,
     },
 }
 
-/// What became of a connection.
+/// The kind of a connection failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Trouble {
     /// No connection could be made: DNS, refused, timed out, TLS. No request was sent.
     CannotConnect,
-    /// A connection that stood is gone: reset, end of file, missed PING, GOAWAY.
+    /// An open connection was lost: reset, end of file, missed PING, GOAWAY.
     Lost,
-    /// The answer did not come, or did not go on, within the transport's deadline.
+    /// The response did not come, or did not continue, within the transport's deadline.
     TimedOut,
     /// There are no credentials to send (the exec plugin or the token file failed).
     NoCredentials,
-    /// The request cannot be sent or its answer not be accepted as such (a redirect, a protocol error, a body too large).
+    /// The request cannot be sent, or its response cannot be accepted (a redirect, a protocol error, a body too large).
     Protocol,
     /// The transport was shut down: no request will ever succeed again.
     Closed,
 }
 
-/// An object in a list, or the answer to a GET, that cannot be decoded.
+/// An object in a list, or the response to a GET, that cannot be decoded.
 #[derive(Clone, Debug)]
 pub struct BrokenItem {
-    /// Its key, if that can be known.
+    /// Its key, if known.
     pub key: Option<ObjectKey>,
-    /// What is wrong with it.
+    /// The defect.
     pub reason: Arc<str>,
 }
 
@@ -246,7 +248,7 @@ impl fmt::Display for RequestId {
 // === impl Action ===
 
 impl Action {
-    /// The request that the action is about.
+    /// Returns the request of the action.
     pub fn id(&self) -> RequestId {
         match self {
             Action::List(request) => request.id,

@@ -5,79 +5,79 @@ use skopos_wire::ObjectKey;
 use super::Reason;
 use crate::Time;
 
-/// How a link to the server stands, for people and for bounded waits.
+/// The state of a link to the server, for people and for bounded waits.
 ///
-/// It says what the link does, not how old the content is: that is proven by probes alone
+/// It describes the link, not the age of the content: only probes prove that
 /// ([`Sink::fresh_as_of`](crate::Sink::fresh_as_of)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// What is the case.
+    /// The current condition.
     pub condition: Condition,
-    /// Since when this condition holds, without interruption.
+    /// The time since which this condition holds without interruption.
     pub since: Time,
-    /// Requests that failed one after the other since the link last worked. 0 while it works.
+    /// The number of consecutive failed requests since the link last worked. 0 while it works.
     pub attempts: u32,
-    /// The last trouble: what killed the connection, what the server answered. Kept while the link recovers, cleared once
-    /// it works again.
+    /// The last failure: the error of the connection, the response of the server. Kept while the link recovers, cleared
+    /// once it works again.
     pub reason: Option<Reason>,
-    /// When the next attempt is due, if the link waits.
+    /// The time of the next attempt, if the link waits.
     pub retry_at: Option<Time>,
-    /// Objects whose present state cannot be decoded, whatever else is the case: what the store has of them is older, or
-    /// nothing. Never told later than the RV that hides them.
+    /// The number of objects whose current state cannot be decoded, in any condition: the store has an older version of
+    /// them, or none. Never reported later than the RV that hides them.
     pub undecodable: usize,
 }
 
-/// What is the case with a link.
+/// The condition of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Condition {
-    /// A request is out, and nothing has been answered yet.
+    /// A request was sent, and no response has come yet.
     Connecting,
-    /// A list is flowing in.
+    /// A list is being received.
     Listing,
-    /// The watch stands: changes arrive as they happen.
+    /// The watch is open: changes arrive as they happen.
     Watching,
-    /// The watch stands, but not everything that the server has is here.
+    /// The watch is open, but the content is incomplete.
     Degraded(Degradation),
     /// The connection broke, or the server ended the watch too soon; another attempt is due.
     Retrying,
     /// No connection can be made: refused, no address, no route, an untrusted certificate.
     Unreachable,
-    /// 401: the credentials are not accepted, also after they were read again.
+    /// 401: the credentials are not accepted, even after they were read again.
     Unauthorized,
-    /// 403: the credentials are accepted, and this is not allowed.
+    /// 403: the credentials are accepted, but lack the permission.
     Forbidden,
     /// 404: the server does not serve this resource.
     NotServed,
     /// 429: the server asks to be left alone for a while.
     Throttled,
-    /// 5xx, or an answer that is not one of a Kubernetes API server.
+    /// 5xx, or a response that is not one of a Kubernetes API server.
     ServerError,
-    /// Another 4xx: the server refuses the request as such. Asking again will not help before something is changed.
+    /// Another 4xx: the server refuses the request as such. Retries do not help before something is changed.
     Rejected,
-    /// Told to stop; no further call will come.
+    /// Stopped; no further call will come.
     Stopped,
 }
 
-/// Why the content is not everything that the server has.
+/// The reason why the content is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Degradation {
-    /// Objects whose present state cannot be decoded. What the store has of them is older. They are read again every 30 s
-    /// at first and every 5 minutes later, and listed as soon as one can be read.
+    /// Objects whose current state cannot be decoded. The store's versions of them are older. They are read again every
+    /// 30 s at first and every 5 minutes later, and listed as soon as one can be read.
     Undecodable {
-        /// The first of them, if its name can be known.
+        /// The first of them, if its name is known.
         key: Option<ObjectKey>,
-        /// How many.
+        /// The number of objects.
         count: usize,
     },
-    /// The stream stands but neither changes nor bookmarks come through, though there are some: something between here
-    /// and the server holds them back.
+    /// The stream is open, but neither changes nor bookmarks come through, though there are some: something on the way
+    /// from the server holds them back.
     Stalled,
 }
 
 impl Condition {
-    /// One word in kebab case.
+    /// Returns the condition as one word in kebab case.
     pub fn word(&self) -> &'static str {
         match self {
             Condition::Connecting => "connecting",
@@ -96,12 +96,12 @@ impl Condition {
         }
     }
 
-    /// Whether a watch stands.
+    /// Returns whether a watch is open.
     pub fn is_watching(&self) -> bool {
         matches!(self, Condition::Watching | Condition::Degraded(_))
     }
 
-    /// Whether the link waits after a failure.
+    /// Returns whether the link waits after a failure.
     pub fn is_failing(&self) -> bool {
         matches!(
             self,
@@ -133,7 +133,7 @@ impl fmt::Display for Condition {
 }
 
 impl LinkState {
-    /// The state of a link that has not begun.
+    /// Makes the state of a link that has not begun.
     pub(crate) fn new(now: Time) -> Self {
         LinkState {
             condition: Condition::Connecting,

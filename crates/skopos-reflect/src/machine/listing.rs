@@ -1,4 +1,4 @@
-//! Lists: consistent, in pages, and never applied when they lead back in time.
+//! Lists: consistent, in pages, and never applied when their RV is lower than ours.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,65 +8,65 @@ use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 use super::*;
 use crate::Commit;
 
-/// A list that is asked for or flows in.
+/// A list that was requested or is being received.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) id: RequestId,
     pub(super) plan: ListPlan,
-    /// Whether the sink was told to begin.
+    /// True if the sink was told to begin.
     pub(super) begun: bool,
-    /// When nothing has come for too long.
+    /// The deadline for the next progress.
     pub(super) patience: Time,
     pub(super) gathered: Gathered,
     limit: Option<u32>,
-    /// The continue token of the page in hand; none on the first.
+    /// The continue token of the current page; `None` on the first.
     token: Option<Arc<str>>,
-    /// The RV of the first page, which all others have to carry too.
+    /// The RV of the first page, which all others must carry too.
     resource_version: Option<ResourceVersion>,
-    /// How often a page had to be asked for again.
+    /// The number of retries of the page.
     page_failures: u32,
-    /// The delays between these attempts.
+    /// The delays between these retries.
     pub(super) backoff: Backoff,
-    /// When the page before this one had come.
+    /// The time at which the previous page had come.
     turned_at: Time,
-    /// Objects of the page in hand.
+    /// The number of objects on the current page.
     on_page: usize,
-    /// Pages so far that were not worth asking for.
+    /// The number of pages so far that brought too little.
     poor_pages: u32,
 }
 
-/// A list to be made.
+/// A planned list.
 #[derive(Clone, Debug)]
 pub(super) struct ListPlan {
     pub(super) cause: ReplaceCause,
     pub(super) avoid: Option<RequestId>,
-    /// Ordinary pages, this time at least.
+    /// True for ordinary pages, at least this time.
     pub(super) paged: bool,
 }
 
-/// What a list is known to hold besides the objects that were staged.
+/// The contents of a list besides the staged objects.
 #[derive(Debug)]
 pub(super) struct Gathered {
-    /// When the list was asked for: it holds all that the server had then.
+    /// The time at which the list was requested: it has everything that the server had then.
     pub(super) asked_at: Time,
-    /// Keys of objects that cannot be decoded.
+    /// The keys of objects that cannot be decoded.
     pub(super) unreadable: Vec<ObjectKey>,
-    /// Objects that can be neither decoded nor named.
+    /// The number of objects that can be neither decoded nor named.
     pub(super) nameless: usize,
-    /// Objects that came, those that came twice twice: so they are kept until the list is complete.
+    /// The number of objects received. Those that came twice count twice: both are kept until the list is complete.
     objects: usize,
-    /// Bytes of their JSON.
+    /// The size of their JSON in bytes.
     bytes: u64,
 }
 
-/// A page is asked for again so often before the list is begun anew: what was staged is not kept for ever.
+/// The maximum retries of a page before the list is restarted: staged objects are not kept without end.
 const PAGE_ATTEMPTS: u32 = 4;
-/// What was asked for again and comes so long after the page before it is not of the same list for certain: a server that was
-/// restored from a backup meanwhile, and has come as far again, goes on with another history. That takes longer than this.
+/// The maximum time between a page and the retry of the next one. A later page may be of another history: a server
+/// restored from a backup may meanwhile have reached the same RV again, which takes longer than this.
 const PAGE_PATIENCE: Duration = Duration::from_secs(30);
-/// So many lists in a row may be begun anew for that: then the next is asked for in one answer.
+/// The number of consecutive restarts for that reason after which the list is requested in one response.
 const TORN_LISTS: u32 = 2;
-/// So many pages of a list may bring less than a hundredth of what was asked for. An empty page with a token is legal.
+/// The maximum number of a list's pages with less than a hundredth of the requested objects. An empty page with a token is legal.
 const POOR_PAGES: u32 = 20;
 
 impl ListPlan {
@@ -74,20 +74,20 @@ impl ListPlan {
         ListPlan { cause, avoid: None, paged: false }
     }
 
-    /// A stream cannot be read: what is needed is not another stream.
+    /// Makes a plan for a list after an unreadable stream: another stream would not help.
     pub(super) fn undecodable() -> Self {
         ListPlan { paged: true, ..ListPlan::new(ReplaceCause::Undecodable) }
     }
 }
 
 impl Listing {
-    /// Whether a page that comes now belongs to those before it, whatever happened in between.
+    /// Returns whether a page that comes now certainly belongs to the previous ones.
     fn goes_on(&self, now: Time) -> bool {
         now.since(self.turned_at) <= PAGE_PATIENCE
     }
 
-    /// Why a page that ends with this token leads nowhere. A server that answers each page with another is believed as long
-    /// as they bring something.
+    /// Returns the reason why the list after a page with this token would not end, if so. Pages that bring objects may
+    /// be any number.
     fn does_not_end(&mut self, token: &str) -> Option<String> {
         if self.token.as_deref() == Some(token) {
             return Some("the list does not end: a page continues with itself".to_owned());
@@ -104,7 +104,7 @@ impl Gathered {
         Gathered { asked_at, unreadable: Vec::new(), nameless: 0, objects: 0, bytes: 0 }
     }
 
-    /// One object more, of so many bytes of JSON, if there is room for it.
+    /// Counts one more object of this many bytes of JSON, unless that exceeds the limits.
     pub(super) fn take(&mut self, bytes: usize, options: &MachineOptions) -> Result<(), Verdict> {
         self.objects = self.objects.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes as u64);
@@ -124,7 +124,7 @@ impl Gathered {
         Err(Verdict::new(Meaning::TooLarge, reason))
     }
 
-    /// An object that is there and cannot be read.
+    /// Records an object that cannot be read.
     pub(super) fn unreadable(&mut self, key: Option<ObjectKey>, sink: &mut dyn Sink) {
         match key {
             Some(key) => {
@@ -136,14 +136,14 @@ impl Gathered {
     }
 }
 
-/// A watch that is refused after this was not refused for where it began.
+/// The age of a watch above which a refusal is not about its start.
 const JUST_OPENED: Duration = Duration::from_secs(2);
-/// A server that forgets sooner what it has listed is not well. A kube-apiserver compacts every 5 minutes.
+/// The time for which a healthy server remembers its lists. A kube-apiserver compacts every 5 minutes.
 const FORGETTING: Duration = Duration::from_secs(60);
 
 impl Machine {
     pub(super) fn on_relist(&mut self, sink: &mut dyn Sink) {
-        // A list that is under way was begun with older doubts, but it ends with content that is newer than they are.
+        // A list in progress was begun with older doubts, but ends with content that is newer than they are.
         let listing = matches!(
             self.state,
             State::Listing(_)
@@ -156,10 +156,10 @@ impl Machine {
         self.relist_when_affordable(ReplaceCause::Requested, sink);
     }
 
-    /// Gives up what is under way and makes a list, as soon as the server can be asked for one.
+    /// Cancels the current requests and makes a list, as soon as the budgets allow one.
     pub(super) fn relist(&mut self, plan: ListPlan, reason: Reason, sink: &mut dyn Sink) {
         let renews = self.renews(&plan);
-        // What the server wished for holds for every request.
+        // The server's `Retry-After` holds for every request.
         let (wished, condition) = match &self.state {
             State::Waiting { until, .. } if self.link.condition == Condition::Throttled => {
                 (*until, Condition::Throttled)
@@ -177,8 +177,8 @@ impl Machine {
         self.wait(until, Next::List(plan));
     }
 
-    /// Whether a list takes the place of a watch that was only to be opened again after its time. A server that sends no bookmarks of a
-    /// quiet kind forgets where its watches stand, and nothing is wrong with either.
+    /// Returns whether a list replaces a watch that was only to be reopened after its normal end. A server that sends
+    /// no bookmarks forgets the RV of watches on a quiet resource, and nothing is wrong with either.
     fn renews(&self, plan: &ListPlan) -> bool {
         let State::Watching(watching) = &self.state else { return false };
         let just_opened = watching.opened_at.is_none_or(|opened| self.now < opened + JUST_OPENED);
@@ -191,7 +191,7 @@ impl Machine {
             && !watching.progressed
     }
 
-    /// A list flows in.
+    /// Sets the condition of a link that is receiving a list.
     pub(super) fn set_listing(&mut self, cause: ReplaceCause) {
         if self.link.condition != Condition::Connecting || cause != ReplaceCause::Expired {
             self.set_condition(Condition::Listing);
@@ -199,7 +199,7 @@ impl Machine {
     }
 
     pub(super) fn start_list(&mut self, plan: ListPlan) {
-        // Also an attempt after a failure has to keep the bound on lists: the failure may have come in the body.
+        // A retry after a failure must keep the bound on lists too: the failure may have come in the body.
         let streamed = self.streams_lists && !plan.paged;
         let until = self.list_affordable_at(streamed);
         if until > self.now {
@@ -230,9 +230,9 @@ impl Machine {
         });
     }
 
-    /// When a list may be asked for: now, or later.
+    /// Returns the time at which a list may be requested: now, or later.
     pub(super) fn list_affordable_at(&self, streamed: bool) -> Time {
-        // A list is worth nothing without the watch that goes on from it.
+        // A list has no value without the watch that follows it.
         let requests = if streamed { 1 } else { 2 };
         self.lists.available_at(self.now, 1).max(self.affordable_at(requests))
     }
@@ -315,7 +315,7 @@ impl Machine {
         };
         let first = listing.resource_version.get_or_insert_with(|| resource_version.clone());
         if *first != resource_version {
-            // Not one snapshot: a server that reads each page anew. Only one answer can hold a whole.
+            // Not one snapshot: the server reads each page at another RV. Only a list in one response is consistent.
             let verdict =
                 Verdict::new(Meaning::Expired, "the pages of the list belong to different resourceVersions");
             return self.on_list_failed(verdict, sink);
@@ -370,7 +370,7 @@ impl Machine {
                 | Meaning::TooLarge
         );
         if later_page && passing && listing.page_failures < PAGE_ATTEMPTS && !torn {
-            // All pages are of one snapshot, so a page can be asked for again; what it brought twice is the same.
+            // All pages are of one snapshot, so a page can be requested again; objects that come twice are the same.
             listing.page_failures += 1;
             listing.plan.avoid = Some(listing.id);
             return self.fail(verdict, Next::Page(listing), sink);
@@ -383,12 +383,12 @@ impl Machine {
             self.pages_work = false;
         }
         if later_page && verdict.meaning == Meaning::TooLargeResourceVersion {
-            // The server lags behind the one that the page before was from, or its history was taken back meanwhile and the
-            // same RV will be another's. Only one answer is certain to be of one history.
+            // The server lags behind the one that sent the previous page, or its history was rolled back meanwhile and
+            // the same RV will be another's. Only one response is certain to be of one history.
             self.pages_work = false;
         }
         if verdict.meaning == Meaning::Endless {
-            // Something between here and the content heeds the limit and not the token. Without a limit it may be whole.
+            // Something on the way applies the limit and ignores the token. Without a limit the list may be whole.
             self.pages_work = false;
         }
         if listing.begun {
@@ -398,7 +398,7 @@ impl Machine {
         self.fail(verdict, Next::List(listing.plan), sink);
     }
 
-    /// A page is asked for again, unless it comes too late already.
+    /// Retries a page, unless it is too late already.
     pub(super) fn retry_page(&mut self, listing: Listing, sink: &mut dyn Sink) {
         if listing.goes_on(self.now) {
             return self.request_page(listing);
@@ -410,7 +410,8 @@ impl Machine {
         self.start_list(listing.plan);
     }
 
-    /// Where pages come too late each time, as where a server puts them off for long, no list would ever be complete.
+    /// Counts a restarted list. If pages come too late each time, for example because the server delays them, no list
+    /// in pages would ever be complete.
     fn on_torn_list(&mut self) {
         self.torn_lists += 1;
         if self.torn_lists >= TORN_LISTS {
@@ -418,14 +419,14 @@ impl Machine {
         }
     }
 
-    /// A list that is refused before it begins costs the server little: it counts as a request only.
+    /// Refunds the budget of a list that was refused before it began. It costs the server little, and counts as a request only.
     pub(super) fn on_list_refused(&mut self, begun: bool, verdict: &Verdict) {
         if !begun && !verdict.was_served() {
             self.lists.refund();
         }
     }
 
-    /// A list is complete. False: it was not applied, and something else has been begun.
+    /// Commits a complete list. Returns false if it was not applied, and another step was started.
     pub(super) fn commit(
         &mut self,
         mut plan: ListPlan,
@@ -472,8 +473,8 @@ impl Machine {
         true
     }
 
-    /// The first consistent read that is lower than what was seen before: either this server is wrong, or history was
-    /// rolled back. Another one is asked, on another connection.
+    /// Handles the first consistent read whose RV is lower than one seen before: this server is wrong, or history was
+    /// rolled back. Another list on another connection decides.
     fn distrust(
         &mut self,
         mut plan: ListPlan,

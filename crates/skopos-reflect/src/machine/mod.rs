@@ -1,5 +1,5 @@
-//! The list/watch protocol as a pure state machine. No I/O, no clock, no tokio: what happened and when goes in, what to
-//! do comes out, and what was learned goes to the [`Sink`].
+//! The list/watch protocol as a pure state machine, without I/O, clock and tokio. Its inputs are events with their
+//! times, its outputs are actions, and its results go to the [`Sink`].
 
 mod again;
 mod backoff;
@@ -44,7 +44,7 @@ use self::streaming::Streaming;
 use self::watching::Watching;
 use crate::{Change, ReplaceCause, Sink, Time};
 
-/// One list/watch link: keeps a [`Sink`] equal to a collection on a server.
+/// One list/watch link, which keeps a [`Sink`] equal to a collection on a server.
 ///
 /// ```text
 ///                 ┌───────────────── 410, rollback, audit: list again ◀───────────────┐
@@ -56,19 +56,19 @@ use crate::{Change, ReplaceCause, Sink, Time};
 ///                                                           └─▶ Listing
 /// ```
 ///
-/// Between any two of them may lie a `Waiting`. The rules, each with its reason in the module that holds it:
+/// A `Waiting` may come between any two of them. The rules, each with its reason in its module:
 ///
 /// * The first list is a consistent read, and so is every later one.
-/// * A lost connection, a clean end, a 5xx or a 429 never cause a list: the watch goes on at the same RV, or at
-///   the one before it where more may be due at ours.
-/// * The RV moves only over what was applied. A frame that cannot be decoded stops the stream; the RV stays.
-/// * What cannot be decoded in whatever way it is read is set aside and told; it is read again after 30 s, and then ever
-///   less often up to 5 minutes, for as long as it takes.
+/// * A lost connection, a clean end, a 5xx or a 429 never cause a list: the watch resumes at the same RV, or at the one
+///   before it where more changes may be due at ours.
+/// * The RV moves only past changes that were applied. A frame that cannot be decoded stops the stream; the RV stays.
+/// * An object that no read can decode is set aside and reported. It is read again after 30 s, and then less and less
+///   often, down to every 5 minutes, until it can be read.
 /// * RVs never go back, unless two consistent reads agree that the server's did. That begins a new epoch.
-/// * Doubt about a silent stream comes from outside ([`Input::Probed`]), and is settled by a second look.
-/// * No minute sees more than six requests (a page goes on with its list and is none) or two lists, whatever is wrong.
-/// * A list has an end: pages that lead nowhere are given up for a list in one piece, and one beyond
-///   [`MachineOptions::max_list_objects`] or [`MachineOptions::max_list_bytes`] where it passes them.
+/// * Doubt about a silent stream comes from outside ([`Input::Probed`]), and a second look settles it.
+/// * Any minute has at most six requests (a page counts with its list) and at most two lists, whatever the failure.
+/// * A list is finite: pages that never end are given up for a list in one piece. A list that exceeds
+///   [`MachineOptions::max_list_objects`] or [`MachineOptions::max_list_bytes`] is given up at that point.
 ///
 /// # How to drive it
 ///
@@ -80,73 +80,73 @@ use crate::{Change, ReplaceCause, Sink, Time};
 ///  }
 /// ```
 ///
-/// It never panics whatever the order of the inputs, and ignores what belongs to requests that it gave up.
+/// It never panics, in whatever order the inputs come, and ignores inputs for requests that it gave up.
 #[derive(Debug)]
 pub struct Machine {
     options: MachineOptions,
     rng: fastrand::Rng,
-    /// The moment of the input that is being handled.
+    /// The time of the current input.
     now: Time,
     state: State,
     link: LinkState,
-    /// Whether the sink does not yet know the link's state.
+    /// True if the sink has not received the link's current state.
     link_changed: bool,
     actions: VecDeque<Action>,
     next_id: u64,
     stats: MachineStats,
 
-    /// Where the sink's content stands; none before the first list.
+    /// The position of the sink's content; `None` before the first list.
     position: Option<Position>,
     epoch: u64,
-    /// The youngest proof of freshness in this epoch.
+    /// The latest proof of freshness in this epoch.
     fresh: Option<Time>,
-    /// A consistent read that was lower than our position: one witness of a rollback.
+    /// A consistent read whose RV was lower than our position: one witness of a rollback.
     witness: Option<ResourceVersion>,
     doubt: Doubt,
     broken: Broken,
     again: Again,
 
     backoff: Backoff,
-    /// Requests that were sent, pages aside.
+    /// The budget of requests, pages aside.
     requests: Budget,
-    /// Lists that the server began to make.
+    /// The budget of lists that the server began to make.
     lists: Budget,
-    /// Times that the server answered after it could not be reached.
+    /// The budget of returns of the server after it could not be reached.
     returns: Budget,
-    /// A list that the budgets do not have yet.
+    /// A list that waits for the budgets.
     owed: Option<Owed>,
-    /// No connection could be made since the last answer.
+    /// True if no connection could be made since the last response.
     outage: bool,
-    /// How often in a row the server said that our RV is in its future.
+    /// The number of consecutive responses that our RV is in the future.
     too_large: u32,
-    /// Whether streamed lists are worth trying.
+    /// True if streamed lists are worth trying.
     streams_lists: bool,
-    /// Whether continue tokens have lived long enough so far.
+    /// True if continue tokens have lived long enough so far.
     pages_work: bool,
-    /// How many lists in a row were begun anew because a page came too late.
+    /// The number of consecutive lists that were restarted because a page came too late.
     torn_lists: u32,
-    /// The changes of the batch in hand; kept for its capacity.
+    /// The changes of the current batch; kept for its capacity.
     changes: Vec<Change>,
 }
 
-/// What the machine is doing.
+/// The state of the machine.
 #[derive(Debug)]
 enum State {
-    /// Nothing is asked; at a moment, something will be.
+    /// No request is in flight; the next step is due at `until`.
     Waiting { until: Time, next: Next },
-    /// A list or a page of it is asked or flows in.
+    /// A list or a page of it was requested or is being received.
     Listing(Listing),
-    /// A streamed list is asked or flows in, up to its end bookmark.
+    /// A streamed list was requested or is being received, up to its end bookmark.
     Streaming(Streaming),
-    /// A watch is asked or stands.
+    /// A watch was requested or is open.
     Watching(Watching),
-    /// One object is read because its event could not be decoded.
+    /// One object is being read because its event could not be decoded.
     Resolving(Resolving),
-    /// The end.
+    /// The final state.
     Stopped,
 }
 
-/// What is done after a wait.
+/// The step after a wait.
 #[derive(Debug)]
 enum Next {
     List(ListPlan),
@@ -155,28 +155,28 @@ enum Next {
     Resolve(Suspect),
 }
 
-/// Whom an input is for.
+/// The addressee of an input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Addressee {
     Main,
     SecondLook,
-    /// A read of what is set aside.
+    /// A read of an object that is set aside.
     Again,
     Nobody,
 }
 
-/// Requests in any minute of whatever trouble, pages aside (I15).
+/// The maximum number of requests in any minute, pages aside, under any failure (I15).
 const REQUESTS: usize = 6;
-/// Lists among them (I15).
+/// The maximum number of lists among them (I15).
 const LISTS: usize = 2;
-/// A server that could not be reached and answers again is met with new budgets, so that one that is restarted ten times
-/// in a row is followed each time. Beyond that, it is a server that keeps failing.
+/// The maximum number of budget renewals in a minute. A server that returns after an outage gets new budgets, so that
+/// one that restarts ten times in a row is followed each time. Beyond that, it is a server that keeps failing.
 const RETURNS: usize = 10;
 
 // === impl Machine ===
 
 impl Machine {
-    /// A machine that wants to begin at once: [`poll_timeout`](Machine::poll_timeout) is `now`.
+    /// Creates a machine that starts at once: [`poll_timeout`](Machine::poll_timeout) is `now`.
     ///
     /// The same seed and the same inputs give the same actions.
     pub fn new(options: MachineOptions, seed: u64, now: Time) -> Self {
@@ -186,11 +186,11 @@ impl Machine {
         } else {
             Next::List(plan)
         };
-        // What is resumed was reached before anybody can have asked for anything: a probe that was under way already and shows
-        // less is of another history.
+        // The content to resume was reached before any probe was sent: a probe in flight that shows a lower RV is of
+        // another history.
         let begin_at = match options.content {
             Content::Objects => Position::kept,
-            // Who follows changes alone says himself what he has.
+            // A caller that follows changes alone states its own position.
             Content::Changes => Position::new,
         };
         let position =
@@ -226,9 +226,9 @@ impl Machine {
         }
     }
 
-    /// Takes in what happened at `now`, writes to the sink what was learned, and decides what to do next.
+    /// Handles an input at `now`, writes the results to the sink, and decides what to do next.
     ///
-    /// `now` must not decrease; an earlier moment than the last is taken for the last.
+    /// `now` must not decrease; an earlier time than the last is taken as the last.
     pub fn handle(&mut self, now: Time, input: Input, sink: &mut dyn Sink) {
         if matches!(self.state, State::Stopped) {
             return;
@@ -241,48 +241,48 @@ impl Machine {
         }
     }
 
-    /// The next thing to do, if there is one. To be asked until there is none, after each [`handle`](Machine::handle).
+    /// Returns the next action, if any. Call it until it returns `None`, after each [`handle`](Machine::handle).
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When [`Input::Timeout`] is due, if nothing else happens before. Changes with every input.
+    /// Returns the time at which [`Input::Timeout`] is due if no other input comes first. It changes with every input.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.next_timer()
     }
 
-    /// Whether it was told to stop, or the transport was shut down.
+    /// Returns whether the machine was stopped, or the transport was shut down.
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, State::Stopped)
     }
 
-    /// How the link stands.
+    /// Returns the link state.
     pub fn state(&self) -> &LinkState {
         &self.link
     }
 
-    /// The RV that the sink's content belongs to; none before the first list.
+    /// Returns the RV of the sink's content; `None` before the first list.
     pub fn resource_version(&self) -> Option<&ResourceVersion> {
         self.position.as_ref().map(Position::resource_version)
     }
 
-    /// The stretch of unbroken history that the content belongs to.
+    /// Returns the epoch: the number of the content's stretch of unbroken history.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Whether the server is still thought to stream lists. Once false it stays false, and other links to the same server
-    /// can be spared the attempt with [`InitialList::Paged`].
+    /// Returns whether the server is still believed to stream lists. Once false it stays false, and other links to the
+    /// same server can skip the attempt with [`InitialList::Paged`].
     pub fn streams_lists(&self) -> bool {
         self.streams_lists
     }
 
-    /// What was done so far.
+    /// Returns the counters.
     pub fn stats(&self) -> &MachineStats {
         &self.stats
     }
 
-    /// The one step function: what happened, in what state.
+    /// Dispatches an input by the current state.
     fn step(&mut self, input: Input, sink: &mut dyn Sink) {
         match input {
             Input::Stop => self.stop(None, sink),
@@ -377,7 +377,7 @@ impl Machine {
         }
     }
 
-    /// Goes on after a wait.
+    /// Continues with the next step after a wait.
     fn proceed(&mut self, next: Next, sink: &mut dyn Sink) {
         match next {
             Next::List(plan) => self.start_list(plan),
@@ -387,8 +387,8 @@ impl Machine {
         }
     }
 
-    /// Suspended: the peer may be gone without a trace, and silence is no longer a sign of anything. What is open is
-    /// opened again at the same place, on another connection.
+    /// Reopens the watch on another connection, at the same RV, after the process was suspended. The peer may have gone
+    /// without a trace, and silence no longer means anything.
     fn on_suspended(&mut self, by: Duration, sink: &mut dyn Sink) {
         match &self.state {
             State::Watching(watching) => {
@@ -402,7 +402,7 @@ impl Machine {
         }
     }
 
-    /// Gives up whatever is under way.
+    /// Cancels all requests and the staged list.
     fn abandon(&mut self, sink: &mut dyn Sink) {
         self.cancel_look();
         self.cancel_reading();
@@ -441,7 +441,7 @@ impl Machine {
         id
     }
 
-    /// The link changes into a condition; it stays since when it is, if it is in it already.
+    /// Sets the condition of the link. `since` changes only with the condition.
     fn set_condition(&mut self, condition: Condition) {
         if self.link.condition != condition {
             self.link.condition = condition;
@@ -450,9 +450,9 @@ impl Machine {
         self.link_changed = true;
     }
 
-    /// The link works: troubles of before are over.
+    /// Clears the past failures: the link works.
     fn settle(&mut self) {
-        // Whoever counts an attempt gives a reason too.
+        // Each counted attempt also has a reason.
         if self.link.reason.is_some() || self.link.retry_at.is_some() {
             self.link.attempts = 0;
             self.link.reason = None;
@@ -461,7 +461,7 @@ impl Machine {
         }
     }
 
-    /// Everything that the server had at `at` is in the sink, up to our RV.
+    /// Records and reports that the sink has everything that the server had at `at`, up to our RV.
     fn proven(&mut self, at: Time, sink: &mut dyn Sink) {
         self.doubt.proven(at);
         self.tell_proven(at, sink);
@@ -474,7 +474,7 @@ impl Machine {
         }
     }
 
-    /// A random span, so that many links do not act at the same moment.
+    /// Returns a random duration up to `span`, so that many links do not act at the same moment.
     fn up_to(&mut self, span: Duration) -> Duration {
         span.mul_f64(self.rng.f64())
     }

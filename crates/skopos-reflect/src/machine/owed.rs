@@ -1,11 +1,11 @@
-//! Lists that are owed: nothing has to be known to be wrong with the watch, so it goes on until the budgets have a list, or is
-//! opened again meanwhile; but not for ever.
+//! Deferred relists. The watch may be healthy, so it keeps running, or is reopened, until the budgets allow a list.
+//! After 61 s the list is forced.
 
 use std::time::Duration;
 
 use super::*;
 
-/// A list that is made as soon as the budgets have one.
+/// A list that is made as soon as the budgets allow it.
 #[derive(Debug)]
 pub(super) struct Owed {
     pub(super) cause: ReplaceCause,
@@ -13,7 +13,8 @@ pub(super) struct Owed {
     pub(super) at: Time,
 }
 
-/// So long the watch may be opened again before a list that is owed. A minute has one, if nothing else is asked for in it.
+/// The maximum delay of a deferred list by reopened watches. Any minute has budget for a list, if nothing else is
+/// requested in it.
 const PATIENCE_OF_OWED: Duration = Duration::from_secs(61);
 
 fn owed_because(cause: ReplaceCause) -> Reason {
@@ -29,8 +30,8 @@ fn plan(cause: ReplaceCause) -> ListPlan {
 }
 
 impl Machine {
-    /// A list for which nothing has to be known to be wrong with the watch: that goes on until the list can be had, or is opened
-    /// again meanwhile.
+    /// Makes a list as soon as the budgets allow it. The watch may be healthy: it keeps running until then, or is
+    /// reopened meanwhile.
     pub(super) fn relist_when_affordable(&mut self, cause: ReplaceCause, sink: &mut dyn Sink) {
         let at = self.list_affordable_at(false);
         if at <= self.now {
@@ -38,7 +39,7 @@ impl Machine {
         }
         let owed = self.owed.get_or_insert(Owed { cause, since: self.now, at });
         owed.at = at;
-        // What somebody asked for is owed also when nothing has to be healed any more.
+        // A requested list stays due when nothing needs healing any more.
         if cause == ReplaceCause::Requested {
             owed.cause = cause;
         }
@@ -50,7 +51,7 @@ impl Machine {
         }
     }
 
-    /// Makes the list that is owed for so long that watches opened again and again took what it needs.
+    /// Starts the deferred list once it is overdue because reopened watches kept using its budget.
     pub(super) fn start_overdue_list(&mut self) -> bool {
         let Some(Owed { cause, .. }) =
             self.owed.take_if(|owed| self.now.since(owed.since) >= PATIENCE_OF_OWED)

@@ -1,4 +1,4 @@
-//! Where the content stands in the server's history.
+//! The position of the content in the server's history.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -7,45 +7,45 @@ use skopos_wire::{ObjectKey, ResourceVersion};
 
 use crate::Time;
 
-/// The RV that the content belongs to, with what is needed to tell a new event from one that was applied.
+/// The RV of the content, with the state that tells new events from applied ones.
 #[derive(Debug)]
 pub(super) struct Position {
     resource_version: ResourceVersion,
-    /// The keys whose events carried exactly this RV. Several keys can share one: etcd deletes all keys of an expired
-    /// lease (Events with a TTL) in one revision.
+    /// The keys whose events had exactly this RV. Several keys can share one: etcd deletes all keys of an expired lease
+    /// (Events with a TTL) in one revision.
     keys_here: HashSet<ObjectKey>,
-    /// Whether everything at this RV is known to have been applied: it came from a list. If not, a stream that goes on only after
-    /// this RV would leave out the rest for ever. A bookmark does not tell: kube-apiserver's watch cache hands out one event after
-    /// the other, and a bookmark with the RV of the last whenever its time has come.
+    /// True if all changes at this RV are known to be applied: it came from a list. If not, a watch after this RV would
+    /// omit the rest permanently. A bookmark does not tell: kube-apiserver's watch cache sends one event after the
+    /// other, and a bookmark with the last RV whenever its time has come.
     complete: bool,
-    /// Whether a stream that stood here for a moment has ended in order: nothing that was due at this RV was left in it.
+    /// True if a stream that was open here for a moment has ended in order: it left no change at this RV.
     settled: bool,
-    /// Since when we stand here.
+    /// The time at which we reached this RV.
     since: Time,
-    /// What the RV was when, youngest last.
+    /// The past RVs and their times, latest last.
     history: VecDeque<(Time, ResourceVersion)>,
 }
 
-/// What an event is, seen from a position.
+/// The relation of an event to a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It lies ahead.
+    /// Not applied yet.
     New,
-    /// It was applied before.
+    /// Applied before.
     Duplicate,
 }
 
-/// History is kept in steps of this length, at least...
+/// The minimum step between entries of the history...
 const STEP: Duration = Duration::from_millis(200);
-/// ... and this many of them: more than the longest probe takes.
+/// ... and the maximum number of entries: more than the longest probe takes.
 const STEPS: usize = 256;
-/// So many keys of one RV are remembered, and more are not taken: kube-apiserver attaches at most 1000 keys to a lease.
+/// The maximum number of keys remembered at one RV; more are not accepted. kube-apiserver attaches at most 1000 keys to a lease.
 const MOST_KEYS: usize = 10_000;
-/// Room for so many keys is kept.
+/// The number of keys whose memory is kept.
 const FEW: usize = 64;
 
 impl Position {
-    /// Behind everything up to this RV.
+    /// Makes a position after everything up to this RV.
     pub(super) fn new(resource_version: ResourceVersion, now: Time) -> Self {
         let history = VecDeque::from([(now, resource_version.clone())]);
         Position {
@@ -58,7 +58,7 @@ impl Position {
         }
     }
 
-    /// With content that was kept at this RV, of which nobody knows any more whether it has all of the changes that share it.
+    /// Makes a position for content kept at this RV. It is unknown whether the content has all changes that share the RV.
     pub(super) fn kept(resource_version: ResourceVersion, now: Time) -> Self {
         Position { complete: false, ..Position::new(resource_version, now) }
     }
@@ -67,29 +67,29 @@ impl Position {
         &self.resource_version
     }
 
-    /// What a watch asks for, to be given all that was not applied: what follows our RV, and, where it is not known that
-    /// everything at our RV was applied, what is at our RV, too.
+    /// Returns the RV after which a watch brings all changes that were not applied: those after our RV and, if some at
+    /// our RV may be missing, those at it.
     pub(super) fn goes_on_after(&self) -> ResourceVersion {
         match self.resource_version.as_u64() {
-            // 0 would mean any RV at all.
+            // 0 would mean any RV.
             Some(ours @ 2..) if !self.complete => (ours - 1).into(),
             _ => self.resource_version.clone(),
         }
     }
 
-    /// Whether everything up to this RV was applied, save for what is on its way; `standing`: a stream stands, and has for long
-    /// enough to have brought what was due at once.
+    /// Returns whether everything up to this RV was applied, except changes in transit. `standing`: a stream is open
+    /// for long enough to have brought the changes that were due at once.
     pub(super) fn holds(&self, resource_version: &ResourceVersion, standing: bool) -> bool {
         use std::cmp::Ordering::*;
         match resource_version.cmp(&self.resource_version) {
             Less => true,
-            // A stream that was lost took with it what it had not brought yet.
+            // A lost stream took with it the changes that it had not delivered.
             Equal => self.complete || self.settled || standing,
             Greater => false,
         }
     }
 
-    /// Whether an event of this key and RV is one that was not applied yet.
+    /// Returns whether an event of this key and RV is new, or was applied before.
     pub(super) fn admit(&self, key: &ObjectKey, resource_version: &ResourceVersion) -> Admission {
         use std::cmp::Ordering::*;
         match resource_version.cmp(&self.resource_version) {
@@ -99,13 +99,13 @@ impl Position {
         }
     }
 
-    /// Whether more changes than anybody remembers share our RV: what a stream brings of it cannot be told any more from what was
-    /// applied.
+    /// Returns whether too many changes share our RV to remember them: new changes at it cannot be distinguished from applied
+    /// ones.
     pub(super) fn is_crowded(&self) -> bool {
         self.keys_here.len() >= MOST_KEYS
     }
 
-    /// An admitted event was applied.
+    /// Records an admitted event as applied.
     pub(super) fn applied(&mut self, key: &ObjectKey, resource_version: &ResourceVersion, now: Time) {
         if *resource_version != self.resource_version {
             self.move_to(resource_version, now);
@@ -115,12 +115,12 @@ impl Position {
         self.keys_here.insert(key.clone());
     }
 
-    /// A stream that stood here for a moment has ended in order.
+    /// Records that a stream that was open here for a moment has ended in order.
     pub(super) fn settle(&mut self) {
         self.settled = true;
     }
 
-    /// Everything before this RV has been applied, and what was due at it so far. False if that was known already.
+    /// Records that everything before this RV was applied, and at it the changes due so far. Returns false if that was known.
     pub(super) fn advance(&mut self, resource_version: &ResourceVersion, now: Time) -> bool {
         if *resource_version < self.resource_version {
             return false;
@@ -133,8 +133,8 @@ impl Position {
         moves
     }
 
-    /// An RV that was reached by that moment, if it is still known: what was proven then about the server's RV cannot be
-    /// lower, unless its history was rolled back.
+    /// Returns an RV that was reached by that moment, if still known: a later consistent read cannot find a lower one,
+    /// unless history was rolled back.
     pub(super) fn reached_by(&self, moment: Time) -> Option<&ResourceVersion> {
         if self.since <= moment {
             return Some(&self.resource_version);
@@ -146,7 +146,7 @@ impl Position {
         self.resource_version = resource_version.clone();
         self.since = now;
         self.settled = false;
-        // Clearing takes as long as there once was room for.
+        // Clearing takes time in proportion to the capacity.
         match self.keys_here.capacity() > FEW {
             true => self.keys_here = HashSet::new(),
             false => self.keys_here.clear(),

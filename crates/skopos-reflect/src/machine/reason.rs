@@ -1,4 +1,4 @@
-//! Why a link is in trouble: in words for people, and as a value for programs.
+//! The cause of a link's failure: as a sentence for people, and as a value for programs.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use skopos_transport::Death;
 use skopos_wire::StatusReason;
 
-/// What went wrong with a link: one sentence for people, and what a program can match on. Cheap to clone.
+/// The cause of a link's failure: one sentence for people, and a value for programs. Cheap to clone.
 ///
-/// The sentence is the `Display`, and whatever takes a `str` takes a reason. It is not for programs: it may change with
-/// every release.
+/// The sentence is the `Display`, and every API that takes a `str` accepts a reason. It is not for programs: it may
+/// change with every release.
 ///
 /// ```
 /// use skopos_reflect::{Cause, LinkState, Reason};
@@ -40,44 +40,44 @@ struct Inner {
     words: Box<str>,
 }
 
-/// What a [`Reason`] is, for programs.
+/// The cause of a [`Reason`], for programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A connection died, none could be made, or the transport gave up the request. Never [`Death::BackingOff`]: while the
-    /// next dial is not due, this is what the last one died of, and [`LinkState::retry_at`](super::LinkState::retry_at) says
-    /// when it is.
+    /// A connection died, none could be made, or the transport gave up the request. Never [`Death::BackingOff`]: while
+    /// the next dial is not due, this is the error of the last one, and
+    /// [`LinkState::retry_at`](super::LinkState::retry_at) is the time of the next.
     Connection(Death),
-    /// The server answered with an HTTP status that is no success, or ended a stream with one.
+    /// The server answered with an HTTP status that is no success, or ended a stream with a Status.
     Answer {
         /// The HTTP status.
         code: u16,
         /// The reason in its Status; empty ([`StatusReason::Unknown`]) if it gave none.
         reason: StatusReason,
     },
-    /// The connection may stand, but an answer, the rest of it or the events of a stream did not come in the time that
-    /// [`MachineOptions`](super::MachineOptions) gives them.
+    /// The connection may be open, but a response, the rest of it or the events of a stream did not come within the
+    /// timeouts in [`MachineOptions`](super::MachineOptions).
     Silence,
-    /// What came is not what was asked for, cannot be decoded, or is more than is accepted.
+    /// The response is not what was requested, cannot be decoded, or exceeds the limits.
     Unusable,
-    /// Anything else, which only the words tell: a stream that the server ended too soon, a list that somebody asked for.
+    /// Any other cause, described by the sentence only: a stream that the server ended too soon, a list that was requested.
     Other,
 }
 
 // === impl Reason ===
 
 impl Reason {
-    /// This, in these words.
+    /// Makes a reason from a cause and a sentence.
     pub fn new(cause: Cause, words: impl Into<Box<str>>) -> Self {
         Self(Arc::new(Inner { cause, words: words.into() }))
     }
 
-    /// What it is, for programs.
+    /// Returns the cause, for programs.
     pub fn cause(&self) -> &Cause {
         &self.0.cause
     }
 
-    /// What the connection died of, if it did.
+    /// Returns the error of the connection, if that is the cause.
     pub fn death(&self) -> Option<&Death> {
         match self.cause() {
             Cause::Connection(death) => Some(death),
@@ -85,7 +85,7 @@ impl Reason {
         }
     }
 
-    /// The same in other words.
+    /// Returns the same cause with another sentence.
     pub(crate) fn in_words(&self, words: impl Into<Box<str>>) -> Self {
         Self::new(self.cause().clone(), words)
     }
@@ -105,7 +105,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Words alone: [`Cause::Other`].
+/// Makes a reason from a sentence alone: [`Cause::Other`].
 impl<W: Into<Box<str>>> From<W> for Reason {
     fn from(words: W) -> Self {
         Self::new(Cause::Other, words)

@@ -1,4 +1,4 @@
-/// What a machine has done so far. All figures only grow.
+/// The counters of a machine. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MachineStats {
@@ -6,7 +6,7 @@ pub struct MachineStats {
     pub list_requests: u64,
     /// Lists that were made visible.
     pub lists: u64,
-    /// Lists that were begun because what came before could not be continued.
+    /// Lists that were started because the previous state could not be continued.
     pub relists: u64,
     /// Watches opened, second looks and streamed lists included.
     pub watch_requests: u64,
@@ -18,17 +18,17 @@ pub struct MachineStats {
     pub bookmarks: u64,
     /// Events dropped because they were applied before.
     pub duplicates: u64,
-    /// Events dropped because they went back in the order of their own stream.
+    /// Events dropped because they were out of order within their own stream.
     pub disordered: u64,
     /// Frames and items that could not be decoded.
     pub undecodable: u64,
-    /// Requests that failed, for whatever reason.
+    /// Requests that failed, for any reason.
     pub failures: u64,
     /// Second looks taken.
     pub second_looks: u64,
     /// Streams found stalled by a second look, and replaced.
     pub stalls: u64,
-    /// Times that the server's history was found rolled back.
+    /// Rollbacks of the server's history that were found.
     pub rollbacks: u64,
     /// Lists thrown away because their RV was lower than one seen before.
     pub regressed_lists: u64,

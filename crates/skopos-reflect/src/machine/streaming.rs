@@ -1,47 +1,46 @@
-//! Streamed lists (WatchList): the present state as events, a bookmark that ends it, and then the watch goes on.
+//! Streamed lists (WatchList): the current state as events, a bookmark that ends it, and then the watch.
 //!
-//! A server that knows nothing of them, or something between it and us that swallows the bookmark, would leave a client
-//! waiting for ever (kubernetes#140890). So the end has a deadline, after which an ordinary list is made and streams are
-//! not tried again.
+//! A server that does not support them, or a proxy that swallows the bookmark, would leave a client waiting without end
+//! (kubernetes#140890). So the end has a deadline, after which an ordinary list is made and streams are not tried again.
 
 use skopos_wire::{BrokenFrame, ObjectKey, WatchEvent};
 
 use super::listing::Gathered;
 use super::*;
 
-/// A streamed list that is asked for or flows in.
+/// A streamed list that was requested or is being received.
 #[derive(Debug)]
 pub(super) struct Streaming {
     pub(super) id: RequestId,
     pub(super) plan: ListPlan,
-    /// When the end is overdue.
+    /// The deadline for the next progress.
     pub(super) patience: Time,
     gathered: Gathered,
-    /// The last key in the order of the list.
+    /// The last key in list order.
     furthest: Option<ObjectKey>,
-    /// The end has to come by then, whatever else does: counted from the answer, at which the sink is told to begin.
+    /// The deadline of the whole list, counted from the response, at which the sink was told to begin.
     latest: Option<Time>,
-    /// How long the stream may go on as a watch.
+    /// The `timeoutSeconds` of the stream as a watch.
     timeout: Duration,
 }
 
 // === impl Streaming ===
 
 impl Streaming {
-    /// Whether the sink was told to begin.
+    /// Returns whether the sink was told to begin.
     pub(super) fn has_begun(&self) -> bool {
         self.latest.is_some()
     }
 
-    /// It gets on.
+    /// Extends the deadline after progress.
     fn may_be_silent_until(&mut self, until: Time) {
         self.patience = self.latest.map_or(until, |latest| until.min(latest));
     }
 }
 
-/// The whole streamed list may take so many times the patience with a silent one.
+/// The maximum duration of the whole streamed list, as a multiple of `initial_events_patience`.
 const WHOLE: u32 = 12;
-/// After so many failures in a row a stream that is throttled gives way to pages.
+/// The number of consecutive failures after which a throttled stream gives way to pages.
 const THROTTLED: u32 = 2;
 
 impl Machine {
@@ -105,8 +104,8 @@ impl Machine {
             }
             match event {
                 Ok(WatchEvent::Added(object)) => {
-                    // The initial events come in the order of the keys, and only they are the list making progress:
-                    // additions and other changes may go on for ever.
+                    // The initial events come in key order, and only they are progress of the list: additions and other
+                    // changes may continue without end.
                     if streaming.furthest.as_ref().is_none_or(|furthest| comes_after(object.key(), furthest))
                     {
                         streaming.furthest = Some(object.key().clone());
@@ -120,7 +119,7 @@ impl Machine {
                 Ok(WatchEvent::Bookmark { resource_version, initial_events_end: true }) => {
                     self.stats.bookmarks += 1;
                     self.on_initial_events_end(resource_version, sink);
-                    // What follows in the same chunk are changes already.
+                    // The rest of the chunk are changes already.
                     let rest: Vec<_> = events.collect();
                     if !rest.is_empty() && matches!(self.state, State::Watching(_)) {
                         self.on_events(rest, sink);
@@ -128,7 +127,7 @@ impl Machine {
                     return;
                 }
                 Ok(WatchEvent::Error(status)) => {
-                    // Not every peer ends the stream behind it.
+                    // Not every peer ends the stream after it.
                     self.actions.push_back(Action::Cancel { id: streaming.id });
                     return self.on_stream_failed(Verdict::of_event(&status), sink);
                 }
@@ -153,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// The end of the initial events is overdue.
+    /// Handles a list whose end is overdue.
     pub(super) fn on_stream_overdue(&mut self, sink: &mut dyn Sink) {
         let State::Streaming(streaming) = &self.state else { return };
         let (id, opened) = (streaming.id, streaming.has_begun());
@@ -165,7 +164,7 @@ impl Machine {
         }
     }
 
-    /// The stream failed, and nothing more comes from it. To be called after it was cancelled, if it may go on.
+    /// Handles a failed stream. If the stream may still be open, cancel it first.
     pub(super) fn on_stream_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
         if let State::Streaming(streaming) = &self.state {
             self.on_list_refused(streaming.has_begun(), &verdict);
@@ -184,8 +183,8 @@ impl Machine {
                 if streaming.has_begun() {
                     sink.abort_replace();
                 }
-                // Pages can be resumed, and whatever breaks streams, holds them back or forbids them may spare lists. Who throttles
-                // them again and again may throttle nothing else.
+                // Pages can be resumed, and a cause that breaks, holds back or forbids streams may spare lists. A
+                // server that keeps throttling streams may throttle nothing else.
                 let refused = verdict.meaning == Meaning::Throttled && self.link.attempts >= THROTTLED;
                 streaming.plan.paged = streaming.has_begun() || verdict.may_spare_lists() || refused;
                 streaming.plan.avoid = Some(streaming.id);
@@ -194,7 +193,7 @@ impl Machine {
         }
     }
 
-    /// Falls back to ordinary lists, now and for ever.
+    /// Falls back to ordinary lists, permanently.
     fn no_more_streams(&mut self, reason: &Reason, sink: &mut dyn Sink) {
         let state = std::mem::replace(
             &mut self.state,
@@ -213,7 +212,7 @@ impl Machine {
     }
 }
 
-/// Whether a key comes after another in the server's order: that of etcd's keys, `namespace/name` as one string.
+/// Returns whether a key comes after another in the server's order: that of etcd's keys, `namespace/name` as one string.
 fn comes_after(key: &ObjectKey, other: &ObjectKey) -> bool {
     fn path(key: &ObjectKey) -> impl Iterator<Item = u8> + '_ {
         key.namespace().unwrap_or_default().bytes().chain([b'/']).chain(key.name().bytes())

@@ -1,26 +1,26 @@
-//! Which moment comes next, and what it means.
+//! The timers of the machine: the next one, and its effect.
 
 use super::*;
 
-/// A timer that is handled so late was not late because of the peer.
+/// The lag above which a late timer is our own fault and not the peer's.
 const OWN_LAG: Duration = Duration::from_secs(1);
-/// How much longer the peer then has, at most.
+/// The maximum extension that the peer then gets.
 const EXTENSION: Duration = Duration::from_secs(5);
 
-/// Which timer.
+/// A timer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     /// A wait is over.
     Proceed,
-    /// The peer was silent for too long.
+    /// The peer was silent too long.
     Patience,
     /// The link has recovered.
     Settle,
     /// Doubt needs a decision.
     Doubt,
-    /// There is a list again for who asked for one.
+    /// The budgets allow the deferred list.
     Owed,
-    /// What is set aside is read again.
+    /// The next read of an object that is set aside is due.
     Again,
 }
 
@@ -33,7 +33,7 @@ impl Machine {
         let Some((at, _)) = self.due_timer() else { return };
         let lag = self.now.since(at);
         if lag > OWN_LAG {
-            // We were not running (no CPU, a stopped process): what the peer sent meanwhile may not have been read yet.
+            // The process was not running (no CPU, a stopped process): data from the peer may be unread.
             self.postpone(lag);
         }
         let Some((_, timer)) = self.due_timer() else { return };
@@ -57,7 +57,7 @@ impl Machine {
         }
     }
 
-    /// The first of those whose moment has come.
+    /// Returns the first timer that is due.
     fn due_timer(&self) -> Option<(Time, Timer)> {
         self.timers().into_iter().flatten().filter(|(at, _)| *at <= self.now).min()
     }
@@ -77,7 +77,7 @@ impl Machine {
                 watching.settles_at.map(|at| (at, Timer::Settle)),
                 self.doubt_timer().map(|at| (at, Timer::Doubt)),
                 self.owed.as_ref().map(|owed| (owed.at, Timer::Owed)),
-                // Before the stream stands nothing shows that the server is well.
+                // Before the stream is open, nothing shows that the server is well.
                 self.again.due().filter(|_| watching.opened_at.is_some()).map(|at| (at, Timer::Again)),
             ],
             State::Stopped => [None; 5],
@@ -103,7 +103,7 @@ impl Machine {
         }
     }
 
-    /// Gives the peer time to be heard.
+    /// Gives the peer time: extends the deadlines that have passed.
     fn postpone(&mut self, lag: Duration) {
         let at = self.now + lag.min(EXTENSION);
         let now = self.now;

@@ -1,4 +1,4 @@
-//! Waits between steps: after a failure, for what a request costs, and until a server that was gone is back.
+//! Waits between steps: after a failure, until a request is affordable, and until an unreachable server is back.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::{Condition, Machine, Next, State};
 use crate::{Sink, Time};
 
 impl Machine {
-    /// A request failed: says so, and waits before the next step.
+    /// Reports a failed request, and waits before the next step.
     pub(super) fn fail(&mut self, verdict: Verdict, next: Next, sink: &mut dyn Sink) {
         self.fail_within(verdict, next, self.options.backoff_max.saturating_mul(2), sink);
     }
 
-    /// As [`fail`](Machine::fail), with a bound on the delay (the server's own wish is above it).
+    /// Fails as [`fail`](Machine::fail) does, with a maximum for the delay (the server's own `Retry-After` is above it).
     pub(super) fn fail_within(
         &mut self,
         verdict: Verdict,
@@ -23,7 +23,7 @@ impl Machine {
     ) {
         self.stats.failures += 1;
         if verdict.meaning == Meaning::Closed {
-            // What the next step would have needed is lost with it: a list half staged must not stay half staged.
+            // The next step needs state that is lost here: a list must not stay half staged.
             if let Next::Page(listing) = &next
                 && listing.begun
             {
@@ -37,13 +37,12 @@ impl Machine {
                 if !matches!(next, Next::Page(_)) {
                     self.requests.refund();
                 }
-                // The transport dials on a schedule of its own, shared by everybody who uses the cluster, and sends
-                // nothing before a connection stands. To wait there, and not here, costs the server nothing and is in
-                // time when it is back.
+                // The transport dials on a schedule of its own, shared by all users of the cluster, and sends nothing before a
+                // connection is open. Waiting there costs the server nothing, and the request is sent as soon as it is back.
                 retry_at.unwrap_or(self.now).max(self.now) + self.up_to(Duration::from_millis(250))
             }
             _ => {
-                // Whatever failed before has no part in how soon a page can be had.
+                // Earlier failures must not delay the retry of a page.
                 let backoff = match &mut next {
                     Next::Page(listing) => &mut listing.backoff,
                     _ => &mut self.backoff,
@@ -60,9 +59,9 @@ impl Machine {
         self.wait(until, next);
     }
 
-    /// When so many requests may be sent: now, or later.
+    /// Returns the time at which `count` requests may be sent: now, or later.
     pub(super) fn affordable_at(&self, count: usize) -> Time {
-        // What waits for a connection costs the server nothing, and has its rhythm from the dials.
+        // A request that waits for a connection costs the server nothing, and the dials set its rate.
         if self.outage { self.now } else { self.requests.available_at(self.now, count) }
     }
 
@@ -74,7 +73,7 @@ impl Machine {
         self.wait(until, next);
     }
 
-    /// The server answers with success. Tells whether it could not be reached before.
+    /// Handles a success response. Returns whether the server was unreachable before.
     pub(super) fn answered(&mut self) -> bool {
         let returned = std::mem::take(&mut self.outage);
         if returned {
@@ -98,7 +97,7 @@ impl Machine {
         self.state = State::Waiting { until, next };
     }
 
-    /// The server may be back: a wait after a failure is cut short, except where the server itself named its length.
+    /// Shortens a wait after a failure, since the server may be back, except if the server itself set its length.
     pub(super) fn try_early(&mut self) {
         let ample = self.requests.is_ample(self.now);
         let helps = self.link.condition.is_failing() && self.link.condition != Condition::Throttled;

@@ -1,4 +1,4 @@
-//! The watch: changes as they happen, and what to do when it ends.
+//! The watch: applies changes as they happen, and handles its end.
 
 use std::ops::ControlFlow;
 
@@ -7,46 +7,46 @@ use skopos_wire::{BrokenFrame, WatchEvent};
 use super::position::{Admission, Position};
 use super::*;
 
-/// A watch that is asked or stands.
+/// A watch that was requested or is open.
 #[derive(Debug)]
 pub(super) struct Watching {
     pub(super) id: RequestId,
-    /// When the answer began; none before.
+    /// The time of the response headers; `None` before.
     pub(super) opened_at: Option<Time>,
-    /// Until opened: when the answer is overdue. Then: when the server should have ended the stream.
+    /// Until opened: the deadline of the response. Then: the time by which the server should have ended the stream.
     pub(super) patience: Time,
-    /// When the troubles of before count as over though nothing has been said.
+    /// The time at which the past failures are cleared even if the stream stays silent.
     pub(super) settles_at: Option<Time>,
-    /// When the last frame came; before, when it was opened.
+    /// The time of the last frame; before the first, the time of opening.
     pub(super) last_frame: Time,
-    /// Where we stood when it started: an event that is older than our position but not than this is out of order.
+    /// The RV at the start of the watch: an event between it and our position is out of order.
     started_after: ResourceVersion,
     timeout: Duration,
-    /// Whether it brought anything new.
+    /// True if it brought anything new.
     pub(super) progressed: bool,
-    /// Whether no connection could be made before it was opened.
+    /// True if no connection could be made before it was opened.
     after_outage: bool,
 }
 
-/// A stream that stood so long was a good one, whatever it said.
+/// A stream that was open this long was a good one, whatever it brought.
 const GOOD_LIFE: Duration = Duration::from_secs(10);
-/// A stream that stands so long without a word has recovered.
+/// A stream that is open this long without a frame has recovered.
 const SETTLED: Duration = Duration::from_secs(5);
-/// How long a stream that brought news waits at most before it is opened again.
+/// The maximum delay before a stream that brought changes is reopened.
 const LIVELY_DELAY: Duration = Duration::from_secs(20);
-/// So many answers in a row that our RV is in the future are believed.
+/// The number of consecutive responses "our RV is in the future" after which the client believes them.
 const TOO_LARGE_ATTEMPTS: u32 = 4;
-/// Where watches are not answered, everything is listed at least every six minutes in which something happens: so often are
-/// the 90 s of doubt doubled.
+/// The maximum doublings of the 90 s of doubt while watches get no response: a collection that changes is then listed
+/// at least every six minutes.
 const UNANSWERED_DOUBLINGS: u32 = 2;
 
 impl Watching {
-    /// Whether it was a good stream, so that what ends it now is no part of the trouble of before.
+    /// Returns whether it was a good stream, so that its end is no part of the past failures.
     pub(super) fn has_stood(&self, now: Time) -> bool {
         self.stands_for(GOOD_LIFE, now)
     }
 
-    /// Whether it was opened so long ago.
+    /// Returns whether it was opened at least `time` ago.
     pub(super) fn stands_for(&self, time: Duration, now: Time) -> bool {
         self.opened_at.is_some_and(|opened_at| now.since(opened_at) >= time)
     }
@@ -66,7 +66,7 @@ impl Machine {
         if until > self.now {
             return self.put_off(until, Next::Watch { avoid, distrust });
         }
-        // No watch stands until it is answered, and whoever reads decides how long that is the renewal of one.
+        // No watch is open until the response. The reader of the state decides how long that counts as a renewal.
         if self.link.condition == Condition::Watching {
             self.set_condition(Condition::Connecting);
         }
@@ -96,7 +96,7 @@ impl Machine {
         });
     }
 
-    /// A streamed list is complete: the stream is a watch from here on.
+    /// Turns the stream of a complete list into a watch.
     pub(super) fn watch_stands(&mut self, id: RequestId, timeout: Duration) {
         let Some(position) = &self.position else { return };
         self.state = State::Watching(Watching {
@@ -114,7 +114,7 @@ impl Machine {
         self.settle();
     }
 
-    /// A random length for a watch, in whole seconds as the server counts them.
+    /// Returns a random length for a watch, in whole seconds as the server counts them.
     pub(super) fn watch_timeout(&mut self) -> Duration {
         let (shortest, longest) = self.options.watch_timeout;
         let (shortest, longest) = (shortest.as_secs(), longest.as_secs());
@@ -137,7 +137,7 @@ impl Machine {
         self.set_standing();
     }
 
-    /// The condition of a link whose watch stands.
+    /// Sets the condition of a link whose watch is open.
     pub(super) fn set_standing(&mut self) {
         let stalled = self.doubt.is_held_back().then_some(Degradation::Stalled);
         let degradation = self.broken.degradation().or(stalled);
@@ -146,7 +146,7 @@ impl Machine {
         self.plan_to_read_again();
     }
 
-    /// One batch: everything that is applied of it becomes visible at once.
+    /// Applies one batch: all its changes become visible at once.
     pub(super) fn on_events(&mut self, events: Vec<Result<WatchEvent, BrokenFrame>>, sink: &mut dyn Sink) {
         if let State::Watching(watching) = &mut self.state {
             watching.last_frame = self.now;
@@ -189,7 +189,7 @@ impl Machine {
                 self.stats.bookmarks += 1;
                 let moved =
                     self.position.as_mut().is_some_and(|place| place.advance(&resource_version, self.now));
-                // What is held back somewhere is not shown by a server that only says again where it stands.
+                // A bookmark that only repeats the position does not show that a held-back stream flows again.
                 if moved || !self.doubt.is_held_back() {
                     self.doubt.heard();
                     self.progressed();
@@ -230,7 +230,7 @@ impl Machine {
         }
     }
 
-    /// Something new came.
+    /// Records that the stream brought something new.
     fn progressed(&mut self) {
         if let State::Watching(watching) = &mut self.state {
             watching.progressed = true;
@@ -241,7 +241,7 @@ impl Machine {
         self.settle();
     }
 
-    /// Hands the batch to the sink, and draws the conclusions of where it has led.
+    /// Passes the batch to the sink, and updates the doubt for the position reached.
     pub(super) fn flush(&mut self, before: Option<ResourceVersion>, sink: &mut dyn Sink) {
         let Some(position) = &self.position else { return };
         if !self.changes.is_empty() {
@@ -274,7 +274,7 @@ impl Machine {
         }
     }
 
-    /// The server ended the stream, between two frames, without an error. That is how watches end.
+    /// Handles a stream that the server ended between two frames, without an error. That is the normal end of a watch.
     pub(super) fn on_watch_closed(&mut self, sink: &mut dyn Sink) {
         self.ended_in_order();
         self.on_watch_over(None, sink);
@@ -293,7 +293,7 @@ impl Machine {
                 self.relist(plan(ReplaceCause::ServerReadError), verdict.reason, sink)
             }
             Meaning::TooLargeResourceVersion => {
-                // A server that lags behind another catches up: asked again, and another one.
+                // A server that lags behind another one catches up: retry, also on another server.
                 self.too_large += 1;
                 if self.too_large >= TOO_LARGE_ATTEMPTS {
                     self.too_large = 0;
@@ -308,7 +308,8 @@ impl Machine {
         }
     }
 
-    /// Where watches are not answered at all, nothing is known of what they would bring, and lists may be answered.
+    /// Returns whether a list must replace the watch: watches get no response, so their changes are unknown, but lists
+    /// may get one.
     fn gives_way(&self, verdict: &Verdict) -> bool {
         let unanswered = matches!(&self.state, State::Watching(watching) if watching.opened_at.is_none());
         unanswered
@@ -316,15 +317,15 @@ impl Machine {
             && self.is_beyond_doubt(UNANSWERED_DOUBLINGS)
     }
 
-    /// Waits with the delay that the failure asks for, then watches again at the same RV.
+    /// Waits with the delay for this failure, then watches again at the same RV.
     pub(super) fn wait_to_watch(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
         let avoid = self.addressee_main();
         self.cancel_look();
         self.fail(verdict, Next::Watch { avoid, distrust: false }, sink);
     }
 
-    /// A stream that stood is over. If it showed life, it is opened again at once, as long as that leaves enough for later;
-    /// one that ends again and again, or without a word, is a failure like any other.
+    /// Handles the end of an open stream. A stream that showed life is reopened at once if enough budget remains. One
+    /// that ends again and again, or without a frame, is a failure like any other.
     fn on_watch_over(&mut self, verdict: Option<Verdict>, sink: &mut dyn Sink) {
         let State::Watching(watching) = &self.state else { return };
         let avoid = None;
@@ -337,7 +338,7 @@ impl Machine {
         if good {
             self.backoff.reset();
         } else if promptly {
-            // Haste is a step of the backoff too, so that what follows it is spread over the minute.
+            // A quick retry is a step of the backoff too, so that later ones are spread over the minute.
             self.backoff.fail(&self.options, &mut self.rng);
         }
         if promptly {
@@ -360,7 +361,7 @@ impl Machine {
         self.fail_within(verdict, Next::Watch { avoid, distrust: false }, longest, sink);
     }
 
-    /// No answer, or a stream that the server should have ended long ago.
+    /// Handles a watch without a response, or a stream that the server should have ended long ago.
     pub(super) fn on_watch_overdue(&mut self, sink: &mut dyn Sink) {
         let State::Watching(watching) = &self.state else { return };
         let (id, opened) = (watching.id, watching.opened_at.is_some());
@@ -380,10 +381,10 @@ impl Machine {
     }
 }
 
-/// What ends a stream from within.
+/// The cause for which the client ends a stream.
 enum Last {
     Error(Verdict),
     Broken(Box<BrokenFrame>),
-    /// More changes share our RV than are remembered.
+    /// More changes share our RV than the limit.
     Crowded,
 }

@@ -1,4 +1,4 @@
-//! The words of these tests: a server reached over pipes in memory, and a sink that keeps a map.
+//! Helpers of these tests: a server reached over in-memory pipes, and a sink that keeps a map.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
 
 use std::collections::BTreeMap;
@@ -16,19 +16,19 @@ pub fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// HTTP/2 over pipes in memory.
+/// Makes an HTTP/2 transport over in-memory pipes.
 pub fn transport_to(server: &Arc<TestServer>) -> Transport {
     transport_past(server, refused)
 }
 
-/// What a dial meets where no server is.
+/// The result of a dial without a server.
 pub type Away = fn() -> Result<Dialed, Death>;
 
 pub fn refused() -> Result<Dialed, Death> {
     Err(Death::Refused { to: "memory".into(), reason: "paused".into() })
 }
 
-/// A load balancer with nobody behind it takes a connection, and ends it.
+/// Accepts a connection and ends it, as a load balancer without backends does.
 pub fn hung_up() -> Result<Dialed, Death> {
     Ok(Dialed::new(tokio::io::duplex(1).0, Protocol::Http2))
 }
@@ -72,7 +72,7 @@ pub fn delete(server: &TestServer, name: &str) {
     server.delete("configmaps", Some("default"), name).expect("deleted");
 }
 
-/// Key to (uid, rv), as the server has it.
+/// Returns the server's content: key to (uid, rv).
 pub fn truth(server: &TestServer) -> BTreeMap<String, (String, String)> {
     let (objects, _) = server.list("configmaps", None).expect("a list");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -95,7 +95,7 @@ pub async fn eventually(limit: Duration, what: &str, mut reached: impl FnMut() -
     begun.elapsed()
 }
 
-/// A store: what was staged, and what is seen.
+/// A store: the staged and the visible content.
 #[derive(Debug, Default)]
 pub struct Map {
     pub seen: BTreeMap<String, (String, String)>,
@@ -107,7 +107,7 @@ pub struct Map {
     pub streams_no_lists: bool,
 }
 
-/// A [`Map`] that a test can look into while a driver writes it.
+/// A [`Map`] that a test can read while a driver writes it.
 #[derive(Clone, Debug, Default)]
 pub struct SharedMap(pub Arc<Mutex<Map>>);
 

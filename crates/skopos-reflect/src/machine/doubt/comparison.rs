@@ -1,12 +1,12 @@
 //! Comparison of the content with a list of metadata, for servers that send no bookmarks.
 //!
-//! A list that shows the same objects as the content proves its age, although its RV is higher than ours: what came and went between the
-//! two may still be on its way. When such changes come, the content after them is what the server had before the list, and the proof is
-//! taken back until our RV has reached that of the list.
+//! A list that shows the same objects as the content proves its age, although its RV is higher than ours: changes that
+//! undid each other between the two RVs may still be on their way. When such changes come, the content after them is
+//! what the server had before the list. The proof is then taken back until our RV has reached the list's.
 
 use super::*;
 
-/// A comparison that has proven our content. Changes that are older than its list make it void.
+/// A comparison that proved our content. Changes older than its list invalidate it.
 #[derive(Debug)]
 pub(super) struct Compared {
     pub(super) sent_at: Time,
@@ -16,16 +16,16 @@ pub(super) struct Compared {
     pub(super) otherwise: Option<Time>,
 }
 
-/// A comparison with a list of metadata that is under way.
+/// A comparison with a list of metadata in progress.
 #[derive(Debug)]
 pub(super) struct Comparing {
-    /// Until when it is waited for.
+    /// The deadline of the comparison.
     pub(super) until: Time,
-    /// The list, of this RV, shows a change that the stream has until that moment to deliver.
+    /// The RV of a list that shows a change. The stream has until the deadline to deliver it.
     pub(super) missing: Option<ResourceVersion>,
 }
 
-/// How long a comparison with a list of metadata may take.
+/// The timeout of a comparison with a list of metadata.
 const COMPARISON_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Doubt {
@@ -38,8 +38,8 @@ impl Doubt {
 }
 
 impl Machine {
-    /// Has the content compared with a list of metadata, if there is something to compare and the sink can. Returns whether that is
-    /// under way, or will be as soon as a request may be made.
+    /// Starts a comparison of the content with a list of metadata, if there is a probe to prove and the sink supports
+    /// it. Returns whether it is in progress, or will start as soon as a request is affordable.
     pub(super) fn compare(&mut self, sink: &mut dyn Sink) -> bool {
         if self.doubt.probes.is_empty() {
             return false;
@@ -57,7 +57,7 @@ impl Machine {
         true
     }
 
-    /// A list of a later RV than ours shows what the content lacks. The stream may be about to bring it.
+    /// Handles a list of a later RV than ours that shows changes that the content lacks. The stream may be about to bring them.
     pub(in crate::machine) fn on_differs(&mut self, resource_version: ResourceVersion) {
         if self.resource_version().is_none_or(|ours| *ours >= resource_version) {
             return;
@@ -68,8 +68,8 @@ impl Machine {
         }
     }
 
-    /// The content was what a consistent list showed, which was sent then: it holds everything that was committed before. Not
-    /// that nothing happened in between: what came and went may still be on its way, so the RV stays.
+    /// Handles a comparison: the content equals a consistent list sent at `sent_at`, so it has everything committed
+    /// before. Changes that undid each other may still be on their way, so the RV stays.
     pub(in crate::machine) fn on_compared(
         &mut self,
         sent_at: Time,
@@ -84,7 +84,7 @@ impl Machine {
         let is_ahead = self.resource_version().is_some_and(|ours| ours <= resource_version);
         self.doubt.comparing = None;
         if is_ahead && self.doubt.changed_at >= compared_at {
-            // The content is another by now: as far as a probe proves it.
+            // The content has changed since: the list proves only what a probe would.
             let (seen_at, resource_version) = (self.now, resource_version.clone());
             return self.doubt.remember(Probe { sent_at, seen_at, resource_version });
         }
@@ -96,7 +96,7 @@ impl Machine {
         if self.doubt.probes.is_empty() {
             self.owed.take_if(|owed| owed.cause == ReplaceCause::Unproven);
         }
-        // A second stream had nothing to say either, and nothing is missing: then the first is not held back.
+        // A second stream brought nothing either, and nothing is missing: the first is not held back.
         if self.doubt.sends_no_bookmarks && std::mem::take(&mut self.doubt.held_back) {
             self.settle();
             self.set_standing();
@@ -107,7 +107,7 @@ impl Machine {
         self.tell_proven(sent_at, sink);
     }
 
-    /// Takes back what a comparison has proven if the changes up to `reached`, which are about to be applied, are older than its
+    /// Takes back the proof of a comparison if the changes up to `reached`, which are about to be applied, are older than its
     /// list: the content after them is what the server had before. From the list's RV on the proof counts again.
     pub(in crate::machine) fn retract_comparison(&mut self, reached: &ResourceVersion, sink: &mut dyn Sink) {
         self.doubt.changed_at = self.now;

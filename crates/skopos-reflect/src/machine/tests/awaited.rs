@@ -1,4 +1,4 @@
-//! A broken frame whose object is not known yet, and what is set aside: what is said of it, and what ends it.
+//! A broken frame whose object is not known yet, and objects that are set aside: their report, and their end.
 
 use skopos_wire::{ObjectKey, WatchEvent};
 
@@ -12,7 +12,7 @@ fn lacks(name: &str, count: usize) -> Condition {
     Condition::Degraded(Degradation::Undecodable { key: Some(ObjectKey::namespaced("ns", name)), count })
 }
 
-/// The frame came broken, and the watch stands again at the RV before it.
+/// Makes a desk where this frame came broken, and the watch is open again at the RV before it.
 fn after_a_broken(name: &str, rv: u64) -> (Desk, RequestId) {
     let (mut desk, watch) = Desk::watching(1);
     desk.give(to(watch, broken(name, rv)));
@@ -22,7 +22,7 @@ fn after_a_broken(name: &str, rv: u64) -> (Desk, RequestId) {
     (desk, watch)
 }
 
-/// A watch stands after a list that brought these, and nothing good.
+/// Makes a desk with an open watch after a list of these broken objects only.
 fn without(broken: Vec<Option<&str>>) -> (Desk, RequestId) {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(120);
@@ -99,7 +99,7 @@ fn a_read_is_given_up_when_the_event_comes_before_its_answer() {
     desk.change(watch, 14);
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: get.id }));
     assert_eq!(desk.machine.state().condition, Condition::Watching);
-    // And nothing is read or listed any more.
+    // Then nothing is read or listed any more.
     for rv in 15..19 {
         assert_eq!(desk.due(), desk.now + secs(90));
         desk.now = desk.now + secs(60);

@@ -1,4 +1,4 @@
-//! Six requests in a minute, and what is said while they are used up.
+//! The budget of six requests in a minute, and the state while it is used up.
 
 use super::desk::{Desk, at};
 use super::secs;
@@ -9,7 +9,7 @@ use crate::machine::*;
 #[test]
 fn a_watch_that_waits_for_the_minute_is_not_said_to_stand() {
     let (mut desk, mut watch) = Desk::watching(1);
-    // A list and five watches, each of which ends in its time.
+    // A list and five watches that end normally.
     for times in 1..=5 {
         desk.now = desk.now + secs(10);
         desk.bookmark(watch, 10);
@@ -78,7 +78,8 @@ fn attempts_without_a_connection_cost_nothing_of_the_minute() {
     assert!(desk.due() <= desk.now + secs(1) / 2, "a hint is still worth an attempt: {}", desk.due());
 }
 
-/// A stream that is ended after eleven seconds was a good one, and the next is opened at once: each takes what a list needs.
+/// Checks streams that end after eleven seconds: each is a good one, so the next is opened at once and takes the budget of
+/// the list.
 #[test]
 fn a_list_that_is_owed_comes_also_where_streams_end_early() {
     let (mut desk, mut watch) = Desk::watching(1);

@@ -1,4 +1,4 @@
-//! What the machine says and asks for, to the letter, step by step.
+//! The machine's reasons and requests, to the letter, step by step.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn after_a_suspend_the_watch_is_opened_again_at_the_same_place_elsewhere() {
     assert_eq!(desk.now, begun);
     assert_eq!(watch.start, WatchStart::After(10.into()));
     assert_eq!((watch.avoid, watch.distrust), (Some(old), true));
-    // What the old one says now is nobody's.
+    // The events of the old watch are ignored.
     desk.give(Input::Events { id: old, events: vec![Ok(WatchEvent::Modified(object("a", 1, 11)))] });
     assert_eq!(desk.machine.resource_version(), Some(&10.into()));
 }
@@ -68,7 +68,7 @@ fn a_hint_is_followed_within_half_a_second_not_by_all_at_once() {
     let mut moments = Vec::new();
     for seed in 0..50 {
         let (mut desk, watch) = Desk::watching(seed);
-        // What was asked for before is paid for by now.
+        // The earlier requests no longer count.
         desk.now = desk.now + secs(70);
         desk.fail(watch, 503);
         let due = desk.machine.poll_timeout().unwrap();
@@ -149,7 +149,7 @@ fn pages_of_another_history_are_not_put_to_those_before_them() {
     let lost = Failure::Connection { trouble: Trouble::Lost, reason: "reset".into(), retry_at: None };
     let status = Status::too_large_resource_version(10, 7, 1);
     let ahead = Failure::Answer { code: 504, status: Some(status.into()), retry_after: None };
-    // How the page fails, when what is asked for then is answered, and what the list holds in the end.
+    // The failure of the page, the delay of the next response, and the content of the list at the end.
     let cases = [(&lost, 29, vec!["a", "b"]), (&lost, 31, vec!["b"]), (&ahead, 5, vec!["b"])];
     for (failure, seconds, holds) in cases {
         let mut desk = Desk::new(1);
@@ -177,8 +177,8 @@ fn pages_that_lead_nowhere_are_given_up_for_a_list_in_one_piece() {
     let empty = |_: u64| Vec::new();
     let full = |page: u64| vec![Ok(object(&format!("o{page}"), 1, 9)); 5];
     let sparse = |page: u64| vec![Ok(object(&format!("o{page}"), 1, 9)); 4];
-    // The same page for ever; ever new pages with nothing on them, or with less than a hundredth of what was asked for;
-    // and what is slow, but gets on.
+    // The same page without end; new pages without end, empty or with less than a hundredth of the limit; and a list that is
+    // slow, but makes progress.
     type Items = fn(u64) -> Vec<Result<RawObject, BrokenItem>>;
     let cases: [(Items, bool, Option<u64>); 4] =
         [(full, false, Some(2)), (empty, true, Some(21)), (sparse, true, Some(21)), (full, true, None)];
@@ -314,7 +314,7 @@ fn what_is_late_by_our_own_fault_is_not_held_against_the_peer() {
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: list }), "a second is not late");
 }
 
-/// The initial events of a streamed list.
+/// Makes an initial event of a streamed list.
 fn added(id: RequestId, name: &str) -> Input {
     Input::Events { id, events: vec![Ok(WatchEvent::Added(object(name, 1, 5)))] }
 }

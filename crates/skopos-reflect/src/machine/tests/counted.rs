@@ -1,4 +1,4 @@
-//! What was done is counted: each thing once, where it was done.
+//! The counters: each event is counted once, where it happened.
 
 use skopos_wire::WatchEvent;
 

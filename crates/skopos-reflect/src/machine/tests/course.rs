@@ -1,5 +1,5 @@
-//! A course of events in a [`World`], told by a property test or by the bytes of a fuzzer. It ends well, and then the
-//! content has to be the server's.
+//! A sequence of events in a [`World`], from a property test or from the bytes of a fuzzer. It ends without faults, and then
+//! the content must be the server's.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use crate::machine::*;
 pub(super) struct Course {
     pub(super) seed: u64,
     pub(super) beginning: Beginning,
-    /// What happens, and how long it takes until the next.
+    /// The events, each with the time until the next.
     pub(super) events: Vec<(Event, Duration)>,
 }
 
-/// How the link begins.
+/// The start of the link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beginning {
     pub(super) initial: InitialList,
     pub(super) content: Content,
-    /// With content of before that is so many changes behind.
+    /// The link resumes from content that is this many changes behind.
     pub(super) resumed: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    /// From now on something else is wrong, or nothing.
+    /// A new fault, or none.
     Fault(Fault),
     /// All connections break.
     Cut,
@@ -37,28 +37,28 @@ pub(super) enum Event {
     Compact,
     /// A change whose frame cannot be decoded; `rotten`: nor can the object.
     Poison { rotten: bool },
-    /// So many changes at once.
+    /// This many changes at once.
     Burst(u8),
-    /// A backup is restored, all is well, and a probe has the time to notice.
+    /// A backup is restored without another fault, and a probe has the time to detect it.
     RollBack,
-    /// Somebody asks for a list.
+    /// A list is requested.
     Relist,
-    /// Somebody says that the server may be back.
+    /// A hint that the server may be back.
     Hint,
-    /// The process stood still.
+    /// The process was suspended.
     Suspended,
-    /// A probe whose answer takes until the next event but one.
+    /// A probe whose response takes until the next event but one.
     SlowProbe,
     /// The timer is early.
     Timeout,
-    /// Something comes for a request that is over.
+    /// An input comes for a finished request.
     Late(u8),
     /// The clock seems to go back.
     Back,
 }
 
 impl Course {
-    /// Any bytes are a course.
+    /// Makes a course from any bytes.
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         let mut bytes = bytes.iter().copied();
         let mut byte = || bytes.next();
@@ -66,7 +66,7 @@ impl Course {
         let beginning = Beginning::from_byte(byte().unwrap_or(0));
         let mut events = Vec::new();
         while let (Some(kind), Some(detail), Some(pause)) = (byte(), byte(), byte()) {
-            // Fine steps hit the moments between two requests, coarse ones reach the deadlines.
+            // Fine steps hit the times between two requests, coarse ones reach the deadlines.
             let pause = match pause {
                 0..128 => Duration::from_millis(100) * u32::from(pause),
                 _ => Duration::from_secs(u64::from(pause - 127)),
@@ -79,7 +79,7 @@ impl Course {
         Course { seed, beginning, events }
     }
 
-    /// The invariants are checked after every input, and that all is well again in the end.
+    /// Runs the course. The invariants are checked after every input, and the content at the end.
     pub(super) fn run(self) {
         let Beginning { initial, content, resumed } = self.beginning;
         let options = MachineOptions { initial, content, ..MachineOptions::default() };
@@ -95,13 +95,13 @@ impl Course {
             }
         }
         world.set(Fault::None);
-        // Every object is written again in time, so that also those that were set aside can be read.
+        // Every object is written again in time, so that those set aside become readable too.
         world.run(secs(400));
-        // No list gets a raw watch past all of them.
+        // A raw watch cannot skip all of them with a list.
         let one_by_one = if content == Content::Changes { poisoned } else { 0 };
         world.until(secs(300) + secs(60) * one_by_one as u32, |world| {
             let link = world.machine.state();
-            // A watch that has just been opened has not shown yet that it is well.
+            // A watch that was just opened has not yet shown that it is healthy.
             world.is_equal() && link.condition == Condition::Watching && link.attempts == 0
         });
         assert!(world.now.since(world.sink.fresh.unwrap()) <= secs(60));
@@ -111,7 +111,7 @@ impl Course {
     }
 }
 
-/// More events tell nothing new.
+/// The maximum length: more events show nothing new.
 const LONGEST: usize = 24;
 
 fn secs(seconds: u64) -> Duration {
@@ -149,9 +149,9 @@ fn happen(world: &mut World, event: Event, probe: &mut Option<(Time, ResourceVer
     }
 }
 
-/// Only where the RV does not come back to where the content stands before the next probe: that nobody could notice.
+/// Rolls back, unless the RV could return to the content's before the next probe: no client could detect that.
 fn roll_back(world: &mut World) {
-    /// So many changes are of more RVs than 35 s of writes bring back.
+    /// A number of changes with more RVs than 35 s of writes bring back.
     const CHANGES: usize = 150;
     if world.server.log.len() < CHANGES + 20 || !world.server.past.is_empty() {
         return;
@@ -166,7 +166,7 @@ fn roll_back(world: &mut World) {
     world.run(secs(35));
 }
 
-/// An input for a request that was given up, or has ended: whatever it says is to be ignored.
+/// Gives an input for a request that was given up or has ended: the machine must ignore it.
 fn late(world: &mut World, what: u8) {
     let Some(id) = world.over(usize::from(what / 8)) else { return };
     let nonsense = object("late", 999, world.server.rv + 1000);

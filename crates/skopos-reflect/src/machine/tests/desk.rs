@@ -1,4 +1,4 @@
-//! A machine at which a test sits as server and clock: one input at a time, at a moment of its choice.
+//! A machine driven by a test, which is server and clock: one input at a time, at any time.
 
 use skopos_wire::{RawObject, WatchEvent};
 
@@ -29,7 +29,7 @@ impl Desk {
         Desk { machine, sink: Recorder::default(), now: Time::ORIGIN }
     }
 
-    /// A watch stands at RV 10, where there is one object.
+    /// Makes a desk with an open watch at RV 10, where there is one object.
     pub(super) fn watching(seed: u64) -> (Self, RequestId) {
         let mut desk = Desk::new(seed);
         let list = desk.asks().id();
@@ -42,8 +42,8 @@ impl Desk {
         (desk, watch)
     }
 
-    /// The watch has not brought the RV 20 that a probe of second 19 saw, and at second 35 it is looked into: the watch, and
-    /// the look, which stands.
+    /// Makes a desk whose watch has not brought RV 20, which a probe saw in second 19, and whose second look opens in second
+    /// 35. Returns the watch and the look, which is open.
     pub(super) fn looking(seed: u64) -> (Self, RequestId, RequestId) {
         let (mut desk, watch) = Self::watching(seed);
         desk.at(20);
@@ -67,7 +67,7 @@ impl Desk {
         self.give(Input::Failed { id, failure: Failure::Answer { code, status: None, retry_after: None } });
     }
 
-    /// The watch is refused so often in a row, and opened again each time: the one that stands now.
+    /// Refuses the watch this many times in a row, and reopens it each time. Returns the one open at the end.
     pub(super) fn reopens(&mut self, mut watch: RequestId, times: usize) -> RequestId {
         for _ in 0..times {
             self.fail(watch, 503);
@@ -99,7 +99,7 @@ impl Desk {
         self.give(Input::Differs { resource_version: rv.into() });
     }
 
-    /// The answer to a list, as a whole.
+    /// Answers a list as a whole.
     pub(super) fn list(&mut self, id: RequestId, objects: Vec<Result<RawObject, BrokenItem>>, rv: u64) {
         self.give(Input::Opened { id });
         self.give(Input::Items { id, items: objects });
@@ -114,7 +114,7 @@ impl Desk {
         self.machine.poll_timeout().expect("something is always due")
     }
 
-    /// The watch that is asked for next.
+    /// Returns the next watch request.
     pub(super) fn watches(&mut self) -> WatchRequest {
         match self.asks() {
             Action::Watch(watch) => watch,
@@ -122,7 +122,7 @@ impl Desk {
         }
     }
 
-    /// A second look, which is due at that moment.
+    /// Opens the second look that is due at that time.
     pub(super) fn looks(&mut self, seconds: u64) -> RequestId {
         assert_eq!(self.due(), at(seconds), "a second look is due");
         let look = self.watches();
@@ -131,7 +131,7 @@ impl Desk {
         look.id
     }
 
-    /// What is done next, however many moments have to pass.
+    /// Returns the next action, after any number of timeouts.
     pub(super) fn acts(&mut self) -> Action {
         loop {
             if let Some(action) = self.machine.poll_action() {
@@ -142,7 +142,7 @@ impl Desk {
         }
     }
 
-    /// The one request that is asked for next, as soon as it is due.
+    /// Returns the only next request, as soon as it is due.
     pub(super) fn asks(&mut self) -> Action {
         let action = self.machine.poll_action().or_else(|| {
             self.now = self.now.max(self.machine.poll_timeout()?);

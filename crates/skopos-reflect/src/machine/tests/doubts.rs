@@ -1,4 +1,4 @@
-//! When a silent stream is looked into, and what a look proves.
+//! Second looks: when a silent stream gets one, and what a look proves.
 
 use super::desk::{Desk, at};
 use super::secs;
@@ -16,7 +16,7 @@ fn silence_without_probes_is_looked_into_after_90_seconds() {
     assert_eq!(look.start, WatchStart::After(10.into()), "more of 11 may be due");
     assert_eq!((look.timeout, look.avoid, look.second_look), (secs(3), Some(watch), true));
     assert_eq!(desk.machine.stats().second_looks, 1);
-    // It is given up after its own length and some seconds for the answer.
+    // It is given up after its own length and some seconds for the response.
     assert_eq!(desk.due(), at(130));
     desk.at(130);
     desk.give(Input::Timeout);
@@ -119,7 +119,7 @@ fn a_look_that_shows_a_bookmark_proves_the_silence() {
     desk.bookmark(look, 21);
     assert_eq!((desk.sink.rv, desk.sink.fresh), (Some(21), Some(at(19))));
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
-    // The stream is the same as before, and what it brings late is known.
+    // The stream is the same as before, and its late event is known.
     desk.change(watch, 20);
     assert_eq!(desk.sink.batches, 0);
     desk.change(watch, 22);
@@ -131,7 +131,7 @@ fn a_look_that_shows_nothing_is_said_and_repeated_ever_more_rarely() {
     let (mut desk, _, look) = Desk::looking(1);
     desk.give(Input::Closed { id: look });
     assert_eq!(desk.machine.state().condition, Condition::Degraded(Degradation::Stalled));
-    // Twice the grace, and a quarter more at random; then four times.
+    // Twice the grace, plus up to a quarter at random; then four times.
     let wait = desk.due().since(desk.now);
     assert!(wait >= secs(30) && wait <= secs(38), "{wait:?}");
     desk.machine.poll_action();
@@ -141,7 +141,7 @@ fn a_look_that_shows_nothing_is_said_and_repeated_ever_more_rarely() {
     assert!(wait >= secs(60) && wait <= secs(75), "{wait:?}");
 }
 
-/// A kube-apiserver keeps no watch cache of Events, and sends no bookmarks of them.
+/// Checks Events: a kube-apiserver keeps no watch cache of them, and sends no bookmarks.
 #[test]
 fn a_server_without_bookmarks_is_believed_when_a_comparison_shows_that_nothing_is_missing() {
     let (mut desk, watch, look) = Desk::looking(1);
@@ -153,7 +153,7 @@ fn a_server_without_bookmarks_is_believed_when_a_comparison_shows_that_nothing_i
     desk.compared(39, 40, 20);
     assert_eq!((desk.sink.fresh, desk.sink.rv), (Some(at(39)), Some(10)), "what came and went may be due");
     assert!(desk.due() > at(120), "no probe is ahead any more");
-    // From now on there is no look, and no comparison before the age has to be proven.
+    // From now on there is no look, and no comparison before the age must be proven.
     desk.at(50);
     desk.probe(49, 30);
     assert_eq!(desk.due(), at(99));
@@ -162,7 +162,7 @@ fn a_server_without_bookmarks_is_believed_when_a_comparison_shows_that_nothing_i
     assert_eq!((desk.sink.comparisons, desk.machine.poll_action()), (2, None));
     desk.compared(100, 101, 40);
     assert_eq!(desk.sink.fresh, Some(at(100)));
-    // A bookmark ends that, and a change needs neither.
+    // A bookmark ends that, and after a change neither is needed.
     desk.at(110);
     desk.probe(109, 41);
     desk.change(watch, 41);
@@ -181,7 +181,7 @@ fn a_comparison_that_does_not_come_leaves_the_doubt() {
     desk.now = desk.due();
     desk.give(Input::Timeout);
     assert_eq!(desk.machine.state().condition, Condition::Degraded(Degradation::Stalled));
-    // It comes late, and says that nothing is missing.
+    // It comes late, and shows that nothing is missing.
     desk.compared(70, 71, 20);
     assert_eq!(desk.machine.state().condition, Condition::Watching);
     assert_eq!(desk.sink.fresh, Some(at(70)));
@@ -258,7 +258,7 @@ fn late_changes_take_back_what_a_comparison_has_proven() {
     desk.at(40);
     desk.compared(39, 40, 20);
     assert_eq!(desk.sink.fresh, Some(at(39)));
-    // An object that was created at 15 and deleted at 18: in between, the content is older than the comparison.
+    // An object created at 15 and deleted at 18: in between, the content is older than the comparison.
     desk.at(41);
     desk.change(watch, 15);
     assert_eq!(desk.sink.fresh, before);
@@ -266,7 +266,7 @@ fn late_changes_take_back_what_a_comparison_has_proven() {
     assert_eq!(desk.sink.fresh, before, "more may have happened up to the list");
     desk.change(watch, 21);
     assert_eq!(desk.sink.fresh, Some(at(39)), "the content has all that the list had");
-    // A change that is newer than the list takes nothing back.
+    // A change newer than the list takes no proof back.
     desk.at(50);
     desk.probe(45, 30);
     desk.compared(49, 50, 30);
@@ -289,7 +289,7 @@ fn a_comparison_of_content_that_has_changed_since_is_a_probe() {
     assert_eq!(desk.sink.fresh, Some(at(39)));
 }
 
-/// So a kube-apiserver answers who opens a watch of Events again, once it has compacted what was there.
+/// Checks a reopened watch of Events after the kube-apiserver has compacted its RV.
 #[test]
 fn a_watch_that_cannot_be_renewed_where_it_ended_is_renewed_by_a_list() {
     for in_the_stream in [false, true] {
@@ -321,7 +321,7 @@ fn a_watch_that_cannot_be_renewed_where_it_ended_is_renewed_by_a_list() {
         desk.give(Input::Opened { id: next });
         assert_eq!(desk.machine.state().condition, Condition::Watching);
         assert_eq!(desk.machine.state().reason, None);
-        // One that stands, and is told so later, has missed something.
+        // A watch that is open, and gets it later, has missed changes.
         desk.now = desk.now + secs(60);
         desk.fail(next, 410);
         assert_eq!(desk.machine.state().condition, Condition::Retrying);
@@ -343,7 +343,7 @@ fn a_probe_that_proves_less_than_a_later_one_is_forgotten() {
     desk.at(5);
     desk.probe(1, 20);
     desk.probe(4, 25);
-    // Overtaken: sent earlier, or having seen less.
+    // Overtaken: sent earlier, or with a lower RV.
     desk.probe(3, 26);
     desk.probe(5, 24);
     desk.change(watch, 24);
@@ -368,7 +368,7 @@ fn a_stream_that_comes_only_half_as_far_does_not_end_the_look() {
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
 }
 
-/// The answer to the list that is asked for next, with one object.
+/// Answers the next list, with one object.
 fn list(desk: &mut Desk, rv: u64) -> ListRequest {
     let list = loop {
         match desk.asks() {
@@ -401,7 +401,7 @@ fn a_probe_below_what_another_has_seen_does_so_too() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(20);
     desk.probe(19, 40);
-    // On its way when the other was.
+    // In flight together with the other.
     desk.at(21);
     desk.probe(19, 30);
     assert_eq!(desk.machine.state().condition, Condition::Watching);
@@ -411,7 +411,7 @@ fn a_probe_below_what_another_has_seen_does_so_too() {
     let reason = desk.machine.state().reason.as_ref().expect("a reason").to_string();
     assert_eq!(reason, "the server is at resourceVersion 30, but 40 was seen before");
     assert_eq!(list(&mut desk, 30).avoid, Some(watch));
-    // What we had is of this history as well.
+    // Our content is of this history too.
     assert_eq!((desk.sink.epoch, desk.sink.rv), (0, Some(30)));
     assert_eq!(desk.sink.commits.last().expect("one").cause, ReplaceCause::Rollback);
     let watch = desk.watches().id;
@@ -462,7 +462,7 @@ fn a_list_that_flows_in_answers_who_asks_for_one() {
 #[test]
 fn a_look_waits_until_the_minutes_budget_has_room_for_it() {
     let (mut desk, watch) = Desk::watching(1);
-    // A list and a watch were asked for already; six are the most.
+    // A list and a watch were requested already; the maximum is six.
     let watch = desk.reopens(watch, 4);
     desk.bookmark(watch, 10);
     let begun = desk.now;
@@ -484,7 +484,7 @@ fn a_stream_in_the_place_of_a_silent_one_is_believed_when_it_has_brought_somethi
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
     let stalled = Condition::Degraded(Degradation::Stalled);
     assert_eq!(desk.machine.state().condition, stalled);
-    // The server ends it, and the next one says nothing either.
+    // The server ends it, and the next one is silent too.
     desk.give(Input::Closed { id: watch });
     let again = desk.watches().id;
     desk.give(Input::Opened { id: again });
@@ -541,7 +541,7 @@ fn what_was_seen_before_a_rollback_is_forgotten() {
     assert_eq!((desk.sink.epoch, desk.sink.rv), (1, Some(6)));
     let watch = desk.watches().id;
     desk.give(Input::Opened { id: watch });
-    // All that is left is that the link has recovered, and that it may not be silent for too long.
+    // The remaining timers: the link has recovered, and the stream must not be silent too long.
     assert_eq!(desk.due(), desk.now + secs(5));
     let opened = desk.now;
     desk.now = desk.due();
@@ -549,7 +549,7 @@ fn what_was_seen_before_a_rollback_is_forgotten() {
     assert_eq!(desk.due(), opened + secs(90), "nobody waits for 20 in this history");
 }
 
-/// As where the new history has come to where we stand, and the list that would tell is refused.
+/// Checks a history that has come back to our RV, while the list that would decide is refused.
 #[test]
 fn nothing_is_proven_by_an_rv_while_history_may_have_been_rolled_back() {
     let (mut desk, _) = Desk::watching(1);
@@ -564,7 +564,7 @@ fn nothing_is_proven_by_an_rv_while_history_may_have_been_rolled_back() {
     desk.at(30);
     desk.probe(29, 10);
     assert_eq!(desk.sink.fresh, Some(at(19)));
-    // The list tells, and what was seen meanwhile counts.
+    // The list decides, and the probe from meanwhile counts.
     list(&mut desk, 10);
     assert!(desk.sink.fresh > Some(at(29)) && desk.sink.epoch == 0);
 }
@@ -592,14 +592,14 @@ fn of_many_probes_the_oldest_and_the_youngest_are_kept() {
     for (sent_at, rv) in (4..=11).zip(23..) {
         desk.probe(sent_at, rv);
     }
-    // 22 was of second 3, 23 of second 4, and 30 of second 11.
+    // 22 was seen in second 3, 23 in second 4, and 30 in second 11.
     desk.change(watch, 22);
     assert_eq!(desk.sink.fresh, Some(at(3)));
     desk.change(watch, 30);
     assert_eq!(desk.sink.fresh, Some(at(11)));
 }
 
-/// What a probe saw before an outage was not withheld for as long as that lasted.
+/// Checks that an outage does not count as time in which a stream withheld a probe's change.
 #[test]
 fn doubt_begins_anew_when_the_server_can_be_reached_again() {
     for outage in [false, true] {

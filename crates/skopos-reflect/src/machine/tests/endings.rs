@@ -1,4 +1,4 @@
-//! How a watch ends, and how soon the next one is opened.
+//! The end of a watch, and the delay before the next one.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn lost() -> Failure {
     Failure::Connection { trouble: Trouble::Lost, reason: "reset".into(), retry_at: None }
 }
 
-/// Within this time of now, and not before.
+/// Checks that the next timer is due within this time from now.
 fn within(desk: &Desk, span: Duration) {
     let due = desk.due();
     assert!(due >= desk.now && due <= desk.now + span, "{due} is not within {span:?} of {}", desk.now);
@@ -74,7 +74,7 @@ fn a_stream_that_is_cut_is_opened_again_within_half_a_second_and_the_reason_is_s
 #[test]
 fn haste_leaves_half_of_the_minutes_requests() {
     let (mut desk, mut watch) = Desk::watching(1);
-    // A list and a watch were asked for already.
+    // A list and a watch were requested already.
     let mut prompt = 0;
     while {
         desk.give(Input::Failed { id: watch, failure: lost() });
@@ -129,7 +129,7 @@ fn a_version_in_the_future_is_believed_the_fourth_time_in_a_row() {
         assert_eq!(again.avoid, Some(watch), "another server may have caught up");
         watch = again.id;
     }
-    // A word of another kind, and it begins anew.
+    // An input of another kind starts the count again.
     desk.give(Input::Opened { id: watch });
     desk.bookmark(watch, 10);
     for _ in 0..3 {

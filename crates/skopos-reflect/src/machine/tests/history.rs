@@ -1,25 +1,25 @@
-//! I1, I2, I4, I8 and I18 for one link: what was delivered between two RVs is what the log has between them, no more, no
-//! less, in its order, and a deletion takes away the very object that was there.
+//! I1, I2, I4, I8 and I18 for one link: the deliveries between two RVs are exactly the log's entries between them, in its
+//! order, and a deletion removes the very object that was there.
 
 use std::collections::BTreeSet;
 
 use super::server::{Content, Entry, Kind};
 use crate::Change;
 
-/// One change as the sink was given it.
+/// One change as the sink received it.
 #[derive(Clone, Debug)]
 pub(super) struct Delivery {
     pub(super) name: String,
-    /// None for a deletion that could not be decoded.
+    /// `None` for a deletion that could not be decoded.
     pub(super) uid: Option<u64>,
     pub(super) rv: u64,
     pub(super) deletion: bool,
-    /// What was there before: uid and RV.
+    /// The uid and RV of the previous object.
     pub(super) replaced: Option<(u64, u64)>,
 }
 
-/// One `apply` or `advance` has led from one RV to another. `here`: the names of what was applied at the first of them, if that
-/// may not have been everything; `partly`: not everything at the second needs to be there.
+/// Checks one `apply` or `advance` from one RV to another. `here`: the names applied at the first of them, if that may not
+/// have been everything; `partly`: the second need not be complete.
 pub(super) fn check_step(
     (from, here): (u64, Option<BTreeSet<String>>),
     (to, partly): (u64, bool),
@@ -32,7 +32,7 @@ pub(super) fn check_step(
     let begin = log.partition_point(|entry| entry.rv < from);
     let end = log.partition_point(|entry| entry.rv <= to);
     let owed: Vec<&Entry> = log[begin..end].iter().filter(is_owed).collect();
-    // What cannot be decoded is set aside, or comes by another way.
+    // An undecodable change is set aside, or comes in another way.
     let doubtful: BTreeSet<&str> =
         log.iter().filter(|entry| entry.poisoned).map(|entry| entry.name.as_str()).collect();
     let certain = |name: &str| !doubtful.contains(name);
@@ -69,7 +69,7 @@ fn is_same(entry: &Entry, delivery: &Delivery) -> bool {
         && delivery.deletion == (entry.kind == Kind::Deleted)
 }
 
-/// A change, before it is made.
+/// Makes the delivery of a change that is not applied yet.
 pub(super) fn delivery(content: &Content, change: &Change, rv: u64) -> Delivery {
     let name = change.key().name();
     let (uid, deletion) = match change {

@@ -1,6 +1,6 @@
-//! The machine against a server that says anything at any time, in any order, told by bytes. Nothing here is the truth, so
-//! nothing is compared with it; but nothing panics, the sink is called in its order (the recorder sees to that), RVs never
-//! go back inside an epoch, no timer spins, and the load stays within its budget.
+//! The machine against a server that sends anything at any time, in any order, read from bytes. There is no truth to compare
+//! with. But nothing panics, the sink is called in order (the recorder checks that), RVs never go back inside an epoch, no
+//! timer spins, and the load stays within its budget.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::world::{Asked, World};
 use crate::Time;
 use crate::machine::*;
 
-/// Any bytes are a conversation. The more of them, the longer it is.
+/// Runs a conversation read from any bytes. The more bytes, the longer it is.
 pub(super) fn converse(bytes: &[u8]) {
     let mut words = Words(bytes.iter());
     let mut conversation = Conversation::new(&mut words);
@@ -32,7 +32,7 @@ impl Words<'_> {
     }
 
     fn version(&mut self) -> u64 {
-        // Near each other, so that they collide; sometimes beyond what etcd has.
+        // Near each other, so that they collide; sometimes beyond etcd's range.
         match self.byte() {
             255 => u64::MAX - u64::from(self.byte()),
             small => u64::from(small),
@@ -128,10 +128,10 @@ struct Conversation {
     sink: Recorder,
     now: Time,
     steps: usize,
-    /// All requests, those of pages apart.
+    /// All requests except pages.
     asked: Vec<(Time, Asked)>,
     ids: Vec<RequestId>,
-    /// Whether somebody else made it ask, too.
+    /// True if an input from outside made it send requests too.
     urged: bool,
 }
 
@@ -169,7 +169,7 @@ impl Conversation {
     fn step(&mut self, words: &mut Words<'_>) {
         self.steps += 1;
         let kind = words.byte();
-        // Mostly the last request; sometimes one of before.
+        // Mostly the last request, sometimes an earlier one.
         let back = if kind >= 192 { usize::from(words.byte() % 4) } else { 0 };
         let id = self.ids.iter().rev().nth(back).copied();
         match (kind % 16, id) {
@@ -261,7 +261,7 @@ impl Conversation {
                 assert!(goes_on, "a watch goes on where the content stands (I5)");
                 self.asked.push((self.now, Asked::Watch));
             }
-            // A GET. Seen from outside of the crate there could be others.
+            // A GET. For other crates there could be further actions.
             _ => self.asked.push((self.now, Asked::Get)),
         }
     }

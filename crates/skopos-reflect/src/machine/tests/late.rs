@@ -1,4 +1,4 @@
-//! What is late because this process did not run is not held against the peer, and holds nothing else up.
+//! Lateness of this process: it does not count against the peer, and delays nothing else.
 
 use super::desk::{Desk, at};
 use super::secs;
@@ -49,7 +49,7 @@ fn a_look_has_more_time_whatever_else_is_due() {
     desk.give(Input::Probed { sent_at: desk.now, resource_version: 20.into() });
     let look = desk.acts();
     assert!(matches!(&look, Action::Watch(watch) if watch.second_look), "{look:?}");
-    // The end of the look, and the moment to read again what is set aside, came while nothing ran here.
+    // The end of the look, and the time of the next read of an object that is set aside, came while the process did not run.
     desk.now = desk.now + secs(100);
     desk.give(Input::Timeout);
     let action = desk.machine.poll_action();

@@ -1,4 +1,4 @@
-//! What a list is worth: which are counted, what belongs to one, and who has to wait for one.
+//! The cost of lists: which are counted, which requests belong to one, and which must wait.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn page(id: RequestId, rv: u64, token: &str) -> Input {
     Input::ListEnd { id, resource_version: Some(rv.into()), continue_token: Some(token.into()) }
 }
 
-/// The next list, however many moments have to pass.
+/// Returns the next list request, after any number of timeouts.
 fn lists(desk: &mut Desk) -> ListRequest {
     loop {
         match desk.acts() {
@@ -124,7 +124,7 @@ fn a_list_that_cannot_be_had_yet_keeps_no_watch_from_being_opened() {
     desk.list(list, vec![], 11);
     let watch = desk.watches().id;
     desk.give(Input::Opened { id: watch });
-    // Two lists were made in this minute. The watch ends, and while it waits for its turn somebody asks for a third.
+    // Two lists were made in this minute. The watch ends, and while it waits a third list is requested.
     desk.at(20);
     desk.fail(watch, 503);
     desk.give(Input::Relist);
@@ -156,7 +156,7 @@ fn who_wants_changes_only_reads_one_object_for_its_version_and_no_more() {
 fn the_link_is_told_when_it_changes_and_not_with_every_event() {
     let (mut desk, watch) = Desk::watching(1);
     let conditions: Vec<_> = desk.sink.told.iter().map(|state| &state.condition).collect();
-    // It begins, the list flows, is complete, and the watch stands.
+    // The link begins, the list is received, is complete, and the watch is open.
     use Condition::*;
     assert_eq!(conditions, [&Connecting, &Listing, &Listing, &Watching]);
     desk.now = desk.now + secs(1);
@@ -167,7 +167,7 @@ fn the_link_is_told_when_it_changes_and_not_with_every_event() {
     assert_eq!(desk.sink.told.len(), 4);
 }
 
-/// A page that had to be asked for again makes the next one no less welcome.
+/// Checks that a retried page does not delay the next one.
 #[test]
 fn a_list_of_which_many_pages_are_cut_once_gets_through() {
     let mut desk = Desk::new(1);
@@ -187,7 +187,7 @@ fn a_list_of_which_many_pages_are_cut_once_gets_through() {
     assert_eq!((desk.sink.content.len(), desk.sink.rv), (20, Some(10)));
 }
 
-/// It may wish for longer than pages are believed to be of one history.
+/// Checks a `Retry-After` beyond the time for which pages certainly belong to one history.
 #[test]
 fn a_server_that_puts_a_page_off_again_and_again_is_asked_for_everything_at_once() {
     let mut desk = Desk::new(1);

@@ -1,5 +1,5 @@
-//! Whatever happens in whatever order: the invariants hold, the load is bounded, and once all is well again, the content
-//! is the server's. `PROPTEST_CASES` asks for more than the few cases of an ordinary run.
+//! Properties under any events in any order: the invariants hold, the load is bounded, and at the end the content is the
+//! server's. `PROPTEST_CASES` sets more than the few cases of an ordinary run.
 
 use proptest::prelude::*;
 
@@ -77,7 +77,7 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 200, ..ProptestConfig::default() })]
 
-    /// I1 to I8, I10, I15 and I23 for one link, under any course of faults.
+    /// Checks I1 to I8, I10, I15 and I23 for one link, under any sequence of faults.
     #[test]
     fn any_course_of_events_ends_with_the_servers_content(
         seed in any::<u64>(),
@@ -88,19 +88,19 @@ proptest! {
         Course { seed, beginning, events }.run();
     }
 
-    /// The same as the fuzz target `machine`: bytes that tell of a course.
+    /// Runs the fuzz target `machine`: bytes that encode a course.
     #[test]
     fn any_bytes_are_a_course_that_ends_well(bytes in prop::collection::vec(any::<u8>(), 0..50)) {
         Course::from_bytes(&bytes).run();
     }
 
-    /// The same as the fuzz target `machine_inputs`.
+    /// Runs the fuzz target `machine_inputs`.
     #[test]
     fn a_server_that_says_anything_meets_a_machine_that_keeps_its_rules(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         hostile::converse(&bytes);
     }
 
-    /// I15: the load of one link on a server in permanent trouble.
+    /// Checks I15: the load of one link on a server with a permanent fault.
     #[test]
     fn permanent_faults_meet_a_bounded_load(
         seed in any::<u64>(),
@@ -115,7 +115,7 @@ proptest! {
             world.cut_all();
         }
         world.run(secs(900));
-        // From the very beginning, the first list included. A page goes on with its list.
+        // From the very beginning, the first list included. Pages count with their list.
         let asked = world.asked.iter().filter(|(_, asked)| *asked != Asked::Page).map(|(at, _)| *at);
         let worst = World::worst_minute(asked);
         prop_assert!(worst <= 6, "{} requests in a minute", worst);
@@ -123,7 +123,7 @@ proptest! {
         prop_assert!(lists <= 2, "{} lists in a minute", lists);
     }
 
-    /// I19: a rollback is noticed also when it happens during another fault.
+    /// Checks I19: a rollback is detected even during another fault.
     #[test]
     fn rolled_back_history_begins_an_epoch(
         seed in any::<u64>(),
@@ -137,18 +137,18 @@ proptest! {
         world.run(secs(seconds));
         world.server.roll_back(150);
         world.set(Fault::None);
-        // The next probe shows it, and a list heals it as soon as the budget has one.
+        // The next probe shows it, and a list heals it as soon as the budget allows one.
         world.until(secs(30), |world| world.sink.epoch == 1 || world.machine.state().condition != Condition::Watching);
         world.until(secs(90), |world| world.sink.epoch == 1 && world.is_equal());
     }
 }
 
-/// What the fuzzer has found worth keeping.
+/// Runs the inputs that the fuzzer has found and that are kept.
 #[test]
 fn seeds_of_the_fuzz_targets() {
     let read = |target: &str| {
         let seeds = format!("{}/../../fuzz/seeds/{target}", env!("CARGO_MANIFEST_DIR"));
-        // A published crate comes without them.
+        // The published crate does not include them.
         let seeds = std::fs::read_dir(seeds).into_iter().flatten();
         seeds.map(|seed| std::fs::read(seed.unwrap().path()).unwrap())
     };

@@ -1,4 +1,4 @@
-//! A sink that checks the order of calls, and keeps what it was given.
+//! A sink that checks the order of calls, and records them.
 
 use std::collections::BTreeSet;
 
@@ -17,33 +17,33 @@ pub(super) struct Recorder {
     pub(super) commits: Vec<Commit>,
     pub(super) batches: usize,
     pub(super) conditions: Vec<Condition>,
-    /// All that was told of the link.
+    /// All reported link states.
     pub(super) told: Vec<LinkState>,
-    /// Whether what readers see has changed.
+    /// True if the visible content has changed.
     pub(super) stepped: bool,
-    /// The names of what is known to be applied at our RV; none if that is everything.
+    /// The names known to be applied at our RV; `None` if that is everything.
     pub(super) here: Option<BTreeSet<String>>,
-    /// What of the content that it began with is of its RV: that comes again, and is dropped as a store does it.
+    /// The initial content's names at its RV: their events come again, and are dropped as a store drops them.
     kept: Option<(u64, BTreeSet<String>)>,
-    /// Where the content stood before the steps that were not looked at yet, and what they brought.
+    /// The position before the unchecked steps; `deliveries` holds their changes.
     pub(super) came_from: Option<(u64, Option<BTreeSet<String>>)>,
     pub(super) deliveries: Vec<Delivery>,
-    /// What could not be decoded, and was not good since.
+    /// The names that could not be decoded, without a good event since.
     pub(super) set_aside: BTreeSet<String>,
-    /// How much of that was told.
+    /// The number of them that was reported.
     undecodable: usize,
-    /// Whether it is given changes without content, which can be healed of nothing.
+    /// True if it receives changes without content, where nothing can be healed.
     pub(super) changes_only: bool,
-    /// Whether it compares its content when it is asked to, and how often it was.
+    /// True if it compares its content on request; `comparisons` counts the requests.
     pub(super) compares: bool,
     pub(super) comparisons: usize,
-    /// Whether such a one was told to go on from another RV.
+    /// True if a sink of changes was told to resume from another RV.
     pub(super) went_on: bool,
-    /// What was passed over last, and at which RV.
+    /// The last skipped change, and its RV.
     passed: Option<(u64, String)>,
     staged: Option<(Content, BTreeSet<String>)>,
     stopped: bool,
-    /// Everything that was delivered in this epoch: (key, rv, deletion).
+    /// All deliveries of this epoch: (key, rv, deletion).
     delivered: BTreeSet<(String, u64, bool)>,
 }
 
@@ -52,7 +52,7 @@ impl Recorder {
         Recorder { changes_only: content == crate::Content::Changes, ..Recorder::default() }
     }
 
-    /// Begins with content of before, which has these of its RV, and perhaps not all of it.
+    /// Begins with older content, which has these names at its RV, and perhaps not all.
     pub(super) fn keep(&mut self, rv: u64, content: Content, here: BTreeSet<String>) {
         (self.rv, self.content) = (Some(rv), content);
         if !self.changes_only {
@@ -65,7 +65,7 @@ impl Recorder {
         self.commits.iter().map(|commit| commit.cause).collect()
     }
 
-    /// Whether a watch from there brings all that was not applied, and nothing of before.
+    /// Returns whether a watch from there brings everything that was not applied, and nothing older.
     pub(super) fn goes_on_after(&self, rv: Option<u64>) -> bool {
         self.rv == rv || self.here.is_some() && self.rv == rv.map(|rv| rv + 1)
     }
@@ -89,7 +89,8 @@ impl Recorder {
         self.says_what_it_lacks();
     }
 
-    /// Content that lacks something is never visible before that was told, or beside a condition that says that all is well.
+    /// Checks that content with missing objects is never visible before that is reported, or beside a condition that says
+    /// that all is well.
     fn says_what_it_lacks(&self) {
         let well = self.conditions.last() == Some(&Condition::Watching) || self.undecodable == 0;
         let whole = self.set_aside.is_empty() || self.changes_only;
@@ -148,7 +149,7 @@ impl Sink for Recorder {
             self.delivered.clear();
         }
         self.step(&commit.resource_version);
-        // A list says nothing about what led to it.
+        // A list says nothing about the changes that led to it.
         self.came_from = self.rv.map(|rv| (rv, None));
         self.here = None;
         self.went_on = self.changes_only;
@@ -204,7 +205,7 @@ impl Sink for Recorder {
         let before = self.rv;
         self.step(resource_version);
         assert_ne!(before, self.rv, "an advance advances");
-        // A bookmark says that what was before has come; more may be due at its RV.
+        // A bookmark says that everything below it has come; more may be due at its RV.
         let passed = self.passed.take().filter(|(rv, _)| Some(*rv) == self.rv);
         self.here = Some(passed.map(|(_, name)| name).into_iter().collect());
     }

@@ -383,7 +383,7 @@ fn garbage_without_end_is_bounded() {
     world.until(secs(60), |world| world.is_equal() && world.machine.state().condition == Condition::Watching);
 }
 
-/// Writes until the next entry is of such a kind, and makes it undecodable.
+/// Writes until the next entry is of this kind, and makes it undecodable.
 fn poison(world: &mut World, rotten: bool, deletion: bool) -> String {
     use super::server::Kind;
     world.writes_every = None;
@@ -431,7 +431,7 @@ fn undecodable_object_is_set_aside_and_said_until_it_can_be_read() {
     };
     assert_eq!((key.as_ref().unwrap().name(), *count), (&*name, 1));
     assert_eq!(relists(&world), 0);
-    // The others go on, and the next good event of the key ends it.
+    // The others continue, and the next good event of the key ends it.
     world.writes_every = Some(secs(1));
     world.until(secs(200), World::is_equal);
     assert_eq!(world.machine.state().condition, Condition::Watching);
@@ -467,7 +467,7 @@ fn suspended_process_opens_its_stream_again() {
 fn a_leap_of_the_clock_does_not_kill_what_is_alive() {
     let mut world = World::new(24, paged());
     world.run(Duration::from_millis(100));
-    // The list is out; the process gets no CPU for two minutes, and then the answer is there.
+    // The list was requested; the process gets no CPU for two minutes, and then the response is there.
     world.now = world.now + secs(120);
     world.until(secs(3), World::is_equal);
     assert_eq!(world.machine.stats().failures, 0);

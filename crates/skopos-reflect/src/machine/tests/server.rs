@@ -1,4 +1,4 @@
-//! A model of an API server: a log, and views of it.
+//! A model of an API server: a log and views of it.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ pub(super) struct Entry {
     pub(super) kind: Kind,
     pub(super) name: String,
     pub(super) uid: u64,
-    /// Its frame cannot be decoded.
+    /// True if its frame cannot be decoded.
     pub(super) poisoned: bool,
-    /// Nor can the object, in whatever way it is read.
+    /// True if the object cannot be decoded by any read either.
     pub(super) rotten: bool,
 }
 
@@ -30,10 +30,10 @@ pub(super) type Content = BTreeMap<String, (u64, u64)>;
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) log: Vec<Entry>,
-    /// The logs of before each rollback.
+    /// The logs before each rollback.
     pub(super) past: Vec<Vec<Entry>>,
     pub(super) rv: u64,
-    /// Events up to this RV are forgotten.
+    /// The RV up to which events are forgotten.
     pub(super) compacted: u64,
     next_uid: u64,
     newest: Content,
@@ -78,7 +78,7 @@ impl Server {
         &self.newest
     }
 
-    /// The last entry of the name up to an RV.
+    /// Returns the last entry of the name up to an RV.
     pub(super) fn last(&self, name: &str, rv: u64) -> Option<&Entry> {
         self.log.iter().rev().find(|entry| entry.rv <= rv && entry.name == name)
     }
@@ -110,12 +110,12 @@ impl Server {
         &mut self.log[last]
     }
 
-    /// Something else in the cluster was written.
+    /// Advances the RV, as a write to another resource does.
     pub(super) fn tick(&mut self) {
         self.rv += 1;
     }
 
-    /// Restores a backup of so many changes ago.
+    /// Restores a backup that is this many changes old.
     pub(super) fn roll_back(&mut self, changes: usize) {
         let keep = self.log.len().saturating_sub(changes);
         let old = self.log.clone();

@@ -7,7 +7,7 @@ use super::server::object;
 use super::undecodable::{broken, to};
 use crate::machine::*;
 
-/// A watch stands at RV 10, where there are three objects.
+/// Makes a desk with an open watch at RV 10, where there are three objects.
 fn watching() -> (Desk, RequestId) {
     let mut desk = Desk::new(1);
     let list = desk.asks().id();
@@ -36,7 +36,7 @@ fn a_stream_that_ends_between_two_of_them_is_followed_by_one_that_brings_the_res
     desk.give(Input::Events { id: again.id, events: vec![deleted("a", 7), deleted("b", 8)] });
     assert_eq!((names(&desk), desk.sink.rv), (vec!["c"], Some(11)));
     assert_eq!((desk.machine.stats().duplicates, desk.machine.stats().disordered), (1, 0));
-    // A bookmark at it may come between two of them, and one beyond it may come before the first at its own.
+    // A bookmark at it may come between two of them, and one beyond it may come before the first at its own RV.
     desk.bookmark(again.id, 11);
     desk.give(Input::Events { id: again.id, events: vec![deleted("c", 9)] });
     assert_eq!(names(&desk), Vec::<&str>::new());
@@ -55,7 +55,7 @@ fn content_that_was_kept_may_have_a_part_of_its_rv_only() {
     desk.give(Input::Opened { id: watch.id });
     desk.give(Input::Events { id: watch.id, events: vec![deleted("a", 7), deleted("b", 8)] });
     assert_eq!(desk.machine.stats().changes, 2);
-    // Who follows changes alone says himself what he has.
+    // A caller that follows changes alone states its own position.
     let resume = Some(Resume { resource_version: 11.into(), epoch: 0 });
     let options = MachineOptions { resume, content: Content::Changes, ..MachineOptions::default() };
     assert_eq!(Desk::with(options, 1).watches().start, WatchStart::After(11.into()));
@@ -93,7 +93,7 @@ fn a_second_look_sees_what_the_stream_still_owes() {
     desk.give(Input::Opened { id: look.id });
     desk.give(Input::Events { id: look.id, events: vec![deleted("a", 7), deleted("b", 8)] });
     desk.bookmark(look.id, 25);
-    // What the look has brought counts as missing, until the stream brings it.
+    // A change shown by the look counts as missing until the stream brings it.
     desk.give(Input::Events { id: watch, events: vec![deleted("b", 8)] });
     assert_eq!(names(&desk), ["c"]);
 }
@@ -114,7 +114,7 @@ fn a_probe_of_their_rv_proves_nothing_while_the_stream_is_gone_that_has_brought_
     desk.give(Input::Opened { id: again.id });
     desk.probe(30, 11);
     assert_eq!((desk.sink.fresh, desk.due()), (Some(at(20)), at(31)));
-    // What is due at that RV comes at once.
+    // The changes due at that RV come at once.
     desk.give(Input::Events { id: again.id, events: vec![deleted("a", 7), deleted("b", 8)] });
     assert_eq!(desk.sink.fresh, Some(at(20)));
     desk.at(31);
@@ -136,7 +136,7 @@ fn a_stream_that_ends_in_order_a_moment_after_its_last_word_leaves_nothing_of_it
         } else {
             desk.give(Input::Closed { id: watch })
         }
-        // Some proxies hold the answer to the next one back until there is an event.
+        // Some proxies hold the response to the next one back until there is an event.
         assert_eq!(desk.watches().start, WatchStart::After(10.into()), "it is not known either way");
         desk.at(60);
         desk.probe(50, 11);
@@ -159,7 +159,7 @@ fn a_second_look_at_what_the_server_has_forgotten_is_followed_by_a_list() {
     assert!(!desk.machine.state().condition.is_watching());
 }
 
-/// Memory, and the time that each change takes, have a bound whatever a server sends.
+/// Checks that memory, and the time per change, are bounded whatever a server sends.
 #[test]
 fn where_changes_without_an_end_share_one_rv_everything_is_listed() {
     let (mut desk, watch) = watching();

@@ -1,4 +1,4 @@
-//! Streamed lists that do not become what they began as.
+//! Streamed lists that fail or never end.
 
 use skopos_wire::{Status, WatchEvent};
 
@@ -68,7 +68,7 @@ fn a_streamed_list_that_brings_an_error_is_ended_from_here_too() {
     assert!(!desk.sink.is_staging());
 }
 
-/// Something on the way holds streams back, or a role may list and not watch.
+/// Checks a proxy that holds streams back, or a role that may list but not watch.
 #[test]
 fn where_a_streamed_list_is_not_even_begun_there_are_pages() {
     for code in [401, 403, 429, 500, 502, 504] {
@@ -87,7 +87,7 @@ fn where_a_streamed_list_is_not_even_begun_there_are_pages() {
     assert!(desk.now < at(28), "within the thirty seconds of a first sync");
 }
 
-/// A limit may be one of watches only.
+/// Checks a limit that is one of watches only.
 #[test]
 fn streams_that_are_throttled_three_times_give_way_to_pages() {
     for (code, gives_way) in [(429, true), (401, false)] {

@@ -1,4 +1,5 @@
-//! What cannot be decoded: believed when, read how, set aside until when.
+//! Frames and objects that cannot be decoded: when they are accepted as broken, how they are read, and how long they are set
+//! aside.
 
 use skopos_wire::{BrokenFrame, Limits, ObjectKey, RawObject, WatchEvent};
 
@@ -26,7 +27,7 @@ pub(super) fn to(id: RequestId, input: Input) -> Input {
 #[test]
 fn a_broken_frame_is_believed_when_the_same_comes_again() {
     let (mut desk, mut watch) = Desk::watching(1);
-    // Another version of the object, and another object: not the same.
+    // Another version of the object, and another object: not the same frame.
     for (name, rv) in [("a", 11), ("a", 12), ("b", 12)] {
         desk.give(to(watch, broken(name, rv)));
         assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
@@ -44,7 +45,7 @@ fn a_broken_frame_is_believed_when_the_same_comes_again() {
     assert_eq!(desk.watches().start, WatchStart::After(11.into()));
 }
 
-/// Each costs two streams and a read, and with them up to a minute: a link that was away for long had hours to go.
+/// Checks many broken frames. Each costs two streams and a read, up to a minute: a link that was away for long would take hours.
 #[test]
 fn the_third_of_broken_frames_in_a_row_has_everything_listed() {
     for stands in [false, true] {
@@ -90,7 +91,7 @@ fn an_object_that_is_newer_than_its_broken_frame_is_set_aside_until_its_event() 
         desk.give(Input::Opened { id: watch });
         let degraded = Degradation::Undecodable { key: Some(ObjectKey::namespaced("ns", "b")), count: 1 };
         assert_eq!(desk.machine.state().condition, Condition::Degraded(degraded));
-        // Another broken one of the same object is passed over; a good one ends it.
+        // Another broken frame of the same object is skipped; a good one ends it.
         desk.give(to(watch, broken("b", 13)));
         assert_eq!((desk.machine.poll_action(), desk.sink.rv), (None, Some(13)));
         desk.give(Input::Events { id: watch, events: vec![Ok(WatchEvent::Modified(object("b", 2, 14)))] });
@@ -127,7 +128,7 @@ fn an_unreadable_stream_is_opened_again_twice_then_all_is_listed_in_pages() {
     assert_eq!(RequestId(7).to_string(), "#7");
 }
 
-/// At a read of `b`, whose frame of RV 12 came broken twice.
+/// Makes a desk at the read of `b`, whose frame of RV 12 came broken twice.
 pub(super) fn reading_b(deletion: bool) -> (Desk, Option<RequestId>) {
     let (mut desk, mut watch) = Desk::watching(1);
     for last in [false, true] {
@@ -176,7 +177,7 @@ fn an_object_that_cannot_be_read_three_times_has_everything_listed() {
 #[test]
 fn a_read_that_is_answered_with_another_object_is_made_again() {
     let (mut desk, read) = reading_b(false);
-    // Of the very RV that is missing: it must not pass for it.
+    // It has the very RV that is missing, but must not be taken for the missing object.
     desk.give(Input::Got { id: read.unwrap(), object: Ok(Some(object("c", 3, 12))) });
     assert_eq!((desk.sink.rv, desk.sink.content.contains_key("c")), (Some(10), false));
     let told = desk.machine.state().reason.as_ref().map(ToString::to_string);
@@ -210,7 +211,7 @@ fn an_object_that_is_broken_in_a_read_too_is_set_aside() {
     assert_eq!(desk.sink.rv, Some(12));
     assert!(desk.sink.set_aside.contains("a"));
     assert_eq!(desk.sink.content["a"], (1, 9), "as it was");
-    // At once, and not only when the next watch stands: the RV has moved already.
+    // At once, and not only when the next watch is open: the RV has moved already.
     let degraded = Degradation::Undecodable { key: Some(ObjectKey::namespaced("ns", "a")), count: 1 };
     assert_eq!(desk.sink.conditions.last(), Some(&Condition::Degraded(degraded)));
 }
@@ -237,7 +238,7 @@ fn what_is_broken_in_a_list_is_kept_as_it_was_and_counted() {
     assert_eq!(desk.machine.stats().undecodable, 3);
 }
 
-/// A watch stands, and `a` is set aside: it was broken in its event of RV 12 and when it was read.
+/// Makes a desk with an open watch, where `a` is set aside: its event of RV 12 was broken, and so was the read.
 pub(super) fn without_a() -> (Desk, RequestId) {
     let (mut desk, read) = reading_b(false);
     desk.give(Input::Got { id: read.unwrap(), object: Err(unreadable(Some("a"))) });
@@ -251,13 +252,13 @@ pub(super) fn unreadable(name: Option<&str>) -> BrokenItem {
     BrokenItem { key: name.map(|name| ObjectKey::namespaced("ns", name)), reason: "no object".into() }
 }
 
-/// The next read of what is set aside, and after how many seconds it was made.
+/// Returns the next read of an object that is set aside, and the seconds until then.
 pub(super) fn reads_again(desk: &mut Desk, watch: &mut RequestId) -> (GetRequest, u64) {
     let begun = desk.now;
     loop {
         match desk.acts() {
             Action::Get(get) => return (get, desk.now.since(begun).as_secs()),
-            // It has stood as long as it was to stand.
+            // Its `timeoutSeconds` are over.
             Action::Cancel { id } if id == *watch => {
                 *watch = desk.watches().id;
                 desk.give(Input::Opened { id: *watch });
@@ -274,7 +275,7 @@ pub(super) fn reads_again(desk: &mut Desk, watch: &mut RequestId) -> (GetRequest
     }
 }
 
-/// The watch gives way to a list; until then its silence is looked into.
+/// Waits until the watch gives way to a list. Its silence gets second looks until then.
 fn list_is_asked_for(desk: &mut Desk, watch: RequestId) {
     loop {
         match desk.acts() {
@@ -326,7 +327,7 @@ fn an_object_that_can_be_read_again_is_listed_without_any_event_of_it() {
     assert_eq!(desk.machine.state().condition, Condition::Watching);
     let commit = desk.sink.commits.last().unwrap();
     assert_eq!((commit.cause, commit.gap), (ReplaceCause::Undecodable, true));
-    // And that was all.
+    // There are no others.
     desk.now = desk.now + secs(80);
     assert_eq!(desk.machine.stats().get_requests, 2);
 }
@@ -423,7 +424,7 @@ fn a_read_without_an_answer_is_given_up_and_made_again() {
     assert_eq!(desk.now.since(begun), secs(45));
     let (again, after) = reads_again(&mut desk, &mut watch);
     assert!((60..=66).contains(&after), "{after}");
-    // A failure is no answer either, and what comes after it is ignored.
+    // A failure is no answer either, and later inputs for it are ignored.
     desk.fail(again.id, 500);
     desk.give(Input::Got { id: again.id, object: Ok(None) });
     assert_eq!((desk.machine.poll_action(), desk.machine.stats().relists), (None, 0));
@@ -436,7 +437,7 @@ fn a_hint_that_the_server_is_well_has_it_read_at_once() {
     assert_eq!(reads_again(&mut desk, &mut watch).1, 0);
 }
 
-/// A raw watch stands that has passed a change of a over.
+/// Makes a desk with an open raw watch that has skipped a change of `a`.
 fn without_a_change() -> (Desk, RequestId) {
     let options = MachineOptions { content: Content::Changes, ..MachineOptions::default() };
     let mut desk = Desk::with(options, 1);
@@ -506,7 +507,7 @@ fn where_nobody_may_read_an_object_a_raw_watch_is_no_worse_for_it() {
     );
 }
 
-/// What was damaged on its way may name an object that there never was.
+/// Checks a frame that was damaged on its way, and may name an object that never existed.
 #[test]
 fn what_a_stream_goes_past_without_a_word_is_read_and_listed() {
     for read in [Ok(None), Ok(Some(object("ghost", 9, 5)))] {
@@ -537,7 +538,7 @@ fn what_is_set_aside_again_and_again_is_not_listed_ever_so_often() {
         desk.give(Input::Got { id: get.id, object: Ok(Some(object("a", 1, 12))) });
         assert_eq!(desk.acts(), Action::Cancel { id: watch });
         watch = list(&mut desk, vec![Ok(object("a", 1, 12))], 12 + round);
-        // Only the watch cannot bring it.
+        // Only the watch cannot deliver it.
         for times in 1..=2 {
             desk.now = desk.now + secs(20);
             desk.give(to(watch, broken("a", 13 + round)));

@@ -1,4 +1,4 @@
-//! What an answer means, and in which words it is said.
+//! The classification of responses, and its sentences.
 
 use skopos_wire::{ObjectKey, Status, StatusReason, WatchEvent};
 
@@ -12,7 +12,7 @@ fn status(code: u16, reason: &str, message: &str) -> Box<Status> {
     Box::new(Status::from_slice(text.as_bytes()).unwrap())
 }
 
-/// The link after a watch was answered so.
+/// Returns the link state after this response to a watch.
 fn after(code: u16, status: Option<Box<Status>>) -> LinkState {
     let (mut desk, watch) = Desk::watching(1);
     desk.give(Input::Failed { id: watch, failure: Failure::Answer { code, status, retry_after: None } });

@@ -1,4 +1,4 @@
-//! Machine, server and network, in steps of 100 ms of virtual time. After each step the invariants are checked.
+//! Machine, server and network, in steps of 100 ms of virtual time. The invariants are checked after each step.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::recorder::Recorder;
 use super::server::{Content, Entry, Kind, Server, object};
 use crate::machine::*;
 
-/// What is wrong with the network or the server, for all requests, from when it is set.
+/// A fault of the network or the server, for all requests, from the time it is set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Fault {
     None,
-    /// No connection can be made, and those that stand are cut.
+    /// No connection can be made, and open ones are cut.
     Down,
-    /// An HTTP status to all requests, or only to watches, with a Retry-After. Streams that stand go on.
+    /// An HTTP status to all requests, or only to watches, with a Retry-After. Open streams continue.
     Answer {
         code: u16,
         retry_after: u64,
@@ -23,21 +23,21 @@ pub(super) enum Fault {
     },
     /// Requests are never answered.
     Silence,
-    /// Watches are opened and ended at once, cleanly.
+    /// Watches are opened and cleanly ended at once.
     CloseAtOnce,
     /// Watches are opened and cut at once.
     CutAtOnce,
     /// Watches are cut after each event.
     CutAfterEvent,
-    /// The streams that stand when it is set bring nothing any more; later ones work.
+    /// The streams open when it is set bring nothing any more; later ones work.
     Stall,
-    /// No stream brings anything, not even a second look.
+    /// No stream brings anything, including second looks.
     StallAll,
-    /// Watches and streamed lists are never answered, as through a proxy that waits for the whole of an answer.
+    /// Watches and streamed lists are never answered, as through a proxy that waits for the whole response.
     StreamsUnanswered,
-    /// What streams bring comes when they end, as through a proxy that buffers.
+    /// Events come when their stream ends, as through a buffering proxy.
     HeldToEnd,
-    /// No bookmarks, and events come.
+    /// Events come, but no bookmarks.
     NoBookmarks,
     /// Streamed lists do not end.
     NoEndBookmark,
@@ -78,7 +78,7 @@ pub(super) enum Asked {
     Get,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug)]
 struct Wire {
     id: RequestId,
@@ -86,7 +86,7 @@ struct Wire {
     action: Action,
     answer_at: Time,
     opened: bool,
-    /// Events up to here were sent, and so many of those at the next RV.
+    /// The RV up to which events were sent; `within` counts those sent at the next RV.
     cursor: u64,
     within: usize,
     /// A list's snapshot.
@@ -105,9 +105,9 @@ pub(super) struct World {
     pub(super) now: Time,
     pub(super) fault: Fault,
     pub(super) rng: fastrand::Rng,
-    /// What was asked when, connections that could not be made excluded.
+    /// The requests and their times, without those that found no connection.
     pub(super) asked: Vec<(Time, Asked)>,
-    /// Lists that began to be answered.
+    /// The times at which the response of a list began.
     pub(super) served_lists: Vec<Time>,
     pub(super) writes_every: Option<Duration>,
     pub(super) probes_every: Option<Duration>,
@@ -120,21 +120,21 @@ pub(super) struct World {
     /// The server's RV at each step, for the check of proven ages.
     rvs: Vec<(Time, u64)>,
     garbled: Vec<u64>,
-    /// The last content that was right, and where: most checks go on from there.
+    /// The last correct content and its position: most checks continue from there.
     folded: (usize, u64, Content),
 }
 
 const STEP: Duration = Duration::from_millis(100);
 
 impl World {
-    /// So many changes were before everything else.
+    /// The number of changes made before the link begins.
     pub(super) const CHANGES_BEFORE: usize = 20;
 
     pub(super) fn new(seed: u64, options: MachineOptions) -> Self {
         Self::beginning(seed, options, None)
     }
 
-    /// A link that goes on from content of before, which is so many changes behind.
+    /// Makes a world whose link may resume from older content, `resumed` changes behind.
     pub(super) fn beginning(seed: u64, mut options: MachineOptions, resumed: Option<usize>) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut server = Server::new();
@@ -146,7 +146,7 @@ impl World {
             let (before, after) = server.log.split_at(server.log.len() - behind);
             let rv = before.last().expect("more were made").rv;
             options.resume = Some(Resume { resource_version: rv.into(), epoch: 0 });
-            // Who follows changes alone says that it has all of that RV.
+            // A caller that follows changes alone states that it has everything at that RV.
             let rest = after.partition_point(|entry| entry.rv == rv && sink.changes_only);
             let has = &server.log[..before.len() + rest];
             let here = has.iter().filter(|entry| entry.rv == rv).map(|entry| entry.name.clone()).collect();
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// Runs until the condition holds; how long that took.
+    /// Runs until the condition holds, and returns the time that took.
     pub(super) fn until(&mut self, limit: Duration, mut holds: impl FnMut(&World) -> bool) -> Duration {
         let begun = self.now;
         while !holds(self) {
@@ -226,13 +226,13 @@ impl World {
         }
     }
 
-    /// A request that is over: the last but `back`.
+    /// Returns a finished request: the last but `back`.
     pub(super) fn over(&self, back: usize) -> Option<RequestId> {
         let over = |id: &&RequestId| !self.wires.iter().any(|wire| wire.id == **id);
         self.ids.iter().rev().filter(over).nth(back).copied()
     }
 
-    /// How many requests in the worst minute from `since` on.
+    /// Returns the number of requests in the worst minute that starts at one of them.
     pub(super) fn worst_minute(times: impl Iterator<Item = Time> + Clone) -> usize {
         times
             .clone()
@@ -272,18 +272,18 @@ impl World {
         }
     }
 
-    /// The invariants that hold after every input.
+    /// Checks the invariants that hold after every input.
     fn check(&mut self) {
         if !std::mem::take(&mut self.sink.stepped) {
             return;
         }
         let rv = self.sink.rv.expect("stepped");
         if std::mem::take(&mut self.sink.went_on) {
-            // What a list would have brought; the changes from here on are compared with the log.
+            // The content that a list would have brought; the changes from here on are compared with the log.
             self.sink.content = self.fold(rv);
         }
         let deliveries = std::mem::take(&mut self.sink.deliveries);
-        // Until a rollback is noticed, history is of two minds.
+        // Until a rollback is detected, both histories are valid.
         if let Some(from) = self.sink.came_from.take()
             && self.sink.epoch as usize >= self.server.past.len()
         {
@@ -315,7 +315,7 @@ impl World {
                 })
         };
         let was_once = || past.iter().rev().any(|log| matches(Server::content_at(log, rv), log, ours));
-        // The cheapest first, which nearly always holds: the others read a log from its begin.
+        // The cheapest check first, which nearly always holds: the others read a log from its start.
         let equal = matches(present, log, ours) || self.sink.here.is_some() && is_part() || was_once();
         assert!(
             equal,
@@ -334,7 +334,7 @@ impl World {
         }
     }
 
-    /// The server's content at an RV.
+    /// Returns the server's content at an RV.
     fn fold(&mut self, rv: u64) -> Content {
         if self.folded.0 != self.server.past.len() || self.folded.1 > rv {
             self.folded = (self.server.past.len(), 0, Content::new());
@@ -357,7 +357,7 @@ impl World {
                 assert!(self.sink.goes_on_after(rv.as_u64()), "a watch goes on where the content stands");
                 Asked::Watch
             }
-            // A GET. Seen from outside of the crate there could be others.
+            // A GET. For other crates there could be further actions.
             _ => Asked::Get,
         };
         if self.fault != Fault::Down {
@@ -386,7 +386,7 @@ impl World {
         assert!(self.wires.len() <= 3, "one request, one second look, and one read of what is set aside");
     }
 
-    /// Answers a request, or goes on answering it.
+    /// Serves a request, or continues its response.
     fn serve(&mut self, wire: Wire) {
         let streams = matches!(wire.asked, Asked::Stream | Asked::Watch | Asked::Look);
         let unanswered = self.fault == Fault::Silence || streams && self.fault == Fault::StreamsUnanswered;
@@ -430,7 +430,7 @@ impl World {
         true
     }
 
-    /// Whether it asks for the next page of a list that was begun before history was rolled back.
+    /// Returns whether it requests the next page of a list that was begun before a rollback.
     fn is_of_another_history(&self, wire: &Wire) -> bool {
         let Action::List(ListRequest { continue_token: Some(token), .. }) = &wire.action else {
             return false;
@@ -572,7 +572,7 @@ impl World {
         if bookmarks && (self.now >= wire.bookmark_at || last_one) {
             wire.bookmark_at = self.now + Duration::from_secs(60);
             wire.last_bookmark_sent |= last_one;
-            // It may come between two changes of one RV, which is then the one it says.
+            // It may come between two changes of one RV, and then has that RV.
             let reached = if wire.within > 0 { wire.cursor + 1 } else { wire.cursor.max(self.server.rv) };
             wire.cursor = if wire.within > 0 { wire.cursor } else { reached };
             frames.push(Ok(WatchEvent::Bookmark {
@@ -605,7 +605,7 @@ impl World {
     }
 }
 
-/// What one read brings may end anywhere.
+/// Ends a chunk between two changes of one RV: a chunk may end anywhere.
 fn end_between_two_of_one_rv(entries: &mut Vec<Entry>) {
     if let Some(first) = entries.windows(2).position(|pair| pair[0].rv == pair[1].rv) {
         entries.truncate(first + 1);
@@ -613,7 +613,7 @@ fn end_between_two_of_one_rv(entries: &mut Vec<Entry>) {
 }
 
 impl Wire {
-    /// These are sent, too.
+    /// Records that these entries were sent too.
     fn went_to(&mut self, entries: &[Entry], log: &[Entry]) {
         let Some(last) = entries.last().map(|entry| entry.rv) else { return };
         let sent_before = if self.cursor + 1 == last { self.within } else { 0 };
