@@ -91,7 +91,7 @@ pub enum Subresource {
     Eviction,
     /// `binding` of pods: sets the node.
     Binding,
-    /// `log` of pods: a short made-up text.
+    /// `log` of pods: a short fixed text.
     Log,
     /// `token` of service accounts.
     Token,
