@@ -250,7 +250,7 @@ mod tests {
         (0..n).map(|i| Bytes::from(format!("{i:01000}"))).collect()
     }
 
-    /// Requests the blocks of all objects, one after the other.
+    /// Gets the blocks of all objects, one after the other.
     fn ask(blocks: &Blocks, objects: &[Bytes]) {
         for object in objects {
             let key = BlockKey { origin: object.clone(), revision: 1, part: Part::Whole };

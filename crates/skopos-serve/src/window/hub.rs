@@ -20,7 +20,7 @@ use crate::source::Item;
 pub(super) struct Hub {
     places: RwLock<Places>,
     evicted: AtomicU64,
-    /// Nothing will come behind what there is.
+    /// Whether the content is final: no further events will come.
     finished: AtomicBool,
     started: Instant,
 }

@@ -44,9 +44,9 @@ pub struct WindowOptions {
     pub max_events: usize,
     /// Maximum bytes of objects that the events hold beyond the minimum number.
     pub max_bytes: usize,
-    /// The most that the events of all windows that share it hold together, the fewest of each among them. Where it is more, the
-    /// oldest of the window that holds most go; what is younger than a second, and so may not have been read by those who
-    /// keep up, only where nothing else is left.
+    /// Budget for the events of all windows that share it, including their minimum numbers. Over the limit, the oldest events of
+    /// the largest window are evicted. Events younger than a second, which watchers that keep up may not have read, are evicted
+    /// only if nothing else is left.
     pub allowance: Allowance,
     /// Retention time of an event beyond the minimum number (kube-apiserver: 75 s).
     pub keep: Duration,

@@ -264,7 +264,7 @@ async fn who_began_ahead_of_what_was_reached_is_lost_where_that_was_in_a_gap() {
     window.reach(&mut ahead[1], 12);
     window.extend_gap([15].map(event), 20);
     window.push(event(30));
-    // It knows of an object from elsewhere that was deleted before the end of the gap, and no event could say so.
+    // Objects that this client knows from elsewhere may have been deleted before the end of the gap, and no event can say so.
     assert_eq!(take(&window, &mut ahead[1], 10), None);
     assert_eq!(take(&window, &mut behind, 10), Some(vec![2, 15, 30]));
     let others = [0, 2, 3].map(|place| take(&window, &mut ahead[place], 10).unwrap());
