@@ -57,7 +57,7 @@ struct HostileBody {
 /// Gzip stream that has begun.
 struct Gzip {
     member: Member,
-    /// Bytes that were written before the stream was first polled.
+    /// Bytes not sent yet: the header.
     begun: Vec<u8>,
 }
 

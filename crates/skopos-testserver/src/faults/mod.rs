@@ -75,7 +75,7 @@ impl Faults {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let server = TestServer::builder().start().await?;
     /// let stalled = server.faults().inject(Fault::Stall).on(Match::watch().resource("pods"));
-    /// // ... no event of pods reaches anybody, on open watches and on new ones ...
+    /// // ... no event of pods reaches any client, on open watches and on new ones ...
     /// stalled.heal();
     /// # Ok(())
     /// # }
@@ -102,7 +102,6 @@ impl Faults {
     /// Drops all packets silently; connections stay open. Data sent meanwhile arrives after healing, because TCP retransmits it.
     ///
     /// The kernel still accepts new connections; see [`TestServer::pause`](crate::TestServer::pause) for refused ones.
-    /// refused ones.
     pub fn black_hole(&self, connections: Connections, direction: Direction) -> FaultGuard {
         let hole = Arc::new(Hole::new(connections, direction));
         let open = self.shared.connections.lock();
