@@ -39,7 +39,7 @@ pub(crate) enum PatchError {
     /// The body is not a patch: 400.
     #[error("{0}")]
     Malformed(String),
-    /// The patch has more operations than are allowed: 413.
+    /// The patch has too many operations: 413.
     #[error("{0}")]
     TooLarge(String),
     /// The patch is well-formed but not applicable to this object: 422.
