@@ -14,7 +14,7 @@ pub enum SampleError {
     /// The host does not start.
     #[error("the host does not start: {0}")]
     Start(#[from] StartError),
-    /// An object is refused: two of one name, or a name that none can have.
+    /// An object is refused: a duplicate or an invalid name.
     #[error("an object is refused: {0}")]
     Refused(Box<Status>),
     /// A virtual cluster does not come up in time.

@@ -1,4 +1,4 @@
-//! Pods: they get a node at once, run a moment later, and end if they are made to end.
+//! Pods: they get a node at once, run a moment later, and finish if their restart policy lets them.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use super::cluster::{Cluster, terminating};
 use super::node;
 
-/// How long a pod takes from its node to readiness.
+/// Time from a pod's scheduling to its readiness.
 const STARTING: Duration = Duration::from_millis(200);
-/// How long the containers of a pod run that is to end by itself.
+/// Run time of the containers of a pod that finishes.
 const RUNNING: Duration = Duration::from_millis(500);
 
-/// Takes the pod's next step; says when the one after it is due.
+/// Advances the pod by one step; returns when the next step is due.
 pub(super) fn advance(cluster: Cluster<'_>, key: &str) -> Option<Instant> {
     let pods = cluster.resource("", "pods")?;
     let pod = cluster.get(&pods, key).filter(|pod| !terminating(pod))?;
