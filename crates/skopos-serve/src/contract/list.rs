@@ -173,7 +173,7 @@ impl Place {
 
 /// Number of objects read in one batch.
 pub(super) const BATCH: usize = 1000;
-/// Number of attempts to read a list of an arbitrary state before the last.
+/// Maximum number of retries of a list that accepts any newer state.
 pub(super) const ATTEMPTS: usize = 3;
 
 /// Returns the first key after the object's, within the scope.

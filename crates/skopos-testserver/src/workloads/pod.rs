@@ -52,9 +52,9 @@ pub(super) fn advance(cluster: Cluster<'_>, key: &str) -> Option<Instant> {
     }
 }
 
-/// When a step is due that comes some time after a condition turned true; `None` if it is due now.
+/// Returns when a step is due that follows a condition after a delay; `None` if it is due now.
 ///
-/// Times in objects have whole seconds, so a step may come up to a second early; never late.
+/// Times in objects have whole seconds, so a step may happen up to a second early; never late.
 fn wait(cluster: Cluster<'_>, pod: &Value, condition: &str, after: Duration) -> Option<Instant> {
     let conditions = pod["status"]["conditions"].as_array();
     let since = conditions.and_then(|all| all.iter().find(|c| c["type"] == condition));

@@ -123,7 +123,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Objects can only be created in a namespace that is there, and not on its way out.
+    /// Checks that the namespace exists and is not being deleted; a trusted write creates it.
     fn check_namespace(&self, place: &Place, options: &WriteOptions) -> Result<(), Status> {
         let Some(name) = &place.namespace else { return Ok(()) };
         let Some(namespaces) = self.state.registry.resolve("", "v1", "namespaces") else { return Ok(()) };
