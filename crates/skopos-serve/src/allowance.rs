@@ -29,7 +29,7 @@ pub(crate) trait Holder: Send + Sync {
     /// Returns the bytes held and the time of the oldest content; `None` if it holds nothing.
     fn holds(&self) -> Option<(usize, Instant)>;
 
-    /// Evicts at least `bytes` bytes, or slightly more, the oldest first and nothing younger than `youngest`. Returns what the
+    /// Evicts `bytes` bytes or slightly more, the oldest first and nothing younger than `youngest`. Returns what the
     /// caller must drop outside of every lock, for it may be much.
     fn let_go(&self, bytes: usize, youngest: Instant) -> Box<dyn Any>;
 }
@@ -44,8 +44,8 @@ struct Pool {
 /// Age after which content is evicted first, whichever holder has it: every watcher that keeps up has read it.
 const READ: Duration = Duration::from_secs(1);
 
-/// Fraction of the limit that is evicted beyond the excess, from content older than [`READ`], so that not each event searches for
-/// a holder to evict from.
+/// Divisor of the limit: a 32nd of it is evicted beyond the excess, from content older than [`READ`]. So not each event has to
+/// search for a holder to evict from.
 const SLACK: usize = 32;
 
 // === impl Allowance ===

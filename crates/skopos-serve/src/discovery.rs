@@ -1,4 +1,4 @@
-//! Discovery API: `/api`, `/apis` and below in the classic form, and each of the two as one document in the aggregated form
+//! Discovery API: `/api`, `/apis` and below in the classic form. In the aggregated form each of the two is one document
 //! (`apidiscovery.k8s.io`, v2 and v2beta1, chosen by the Accept header).
 
 use std::cmp::Ordering;

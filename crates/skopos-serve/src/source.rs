@@ -47,7 +47,7 @@ pub trait Source: Clone + Send + Sync + 'static {
         self.window().reached()
     }
 
-    /// Returns the newest revision that the request may see, if that is not the newest of all.
+    /// Returns the newest revision that the request may see, if its view lags behind the content.
     fn horizon(&self) -> Option<u64> {
         None
     }

@@ -75,7 +75,7 @@ struct Inner {
     streaming_watches: usize,
 }
 
-/// Entry of a request in the log; its outcome is recorded on [`ended`](Self::ended) or on drop.
+/// Entry of a request in the log; its outcome is recorded when the body ends or on drop.
 #[derive(Debug)]
 pub(crate) struct LogEntry {
     log: RequestLog,

@@ -44,7 +44,7 @@ pub struct ServeOptions {
     pub bookmark_interval: Duration,
     /// Time before the deadline of a watch at which it gets its last bookmark (2 s).
     pub bookmark_before_end: Duration,
-    /// Minimum lifetime of a watch without `timeoutSeconds` (30 min); the maximum is twice as long.
+    /// Minimum lifetime of a watch without `timeoutSeconds` (30 min). Each watch lasts less than twice as long.
     pub min_watch_timeout: Duration,
     /// Maximum lifetime of a watch, whatever it requests (no limit).
     pub max_watch_timeout: Option<Duration>,

@@ -55,7 +55,7 @@ impl Block {
 }
 
 /// Compresses the text in one call. A compressor without enough room returns the rest of its output in the next call, and may
-/// leave the rest of its input for a third without any sign of it.
+/// leave the rest of its input for a third. Nothing indicates that.
 fn deflate(text: &[u8]) -> Vec<u8> {
     let mut room = most_deflated(text.len());
     loop {

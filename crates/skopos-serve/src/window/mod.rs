@@ -93,7 +93,7 @@ pub struct WindowStats {
 // === impl Window ===
 
 impl<I: Item> Window<I> {
-    /// Creates an empty window. Watches may start at revision `start` or later: it misses no event since then.
+    /// Creates an empty window. Watches may start at revision `start` or later: the window misses no event since then.
     #[must_use]
     pub fn new(options: WindowOptions, start: u64) -> Self {
         let ring = Ring::new(options.allowance.share(), start);

@@ -301,7 +301,7 @@ async fn no_watch_starts_where_only_a_broken_history_has_come_to() {
     // At revisions reached by now, a watch may be of this history.
     window.push(event(80));
     assert_eq!(starts([60, 61, 80, 81, 100, 101]), [None, None, None, Some(101), Some(101), None]);
-    // Broken once more: no revision of either old history is taken for one of this history.
+    // The history is broken again: no revision of either old history is accepted for this one.
     window.begin_anew(70);
     assert_eq!(starts([69, 70, 71, 81, 100, 101]), [Some(70), None, Some(101), Some(101), Some(101), None]);
     let late = window.subscribe();
@@ -412,7 +412,7 @@ async fn a_busy_window_costs_a_quiet_one_nothing() {
         tokio::time::advance(Duration::from_millis(200)).await;
     }
     assert_eq!(take(quiet, &mut Cursor::after(0), 100).map(|seen| seen.len()), Some(20));
-    // And the quiet window has to give up its own events, not those of others.
+    // The busy window gives up its own events, not those of others.
     quiet.push(large(21));
     assert_eq!(quiet.stats().events, 21);
     // If there is no room for the events of one second, the quiet watcher is still not ended.
@@ -461,7 +461,7 @@ async fn frames_of_one_allowance_hold_no_more_together_and_the_newest_are_made_o
     let all: usize = windows.iter().map(|window| window.stats().frame_bytes).sum();
     assert_eq!(all, options.frame_allowance.used());
     assert!(all > 80_000, "{all}");
-    // However large it is compared to those of others.
+    // The newest frame is kept even if it is much larger than those of other windows.
     windows[0].push(event(11));
     get(&windows[0], &|| Bytes::from(vec![0; 90_000]));
     get(&windows[0], &|| unreachable!("it is the newest"));

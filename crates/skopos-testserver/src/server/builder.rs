@@ -176,7 +176,7 @@ impl TestServerBuilder {
         self
     }
 
-    /// Sets the minimum lifetime of a watch without `timeoutSeconds`; the maximum is twice as long. The default is 30 min.
+    /// Sets the minimum lifetime of a watch without `timeoutSeconds`; each lasts less than twice as long. The default is 30 min.
     #[must_use]
     pub fn min_watch_timeout(mut self, timeout: Duration) -> Self {
         self.contract.min_watch_timeout = timeout;

@@ -114,7 +114,7 @@ async fn the_syncers_secret_goes_with_the_service() {
 async fn a_container_that_waits_takes_the_server_away() {
     let virtuals = one(&VirtualCluster::new("shop")).await;
     let pod = |host: &TestServer| host.get("pods", Some(NS), "shop-0").unwrap();
-    // Readiness comes after the server, and would overwrite what is written before it.
+    // The pod becomes ready after the server starts; that would overwrite earlier writes of its status.
     virtuals.host().wait_for(|host| pod(host)["status"]["phase"] == "Running").await.unwrap();
     let mut pod = pod(virtuals.host());
     pod["status"]["containerStatuses"] =

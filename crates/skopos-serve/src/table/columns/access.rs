@@ -1,4 +1,4 @@
-//! Columns of RBAC, certificates and admission.
+//! Columns of role bindings, certificates and admission.
 
 use serde_json::Value;
 

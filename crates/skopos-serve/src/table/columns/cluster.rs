@@ -1,4 +1,4 @@
-//! Columns of cluster infrastructure (nodes, namespaces, leases and the like), and of the remaining kinds.
+//! Columns of the cluster's infrastructure, such as nodes, namespaces and leases, and of the remaining kinds.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Columns of Services, their endpoints, Ingresses and network policies.
+//! Columns of Services, endpoints, Ingresses, network policies and IP addresses.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Columns of volumes, claims, storage classes and CSI.
+//! Columns of volumes, claims, storage classes, attachments and CSI drivers.
 
 use serde_json::Value;
 

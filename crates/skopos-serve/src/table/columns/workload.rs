@@ -1,4 +1,4 @@
-//! Columns of the workload kinds, of their revisions and disruption budgets.
+//! Columns of the workload kinds, their pod templates, revisions and disruption budgets.
 
 use serde_json::Value;
 

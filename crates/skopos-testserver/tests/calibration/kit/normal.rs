@@ -7,7 +7,7 @@
 //! | `w2+` | a version after the second write and before the third (if there was one yet) |
 //! | `now` | of a list or bookmark: the version of the latest write, or a later one |
 //! | `page` | the version of the list whose next pages are read |
-//! | `now+1000` | what the script asked for |
+//! | `now+1000` | the version that the script requested |
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
