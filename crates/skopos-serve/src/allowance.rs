@@ -1,4 +1,4 @@
-//! Bytes that several share.
+//! Byte budget shared by several holders.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -9,28 +9,28 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// So many bytes for all who share them. Clones are the same allowance.
+/// Byte budget shared by several holders. Clones share one budget.
 ///
-/// It refuses nothing: who takes what is needed looks then whether there is too much. Either he gives back what he himself can do
-/// without ([`Share::is_too_much`]), or all are asked who hold something that can be taken from them: the one who holds most gives
-/// way, so that one who needs a lot costs the others nothing of their part.
+/// It refuses nothing: a holder takes what it needs and then checks whether the total exceeds the limit. Either the holder gives
+/// back what it can do without ([`Share::is_too_much`]), or the budget evicts from its registered holders. The holder with the
+/// most bytes is evicted first, so one large holder costs the others nothing.
 #[derive(Clone, Debug)]
 pub struct Allowance(Arc<Pool>);
 
-/// What one of those who share an [`Allowance`] holds of it; given back when it is dropped.
+/// One holder's bytes of an [`Allowance`], given back when dropped.
 #[derive(Debug)]
 pub struct Share {
     of: Allowance,
     bytes: usize,
 }
 
-/// Who holds what can be taken away at any time, the oldest first.
+/// A holder whose oldest contents can be evicted at any time.
 pub(crate) trait Holder: Send + Sync {
-    /// How many bytes, and since when the oldest of it is there; `None` if it is nothing.
+    /// Returns the bytes held and the time of the oldest content; `None` if it holds nothing.
     fn holds(&self) -> Option<(usize, Instant)>;
 
-    /// Lets go of the oldest, of so many bytes or a little more, and of nothing younger than `youngest`. Gives what is to be
-    /// dropped where no lock is held, for it may be much.
+    /// Evicts `bytes` bytes or slightly more, the oldest first and nothing younger than `youngest`. Returns what the
+    /// caller must drop outside of every lock, for it may be much.
     fn let_go(&self, bytes: usize, youngest: Instant) -> Box<dyn Any>;
 }
 
@@ -41,53 +41,54 @@ struct Pool {
     holders: Mutex<Vec<Weak<dyn Holder>>>,
 }
 
-/// What is so old was read by all who keep up: it goes before anything that is younger, whoever holds that.
+/// Age after which content is evicted first, whichever holder has it: every watcher that keeps up has read it.
 const READ: Duration = Duration::from_secs(1);
 
-/// Of what is so old, a part more than has to goes at once, so that not each event has one sought who gives way.
+/// Divisor of the limit: a 32nd of it is evicted beyond the excess, from content older than [`READ`]. So not each event has to
+/// search for a holder to evict from.
 const SLACK: usize = 32;
 
 // === impl Allowance ===
 
 impl Allowance {
-    /// So many bytes.
+    /// Creates a budget of `most` bytes.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self(Arc::new(Pool { most, used: AtomicUsize::new(0), holders: Mutex::default() }))
     }
 
-    /// More than anybody has.
+    /// Creates a budget without a limit.
     #[must_use]
     pub fn unbounded() -> Self {
         Self::new(usize::MAX)
     }
 
-    /// Nothing yet, for one who shares it.
+    /// Creates an empty share of the budget.
     #[must_use]
     pub fn share(&self) -> Share {
         Share { of: self.clone(), bytes: 0 }
     }
 
-    /// How many bytes all hold together.
+    /// Returns the bytes that all holders have together.
     #[must_use]
     pub fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// From now on, this one is asked too where there is too much. What it holds is to be in a [`Share`].
+    /// Registers a holder for eviction. What it holds must be counted in a [`Share`].
     pub(crate) fn enlist(&self, holder: Weak<dyn Holder>) {
         let mut holders = self.0.holders.lock();
         holders.retain(|known| known.strong_count() > 0);
         holders.push(holder);
     }
 
-    /// Has those who hold most let go until there is not too much. To be called with no lock held that one of them takes.
+    /// Evicts from the largest holders until the total is within the limit. The caller must hold no lock that a holder takes.
     pub(crate) fn relieve(&self) {
         let most = self.0.most;
         if self.used() <= most {
             return;
         }
-        // Dropped behind the lock.
+        // Declared before the lock, so dropped after it is released.
         let (mut gone, mut known) = (Vec::new(), Vec::new());
         let holders = self.0.holders.lock();
         known.extend(holders.iter().filter_map(Weak::upgrade));
@@ -99,7 +100,7 @@ impl Allowance {
                 let old = held.filter(|(_, (_, oldest))| *oldest <= youngest);
                 let largest = old.max_by_key(|(_, (bytes, oldest))| (*bytes, Reverse(*oldest)));
                 let Some((holder, (bytes, _))) = largest else { break };
-                // No more than half, for then somebody else may be the one who holds most.
+                // At most half, because another holder may be the largest afterwards.
                 gone.push(holder.let_go(excess.min(bytes / 2).max(1), youngest));
             }
         }
@@ -109,13 +110,13 @@ impl Allowance {
 // === impl Share ===
 
 impl Share {
-    /// How many bytes it holds.
+    /// Returns the bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// It holds so many bytes now.
+    /// Sets the bytes held.
     pub fn set(&mut self, bytes: usize) {
         let used = &self.of.0.used;
         if bytes >= self.bytes {
@@ -126,7 +127,7 @@ impl Share {
         self.bytes = bytes;
     }
 
-    /// Whether all hold more than they may, and this one holds some of it.
+    /// Returns whether the total exceeds the limit and this share is not empty.
     #[must_use]
     pub fn is_too_much(&self) -> bool {
         self.bytes > 0 && self.of.used() > self.of.0.most

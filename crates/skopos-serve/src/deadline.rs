@@ -1,4 +1,4 @@
-//! How long a request may take (L12): what the server allows, or less if the client says so.
+//! Request timeout (L12): the server's limit, or less if the client requests less.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use skopos_wire::Status;
 
 use crate::request::Query;
 
-/// The longest that anything waits for or lasts, whatever a client asks for: 30 years, for clocks end somewhere.
+/// Longest wait or lifetime of anything, whatever a client requests: 30 years, because clocks overflow at some point.
 pub const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
 
-/// The time for a request that is no watch: the parameter `timeout` in Go's notation (`1m30s`), at most `allowed`.
+/// Returns the timeout of a request that is not a watch: the parameter `timeout` in Go's notation (`1m30s`), at most `allowed`.
 ///
 /// # Errors
-/// 400 if it is none.
+/// 400 if the parameter is not a duration.
 pub fn of_request(query: &Query, allowed: Duration) -> Result<Duration, Status> {
     let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(allowed) };
     match go_duration(text) {
@@ -24,7 +24,7 @@ pub fn of_request(query: &Query, allowed: Duration) -> Result<Duration, Status> 
     }
 }
 
-/// Numbers with units, one after the other.
+/// Parses numbers with units, one after the other.
 fn go_duration(text: &str) -> Option<Duration> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];

@@ -1,5 +1,5 @@
-//! What the server serves, for clients that ask: `/api`, `/apis` and below in the classic form, and both in one document
-//! each in the aggregated form (`apidiscovery.k8s.io`, v2 and v2beta1, chosen by the Accept header).
+//! Discovery API: `/api`, `/apis` and below in the classic form. In the aggregated form each of the two is one document
+//! (`apidiscovery.k8s.io`, v2 and v2beta1, chosen by the Accept header).
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
@@ -31,14 +31,14 @@ pub fn answer(
     Some(respond::bytes(StatusCode::OK, content_type, Bytes::from(document.to_string() + "\n")))
 }
 
-/// The document at a path, with its content type; `None` for paths that have none. Of a group's versions the most stable and
-/// then the newest is the preferred one.
+/// Returns the document at a path and its content type; `None` for other paths. The preferred version of a group is the most
+/// stable, then the newest.
 #[must_use]
 pub fn document(path: &str, accept: &str, resources: &[Arc<ResourceType>]) -> Option<(&'static str, Value)> {
     document_in_order(path, accept, &ordered(resources))
 }
 
-/// The same resources, group by group as they appear; the versions of each with the most stable and then the newest first.
+/// Returns the resources in group order of appearance; the versions of each group are sorted most stable first, then newest.
 #[must_use]
 pub fn ordered(resources: &[Arc<ResourceType>]) -> Vec<Arc<ResourceType>> {
     let mut groups = Groups::of(resources);
@@ -51,7 +51,7 @@ pub fn ordered(resources: &[Arc<ResourceType>]) -> Vec<Arc<ResourceType>> {
     resources.map(|resource| Arc::clone(resource)).collect()
 }
 
-/// As [`document`], with groups and versions in the order in which they appear: of a group's versions the first is the
+/// Returns the same as [`document`], with groups and versions in order of appearance: the first version of a group is the
 /// preferred one.
 #[must_use]
 pub fn document_in_order(
@@ -70,7 +70,7 @@ pub fn document_in_order(
             Some(form) => {
                 let core = resources.iter().filter(|resource| resource.group.is_empty());
                 let mut groups = Groups::of(core);
-                // It is there without anything in it, too.
+                // The core group is listed even if it is empty.
                 if groups.all.is_empty() {
                     groups.all.push(Group { name: "", versions: Vec::new() });
                 }
@@ -122,14 +122,14 @@ fn paths(resources: &[Arc<ResourceType>]) -> BTreeSet<String> {
     paths
 }
 
-/// Resources by group and version, each in the order of appearance. Made in one go: how many there are may be a stranger's
-/// choice.
+/// Resources by group and version, each in order of appearance. Built in one pass, because a client may control how many there
+/// are.
 struct Groups<'a> {
     all: Vec<Group<'a>>,
 }
 
 struct Group<'a> {
-    /// Empty for core.
+    /// Group name; empty for core.
     name: &'a str,
     versions: Vec<Version<'a>>,
 }
@@ -162,13 +162,13 @@ impl<'a> Groups<'a> {
         Self { all }
     }
 
-    /// All but core.
+    /// Returns all groups but core.
     fn named(&self) -> impl Iterator<Item = &Group<'a>> {
         self.all.iter().filter(|group| !group.name.is_empty())
     }
 }
 
-/// Stable versions before beta before alpha, newer before older, other names last.
+/// Compares versions: stable before beta before alpha, newer before older, other names last.
 #[must_use]
 pub fn by_stability(a: &str, b: &str) -> Ordering {
     let rank = |version: &str| -> Option<(u8, u32, u32)> {
@@ -192,7 +192,7 @@ pub fn by_stability(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// `None` for one of nothing.
+/// Returns the group's entry; `None` if it has no versions.
 fn group(group: &Group<'_>) -> Option<Value> {
     let version = |version: &Version<'_>| json!({"groupVersion": group_version(group.name, version.name), "version": version.name});
     let versions: Vec<Value> = group.versions.iter().map(version).collect();
@@ -237,7 +237,7 @@ fn resource_list(group: &str, version: &str, resources: &[Arc<ResourceType>]) ->
     })
 }
 
-/// The group, version and kind of what a subresource takes and gives.
+/// Returns the group, version and kind of a subresource's request and response.
 fn response_kind<'a>(resource: &'a ResourceType, sub: &Subresource) -> (&'a str, &'a str, &'a str) {
     match sub {
         Subresource::Scale(_) => ("autoscaling", "v1", "Scale"),
@@ -248,7 +248,7 @@ fn response_kind<'a>(resource: &'a ResourceType, sub: &Subresource) -> (&'a str,
     }
 }
 
-/// The aggregated form.
+/// Version of the aggregated form.
 #[derive(Clone, Copy)]
 enum Aggregated {
     V2,
@@ -256,7 +256,7 @@ enum Aggregated {
 }
 
 impl Aggregated {
-    /// The first form that the Accept header names, if it comes before plain JSON.
+    /// Returns the first aggregated form in the Accept header, if it comes before plain JSON.
     fn wanted(accept: &str) -> Option<Self> {
         for media_type in accept.split(',') {
             let mut parameters = media_type.split(';').map(str::trim);
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(told(&mixed), [b[0], b[1], b[2], a]);
         let in_order = ordered(&mixed);
         assert_eq!(in_order[0].plural, "pods", "core comes first");
-        // As many as before are as stable, in the order in which they came.
+        // Equally stable versions as before, in their order.
         assert_eq!(told(&in_order), [b[1], b[0], b[2], a]);
         let classic = document_in_order("/apis", "", &in_order).unwrap().1;
         assert_eq!(classic["groups"][0]["preferredVersion"]["version"], "v2");
@@ -440,7 +440,7 @@ mod tests {
         );
     }
 
-    /// How many there are is a stranger's choice: no group is looked for among all.
+    /// Checks that no group is searched for linearly, because a client may control how many there are.
     #[test]
     fn many_groups_are_as_quick_as_many_resources() {
         let of = |n: usize| {

@@ -1,4 +1,4 @@
-//! Objects as bytes: where their head ends, and the few places where it or the resourceVersion is written anew.
+//! Objects as JSON bytes: their head (kind and apiVersion), and the few places that rewrite the head or the resourceVersion.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 
 use crate::resources::ResourceType;
 
-/// An object's JSON with `metadata.resourceVersion` replaced, and nothing else.
+/// Returns an object's JSON with `metadata.resourceVersion` replaced, and nothing else.
 ///
-/// What is no JSON object with metadata comes back as it is.
+/// Anything but a JSON object with metadata is returned unchanged.
 #[must_use]
 pub fn with_revision(json: &Bytes, revision: u64) -> Bytes {
     #[derive(Deserialize)]
@@ -40,7 +40,7 @@ pub fn with_revision(json: &Bytes, revision: u64) -> Bytes {
     Bytes::from([&json[..from], new.as_bytes(), &json[to..]].concat())
 }
 
-/// The object with `kind` and the `apiVersion` of the resource, which it is mostly stored with.
+/// Returns the object with `kind` and the resource's `apiVersion`. Most objects are stored with both.
 pub(crate) fn whole(json: Bytes, resource: &ResourceType) -> Bytes {
     match Head::of(&json) {
         Some(head) if is_api_version(head.api_version, resource) => json,
@@ -49,12 +49,12 @@ pub(crate) fn whole(json: Bytes, resource: &ResourceType) -> Bytes {
     }
 }
 
-/// Whether the object has them already.
+/// Returns whether the object has both already.
 pub(crate) fn is_whole(json: &[u8], resource: &ResourceType) -> bool {
     Head::of(json).is_some_and(|head| is_api_version(head.api_version, resource))
 }
 
-/// The object without `kind` and `apiVersion`, as items of typed lists are: `{` and what is given.
+/// Returns the object without `kind` and `apiVersion`, as in items of typed lists: the text after its `{`.
 pub(crate) fn bare_tail(json: &[u8]) -> Cow<'_, [u8]> {
     match Head::of(json) {
         Some(head) => Cow::Borrowed(&json[head.end..]),
@@ -63,7 +63,7 @@ pub(crate) fn bare_tail(json: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// The metadata of an object, as an object of its own.
+/// Returns the metadata of an object as a `PartialObjectMetadata`.
 pub(crate) fn partial(json: &[u8]) -> Bytes {
     #[derive(Deserialize)]
     struct Object<'a> {
@@ -75,17 +75,17 @@ pub(crate) fn partial(json: &[u8]) -> Bytes {
     Bytes::from([head, metadata, "}"].concat())
 }
 
-/// A JSON string literal.
+/// Returns a JSON string literal.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// `{"kind":"...","apiVersion":"...",` or the other way round, at the start of an object.
+/// Head of an object: `{"kind":"...","apiVersion":"...",` or the two in reverse order.
 #[derive(Debug, PartialEq)]
 struct Head<'a> {
     kind: &'a str,
     api_version: &'a str,
-    /// Where what follows begins.
+    /// Offset of the text after the head.
     end: usize,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// `"name":"value",` without escapes and blanks, and what follows.
+/// Parses `"name":"value",` without escapes and blanks; returns the rest too.
 fn member(text: &[u8]) -> Option<(&[u8], &str, &[u8])> {
     let (name, rest) = string(text)?;
     let (value, rest) = string(rest.strip_prefix(b":")?)?;
@@ -130,7 +130,7 @@ fn with_head(kind: &str, resource: &ResourceType, rest: &[u8]) -> Bytes {
     Bytes::from(parts.concat())
 }
 
-/// Takes the object apart: `build` is given its kind and what stands behind the head, which ends with the brace.
+/// Rebuilds an object: `build` gets its kind and the text after the head, up to the closing brace.
 fn rebuilt(json: &[u8], build: impl FnOnce(Option<&str>, &[u8]) -> Bytes) -> Bytes {
     let Ok(mut members) = serde_json::from_slice::<BTreeMap<Cow<'_, str>, &RawValue>>(json) else {
         return Bytes::copy_from_slice(json);
@@ -138,7 +138,7 @@ fn rebuilt(json: &[u8], build: impl FnOnce(Option<&str>, &[u8]) -> Bytes) -> Byt
     let kind = members.remove("kind").and_then(|kind| serde_json::from_str::<String>(kind.get()).ok());
     members.remove("apiVersion");
     let mut rest = Vec::with_capacity(json.len());
-    // As the API server writes them.
+    // The API server writes the metadata first, too.
     let metadata = members.remove("metadata").map(|metadata| (Cow::from("metadata"), metadata));
     for (name, value) in metadata.into_iter().chain(members) {
         if !rest.is_empty() {

@@ -1,5 +1,4 @@
-//! The server's side of the list/watch contract: get, list and watch as kube-apiserver answers them, over anything that
-//! has versioned content.
+//! Server side of the list/watch contract: get, list and watch as kube-apiserver answers them, over any versioned content.
 //!
 //! ```text
 //!                     ┌───────────────────────── Source ─────────────────────────┐
@@ -10,11 +9,11 @@
 //!                     └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The test server is a [`Source`] over its versioned storage, the gateway one over a store of a cluster and one over the
-//! stores of many. What a request may ask for, in which order its mistakes are told and in which words, what a page, an
-//! event or a row of a table looks like: that is here, once.
+//! The test server is a [`Source`] over its versioned storage. The gateway has one over the store of a cluster and one over the
+//! stores of many. The valid parameters, the order and text of the errors, and the form of pages, events and table rows are
+//! implemented here, once.
 //!
-//! There are no sockets here, no tasks and no lock across an await. Times follow tokio's clock.
+//! This crate has no sockets, no tasks and no lock across an await. Times follow tokio's clock.
 
 #![allow(
     clippy::result_large_err,

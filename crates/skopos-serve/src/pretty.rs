@@ -1,6 +1,6 @@
 //! Indented JSON, for requests with `pretty=true`.
 //!
-//! kube-apiserver also indents for browsers, curl and Wget by their `User-Agent`. That is left out: programs get compact JSON.
+//! kube-apiserver also indents for browsers, curl and Wget by their `User-Agent`. Skopos does not: programs get compact JSON.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -28,14 +28,13 @@ struct IndentedBody {
     indenter: Indenter,
 }
 
-/// Adds white space to JSON that comes in pieces, as Go's `json.Indent` with two spaces does. Other white space goes, the newline at the end
-/// too.
+/// Indenter of JSON in chunks, as Go's `json.Indent` with two spaces. Other white space is dropped, the final newline too.
 #[derive(Default)]
 struct Indenter {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// An object or array has begun, and nothing of it has been seen.
+    /// Whether an object or array has begun and is empty so far.
     opened: bool,
 }
 
@@ -81,7 +80,7 @@ impl Indenter {
         if closes {
             self.depth = self.depth.saturating_sub(1);
         }
-        // Nothing stands within an empty object or array.
+        // An empty object or array has no line breaks.
         if self.opened != closes {
             self.new_line(out);
         }

@@ -1,4 +1,4 @@
-//! What a request asks for, read from its method and path as the API server does.
+//! Request parsing: the verb, resource and parameters of a method and URL, as in the API server.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,35 +9,35 @@ use http::request::Parts;
 use crate::resources::ResourceType;
 use crate::source::object_key;
 
-/// A request to the API, taken apart.
+/// Parsed API request.
 #[derive(Clone, Debug)]
 pub struct RequestInfo {
-    /// What is to be done.
+    /// Verb of the request.
     pub verb: RequestVerb,
-    /// The method it came with.
+    /// HTTP method.
     pub method: Method,
-    /// The path, as it came.
+    /// Path, not decoded.
     pub path: String,
-    /// The parameters.
+    /// Query parameters.
     pub query: Query,
-    /// The resource, if the path names one that is served.
+    /// Resource, if the path names one that is served.
     pub target: Option<RequestTarget>,
 }
 
-/// The resource that a request is about.
+/// Resource that a request addresses.
 #[derive(Clone, Debug)]
 pub struct RequestTarget {
-    /// What it is.
+    /// Resource type.
     pub resource: Arc<ResourceType>,
-    /// Where; `None` for all namespaces or for what lies in none.
+    /// Namespace; `None` for all namespaces or for cluster-scoped objects.
     pub namespace: Option<String>,
-    /// Which object.
+    /// Object name.
     pub name: Option<String>,
-    /// What lies below the object.
+    /// Subresource.
     pub subresource: Option<String>,
 }
 
-/// What is to be done, in the words of authorization (`watch` is told from `list` by the query).
+/// Verb of a request, as in authorization (the query tells `watch` from `list`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestVerb {
     /// GET of one object.
@@ -56,11 +56,11 @@ pub enum RequestVerb {
     Delete,
     /// DELETE of a collection.
     DeleteCollection,
-    /// Not about a resource: discovery, health, version, or a path that is not served.
+    /// Not for a resource: discovery, health, version, or a path that is not served.
     Other,
 }
 
-/// The parameters of a URL, decoded, in order.
+/// Decoded parameters of a URL, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     pairs: Vec<(String, String)>,
@@ -69,7 +69,7 @@ pub struct Query {
 // === impl RequestInfo ===
 
 impl RequestInfo {
-    /// Reads method, path and query; `find` looks up a resource by group, version and plural.
+    /// Parses method, path and query; `find` looks up a resource by group, version and plural.
     #[must_use]
     pub fn new(parts: &Parts, find: impl Fn(&str, &str, &str) -> Option<Arc<ResourceType>>) -> Self {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
@@ -86,7 +86,8 @@ impl RequestInfo {
     }
 }
 
-/// One object is watched by the old path or by a field selector; with a name in the path the parameter does not count.
+/// Returns the verb. One object is watched with the legacy path or a field selector; with a name in the path, the parameter is
+/// ignored.
 fn verb_of(method: &Method, target: &RequestTarget, watch_path: bool, watch_parameter: bool) -> RequestVerb {
     let named = target.name.is_some();
     match *method {
@@ -104,8 +105,8 @@ fn verb_of(method: &Method, target: &RequestTarget, watch_path: bool, watch_para
     }
 }
 
-/// Finds the resource of `/api/VERSION/...` or `/apis/GROUP/VERSION/...`; tells whether the old `/watch/` prefix stood
-/// before it.
+/// Finds the resource of `/api/VERSION/...` or `/apis/GROUP/VERSION/...`; returns also whether the path has the legacy `/watch/`
+/// prefix.
 fn resolve(
     path: &str,
     find: impl Fn(&str, &str, &str) -> Option<Arc<ResourceType>>,
@@ -138,7 +139,7 @@ fn resolve(
         })
     };
     let found = match rest {
-        // `namespaces/NAME/status` and `namespaces/NAME/finalize` are about the namespace itself.
+        // `namespaces/NAME/status` and `namespaces/NAME/finalize` address the namespace itself.
         ["namespaces", _, sub @ ("status" | "finalize")] => {
             target(find("namespaces")?, None, &[rest[1], sub])
         }
@@ -154,7 +155,7 @@ fn resolve(
 // === impl RequestTarget ===
 
 impl RequestTarget {
-    /// The key of the object that the request names.
+    /// Returns the key of the named object.
     #[must_use]
     pub fn key(&self) -> Option<String> {
         Some(object_key(self.namespace.as_deref(), self.name.as_deref()?))
@@ -164,7 +165,7 @@ impl RequestTarget {
 // === impl RequestVerb ===
 
 impl RequestVerb {
-    /// The word of authorization for it.
+    /// Returns the verb's name in authorization.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -184,7 +185,7 @@ impl RequestVerb {
 // === impl Query ===
 
 impl Query {
-    /// Takes the part of a URL behind the question mark apart.
+    /// Parses the query string of a URL.
     #[must_use]
     pub fn parse(query: &str) -> Self {
         let pairs = query
@@ -198,25 +199,25 @@ impl Query {
         Self { pairs }
     }
 
-    /// The first value of a parameter.
+    /// Returns the first value of a parameter.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// All values of a parameter.
+    /// Returns all values of a parameter.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.pairs.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// A boolean as the API server reads it: absent, `0` and `false` are false, everything else is true.
+    /// Returns a boolean as the API server parses it: absent, `0` and `false` are false, everything else is true.
     #[must_use]
     pub fn flag(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "0" | "false"))
     }
 }
 
-/// Decodes `%XX`, and `+` where it stands for a blank. What is no valid escape stays as it is.
+/// Decodes `%XX`, and `+` if it encodes a blank. Invalid escapes are left unchanged.
 fn percent_decode(text: &str, plus_is_blank: bool) -> Cow<'_, str> {
     if !(text.contains('%') || plus_is_blank && text.contains('+')) {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! Responses: their body type, and the few shapes that nearly all of them have.
+//! Responses: their body type, and constructors for the few common shapes.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -10,33 +10,33 @@ use http_body_util::{BodyExt as _, Full};
 use serde::Serialize;
 use skopos_wire::Status;
 
-/// What goes wrong with a body: only faults make a body fail.
+/// Error of a response body. Only injected faults make a body fail.
 pub type BodyError = Box<dyn StdError + Send + Sync>;
 
-/// A body: a whole text, a streamed list, or a watch.
+/// Response body: a whole text, a streamed list, or a watch.
 pub type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 
-/// A response.
+/// HTTP response.
 pub type Response = http::Response<ResponseBody>;
 
-/// Returns `value` as JSON. It ends with a newline, as all that Go's JSON encoder writes.
+/// Returns `value` as JSON. It ends with a newline, as in the output of Go's JSON encoder.
 pub fn json(code: StatusCode, value: &impl Serialize) -> Response {
     let mut body = serde_json::to_vec(value).unwrap_or_default();
     body.push(b'\n');
     bytes(code, "application/json", body.into())
 }
 
-/// Returns the object's stored bytes or any other ready JSON, and a newline.
+/// Returns stored bytes of an object or other encoded JSON, and a newline.
 pub fn json_bytes(code: StatusCode, body: &[u8]) -> Response {
     bytes(code, "application/json", [body, b"\n"].concat().into())
 }
 
-/// Plain text.
+/// Returns plain text.
 pub fn text(code: StatusCode, body: impl Into<String>) -> Response {
     bytes(code, "text/plain; charset=utf-8", Bytes::from(body.into()))
 }
 
-/// A failure, with `Retry-After` where the status has it.
+/// Returns an error status, with a `Retry-After` header if the status has one.
 pub fn status(status: &Status) -> Response {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json(code, status);
@@ -46,7 +46,7 @@ pub fn status(status: &Status) -> Response {
     response
 }
 
-/// A whole body of any type.
+/// Returns a whole body of any type.
 pub fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Response {
     let mut response = http::Response::new(whole(body));
     *response.status_mut() = code;
@@ -56,7 +56,7 @@ pub fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Respo
     response
 }
 
-/// A body of one piece.
+/// Returns a body of one chunk.
 pub fn whole(body: Bytes) -> ResponseBody {
     Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
 }

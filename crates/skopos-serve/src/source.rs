@@ -1,4 +1,4 @@
-//! What is served: versioned content, and the events that lead from one version to the next.
+//! Sources: versioned content, and the events that lead from one version to the next.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,103 +14,103 @@ use crate::json::with_revision;
 use crate::table::LeadingColumn;
 use crate::window::{EventType, Window};
 
-/// The objects of one resource, as one request sees them. Cheap to clone; may be made for the request.
+/// Objects of one resource, as visible to one request. Cheap to clone; may be created per request.
 ///
-/// Revisions are the numbers of resourceVersions. A source whose versions do not fit into 64 bits cannot be served.
+/// Revisions are numeric resourceVersions. A source whose versions do not fit into 64 bits cannot be served.
 pub trait Source: Clone + Send + Sync + 'static {
     /// One version of one object.
     type Item: Item + Clone;
-    /// The state at one revision.
+    /// State at one revision.
     type Contents: Contents<Item = Self::Item>;
 
-    /// The state that a request wants. Everything but [`Wanted::Any`] may wait, for `patience` at most.
+    /// Returns the state that a request wants. Everything but [`Wanted::Any`] may wait, for `patience` at most.
     ///
     /// # Errors
-    /// When the state is yet to come, no longer there, or cannot be had at all.
+    /// When the revision is in the future, is compacted, or cannot be read at all.
     fn read(
         &self,
         wanted: Wanted,
         patience: Duration,
     ) -> impl Future<Output = Result<Self::Contents, ReadError>> + Send;
 
-    /// A list of this state has pages to come: [`Wanted::Exactly`] its revision has to find it, for some minutes if that can be.
-    /// Nothing is to be done for a source that has old states anyway.
+    /// Retains a state because a list has more pages: [`Wanted::Exactly`] its revision must find it, for some minutes if
+    /// possible. A source that keeps old states anyway need not implement it.
     fn remember(&self, contents: &Self::Contents) {
         let _ = contents;
     }
 
-    /// The events of the resource, and who watches them.
+    /// Returns the events of the resource and its watchers.
     fn window(&self) -> &Arc<Window<Self::Item>>;
 
-    /// A revision at or before which no event is still to come: what bookmarks say.
+    /// Returns a revision at or before which no event is still to come. Bookmarks carry it.
     fn progress(&self) -> u64 {
         self.window().reached()
     }
 
-    /// The newest revision that the request may see, if it sees less than there is.
+    /// Returns the newest revision that the request may see, if its view lags behind the content.
     fn horizon(&self) -> Option<u64> {
         None
     }
 
-    /// What time it is, for ages in tables.
+    /// Returns the current time, for ages in tables.
     fn now(&self) -> jiff::Timestamp;
 
-    /// A number from 0 to 1, by which a watch without `timeoutSeconds` lasts longer than the least.
+    /// Returns a number from 0 to 1 that extends the lifetime of a watch without `timeoutSeconds` beyond the minimum.
     fn jitter(&self) -> f64 {
         fastrand::f64()
     }
 
-    /// Columns that stand before all others in tables; each item has a cell for each.
+    /// Returns columns that precede all others in tables; each item has a cell for each.
     fn columns(&self) -> &[LeadingColumn] {
         &[]
     }
 
-    /// Where blocks of objects are kept, of which compressed lists are made. Without, lists are not compressed.
+    /// Returns the cache of compressed blocks. Without it, lists are not compressed.
     fn blocks(&self) -> Option<&Blocks> {
         None
     }
 
-    /// What a list says of itself beside its revision, as annotations.
+    /// Returns annotations of a list's metadata.
     fn list_annotations(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// Whether pages say how many objects are left (L9).
+    /// Returns whether pages include the number of remaining objects (L9).
     fn counts(&self) -> bool {
         true
     }
 
-    /// A continue token as the client gets it.
+    /// Encodes a continue token for the client.
     fn seal(&self, token: ContinueToken) -> String {
         token.encode()
     }
 
-    /// A continue token as a client gives it back.
+    /// Decodes a continue token from a client.
     ///
     /// # Errors
-    /// 400 if it is none (L7).
+    /// 400 if the token is invalid (L7).
     fn open(&self, token: &str) -> Result<ContinueToken, Status> {
         ContinueToken::decode(token)
             .map_err(|error| Status::bad_request(format!("invalid continue token: {error}")))
     }
 }
 
-/// One version of one object. Sources give it behind a pointer: it is cloned for each list and event.
+/// One version of one object. Sources return it behind a pointer, because it is cloned for each list and event.
 pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
-    /// `metadata.namespace`; `None` for a cluster-scoped object.
+    /// Returns `metadata.namespace`; `None` for a cluster-scoped object.
     fn namespace(&self) -> Option<&str>;
 
-    /// `metadata.name`.
+    /// Returns `metadata.name`.
     fn name(&self) -> &str;
 
-    /// `metadata.resourceVersion`.
+    /// Returns `metadata.resourceVersion`.
     fn revision(&self) -> u64;
 
-    /// The object as JSON. It need not have `kind` and `apiVersion`, as items of typed lists have not: they are added or
-    /// left out as the answer wants it, which costs least if they stand first.
+    /// Returns the object as JSON. `kind` and `apiVersion` may be absent, as in items of typed lists. They are added or removed
+    /// as the response needs; that is cheapest if they come first.
     fn json(&self) -> Bytes;
 
-    /// The object as JSON, with another resourceVersion: as the event that takes it away shows it.
+    /// Returns the object as JSON with another resourceVersion, as in the event that deletes it.
     fn json_at(&self, revision: u64) -> Bytes {
         match revision == self.revision() {
             true => self.json(),
@@ -118,15 +118,15 @@ pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
         }
     }
 
-    /// The buffer that the JSON is, or is made of: with the same buffer and the same revision, the JSON is the same as long as
-    /// the source is.
+    /// Returns the buffer that the JSON is, or is made from. Within one source, the same buffer and revision always give the same
+    /// JSON.
     fn origin(&self) -> Bytes {
         self.json()
     }
 
-    /// Where it stands in lists of one namespace, or (with `None`) of all: lists are in the order of these texts, or in any
-    /// other order that [`Contents::page`] keeps to. Tokens carry them, so none of the parts between slashes may be empty,
-    /// `.` or `..`.
+    /// Returns the sort key in lists of one namespace, or (with `None`) of all. Lists are in the order of these keys, or in any
+    /// other order that [`Contents::page`] uses consistently. Tokens carry them, so none of the parts between slashes may be
+    /// empty, `.` or `..`.
     fn key(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(_) => self.name().to_owned(),
@@ -134,12 +134,12 @@ pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
         }
     }
 
-    /// The cells of the source's [leading columns](Source::columns).
+    /// Returns the cells of the source's [leading columns](Source::columns).
     fn cells(&self) -> Vec<Value> {
         Vec::new()
     }
 
-    /// A watch frame that begins with [`EventType::frame_head`] and has the object as it is now, if there is one ready.
+    /// Returns a ready watch frame, if any. It begins with [`EventType::frame_head`] and contains the current object.
     fn frame(&self, kind: EventType) -> Option<Bytes> {
         let _ = kind;
         None
@@ -184,7 +184,7 @@ impl<T: Item> Item for Arc<T> {
     }
 }
 
-/// `NAMESPACE/NAME` or `NAME`.
+/// Returns `NAMESPACE/NAME` or `NAME`.
 #[must_use]
 pub fn object_key(namespace: Option<&str>, name: &str) -> String {
     match namespace {
@@ -193,22 +193,22 @@ pub fn object_key(namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// The state of a resource at one revision: it does not change.
+/// Immutable state of a resource at one revision.
 pub trait Contents: Send + Sync + 'static {
     /// One version of one object.
     type Item: Item;
 
-    /// The revision. No object has a newer one.
+    /// Returns the revision. No object has a newer one.
     fn revision(&self) -> u64;
 
-    /// One object.
+    /// Returns one object.
     ///
     /// # Errors
     /// When the revision was compacted meanwhile; a snapshot never is.
     fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Self::Item>, Compacted>;
 
-    /// Up to `max` objects of a namespace, or of all, in their order, from the first whose [key](Item::key) is not less
-    /// than `from`. A NUL at the end of `from` means: behind this key.
+    /// Returns up to `max` objects of a namespace, or of all, in order. The first is the first whose [key](Item::key) is not less
+    /// than `from`. A NUL at the end of `from` means: after this key.
     ///
     /// # Errors
     /// When the revision was compacted meanwhile; a snapshot never is.
@@ -219,52 +219,52 @@ pub trait Contents: Send + Sync + 'static {
         max: usize,
     ) -> Result<Vec<Self::Item>, Compacted>;
 
-    /// How many objects there are from `from` on.
+    /// Returns the number of objects from `from` on.
     ///
     /// # Errors
     /// When the revision was compacted meanwhile; a snapshot never is.
     fn count(&self, namespace: Option<&str>, from: Option<&str>) -> Result<usize, Compacted>;
 }
 
-/// Which state a request wants.
+/// State that a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The newest there is (L1).
+    /// The newest state (L1).
     Newest,
-    /// Any (L2): never waits.
+    /// Any state (L2): never waits.
     Any,
-    /// Any that is at least so new (L3).
+    /// Any state at least as new as this revision (L3).
     NotOlderThan(u64),
-    /// This one and no other: exact lists (L3), and all pages of a list but the first (L10).
+    /// Exactly this revision: exact lists (L3), and all pages of a list but the first (L10).
     Exactly(u64),
 }
 
-/// Why there is no such state.
+/// Reason why a state cannot be read.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ReadError {
-    /// It is yet to come, and did not in time. The caller may ask again.
+    /// The revision is in the future and did not arrive in time. The caller may retry.
     #[error("revision {requested} is yet to come, the newest is {current}")]
     Ahead {
-        /// What was asked for.
+        /// Requested revision.
         requested: u64,
-        /// What there is.
+        /// Current revision.
         current: u64,
     },
-    /// It is no longer there. The caller has to begin anew.
+    /// The revision is compacted. The caller has to relist.
     #[error(transparent)]
     Compacted(#[from] Compacted),
-    /// What the source has to say.
+    /// The source's own error.
     #[error("{}", .0.message)]
     Failed(Box<Status>),
 }
 
-/// A revision that is no longer there. The caller has to begin anew.
+/// A compacted revision. The caller has to relist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("revision {requested} is compacted, the oldest is {oldest}")]
 pub struct Compacted {
-    /// What was asked for.
+    /// Requested revision.
     pub requested: u64,
-    /// The oldest there is.
+    /// Oldest available revision.
     pub oldest: u64,
 }
 
@@ -277,7 +277,7 @@ impl From<Status> for ReadError {
 }
 
 impl ReadError {
-    /// The answer; `compacted` says how a list or a watch tells that its revision is gone.
+    /// Returns the error status; `compacted` makes the one of a compacted revision, which differs between list and watch.
     pub(crate) fn into_status(self, compacted: impl FnOnce(Compacted) -> Status) -> Status {
         match self {
             // L6

@@ -1,4 +1,4 @@
-//! A source in memory, for tests.
+//! In-memory source for tests.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::gzip::{BlockCache, Blocks};
 use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted, object_key};
 use crate::window::{Event, Window, WindowOptions};
 
-/// An object as a store has it.
+/// Object as a store has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Object(pub(crate) RawObject);
 
@@ -25,16 +25,16 @@ pub(crate) struct Memory {
     state: Arc<RwLock<State>>,
     window: Arc<Window<Object>>,
     pub(crate) blocks: Blocks,
-    /// The states that were to be remembered.
+    /// Revisions that the caller asked to retain.
     pub(crate) remembered: Arc<RwLock<Vec<u64>>>,
-    /// Whether it uses what else a source may say of its lists.
+    /// Whether the optional list features are on: its own tokens, annotations, no counts.
     pub(crate) speaks_for_itself: bool,
 }
 
-/// The objects in the order of their keys, and their revision.
+/// Objects in key order, and their revision.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    /// The most that was asked for at once.
+    /// Largest page requested so far.
     largest_page: Arc<AtomicUsize>,
     revision: u64,
     objects: BTreeMap<String, Object>,
@@ -59,7 +59,7 @@ impl Memory {
         state.revision
     }
 
-    /// The most objects that were asked for at once.
+    /// Returns the size of the largest page requested so far.
     pub(crate) fn largest_page(&self) -> usize {
         self.state.read().largest_page.load(Ordering::Relaxed)
     }
@@ -74,7 +74,7 @@ impl Memory {
     }
 }
 
-/// A pod as an item of a typed list is: without a head.
+/// Creates a pod as in a typed list: without kind and apiVersion.
 pub(crate) fn pod(namespace: &str, name: &str, revision: u64, labels: &[(&str, &str)], text: &str) -> Object {
     let labels: BTreeMap<_, _> = labels.iter().copied().collect();
     let object = serde_json::json!({

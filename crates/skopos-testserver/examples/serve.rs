@@ -1,4 +1,4 @@
-//! How do I get a Kubernetes API server to try things on? This one runs until it is told to stop.
+//! Runs a Kubernetes API server to experiment with, until it is stopped.
 //!
 //! ```text
 //! cargo run -p skopos-testserver --example serve -- --kubeconfig-out /tmp/kubeconfig --workloads

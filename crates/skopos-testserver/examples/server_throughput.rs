@@ -1,5 +1,5 @@
-//! How fast the test server loads, lists and streams on this machine:
-//! `cargo run --release -p skopos-testserver --example server_throughput -- 100000`.
+//! Measures how fast the test server loads, lists and streams on this machine: `cargo run --release -p skopos-testserver
+//! --example server_throughput -- 100000`.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const EVENTS: usize = 100_000;
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let pods = std::env::args().nth(1).map_or(Ok(100_000), |n| n.parse())?;
-    // Nobody is closed for being slow: it is the speed that is measured.
+    // No watcher is evicted for being slow, because this measures the speed.
     let server = TestServer::builder().slow_watchers(u64::MAX, Duration::MAX).start().await?;
 
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! Who may ask, and the two reviews by which others find out: scripted, since a test knows the answers it wants.
+//! Authentication, authorization and the review APIs: scripted, because a test knows the answers that it wants.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,47 +19,47 @@ pub(crate) use self::issued::{API_AUDIENCE, BoundObject, IssuedToken};
 use crate::faults::{Match, RequestFacts};
 use crate::state::ServerState;
 
-/// A user as authentication knows it.
+/// User as authentication knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct User {
-    /// The name, for example `system:serviceaccount:shop:web`.
+    /// Name, for example `system:serviceaccount:shop:web`.
     pub name: String,
-    /// The groups, for example `system:authenticated`.
+    /// Groups, for example `system:authenticated`.
     pub groups: Vec<String>,
-    /// The uid, or empty.
+    /// UID, or empty.
     pub uid: String,
-    /// More about the user, by keys such as `authentication.kubernetes.io/credential-id`.
+    /// Extra attributes, by keys such as `authentication.kubernetes.io/credential-id`.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What a SubjectAccessReview asks: may `user` do `verb` to the resource (or the path)?
+/// Question of a SubjectAccessReview: may `user` do `verb` to the resource (or the path)?
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AccessQuestion {
-    /// The user's name.
+    /// User name.
     pub user: String,
-    /// The user's groups.
+    /// Groups of the user.
     pub groups: Vec<String>,
-    /// For example `list`.
+    /// Verb, for example `list`.
     pub verb: String,
-    /// The API group; empty for the core group and for paths.
+    /// API group; empty for the core group and for paths.
     pub group: String,
-    /// The resource; empty for paths.
+    /// Resource; empty for paths.
     pub resource: String,
-    /// The subresource, or empty.
+    /// Subresource, or empty.
     pub subresource: String,
-    /// The namespace; empty for all.
+    /// Namespace; empty for all.
     pub namespace: String,
-    /// The object's name, or empty.
+    /// Object name, or empty.
     pub name: String,
-    /// The path of a non-resource question.
+    /// Path of a non-resource question.
     pub path: String,
 }
 
-/// What the server knows of users and rights; a cheap handle.
+/// Users and permissions of the server; a cheap handle.
 ///
-/// Without tokens everybody may ask, and without a policy everything is allowed.
+/// Without tokens every client is authenticated, and without a policy everything is allowed.
 #[derive(Clone, Debug, Default)]
 pub struct Auth {
     shared: Arc<RwLock<Rules>>,
@@ -69,18 +69,18 @@ type Policy = Arc<dyn Fn(&AccessQuestion) -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct Rules {
-    /// Whether requests need a token that is known.
+    /// Whether requests need a known token.
     required: bool,
     tokens: HashMap<String, User>,
     issued: IssuedTokens,
     policy: Option<Policy>,
-    /// Whether requests to this server are judged by the policy too, and not only reviews.
+    /// Whether the policy applies to requests to this server too, and not only to reviews.
     enforced: bool,
     forbidden: BTreeMap<u64, Match>,
     last_id: u64,
 }
 
-/// Requests that are answered 403, until this is dropped.
+/// Rule that answers requests with 403, until dropped.
 #[derive(Debug)]
 #[must_use = "requests are forbidden until this is dropped"]
 pub struct ForbiddenGuard {
@@ -91,39 +91,39 @@ pub struct ForbiddenGuard {
 // === impl Auth ===
 
 impl Auth {
-    /// Lets in whoever carries `token` as a bearer, and answers 401 to all who carry none that is known.
+    /// Accepts the bearer `token`. From now on, requests without a known token get 401.
     pub fn add_token(&self, token: impl Into<String>, user: User) {
         let mut rules = self.shared.write();
         rules.required = true;
         rules.tokens.insert(token.into(), user);
     }
 
-    /// A token that only TokenReview knows: requests without it still pass if they did.
+    /// Adds a token for TokenReview only: requests without a token still pass if they did before.
     pub fn add_reviewed_token(&self, token: impl Into<String>, user: User) {
         self.shared.write().tokens.insert(token.into(), user);
     }
 
-    /// Forgets a token, as when it expires. Requests that carry it get 401 as long as tokens are demanded.
+    /// Removes a token, as when it expires. Requests with it get 401 while tokens are required.
     pub fn remove_token(&self, token: &str) {
         self.shared.write().tokens.remove(token);
     }
 
-    /// Makes a token of a service account known.
+    /// Registers a token of a service account.
     pub(crate) fn issue(&self, token: String, issued: IssuedToken, now: Timestamp) {
         self.shared.write().issued.insert(token, issued, now);
     }
 
-    /// Answers SubjectAccessReviews.
+    /// Sets the policy that answers SubjectAccessReviews.
     pub fn answer_reviews(&self, policy: impl Fn(&AccessQuestion) -> bool + Send + Sync + 'static) {
         self.shared.write().policy = Some(Arc::new(policy));
     }
 
-    /// Judges requests to this server by the same policy.
+    /// Applies the same policy to requests to this server.
     pub fn enforce(&self, yes: bool) {
         self.shared.write().enforced = yes;
     }
 
-    /// Answers 403 to the requests that match. Open watches go on, as they do on a real server.
+    /// Answers the matching requests with 403. Open watches continue, as on a real server.
     pub fn forbid(&self, matching: Match) -> ForbiddenGuard {
         let mut rules = self.shared.write();
         rules.last_id += 1;
@@ -132,7 +132,7 @@ impl Auth {
         ForbiddenGuard { auth: self.clone(), id }
     }
 
-    /// Who sends the request, and whether it may pass.
+    /// Authenticates and authorizes a request; returns its user.
     pub(crate) fn check(
         &self,
         state: &ServerState,
@@ -147,7 +147,7 @@ impl Auth {
             found.ok().map(IssuedToken::user)
         };
         let known = token.and_then(|token| rules.tokens.get(token).cloned().or_else(|| issued(token)));
-        // Health is for everybody.
+        // Health endpoints need no token.
         if matches!(info.path.as_str(), "/healthz" | "/readyz" | "/livez") {
             return Ok(known.unwrap_or_else(User::anonymous));
         }
@@ -166,7 +166,7 @@ impl Auth {
         Ok(user)
     }
 
-    /// Answers the reviews that no storage is behind; `None` if it is none.
+    /// Answers the review APIs, which have no storage; `None` for other requests.
     pub(crate) fn review(
         &self,
         state: &ServerState,
@@ -273,13 +273,13 @@ impl std::fmt::Debug for Rules {
 // === impl User ===
 
 impl User {
-    /// A user in the group of all who are known.
+    /// Creates a user in the group of all authenticated users.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), groups: vec!["system:authenticated".into()], ..Self::default() }
     }
 
-    /// The same user in these groups too.
+    /// Adds groups to the user.
     #[must_use]
     pub fn with_groups<G: Into<String>>(mut self, groups: impl IntoIterator<Item = G>) -> Self {
         self.groups.extend(groups.into_iter().map(Into::into));

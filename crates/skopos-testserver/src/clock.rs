@@ -1,9 +1,9 @@
-//! Wall-clock time that follows tokio's clock, so that a paused test stamps objects with virtual time.
+//! Wall clock that follows tokio's clock, so that a paused test stamps objects with virtual time.
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// A wall clock: a base time plus what tokio's clock has counted since.
+/// Wall clock: a base time plus the time elapsed on tokio's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     base: Timestamp,
@@ -11,7 +11,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that shows `base` now.
+    /// Creates a clock that shows `base` now.
     pub(crate) fn starting_at(base: Timestamp) -> Self {
         Self { base, started: Instant::now() }
     }
@@ -21,7 +21,7 @@ impl Clock {
         self.base.checked_add(elapsed).unwrap_or(self.base)
     }
 
-    /// Now as `metadata.creationTimestamp` has it: whole seconds, `2026-01-31T12:00:00Z`.
+    /// Returns the time as in `metadata.creationTimestamp`: whole seconds, `2026-01-31T12:00:00Z`.
     pub(crate) fn now_text(&self) -> String {
         self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }

@@ -1,13 +1,13 @@
-//! What a connection is called, by faults, by the log and by who serves it.
+//! Connection IDs, for faults, the log and the serving loop.
 
 use std::fmt;
 
-/// A connection of a server; they count from 1 and are never used again.
+/// ID of a connection to a server. IDs count from 1 and are never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) u64);
 
 impl ConnectionId {
-    /// The number, counted from 1.
+    /// Returns the number, counted from 1.
     #[must_use]
     pub fn get(self) -> u64 {
         self.0

@@ -1,5 +1,5 @@
-//! A Kubernetes API server in a crate: it starts in milliseconds, keeps the list/watch contract of the real one, and
-//! fails on demand.
+//! Kubernetes API server in a crate: it starts in milliseconds, implements the list/watch contract of the real one, and fails on
+//! demand.
 //!
 //! ```text
 //!  TCP, TLS ─┐   ┌────────┐   ┌─────────┐   ┌──────────────────────────────┐
@@ -9,8 +9,8 @@
 //!                                           └──────────────────────────────┘
 //! ```
 //!
-//! A test of a controller starts a [`TestServer`], gives its URL or kubeconfig to the controller, and changes objects
-//! through the same handle, without HTTP. What a network or a server can do wrong, [`Faults`] does on demand.
+//! A test of a controller starts a [`TestServer`], gives its URL or kubeconfig to the controller, and changes objects through the
+//! same handle, without HTTP. [`Faults`] injects network and server failures on demand.
 //!
 //! ```
 //! use serde_json::json;
@@ -29,8 +29,8 @@
 //! # }
 //! ```
 //!
-//! All times follow tokio's clock. Over [`TestServer::connect`], which gives connections in memory, a whole day passes in
-//! a moment under `#[tokio::test(start_paused = true)]`.
+//! All times follow tokio's clock. Over [`TestServer::connect`], which returns in-memory connections, a whole day passes in a
+//! moment under `#[tokio::test(start_paused = true)]`.
 
 #![allow(
     clippy::result_large_err,

@@ -1,4 +1,4 @@
-//! Objects that are deleted and still there: pods in their grace period, namespaces that are emptied.
+//! Lifecycle of objects with a pending deletion: pods in their grace period, namespaces that are emptied.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::place::Place;
 
-/// How long the containers of a pod take to end where something runs them.
+/// Time that a pod's containers take to end if workloads run.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// What is to go in time.
+/// Scheduled removals.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     workloads: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Lifecycle {
     changed: Notify,
 }
 
-/// An object that is to go.
+/// Object that is to be removed.
 #[derive(Debug)]
 pub(crate) struct Expected {
     at: Instant,
@@ -29,29 +29,30 @@ pub(crate) struct Expected {
 }
 
 impl Lifecycle {
-    /// With `workloads`, pods end faster than their grace period demands, and owners take their dependents with them.
+    /// Creates the lifecycle. With `workloads`, pods end earlier than their grace period, and owners take their dependents with
+    /// them.
     pub(crate) fn new(workloads: bool) -> Self {
         Self { workloads, expected: Mutex::default(), changed: Notify::new() }
     }
 
-    /// Whether workloads get their pods.
+    /// Returns whether workload controllers run.
     pub(crate) fn runs_workloads(&self) -> bool {
         self.workloads
     }
 
-    /// Whether dependents are deleted with their owners.
+    /// Returns whether dependents are deleted with their owners.
     pub(crate) fn collects_garbage(&self) -> bool {
         self.workloads
     }
 
-    /// Sees to it that an object goes once its grace period is over.
+    /// Schedules the removal of an object at the end of its grace period.
     pub(crate) fn expect(&self, place: Place, uid: &str, grace: Duration) {
         let delay = if self.workloads { grace.min(ENDING) } else { grace };
         self.postpone(Expected { at: Instant::now(), place, uid: uid.to_owned() }, delay);
         self.changed.notify_one();
     }
 
-    /// What could not go yet is due again after `delay`.
+    /// Schedules a removal that could not be done yet again after `delay`.
     pub(crate) fn postpone(&self, expected: Expected, delay: Duration) {
         self.expected.lock().push(Expected { at: Instant::now() + delay.min(LONGEST), ..expected });
     }
@@ -64,7 +65,7 @@ impl Lifecycle {
         due
     }
 
-    /// Waits until something is due, or something new is expected.
+    /// Waits until a removal is due or a new one is scheduled.
     pub(crate) async fn changed(&self) {
         let next = self.expected.lock().iter().map(|e| e.at).min();
         let in_time = async {

@@ -1,4 +1,4 @@
-//! What clients asked, and what became of it.
+//! Log of the requests and their outcomes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,47 +11,47 @@ use tokio::time::Instant;
 
 use crate::connection::ConnectionId;
 
-/// A request that reached the server.
+/// Request that reached the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestRecord {
-    /// Counts requests from 1.
+    /// Sequence number, counted from 1.
     pub id: u64,
-    /// When it came, since the server started, on tokio's clock.
+    /// Arrival time since the start of the server, on tokio's clock.
     pub at: Duration,
-    /// The connection that it came over.
+    /// Connection of the request.
     pub connection: ConnectionId,
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, or `other` for everything
-    /// that is not about a resource.
+    /// Verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, or `other` for everything without
+    /// a resource.
     pub verb: &'static str,
-    /// The path, as it was sent.
+    /// Path as sent.
     pub path: String,
-    /// The query, as it was sent, without `?`.
+    /// Query as sent, without `?`.
     pub query: String,
-    /// The plural name of the resource, if there is one.
+    /// Plural name of the resource, if any.
     pub resource: Option<String>,
-    /// The header `User-Agent`.
+    /// `User-Agent` header.
     pub user_agent: Option<String>,
-    /// The header `Accept`: in which form the answer is wanted.
+    /// `Accept` header: the requested response form.
     pub accept: Option<String>,
-    /// What became of it.
+    /// Outcome.
     pub outcome: Outcome,
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// There is no answer yet.
+    /// There is no response yet.
     Waiting,
-    /// The headers were sent, the body is on its way (an open watch).
+    /// The headers were sent, the body is in progress (an open watch).
     Streaming(u16),
     /// The body ended.
     Answered(u16),
-    /// The client or the connection went away before the body's end.
+    /// The client or the connection closed before the body's end.
     Dropped,
 }
 
-/// The latest requests. Clones share it.
+/// Log of the latest requests. Clones share it.
 #[derive(Clone)]
 pub(crate) struct RequestLog {
     shared: Arc<Shared>,
@@ -65,7 +65,7 @@ struct Shared {
     capacity: usize,
 }
 
-/// Called with each request when it comes and whenever its outcome changes.
+/// Callback for each new request and each change of an outcome.
 pub(crate) type RequestObserver = Arc<dyn Fn(&RequestRecord) + Send + Sync>;
 
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ struct Inner {
     streaming_watches: usize,
 }
 
-/// A request in the log; its fate is written down when this is told or dropped.
+/// Entry of a request in the log; its outcome is recorded when the body ends or on drop.
 #[derive(Debug)]
 pub(crate) struct LogEntry {
     log: RequestLog,
@@ -88,13 +88,13 @@ pub(crate) struct LogEntry {
 // === impl RequestRecord ===
 
 impl RequestRecord {
-    /// The value of a query parameter, decoded.
+    /// Returns the decoded value of a query parameter.
     #[must_use]
     pub fn query_param(&self, name: &str) -> Option<String> {
         skopos_serve::Query::parse(&self.query).get(name).map(str::to_owned)
     }
 
-    /// Whether it is an open watch.
+    /// Returns whether the request is an open watch.
     #[must_use]
     pub fn is_open_watch(&self) -> bool {
         self.verb == "watch" && matches!(self.outcome, Outcome::Streaming(_))
@@ -104,14 +104,14 @@ impl RequestRecord {
 // === impl RequestLog ===
 
 impl RequestLog {
-    /// A log of the latest `capacity` requests, which tells `activity` of every change.
+    /// Creates a log of the latest `capacity` requests, which notifies `activity` of every change.
     pub(crate) fn new(capacity: usize, activity: Arc<Notify>, observer: Option<RequestObserver>) -> Self {
         let shared =
             Shared { inner: Mutex::default(), activity, observer, started: Instant::now(), capacity };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Notes a request; `record` gets its id and time here.
+    /// Records a request; `record` gets its id and time here.
     pub(crate) fn begin(&self, mut record: RequestRecord) -> LogEntry {
         let watch = record.verb == "watch";
         record.at = self.shared.started.elapsed();
@@ -134,7 +134,7 @@ impl RequestLog {
         self.shared.inner.lock().records.iter().cloned().collect()
     }
 
-    /// How many watches are open.
+    /// Returns the number of open watches.
     pub(crate) fn open_watches(&self) -> usize {
         self.shared.inner.lock().streaming_watches
     }
@@ -159,7 +159,7 @@ impl RequestLog {
 }
 
 impl RequestLog {
-    /// Outside of the lock, so that the observer may ask the server.
+    /// Calls the observer outside of the lock, so that it may call the server.
     fn observe(&self, record: Option<RequestRecord>) {
         if let (Some(observer), Some(record)) = (&self.shared.observer, record) {
             observer(&record);
@@ -176,13 +176,13 @@ impl fmt::Debug for RequestLog {
 // === impl LogEntry ===
 
 impl LogEntry {
-    /// The headers are about to be sent.
+    /// Records that the headers are about to be sent.
     pub(crate) fn streaming(&mut self, code: u16) {
         self.code = code;
         self.log.set(self.id, Outcome::Streaming(code), isize::from(self.watch));
     }
 
-    /// The body ended.
+    /// Records that the body ended.
     pub(crate) fn ended(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
             self.log.set(self.id, Outcome::Answered(self.code), -isize::from(self.watch && self.code != 0));

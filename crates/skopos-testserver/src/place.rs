@@ -1,4 +1,4 @@
-//! Where an object is: its kind, its namespace and its name.
+//! Address of an object: its resource, namespace and name.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use skopos_wire::{GroupResource, Status};
 
 use crate::storage::{ResourceKey, Stored};
 
-/// Which object is written.
+/// Address of an object that is written.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) resource: Arc<ResourceType>,
@@ -26,7 +26,7 @@ impl Place {
         }
     }
 
-    /// The place of an object that is stored.
+    /// Returns the place of a stored object.
     pub(crate) fn of(resource: &Arc<ResourceType>, stored: &Stored) -> Self {
         Self::new(resource, stored.namespace(), stored.name())
     }

@@ -1,4 +1,4 @@
-//! One resource of the storage as requests see it: an API server may lag behind.
+//! Source over the storage: one resource as requests see it, since an API server may lag behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) struct StoredResource {
     blocks: Blocks,
 }
 
-/// The resource at one revision.
+/// State of the resource at one revision.
 #[derive(Debug)]
 pub(crate) struct StoredState {
     storage: Storage,
@@ -53,7 +53,7 @@ impl StoredResource {
         }
     }
 
-    /// The newest revision that the request sees.
+    /// Returns the newest revision that the request sees.
     fn seen(&self) -> u64 {
         let newest = self.storage.revision();
         self.horizon().map_or(newest, |limit| limit.min(newest))
@@ -75,7 +75,7 @@ impl StoredResource {
     }
 }
 
-/// kube-apiserver asks etcd for progress about this often while reads wait.
+/// Poll interval: kube-apiserver asks etcd for progress about this often while reads wait.
 const STEP: Duration = Duration::from_millis(20);
 
 impl Source for StoredResource {

@@ -1,11 +1,11 @@
-//! Which version of Kubernetes the server says it is.
+//! Kubernetes version that the server reports.
 
 use serde_json::{Value, json};
 
-/// The Kubernetes minor version whose API the server speaks.
+/// Kubernetes minor version of the server's API.
 pub(crate) const MINOR: &str = "36";
 
-/// The document at `/version`.
+/// Returns the document at `/version`.
 pub(crate) fn document() -> Value {
     json!({
         "major": "1",

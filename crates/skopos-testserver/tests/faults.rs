@@ -1,4 +1,4 @@
-//! Every fault does what it says, and ends when it is healed.
+//! Tests that every fault has its effect, and ends when it is healed.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -26,7 +26,7 @@ async fn with_maps(names: &[&str]) -> TestServer {
     server
 }
 
-/// A watch from now on.
+/// Opens a watch from now on.
 async fn watch_now(server: &TestServer) -> Watch {
     let now = server.resource_version();
     watch(server, &format!("{MAPS}?watch=1&resourceVersion={now}")).await
@@ -137,7 +137,7 @@ async fn a_stalled_stream_is_silent_and_goes_on_when_healed() {
     let mut new = watch_now(&server).await;
     server.create(config_map("a")).unwrap();
     assert!(old.quiet(300 * SECOND).await && new.quiet(300 * SECOND).await);
-    // Others are well, also on new connections.
+    // Other requests are unaffected, also on new connections.
     assert_eq!(get(&server, MAPS).await.code, 200);
     assert_eq!(fault.hits(), 2);
     fault.heal();
@@ -350,7 +350,7 @@ async fn black_holes_swallow_either_direction_until_healed() {
     hole.heal();
     assert_eq!(stream.short().await, "ADDED a");
 
-    // What clients send does not arrive.
+    // Data from clients does not arrive.
     let hole = server.faults().black_hole(Connections::New, Direction::ToServer);
     let seen = server.requests().len();
     let answer = get(&server, MAPS);
@@ -362,7 +362,7 @@ async fn black_holes_swallow_either_direction_until_healed() {
     hole.heal();
     assert_eq!(answer.await.code, 200);
 
-    // What the server sends does not arrive, but the request does.
+    // Data from the server does not arrive, but the request does.
     let hole = server.faults().black_hole(Connections::All, Direction::ToClient);
     let answer = get(&server, MAPS);
     tokio::pin!(answer);
@@ -417,7 +417,7 @@ async fn over_tcp_a_paused_server_refuses_a_reset_resets_and_the_port_stays() {
     server.stop().await;
 }
 
-/// HTTP/2 with prior knowledge, over memory.
+/// Opens an HTTP/2 connection with prior knowledge, in memory.
 async fn http2(
     server: &TestServer,
 ) -> (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>) {
@@ -452,7 +452,7 @@ async fn stream_limits_resets_and_goaway_on_http2() {
     let mut body = response.await.unwrap().into_body();
     assert_eq!(server.faults().go_away(), 1);
     body.data().await.unwrap().unwrap();
-    // The stream in flight ends in its own time, and then the connection does.
+    // The stream in flight ends normally, and then the connection does.
     while let Some(end) = body.data().await {
         assert_eq!(end.unwrap(), Bytes::new());
     }
@@ -480,7 +480,7 @@ async fn who_is_not_known_has_to_connect_anew_on_http2() {
     assert_eq!(known.await.unwrap().status(), 200);
     let (unknown, _) = sender.send_request(ask("guessed"), true).unwrap();
     assert_eq!(unknown.await.unwrap().status(), 401);
-    // Nobody on this side has closed it.
+    // The client has not closed it.
     let ended = timeout(30 * SECOND, task).await.expect("the connection goes on").unwrap();
     assert!(ended.is_ok() || ended.unwrap_err().is_go_away());
     drop(sender);

@@ -1,4 +1,4 @@
-//! The LIST half of the contract, rule by rule.
+//! Tests of the LIST half of the contract, rule by rule.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -28,7 +28,7 @@ fn token(json: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn l1_without_a_version_a_list_is_the_newest_state() {
     let server = with_maps(&["a", "b"]).await;
-    // Even where reads that may be older see nothing.
+    // Even if reads that may be older see nothing.
     let _lag = server.faults().inject(Fault::Lag(Lag::Frozen { at: 1 })).everywhere();
     let list = get(&server, MAPS).await.ok();
     assert_eq!(names(&list), ["a", "b"]);
@@ -142,13 +142,13 @@ async fn l6_a_version_to_come_is_waited_for_and_then_too_large() {
     assert_eq!(status["details"], json!({"causes": cause, "retryAfterSeconds": 1}));
     assert_eq!(answer.headers["retry-after"], "1");
 
-    // So does an exact read.
+    // An exact read waits too.
     let begin = Instant::now();
     let answer = get(&server, &format!("{MAPS}?resourceVersion={next}&resourceVersionMatch=Exact")).await;
     assert_eq!(answer.failed(504, "Timeout", &message)["details"], status["details"]);
     assert!(begin.elapsed() >= Duration::from_secs(3) && begin.elapsed() < Duration::from_secs(4));
 
-    // What comes in time is waited for.
+    // A version that arrives in time is served.
     let write = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         server.create(config_map("b")).unwrap();
@@ -181,7 +181,7 @@ async fn l7_pages_continue_where_the_token_says_at_the_first_pages_version() {
         last["metadata"].get("continue").is_none() && last["metadata"].get("remainingItemCount").is_none()
     );
 
-    // Without a limit the rest comes at once; over all namespaces keys begin with them.
+    // Without a limit the rest is one page; in lists of all namespaces, keys begin with the namespace.
     let all = get(&server, "/api/v1/configmaps?limit=2").await.ok();
     let next = all["metadata"]["continue"].as_str().unwrap();
     let decoded = String::from_utf8(URL_SAFE_NO_PAD.decode(next).unwrap()).unwrap();
@@ -257,7 +257,7 @@ async fn l8_compacted_versions_are_gone_and_pages_may_go_on_inconsistently() {
     assert_eq!(decoded, r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"a\u0000"}"#);
     let rest = get(&server, &format!("{MAPS}?limit=1&continue={token}")).await.ok();
     assert_eq!((names(&rest), rv(&rest)), (vec!["c"], server.resource_version()));
-    // A read that need not be exact is not concerned.
+    // A read that need not be exact is unaffected.
     assert_eq!(get(&server, &format!("{MAPS}?resourceVersion={then}")).await.code, 200);
 }
 

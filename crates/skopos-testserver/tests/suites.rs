@@ -1,4 +1,4 @@
-//! What the test suites and bug reports of other projects rely on, over connections in memory.
+//! Tests of behaviour that the test suites and bug reports of other projects rely on, over in-memory connections.
 
 mod support;
 
@@ -41,7 +41,7 @@ fn done(answer: &Answer) -> Value {
 async fn a_json_patch_may_test_that_a_field_is_not_there() {
     let server = server().await;
     server.create(config_map("a")).unwrap();
-    // As the finalizer of kube's runtime begins.
+    // The first step of kube-runtime's finalizer.
     let add = json!([{"op": "test", "path": "/metadata/finalizers", "value": null},
                      {"op": "add", "path": "/metadata/finalizers", "value": ["a.example/b"]}]);
     let path = format!("{MAPS}/a");
@@ -114,7 +114,7 @@ async fn a_token_of_a_service_account_is_known() {
     assert_eq!(status["user"]["groups"], json!(groups));
     assert_eq!(status["audiences"], json!(["https://kubernetes.default.svc"]));
 
-    // The same as a caller, where callers have to be known.
+    // It is valid for requests too, where authentication is required.
     server.auth().add_token("other", User::new("admin"));
     let own = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let headers = |token: &str| format!("Bearer {token}");
@@ -429,7 +429,7 @@ async fn events_of_both_groups_are_the_same_objects() {
 #[tokio::test(start_paused = true)]
 async fn a_server_for_this_machine_only_refuses_other_hosts() {
     let server = start(TestServer::builder().only_local_hosts(true)).await;
-    // The client of these tests names another.
+    // The client of these tests names another host.
     let answer = get(&server, MAPS).await;
     assert_eq!(answer.code, 403, "{:?}", answer.body);
     assert!(answer.json()["message"].as_str().unwrap().contains("\"test\""));

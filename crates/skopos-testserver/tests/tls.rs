@@ -1,4 +1,4 @@
-//! TLS on loopback: the CA that the server hands out signs its certificate, and both protocols are spoken.
+//! Tests of TLS on loopback: the server's CA signs its certificate, and both HTTP versions are spoken.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

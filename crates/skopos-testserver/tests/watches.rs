@@ -1,4 +1,4 @@
-//! The WATCH half of the contract, rule by rule.
+//! Tests of the WATCH half of the contract, rule by rule.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -29,7 +29,7 @@ async fn w1_w3_without_a_version_a_watch_begins_with_the_state() {
         let mut old_style = watch(&server, &format!("{MAPS}?watch=1{version}")).await;
         assert_eq!(old_style.short().await, "ADDED a", "in key order");
         assert_eq!(old_style.short().await, "ADDED b");
-        // No bookmark for who did not ask for any.
+        // No bookmark for a client that did not request any.
         assert!(old_style.quiet(90 * SECOND).await);
     }
     let mut stream = watch(
@@ -71,7 +71,7 @@ async fn w2_options_that_do_not_go_together_are_invalid() {
         "Invalid",
         &invalid("sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
     );
-    // Version 0 began with the state long before that.
+    // Watches at version 0 began with the state long before that feature.
     old.create(config_map("a")).unwrap();
     assert_eq!(watch(&old, &format!("{MAPS}?watch=1&resourceVersion=0")).await.short().await, "ADDED a");
 }
@@ -192,7 +192,7 @@ async fn w7_bookmarks_come_every_minute_and_shortly_before_the_end() {
         object,
         json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"resourceVersion": now.to_string()}})
     );
-    // Writes of other resources move it too.
+    // Writes of other resources advance it too.
     server
         .create(
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}}),
@@ -200,7 +200,7 @@ async fn w7_bookmarks_come_every_minute_and_shortly_before_the_end() {
         .unwrap();
     let last = stream.next().await.unwrap();
     assert_eq!((begin.elapsed().as_secs(), rv(&last["object"])), (98, server.resource_version()));
-    // W8: the end is clean, and no event.
+    // W8: the end is clean, and not an event.
     assert_eq!(stream.next().await, None);
     assert_eq!(begin.elapsed().as_secs(), 100);
 }
@@ -462,7 +462,7 @@ async fn after_a_restore_open_watches_hang_and_new_ones_see_the_old_state() {
         watch(&server, &format!("{MAPS}?watch=1&resourceVersion={now}&allowWatchBookmarks=1")).await;
     server.roll_back(then).unwrap();
     assert_eq!(names(&get(&server, MAPS).await.ok()), ["a"]);
-    // The next write gets a version that the watch believes to know.
+    // The next write gets a version that the watch has passed already.
     assert!(rv(&server.create(config_map("c")).unwrap()) < now);
     assert!(stream.quiet(300 * SECOND).await);
     server.compact();
@@ -542,7 +542,7 @@ async fn w11_the_keys_of_a_lease_go_at_one_revision_each_in_a_frame_of_its_own()
     assert_eq!(gone.iter().map(rv).collect::<Vec<_>>(), [begun + 1; 3]);
     assert!(server.expire([("configmaps", Some("default"), "d"), ("spoons", None, "x")]).is_err());
     assert_eq!((server.resource_version(), server.count("configmaps")), (begun + 1, 1));
-    // In the order of their keys.
+    // In key order.
     let mut late = watch(&server, &path(begun)).await;
     for stream in [&mut open, &mut late] {
         for name in ["a", "b", "c"] {

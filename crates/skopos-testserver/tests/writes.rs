@@ -1,4 +1,4 @@
-//! What writing answers, rule by rule, over connections in memory.
+//! Tests of the responses to writes, rule by rule, over in-memory connections.
 
 mod support;
 

@@ -1,8 +1,8 @@
-//! Which fields a field selector may name: few, and different for each resource, as in kube-apiserver.
+//! Fields that a field selector may name: few, and different for each resource, as in kube-apiserver.
 
 use crate::resources::ResourceType;
 
-/// The fields beside `metadata.name` and `metadata.namespace`.
+/// Returns the selectable fields besides `metadata.name` and `metadata.namespace`.
 pub(super) fn selectable(resource: &ResourceType) -> &'static [&'static str] {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => &[
@@ -53,7 +53,7 @@ pub(super) fn selectable(resource: &ResourceType) -> &'static [&'static str] {
     }
 }
 
-/// What the API server says of a field that may not be selected by.
+/// Returns the API server's message for a field that is not selectable.
 pub(super) fn not_supported(resource: &ResourceType, field: &str) -> String {
     if resource.custom || !selectable(resource).is_empty() {
         return format!("field label not supported: {field}");
@@ -61,12 +61,12 @@ pub(super) fn not_supported(resource: &ResourceType, field: &str) -> String {
     format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
 }
 
-/// Where the value lies in the JSON: the first of these that is not empty.
+/// Returns the JSON paths of a field's value; the first that is not empty counts.
 pub(super) fn json_paths(field: &str) -> impl Iterator<Item = &str> {
     let (first, others): (&str, &'static [&'static str]) = match field {
         "name" => ("metadata.name", &[]),
-        // Who reports an event where no component is named (ToSelectableFields of kube-apiserver's events); each group has names of
-        // its own.
+        // The reporter of an event where no component is named (ToSelectableFields of kube-apiserver's events); the two groups
+        // name these fields differently.
         "source" => {
             ("source.component", &["deprecatedSource.component", "reportingComponent", "reportingController"])
         }
@@ -76,7 +76,7 @@ pub(super) fn json_paths(field: &str) -> impl Iterator<Item = &str> {
     std::iter::once(first).chain(others.iter().copied())
 }
 
-/// What an absent field counts as: zero values of Go.
+/// Returns the value of an absent field: Go's zero value.
 pub(super) fn absent(field: &str) -> &'static str {
     match field {
         "spec.unschedulable" | "spec.hostNetwork" => "false",

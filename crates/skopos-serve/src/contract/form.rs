@@ -1,4 +1,4 @@
-//! In which form objects are sent: whole, metadata only, or as a table (W13).
+//! Response forms of objects: full, metadata only, or a table (W13).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::source::Item;
 use crate::table::{IncludeObject, LeadingColumn, TableWriter};
 use crate::window::{EventType, FRAME_TAIL, Layout, Shape};
 
-/// In which form objects are sent: whole, their metadata only, or as a table.
+/// Response form of objects: full, metadata only, or a table.
 #[derive(Debug)]
 pub struct Form {
     kind: Kind,
@@ -26,7 +26,7 @@ pub struct Form {
 
 #[derive(Debug)]
 enum Kind {
-    /// With kind and apiVersion of the resource, whatever they are stored with.
+    /// Full objects, with kind and apiVersion of the resource, whatever they are stored with.
     Full,
     /// `PartialObjectMetadata`.
     Partial,
@@ -34,7 +34,7 @@ enum Kind {
     Table(Box<TableWriter>),
 }
 
-/// What a request wants objects for.
+/// Kind of request that a form is negotiated for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// One object.
@@ -48,10 +48,10 @@ pub enum Purpose {
 // === impl Form ===
 
 impl Form {
-    /// The first form of `Accept` that there is.
+    /// Returns the first form in `Accept` that is supported.
     ///
     /// # Errors
-    /// 406 if there is none.
+    /// 406 if none is supported.
     pub fn negotiate(
         headers: &HeaderMap,
         query: &Query,
@@ -64,7 +64,7 @@ impl Form {
         Ok(Self { kind, resource: resource.clone() })
     }
 
-    /// The same; a table has these columns before all others.
+    /// Puts these columns before all others of a table.
     #[must_use]
     pub fn led_by(mut self, columns: &[LeadingColumn]) -> Self {
         if let Kind::Table(writer) = &mut self.kind {
@@ -73,13 +73,13 @@ impl Form {
         self
     }
 
-    /// One object as a GET has it. A table is of this revision, and ages in it are those at `now`.
+    /// Returns one object as in the response to a GET. A table has this `revision`, and its ages are those at `now`.
     pub fn object(&self, item: &impl Item, revision: u64, now: Timestamp) -> Bytes {
         self.shown(item, item.json(), revision, now, true)
     }
 
-    /// The frame of an event, which shows the object with the event's revision. With `definitions`, a table says what its
-    /// columns are, as in the first event.
+    /// Returns the frame of an event, which shows the object with the event's revision. With `definitions`, a table includes its
+    /// column definitions, as in the first event of a stream.
     pub(super) fn frame(
         &self,
         kind: EventType,
@@ -92,7 +92,7 @@ impl Form {
         Bytes::from([kind.frame_head(), &object, FRAME_TAIL].concat())
     }
 
-    /// The same, if the item has it ready.
+    /// Returns the frame of an event if the item has one ready.
     pub(super) fn ready_frame(&self, kind: EventType, item: &impl Item, revision: u64) -> Option<Bytes> {
         if !matches!(self.kind, Kind::Full) || item.revision() != revision {
             return None;
@@ -102,7 +102,7 @@ impl Form {
         is_whole(object, &self.resource).then_some(frame)
     }
 
-    /// The frame of a bookmark. With `definitions` as in an event.
+    /// Returns the frame of a bookmark. `definitions` as in [`frame`](Self::frame).
     pub(super) fn bookmark_frame(&self, metadata: Value, now: Timestamp, definitions: bool) -> Bytes {
         let (kind, api_version) = match &self.kind {
             Kind::Partial => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
@@ -110,14 +110,14 @@ impl Form {
         };
         let revision = json!({"resourceVersion": metadata["resourceVersion"]});
         let mut object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
-        // In a table it is a row like any other.
+        // In a table, a bookmark is an ordinary row.
         if let Kind::Table(writer) = &self.kind {
             object = writer.table(revision, vec![writer.row(&object, Vec::new(), now)], definitions);
         }
         Bytes::from(json!({"type": "BOOKMARK", "object": object}).to_string() + "\n")
     }
 
-    /// What makes frames of one event differ.
+    /// Returns the properties that tell the frames of one event apart.
     pub(super) fn shape(&self) -> Shape<'_> {
         let layout = match &self.kind {
             Kind::Full => Layout::Full,
@@ -131,7 +131,7 @@ impl Form {
         matches!(self.kind, Kind::Table(_))
     }
 
-    /// What stands before the items of a list; behind them stand `]}` and a newline.
+    /// Returns the text before the items of a list; `]}` and a newline follow them.
     pub(super) fn list_opening(&self, metadata: &str) -> String {
         let (kind, api_version) = match &self.kind {
             Kind::Partial => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
@@ -146,7 +146,7 @@ impl Form {
         format!("{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":{metadata},{items}:[")
     }
 
-    /// One object as it stands in a list.
+    /// Writes one object as an item of a list.
     pub(super) fn write_item(&self, item: &impl Item, now: Timestamp, out: &mut impl Sink) {
         match &self.kind {
             Kind::Full if self.resource.custom => self.write_whole(item, out),
@@ -178,7 +178,7 @@ impl Form {
         let json = item.json();
         match is_whole(&json, &self.resource) {
             true => out.part(item, Part::Whole, |text| text.extend_from_slice(&json)),
-            // It would be another text for each version of the API.
+            // Not cached: the text differs for each version of the API.
             false => out.text(&whole(json, &self.resource)),
         }
     }
@@ -265,9 +265,9 @@ impl Kind {
     }
 }
 
-/// 406: the metadata of one object was asked for where there is a list, or the other way round.
+/// Returns the 406 for a request for one object's metadata where there is a list, or the reverse.
 fn wrong_number(resource: &ResourceType, asked: &str, is: &str, kind: &str) -> Status {
-    // How Go names the type.
+    // The Go package of the type.
     let package = match resource.group.split('.').next() {
         None | Some("") => "core",
         Some(package) => package,
@@ -284,11 +284,11 @@ struct Clause<'a> {
     group: Option<&'a str>,
     version: Option<&'a str>,
     stream: Option<&'a str>,
-    /// In thousandths.
+    /// Quality in thousandths.
     quality: u32,
 }
 
-/// The clauses of `Accept`, best first.
+/// Returns the clauses of `Accept`, best first.
 fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> = accept
         .split(',')

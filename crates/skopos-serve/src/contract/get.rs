@@ -13,7 +13,7 @@ use crate::source::{Contents as _, Item as _, ReadError, Source, Wanted};
 /// Answers a GET of one object.
 ///
 /// # Errors
-/// With the API server's answers: 404, 406, 504.
+/// The API server's errors: 404, 406, 504.
 pub async fn get<S: Source>(
     source: &S,
     options: &ServeOptions,
@@ -29,7 +29,7 @@ pub async fn get<S: Source>(
     };
     let name = request.name.ok_or_else(Status::resource_not_served)?;
     let object = match look(source, options, wanted, request, name).await {
-        // What was there then is compacted: what is there now.
+        // The requested state is compacted: answer with the current one.
         Err(ReadError::Compacted(_)) => look(source, options, Wanted::Newest, request, name).await,
         found => found,
     };

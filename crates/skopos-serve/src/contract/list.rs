@@ -1,4 +1,4 @@
-//! LIST: which state, which page of it, and what the answer says about the rest.
+//! LIST: the state to read, the page of it, and the response's statement about the rest.
 
 use skopos_wire::{ContinueToken, Status};
 use tokio::task::yield_now;
@@ -14,7 +14,7 @@ use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted};
 /// Answers a LIST.
 ///
 /// # Errors
-/// With the API server's answers: 400, 406, 410, 422, 504.
+/// The API server's errors: 400, 406, 410, 422, 504.
 pub async fn list<S: Source>(
     source: &S,
     options: &ServeOptions,
@@ -46,10 +46,10 @@ pub async fn list<S: Source>(
     Ok(list.respond(blocks, options.gzip_from))
 }
 
-/// Where a list reads: a state, from a key on, so many objects.
+/// Start and size of a list: a state, the first key and a limit.
 struct Place {
     wanted: Wanted,
-    /// Where a continue token goes on.
+    /// First key, from a continue token.
     start: Option<String>,
     /// 0 is no limit.
     limit: usize,
@@ -59,7 +59,7 @@ struct Place {
 struct Page<I> {
     revision: u64,
     items: Vec<I>,
-    /// Where the next page starts.
+    /// Start key of the next page.
     next: Option<String>,
     remaining: Option<usize>,
 }
@@ -70,7 +70,7 @@ impl Place {
     fn of(options: &ListOptions, source: &impl Source) -> Result<Self, Status> {
         if let Some(token) = &options.continue_token {
             let token = source.open(token)?;
-            // L8: a negative version goes on at the newest state.
+            // L8: a negative version continues at the newest state.
             let wanted = u64::try_from(token.resource_version).map_or(Wanted::Newest, Wanted::Exactly);
             return Ok(Self { wanted, start: Some(token.start_key), limit: options.limit });
         }
@@ -79,7 +79,7 @@ impl Place {
             (Version::Unset, _) => at(Wanted::Newest, options.limit),
             // L2: served from the cache, which does not page.
             (Version::Any, _) => at(Wanted::Any, 0),
-            // L3: a limit without a match is the old way to ask for the very version.
+            // L3: a limit without a match is the legacy way to request exactly this version.
             (Version::At(version), Some(Match::Exact)) => at(Wanted::Exactly(version), options.limit),
             (Version::At(version), None) if options.limit > 0 => at(Wanted::Exactly(version), options.limit),
             (Version::At(version), _) => at(Wanted::NotOlderThan(version), options.limit),
@@ -97,13 +97,13 @@ impl Place {
         if let Wanted::Exactly(version) = self.wanted {
             // L6, exact or not.
             let mut contents = source.read(Wanted::NotOlderThan(version), patience).await?;
-            // It may be the very one, and no longer be there a moment later.
+            // The newest state may be exactly this version, and be compacted a moment later.
             if contents.revision() != version {
                 contents = source.read(self.wanted, patience).await?;
             }
             return Ok(self.page_of(source, &contents, selection, permit).await?);
         }
-        // Any newer state does as well as one that is compacted while it is read.
+        // A newer state serves as well as one that is compacted during the read.
         for _ in 0..ATTEMPTS {
             let contents = source.read(self.wanted, patience).await?;
             if let Ok(page) = self.page_of(source, &contents, selection, permit).await {
@@ -114,7 +114,7 @@ impl Place {
         Ok(self.page_of(source, &contents, selection, permit).await?)
     }
 
-    /// A page, of a state that is remembered if there are more to come.
+    /// Reads a page. If more pages follow, the source retains the state.
     async fn page_of<S: Source>(
         &self,
         source: &S,
@@ -140,7 +140,7 @@ impl Place {
         let everything = selection.is_everything() && permit.is_all();
         let mut items: Vec<C::Item> = Vec::new();
         let mut start = self.start.clone();
-        // Where the next page starts: a token must not name what may not be seen.
+        // Start of the next page: a token must not name an object that the caller may not see.
         let mut next = self.start.clone();
         loop {
             // One more than wanted shows whether there is a next page.
@@ -165,28 +165,28 @@ impl Place {
             if exhausted {
                 return Ok(Page { revision, items, next: None, remaining: None });
             }
-            // A long list is not to hold up what else the thread has to do.
+            // A long list must not block other tasks of this thread.
             yield_now().await;
         }
     }
 }
 
-/// How many objects are looked at in one go.
+/// Number of objects read in one batch.
 pub(super) const BATCH: usize = 1000;
-/// How often a list of whatever state is begun again.
+/// Maximum number of retries of a list that accepts any newer state.
 pub(super) const ATTEMPTS: usize = 3;
 
-/// The key that follows the object's, in the scope.
+/// Returns the first key after the object's, within the scope.
 pub(super) fn after(item: &impl Item, namespace: Option<&str>) -> String {
     item.key(namespace) + "\0"
 }
 
-/// L7: the watch cache writes the key with a slash before it (etcd without; both read both).
+/// Returns the token of the next page. L7: the watch cache writes the key with a leading slash (etcd without; both read both).
 fn next_token(revision: u64, start: &str) -> ContinueToken {
     ContinueToken::new(revision as i64, format!("/{start}"))
 }
 
-/// L8: the token in it goes on at the newest state.
+/// Returns the 410 of an expired token. L8: its own token continues at the newest state.
 fn continue_expired(source: &impl Source, start: &str) -> Status {
     let mut status = Status::continue_expired(Some(start));
     let token = ContinueToken::new(ContinueToken::LATEST, start);

@@ -1,4 +1,4 @@
-//! The body of a LIST, written while it is sent: stored bytes go out as they are, and the whole never exists at once.
+//! Body of a LIST, written while it is sent: stored bytes are sent unchanged, and the whole text never exists at once.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,7 +15,7 @@ use crate::json::quoted;
 use crate::respond::{self, BodyError, Response};
 use crate::source::Item;
 
-/// What a list says of itself.
+/// Metadata of a list.
 #[derive(Debug)]
 pub(super) struct ListHead {
     pub(super) revision: u64,
@@ -24,7 +24,7 @@ pub(super) struct ListHead {
     pub(super) annotations: Vec<(String, String)>,
 }
 
-/// The text of a list that is not written yet.
+/// Unwritten rest of a list's text.
 pub(super) struct ListBody<I> {
     opening: Option<String>,
     items: std::vec::IntoIter<I>,
@@ -37,29 +37,29 @@ pub(super) struct ListBody<I> {
 enum Output {
     Plain,
     Gzip(Gzip),
-    /// All is written.
+    /// Everything is written.
     Done,
 }
 
 struct Gzip {
-    /// None before the first piece.
+    /// `None` before the first chunk.
     member: Option<Member>,
     blocks: Blocks,
 }
 
-/// Where the text of a list goes.
+/// Destination of a list's text.
 pub(super) trait Sink {
-    /// Text of this list alone.
+    /// Writes text of this list alone.
     fn text(&mut self, text: &[u8]);
 
-    /// A part of an object, which `write` writes: the same for all lists of the source.
+    /// Writes a part of an object by calling `write`. The part is the same for all lists of the source.
     fn part(&mut self, item: &impl Item, part: Part, write: impl FnOnce(&mut Vec<u8>));
 
-    /// How much was done for the piece so far, in bytes.
+    /// Returns the work done for the current chunk, in bytes.
     fn done(&self) -> usize;
 }
 
-/// About how much is written at a time.
+/// Approximate size of a chunk, in bytes.
 const CHUNK: usize = 64 * 1024;
 
 pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
@@ -102,7 +102,7 @@ impl<I: Item> ListBody<I> {
         Self { opening, items: items.into_iter(), first: true, form, now, output: Output::Plain }
     }
 
-    /// The response, compressed by means of `blocks` if they are given and it has at least `gzip_from` bytes.
+    /// Returns the response. It is compressed with `blocks`, if given, when the text has at least `gzip_from` bytes.
     pub(super) fn respond(mut self, blocks: Option<&Blocks>, gzip_from: usize) -> Response {
         let mut response = respond::bytes(StatusCode::OK, "application/json", Bytes::new());
         if let Some(blocks) = blocks.filter(|_| self.is_as_long_as(gzip_from)) {
@@ -115,7 +115,7 @@ impl<I: Item> ListBody<I> {
         response
     }
 
-    /// Whether the text has about so many bytes or more.
+    /// Returns whether the text has about `bytes` bytes or more.
     fn is_as_long_as(&self, bytes: usize) -> bool {
         let mut size = self.opening.as_ref().map_or(0, String::len);
         self.items.as_slice().iter().any(|item| {
@@ -124,7 +124,7 @@ impl<I: Item> ListBody<I> {
         }) || size > bytes
     }
 
-    /// The next piece.
+    /// Returns the next chunk.
     fn next_piece(&mut self) -> Option<Bytes> {
         let mut out = Vec::with_capacity(CHUNK + 8 * 1024);
         match std::mem::replace(&mut self.output, Output::Done) {
@@ -149,7 +149,7 @@ impl<I: Item> ListBody<I> {
         Some(out.into())
     }
 
-    /// Writes a piece; says whether it was the last.
+    /// Writes a chunk; returns whether it was the last.
     fn write(&mut self, out: &mut impl Sink) -> bool {
         if let Some(opening) = self.opening.take() {
             out.text(opening.as_bytes());
@@ -168,7 +168,7 @@ impl<I: Item> ListBody<I> {
     }
 }
 
-// Nothing in it is pinned.
+// No field is pinned.
 impl<I> Unpin for ListBody<I> {}
 
 impl<I: Item> Body for ListBody<I> {
@@ -197,14 +197,14 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Text that is stored between blocks.
+/// Gzip output that stores plain text between compressed blocks.
 struct GzipSink {
     member: Member,
     blocks: Blocks,
     out: Vec<u8>,
-    /// Text that is not stored yet: what comes in a row goes into one stored block.
+    /// Text not stored yet; consecutive texts share one stored block.
     text: Vec<u8>,
-    /// How many bytes had to be compressed.
+    /// Bytes that had to be compressed.
     compressed: usize,
 }
 

@@ -1,6 +1,6 @@
-//! Reading: get, list and watch exactly as kube-apiserver answers them.
+//! Read API: get, list and watch exactly as kube-apiserver answers them.
 //!
-//! The rules' names (L1 to L12 for lists, W1 to W18 for watches) stand beside the code that keeps them:
+//! The names of the rules (L1 to L12 for lists, W1 to W18 for watches) are noted at the code that implements them:
 //!
 //! | | lists | | watches |
 //! |---|---|---|---|
@@ -36,28 +36,27 @@ pub use self::request::{Permit, Request};
 pub use self::selection::Selection;
 pub use self::watch::watch;
 
-/// The numbers of the contract. Defaults are those of kube-apiserver.
+/// Limits and intervals of the read API. The defaults are those of kube-apiserver.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServeOptions {
-    /// How often a watch gets a bookmark (60 s).
+    /// Interval between the bookmarks of a watch (60 s).
     pub bookmark_interval: Duration,
-    /// How long before its deadline a watch gets its last bookmark (2 s).
+    /// Time before the deadline of a watch at which it gets its last bookmark (2 s).
     pub bookmark_before_end: Duration,
-    /// A watch without `timeoutSeconds` lasts at least this long, and less than twice as long (30 min).
+    /// Minimum lifetime of a watch without `timeoutSeconds` (30 min). Each watch lasts less than twice as long.
     pub min_watch_timeout: Duration,
-    /// No watch lasts longer, whatever it asks for (no limit).
+    /// Maximum lifetime of a watch, whatever it requests (no limit).
     pub max_watch_timeout: Option<Duration>,
-    /// How long a read waits for a version that is yet to come (3 s).
+    /// Time that a read waits for a future version (3 s).
     pub freshness_wait: Duration,
-    /// How long a request that is no watch may take (60 s). Whoever calls keeps it, with [`crate::deadline`].
+    /// Timeout of a request that is not a watch (60 s). The caller enforces it, with [`crate::deadline`].
     pub request_timeout: Duration,
     /// Whether watches may start with the state (`sendInitialEvents`).
     pub watch_list: bool,
-    /// How long after an event the next one of the same revision is sent at the earliest (at once). For tests of what may come
-    /// between two of them.
+    /// Minimum delay between two events of the same revision (none). For tests of what happens between them.
     pub pause_within_revision: Duration,
-    /// Lists that are smaller are not compressed, in bytes (128 KiB).
+    /// Minimum size in bytes of a list that is compressed (128 KiB).
     pub gzip_from: usize,
 }
 

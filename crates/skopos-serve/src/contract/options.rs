@@ -1,4 +1,4 @@
-//! The parameters of a list or watch: parsed, defaulted and validated in the API server's order.
+//! Parameters of a list or watch, parsed, defaulted and validated in the API server's order.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use skopos_wire::{ContinueToken, ListOptionsFault, Status};
 
 use crate::request::Query;
 
-/// What `resourceVersionMatch` asks for.
+/// Value of `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Match {
     NotOlderThan,
     Exact,
 }
 
-/// The parameters of a list.
+/// Parameters of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListOptions {
     pub(super) version: Version,
     pub(super) version_match: Option<Match>,
-    /// 0 is no limit.
+    /// Maximum number of objects; 0 means no limit.
     pub(super) limit: usize,
     pub(super) continue_token: Option<String>,
 }
 
-/// The parameters of a watch.
+/// Parameters of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchOptions {
     pub(super) version: Version,
@@ -32,10 +32,10 @@ pub(super) struct WatchOptions {
     pub(super) timeout: Option<Duration>,
 }
 
-/// A resourceVersion of a request.
+/// The `resourceVersion` of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// None: the newest state.
+    /// Absent: the newest state.
     Unset,
     /// "0": any state.
     Any,
@@ -45,7 +45,7 @@ pub(super) enum Version {
 // === impl ListOptions ===
 
 impl ListOptions {
-    /// `open` reads a continue token.
+    /// Parses the parameters; `open` decodes a continue token.
     pub(super) fn parse(
         query: &Query,
         open: impl Fn(&str) -> Result<ContinueToken, Status>,
@@ -74,7 +74,7 @@ impl ListOptions {
         }
         let continues = !raw.continue_token.is_empty();
         if continues && !matches!(raw.version, "" | "0") {
-            // The token is looked at first.
+            // An invalid token is reported first.
             open(raw.continue_token)?;
             return Err(Status::continue_with_resource_version());
         }
@@ -98,7 +98,7 @@ impl ListOptions {
 impl WatchOptions {
     pub(super) fn parse(query: &Query, watch_list: bool) -> Result<Self, Status> {
         let mut raw = Raw::parse(query)?;
-        // W1: what clients of old expect of a watch without a version.
+        // W1: legacy clients expect this of a watch without a version.
         let unversioned = matches!(raw.version, "" | "0");
         if watch_list && unversioned && raw.send_initial_events.is_none() && raw.version_match.is_empty() {
             raw.send_initial_events = Some(true);
@@ -128,7 +128,7 @@ impl WatchOptions {
             return Err(Status::invalid_list_options(&faults));
         }
         let version = Version::parse(raw.version).ok_or_else(|| unmapped_version_error(raw.version))?;
-        // Without WatchList a watch from no version starts with the state too, as it always did.
+        // Without WatchList, a watch without a version starts with the state too, as it always did.
         let legacy = !watch_list && unversioned;
         Ok(Self {
             version,
@@ -142,7 +142,7 @@ impl WatchOptions {
 // === impl Version ===
 
 impl Version {
-    /// `None` if it is no number.
+    /// Parses a version; `None` if it is not a number.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "" => Self::Unset,
@@ -156,15 +156,15 @@ impl Version {
     }
 }
 
-/// L5: on a watch and a get, kube-apiserver maps this error to no status of its own, so it becomes a 500 without a
-/// reason.
+/// Returns the 500 without a reason for an invalid version. L5: on a watch and a get, kube-apiserver maps this error to no status
+/// of its own.
 pub(super) fn unmapped_version_error(version: &str) -> Status {
     let status = Status::invalid_resource_version(version);
     let message = status.message.trim_start_matches("invalid resource version: ");
     Status::failure(500, String::new(), message)
 }
 
-/// The parameters as they stand in the URL, with the types of Go's `ListOptions`.
+/// Parameters as in the URL, with the types of Go's `ListOptions`.
 struct Raw<'a> {
     version: &'a str,
     version_match: &'a str,
@@ -190,7 +190,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// An int64 parameter; 0 if it is absent.
+/// Parses an int64 parameter; 0 if it is absent.
 fn number(query: &Query, name: &str) -> Result<i64, Status> {
     match query.get(name) {
         None => Ok(0),

@@ -1,4 +1,4 @@
-//! What is read, by whom, in which form.
+//! Read requests: the resource, the caller's permission and the parameters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use crate::resources::ResourceType;
 /// A read of one resource.
 #[derive(Clone, Debug)]
 pub struct Request<'a, I> {
-    /// What is read.
+    /// Resource to read.
     pub resource: &'a Arc<ResourceType>,
-    /// Where; `None` for all namespaces or for what lies in none.
+    /// Namespace; `None` for all namespaces or for cluster-scoped objects.
     pub namespace: Option<&'a str>,
-    /// Which one; a list or watch of one name sees nothing else (W17).
+    /// Object name; a list or watch of one name returns only that object (W17).
     pub name: Option<&'a str>,
-    /// The parameters.
+    /// Query parameters.
     pub query: &'a Query,
-    /// The headers; `Accept` and `Accept-Encoding` matter.
+    /// Headers; `Accept` and `Accept-Encoding` matter.
     pub headers: &'a HeaderMap,
-    /// What the caller may see of it.
+    /// Objects that the caller may see.
     pub permit: Permit<I>,
 }
 
-/// What a caller may see. What it may not see does not exist for it: it is in no list, no count, no event and no token, and
-/// an object that comes into its sight or leaves it does so as with a selector (W9).
+/// Filter of the objects that a caller may see. A hidden object does not exist for the caller: it is in no list, count, event or
+/// token. An object that becomes visible or hidden is added or deleted as with a selector (W9).
 pub struct Permit<I>(Option<Arc<Test<I>>>);
 
 type Test<I> = dyn Fn(&I) -> bool + Send + Sync;
@@ -34,7 +34,7 @@ type Test<I> = dyn Fn(&I) -> bool + Send + Sync;
 // === impl Request ===
 
 impl<'a, I> Request<'a, I> {
-    /// A read of what the path names, by somebody who may see all of it.
+    /// Creates a read of the resource in the path, for a caller that may see all of it.
     #[must_use]
     pub fn new(target: &'a RequestTarget, query: &'a Query, headers: &'a HeaderMap) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl<'a, I> Request<'a, I> {
         }
     }
 
-    /// The same by somebody who may see those objects of which `test` says so.
+    /// Restricts the read to the objects that satisfy `test`.
     #[must_use]
     pub fn permitting(mut self, test: impl Fn(&I) -> bool + Send + Sync + 'static) -> Self {
         self.permit = Permit::only(test);
@@ -58,24 +58,24 @@ impl<'a, I> Request<'a, I> {
 // === impl Permit ===
 
 impl<I> Permit<I> {
-    /// Everything.
+    /// Creates a filter that allows every object.
     #[must_use]
     pub fn all() -> Self {
         Self(None)
     }
 
-    /// Those objects of which `test` says so.
+    /// Creates a filter that allows the objects that satisfy `test`.
     pub fn only(test: impl Fn(&I) -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(test)))
     }
 
-    /// Whether it is all.
+    /// Returns whether the filter allows every object.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether the caller may see the object.
+    /// Returns whether the caller may see the object.
     #[must_use]
     pub fn allows(&self, item: &I) -> bool {
         self.0.as_ref().is_none_or(|test| test(item))

@@ -1,4 +1,4 @@
-//! Which objects a request is about: a namespace, a label selector and a field selector.
+//! Scope of a request: a namespace, a label selector and a field selector.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::request::Query;
 use crate::resources::ResourceType;
 use crate::source::Item;
 
-/// Which objects a request is about.
+/// Scope of a request: a namespace, a label selector and a field selector.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     namespace: Option<String>,
@@ -20,10 +20,10 @@ pub struct Selection {
 // === impl Selection ===
 
 impl Selection {
-    /// Reads the selectors of a request; a name in the path counts as a field selector (W17).
+    /// Parses the selectors of a request; a name in the path counts as a field selector (W17).
     ///
     /// # Errors
-    /// 400 if a selector cannot be read, names a field that may not be selected by, or another name than the path.
+    /// 400 if a selector is invalid, names a field that is not selectable, or names another object than the path.
     pub fn of(
         query: &Query,
         resource: &ResourceType,
@@ -53,32 +53,32 @@ impl Selection {
         Ok(Self { namespace: namespace.map(str::to_owned), labels, fields })
     }
 
-    /// Whether every object of the scope is meant.
+    /// Returns whether there is no selector, so every object of the namespace matches.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The namespace, if only one is meant.
+    /// Returns the namespace, if the request is limited to one.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// Whether the object is meant; its namespace counts too.
+    /// Returns whether the object matches the namespace and the selectors.
     pub fn matches(&self, object: &impl Item) -> bool {
         let here = self.namespace.is_none() || self.namespace.as_deref() == object.namespace();
         here && self.selects(object)
     }
 
-    /// Whether the selectors select the object.
+    /// Returns whether the object matches the selectors.
     pub fn selects(&self, object: &impl Item) -> bool {
         (self.labels.is_empty() || self.labels.matches(object))
             && (self.fields.is_empty() || self.fields.matches(&Fields(object)))
     }
 }
 
-/// The fields of an object under the names that selectors have for them; what is absent counts as what Go makes of it.
+/// Fields of an object by their names in selectors; an absent field has Go's zero value.
 struct Fields<'a, I>(&'a I);
 
 impl<I: Item> FieldSource for Fields<'_, I> {
@@ -104,7 +104,7 @@ mod tests {
     use crate::resources::Registry;
     use crate::testing::Object;
 
-    /// Whether the events of a group can be selected by this, and the event is.
+    /// Returns whether the selector selects the event; an error if events of the group have no such field.
     fn selects(group: &str, selector: &str, event: &Value) -> Result<bool, Status> {
         let mut event = event.clone();
         event["metadata"] = json!({"name": "e", "namespace": "a", "uid": "u", "resourceVersion": "1"});

@@ -22,7 +22,7 @@ use crate::source::{Item as _, Source as _};
 use crate::testing::{Memory, Object, pod};
 use crate::window::{Event, WindowOptions};
 
-/// Asks a source in memory for pods.
+/// Client that reads pods from a source in memory.
 struct Client {
     source: Memory,
     options: ServeOptions,
@@ -97,7 +97,7 @@ impl Stream {
         Some(frame.unwrap().into_data().unwrap())
     }
 
-    /// The next event; `None` at the end.
+    /// Returns the next event; `None` at the end.
     async fn event(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
@@ -109,7 +109,7 @@ impl Stream {
         }
     }
 
-    /// The types and names of all events until the end.
+    /// Returns the types and names of all events until the end.
     async fn story(mut self) -> Vec<(String, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut story = Vec::new();
@@ -155,7 +155,7 @@ async fn crossing_a_selector_adds_and_deletes() {
         let object = &event["object"]["metadata"];
         seen.push(format!("{} {} {}", event["type"], object["resourceVersion"], object["labels"]["on"]));
     }
-    // It leaves as it was, with the revision at which it did.
+    // It is deleted in its previous state, with the revision at which it stopped matching.
     assert_eq!(seen, [r#""ADDED" "2" "yes""#, r#""MODIFIED" "3" "yes""#, r#""DELETED" "4" "yes""#]);
 }
 
@@ -181,7 +181,7 @@ async fn an_event_is_encoded_once_in_each_form_for_all_watchers() {
         }
         let shared = |frame: &&Bytes| frame.as_ptr() == frames[frames.len() - 2].as_ptr();
         assert_eq!(frames.iter().filter(shared).count(), 20, "one buffer for all");
-        // The first of a table has its columns, and is the watcher's own.
+        // The first event of a table has the column definitions and is encoded for the watcher alone.
         assert_eq!(full.source.window().stats().encoded, 2 * round - 1);
     }
 }
@@ -246,7 +246,7 @@ async fn a_compressed_list_says_the_same_and_compresses_each_object_once() {
         let plain = Client { source: client.source.clone(), ..Client::new() }.accept(form);
         let mut packed = Client { source: client.source.clone(), ..Client::new() }.accept(form);
         packed.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        // Small ones too, if that is wanted.
+        // Small ones too, if configured.
         for (query, from) in
             [("", 128 * 1024), ("limit=1", 0), ("limit=3", 0), ("labelSelector=app%3Dnone", 0)]
         {
@@ -266,7 +266,7 @@ async fn a_compressed_list_says_the_same_and_compresses_each_object_once() {
         let small = packed.list_response("limit=1").await.unwrap();
         assert_eq!(small.headers().get("content-encoding"), None);
     }
-    // The rows of tables show metadata, of which there were blocks already.
+    // The rows of tables show metadata, for which blocks were cached already.
     assert_eq!(stats().compressed, 600);
     client.source.put("a", "p7", &[], "changed");
     client.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
@@ -296,13 +296,13 @@ async fn cells_are_those_of_the_columns_that_the_watcher_was_told_of() {
     let text = by_columns(&[("Text", ".spec.text")]);
     // The definition of another cluster, or of another time.
     let other = by_columns(&[("Uid", ".metadata.uid")]);
-    // As an earlier request read it.
+    // As read by an earlier request.
     let same = by_columns(&[("Text", ".spec.text")]);
     let mut streams = Vec::new();
     for client in [&text, &other, &same] {
         streams.push(client.watch("resourceVersion=0").await);
     }
-    // The first says what the columns are.
+    // The first event contains the column definitions.
     client.source.put("a", "x", &[], "one");
     client.source.put("a", "y", &[], "two");
     let mut told = Vec::new();
@@ -387,7 +387,7 @@ async fn what_may_not_be_seen_is_in_no_list_count_token_or_event() {
     let token = list["metadata"]["continue"].as_str().unwrap();
     assert_eq!(ContinueToken::decode(token).unwrap().start_key, "a/b\0");
     let list = some.list(&format!("limit=2&continue={token}")).await.unwrap();
-    // That there is more, which it may not see, it is not told either.
+    // It does not learn either that there are more objects, which it may not see.
     assert_eq!((names(&list), &list["metadata"]["continue"]), (vec!["c", "d"], &Value::Null));
     assert_eq!(some.get("a").await.unwrap()["metadata"]["name"], "a");
     assert_eq!(all.of(None).get("a").await.unwrap_err().code, 404);
@@ -420,7 +420,7 @@ async fn a_long_list_is_read_in_batches_and_sent_in_pieces() {
     assert!(largest < 70_000, "{largest}");
 }
 
-/// Reads what is there of a stream, and how many events that is.
+/// Reads what a stream has ready; returns the number of events.
 fn drain(stream: &mut Stream) -> usize {
     let mut events = 0;
     while let Some(Some(chunk)) = stream.chunk().now_or_never() {
@@ -434,7 +434,7 @@ async fn who_has_read_all_goes_on_though_nothing_is_kept() {
     let client = Client::new();
     let mut stream = client.watch("watch=1&resourceVersion=0").await;
     for _ in 0..5 {
-        // Each fills a piece of what is sent.
+        // Each fills one chunk.
         let revision = client.source.put("a", "large", &[], &"x".repeat(100_000));
         let event = stream.event().await.expect("nothing is lost");
         assert_eq!(event["object"]["metadata"]["resourceVersion"], revision.to_string());
@@ -451,7 +451,7 @@ async fn however_many_watch_each_event_is_encoded_once_and_everybody_gets_it() {
             streams.push(client.watch("resourceVersion=0&allowWatchBookmarks=true").await);
         }
         streams.iter_mut().for_each(|stream| assert_eq!(drain(stream), 1, "the bookmark of the state"));
-        // One of them reads no more.
+        // One watcher stops reading.
         let mut stuck = client.watch("resourceVersion=0").await;
         let mut seen = 0;
         for event in 0..events {
@@ -481,8 +481,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Two callers with different rights over any history: neither gets a byte of the other's, in any form, and both get
-    /// all of their own.
+    /// Checks two callers with different permissions over any history: neither gets a byte of the other's, in any form, and both
+    /// get all of their own.
     #[test]
     fn nobody_sees_what_is_anothers(
         steps in prop::collection::vec(step(), 1..40),
@@ -538,7 +538,7 @@ fn is_own(own: &str, text: &str) -> bool {
     })
 }
 
-/// At whatever moment another thread ends all watches, a stream has seen it or is woken.
+/// Checks that a stream sees or is woken by the end of all watches, at whatever moment another thread ends them.
 #[test]
 fn the_end_of_all_watches_reaches_a_stream_that_is_just_looking() {
     const ROUNDS: usize = 50_000;

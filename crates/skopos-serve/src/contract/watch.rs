@@ -1,4 +1,4 @@
-//! WATCH: where a stream begins, and the failures that come before its first event.
+//! WATCH: the start of a stream, and the errors before its first event.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::window::Cursor;
 /// Answers a WATCH.
 ///
 /// # Errors
-/// With the API server's answers: 400, 406, 422, 500. What goes wrong later is an event of the stream.
+/// The API server's errors: 400, 406, 422, 500. Later errors are events of the stream.
 pub async fn watch<S: Source>(
     source: &S,
     options: &ServeOptions,
@@ -31,7 +31,7 @@ pub async fn watch<S: Source>(
         .led_by(source.columns());
     let wishes = WatchOptions::parse(request.query, options.watch_list)?;
     let selection = Selection::of(request.query, request.resource, request.namespace, request.name)?;
-    // Joined before the state is read, so that nothing in between is missed.
+    // Subscribed before the state is read, so that nothing in between is missed.
     let subscription = source.window().subscribe();
     let deadline = Instant::now() + lifetime(source, options, wishes.timeout);
     let start = start(source, options, &wishes, &selection).await;
@@ -46,14 +46,14 @@ pub async fn watch<S: Source>(
     Ok(response)
 }
 
-/// What a stream begins with.
+/// Start of a stream.
 #[derive(Debug)]
 pub(super) enum Start<I> {
-    /// The state, a bookmark if that is wanted, and then what follows.
+    /// The state, a bookmark if requested, and then the following events.
     State { objects: Vec<I>, end_bookmark: bool, cursor: Cursor },
-    /// What follows.
+    /// The following events only.
     After(Cursor),
-    /// An ERROR event, and the end.
+    /// An ERROR event, then the end.
     Error(Box<Status>),
 }
 
@@ -92,7 +92,7 @@ async fn state<S: Source>(
     let wanted = match wishes.version {
         Version::Any => Wanted::Any,
         Version::At(version) => Wanted::NotOlderThan(version),
-        // What is newest now, once it can be seen.
+        // The newest state now, once it is visible.
         Version::Unset if source.horizon().is_some() => {
             Wanted::NotOlderThan(source.read(Wanted::Newest, patience).await?.revision())
         }
@@ -104,14 +104,14 @@ async fn state<S: Source>(
         let cursor = Cursor::after(contents.revision());
         match everything(&contents, selection.namespace()).await {
             Ok(objects) => return Ok(Start::State { objects, end_bookmark: wishes.bookmarks, cursor }),
-            // Any newer state does as well as one that is compacted while it is read.
+            // A newer state serves as well as one that is compacted during the read.
             Err(_) if attempts < ATTEMPTS => attempts += 1,
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// All objects, taken in batches, so that neither a lock of the source nor the thread is held for long.
+/// Reads all objects in batches, so that neither a lock of the source nor the thread is held for long.
 async fn everything<C: Contents>(contents: &C, namespace: Option<&str>) -> Result<Vec<C::Item>, Compacted> {
     let mut objects: Vec<C::Item> = Vec::new();
     loop {
@@ -135,7 +135,7 @@ async fn now<S: Source>(
     Ok(Start::After(Cursor::after(contents.revision())))
 }
 
-/// W8: what is asked for, or between once and twice the minimum.
+/// Returns the lifetime of a watch. W8: the requested one, or between once and twice the minimum.
 fn lifetime<S: Source>(source: &S, options: &ServeOptions, wanted: Option<Duration>) -> Duration {
     let lifetime = wanted.unwrap_or_else(|| options.min_watch_timeout.mul_f64(1.0 + source.jitter()));
     lifetime.min(options.max_watch_timeout.unwrap_or(LONGEST))

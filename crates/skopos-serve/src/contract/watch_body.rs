@@ -1,7 +1,7 @@
-//! The stream of a WATCH.
+//! Stream of a WATCH.
 //!
-//! A stream holds no events: it has a cursor into the window of its resource and reads on from there whenever the client
-//! takes more. A burst goes out in one piece, a single event as the frame that all watchers share.
+//! A stream buffers no events: it has a cursor into the window of its resource and reads on from there whenever the client takes
+//! more. A burst is sent as one chunk, a single event as the frame that all watchers share.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use crate::respond::BodyError;
 use crate::source::{Item, Source};
 use crate::window::{Cursor, Event, EventType, Subscription};
 
-/// The stream of a WATCH.
+/// Stream of a WATCH.
 #[derive(Debug)]
 pub(super) struct WatchBody<S: Source> {
     source: S,
@@ -30,16 +30,16 @@ pub(super) struct WatchBody<S: Source> {
     cursor: Cursor,
     /// Whether an event was sent before; tables define their columns in the first.
     any_sent: bool,
-    /// Whether what was sent last lies in a gap, where no watch can start.
+    /// Whether the last event sent lies in a gap, where no watch can start.
     in_gap: bool,
     bookmarks: Option<Bookmarks>,
     pauses: Pauses,
     deadline: Instant,
-    /// Looks again when the next of all these is due.
+    /// Wakes the stream when the next of all these is due.
     timer: Pin<Box<Sleep>>,
 }
 
-/// Which objects a watcher is shown, and in which form.
+/// Selection, permission and form of a watch.
 #[derive(Debug)]
 pub(super) struct Watched<I> {
     pub(super) selection: Selection,
@@ -59,27 +59,27 @@ enum Phase<I> {
     End,
 }
 
-/// What is waited for between two events of one revision.
+/// Delays between two events of one revision.
 #[derive(Debug)]
 struct Pauses {
     length: Duration,
-    /// The revision of the last event, and when the next of the same may be sent.
+    /// Revision of the last event, and the earliest time for the next of the same.
     after: Option<(u64, Instant)>,
 }
 
 #[derive(Debug)]
 struct Bookmarks {
     interval: Duration,
-    /// When the last one before the deadline is due.
+    /// Time of the last bookmark before the deadline.
     last: Instant,
     due: Instant,
 }
 
-/// About how much is sent in one piece.
+/// Approximate size of a chunk, in bytes.
 const CHUNK: usize = 64 * 1024;
-/// How many events are looked at in one go.
+/// Number of events read in one batch.
 const BATCH: usize = 256;
-/// How often a stream that sees less than there is looks for events that come into view.
+/// Interval at which a stream that lags behind the source checks for events that became visible.
 const RECHECK: Duration = Duration::from_millis(50);
 
 // === impl WatchBody ===
@@ -119,10 +119,10 @@ impl<S: Source> WatchBody<S> {
         self.bookmarks = Some(Bookmarks::new(options, self.deadline));
     }
 
-    /// The next piece to send; `Ready(None)` is the end.
+    /// Polls for the next chunk to send; `Ready(None)` is the end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
-            // Before anything is looked at, so that what changes meanwhile wakes.
+            // Registered before anything is read, so that every later change wakes the task.
             self.subscription.register(cx.waker());
             if self.subscription.is_closed() || Instant::now() >= self.deadline {
                 self.phase = self.last_phase();
@@ -161,7 +161,7 @@ impl<S: Source> WatchBody<S> {
         self.subscription.is_finished() && self.subscription.window().behind(&self.cursor) == 0
     }
 
-    /// A client that was told of a history that is no more must not go on from where it stands.
+    /// Returns the final phase. A client of a discarded history gets a 410, because it must not continue from its version.
     fn last_phase(&self) -> Phase<S::Item> {
         match self.phase {
             Phase::End => Phase::End,
@@ -173,7 +173,7 @@ impl<S: Source> WatchBody<S> {
         }
     }
 
-    /// A piece of the state; empty when there is no more.
+    /// Returns a chunk of the state; empty when there is no more.
     fn state_chunk(&mut self) -> Bytes {
         let Phase::State { objects, end_bookmark } = &mut self.phase else { return Bytes::new() };
         let now = self.source.now();
@@ -198,11 +198,11 @@ impl<S: Source> WatchBody<S> {
         chunk.into_bytes()
     }
 
-    /// The next events; empty when there are none to send, `None` if some are lost.
+    /// Returns the next events; empty if there are none to send, `None` if some are lost.
     fn live_chunk(&mut self) -> Option<Bytes> {
         let mut chunk = Chunk::default();
         while !chunk.is_full() {
-            // Before the events: none up to it is still to come.
+            // Read before the events: no event up to it is still to come.
             let progress = self.source.progress();
             let window = self.subscription.window();
             let events = window.read(&self.cursor, self.source.horizon(), BATCH)?;
@@ -231,7 +231,7 @@ impl<S: Source> WatchBody<S> {
         Some(chunk.into_bytes())
     }
 
-    /// What this watcher is sent of an event, if anything (W9).
+    /// Returns the frame of an event for this watcher, if it is to see one (W9).
     fn frame(&mut self, event: &Event<S::Item>) -> Option<Bytes> {
         let was = event.previous().filter(|previous| self.watched.matches(previous));
         let is = match event.kind() {
@@ -241,7 +241,7 @@ impl<S: Source> WatchBody<S> {
         let (kind, object) = match (was, is) {
             (Some(_), Some(object)) => (EventType::Modified, object),
             (None, Some(object)) => (EventType::Added, object),
-            // The state before it left, with the revision at which it did.
+            // The state before it stopped matching, with the revision at which it did.
             (Some(previous), None) => (EventType::Deleted, previous),
             (None, None) => return None,
         };
@@ -258,7 +258,7 @@ impl<S: Source> WatchBody<S> {
         Some(self.subscription.window().frame(event, kind, form.shape(), || make(false)))
     }
 
-    /// Whether a bookmark is to be sent now.
+    /// Returns whether a bookmark is to be sent now.
     fn is_bookmark_due(&mut self) -> bool {
         let Some(bookmarks) = &mut self.bookmarks else { return false };
         let now = Instant::now();
@@ -267,11 +267,11 @@ impl<S: Source> WatchBody<S> {
             return false;
         }
         bookmarks.plan(now);
-        // W4: a stream from a version to come gets none until then, and none goes back.
+        // W4: a stream from a future version gets none until then, and no bookmark goes back.
         self.cursor.revision() <= self.source.progress()
     }
 
-    /// W7: nothing but kind, apiVersion and the revision.
+    /// Encodes a bookmark. W7: it has only kind, apiVersion and the revision.
     fn bookmark(&mut self, initial_events_end: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": self.cursor.revision().to_string()});
         if initial_events_end {
@@ -298,7 +298,7 @@ impl<S: Source> WatchBody<S> {
     }
 }
 
-// Nothing in it is pinned but the timer, which has a place of its own.
+// No field is pinned but the timer, which is boxed.
 impl<S: Source> Unpin for WatchBody<S> {}
 
 impl<S: Source> Body for WatchBody<S> {
@@ -316,18 +316,18 @@ impl<S: Source> Body for WatchBody<S> {
 // === impl Watched ===
 
 impl<I: Item> Watched<I> {
-    /// Whether an object of the namespace is meant.
+    /// Returns whether an object of the namespace is selected and visible.
     fn selects(&self, object: &I) -> bool {
         self.permit.allows(object) && self.selection.selects(object)
     }
 
-    /// Whether the object is meant.
+    /// Returns whether the object is in scope, selected and visible.
     fn matches(&self, object: &I) -> bool {
         self.permit.allows(object) && self.selection.matches(object)
     }
 }
 
-/// Frames that are sent in one piece. A single one is not copied.
+/// Frames sent as one chunk. A single frame is not copied.
 #[derive(Default)]
 struct Chunk {
     first: Bytes,
@@ -364,19 +364,19 @@ impl Chunk {
 // === impl Pauses ===
 
 impl Pauses {
-    /// An event of this revision is sent.
+    /// Starts the pause after an event of this revision.
     fn begin(&mut self, revision: u64) {
         if !self.length.is_zero() {
             self.after = Some((revision, Instant::now() + self.length));
         }
     }
 
-    /// Whether an event of this revision has to wait.
+    /// Returns whether an event of this revision must wait.
     fn hold_up(&self, revision: u64) -> bool {
         self.after.is_some_and(|(last, over)| last == revision && Instant::now() < over)
     }
 
-    /// When the pause is over that lasts.
+    /// Returns the end of the current pause.
     fn over(&self) -> Option<Instant> {
         self.after.map(|(_, over)| over).filter(|over| *over > Instant::now())
     }
@@ -393,7 +393,7 @@ impl Bookmarks {
         bookmarks
     }
 
-    /// The next is due after the interval, or shortly before the deadline if that is earlier.
+    /// Schedules the next bookmark: after the interval, or shortly before the deadline if that is earlier.
     fn plan(&mut self, now: Instant) {
         let next = now + self.interval;
         let before_end = if self.last > now { self.last } else { next };
@@ -407,7 +407,7 @@ mod tests {
     use crate::testing::Memory;
     use crate::window::SLOT_BYTES;
 
-    /// What a watcher costs whatever it watches and however far behind it is: nothing in it grows with events.
+    /// Checks that the size of a watcher is constant, whatever it watches and however far behind it is.
     #[test]
     fn a_watcher_is_small() {
         let body = size_of::<WatchBody<Memory>>() - size_of::<Memory>();

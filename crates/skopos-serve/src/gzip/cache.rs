@@ -1,4 +1,4 @@
-//! Blocks that are kept for the next list, within a bound of bytes.
+//! Cache of compressed blocks for the next lists, bounded in bytes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,48 +10,48 @@ use parking_lot::Mutex;
 
 use super::Block;
 
-/// The blocks of one process. Clones share it.
+/// Cache of the compressed blocks of a process. Clones share it.
 ///
-/// A block is found by the buffer that its object was made from, which is kept as long as the block is, so that no other
-/// object can come to lie there. The bound counts both, the block and what it keeps alive.
+/// A block is keyed by the buffer of its object. The cache keeps that buffer as long as the block, so that no other object can
+/// reuse the address. The bound counts both the block and the buffer that it keeps alive.
 #[derive(Clone, Debug)]
 pub struct BlockCache {
     shared: Arc<Shared>,
 }
 
-/// The blocks of one source, within the bound of all. Clones share them.
+/// Blocks of one source, within the bound of the shared cache. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Blocks {
     cache: BlockCache,
     space: u64,
 }
 
-/// How a cache of blocks does.
+/// Statistics of a block cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockStats {
-    /// How many blocks there are.
+    /// Number of cached blocks.
     pub blocks: usize,
-    /// How many bytes they hold, with the objects that they keep alive.
+    /// Bytes of the blocks, with the objects that they keep alive.
     pub bytes: usize,
-    /// How many blocks were compressed so far: one for each object and form, if the bound is large enough.
+    /// Number of blocks compressed so far: one for each object and form, if the bound is large enough.
     pub compressed: u64,
-    /// How often a block was there already.
+    /// Number of cache hits.
     pub found: u64,
 }
 
-/// Which part of an object a block has.
+/// Part of an object that a block contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
-    /// All of it.
+    /// The whole object.
     Whole,
-    /// What stands behind kind and apiVersion.
+    /// The text after kind and apiVersion.
     Tail,
-    /// The metadata, as an object of its own.
+    /// The metadata, as an object.
     Metadata,
 }
 
-/// Which text a block has: it is made of that buffer, shows that revision, and depends on nothing else.
+/// Cache key of a block. The text depends on this buffer, revision and part, and on nothing else.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockKey {
     pub(crate) origin: Bytes,
@@ -72,13 +72,13 @@ struct Kept {
     places: HashMap<Place, usize>,
     entries: Vec<Entry>,
     bytes: usize,
-    /// The entry that is looked at next.
+    /// Entry that the clock hand examines next.
     hand: usize,
-    /// How many blocks found no room.
+    /// Number of blocks refused for lack of room.
     refused: usize,
 }
 
-/// Where the buffer of a block's object lies, and what the block shows of it.
+/// Address of the buffer of a block's object, and the revision and part of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Place {
     space: u64,
@@ -92,14 +92,14 @@ struct Entry {
     place: Place,
     origin: Bytes,
     block: Arc<Block>,
-    /// Whether it was asked for since the hand passed.
+    /// Whether the entry was requested since the hand passed.
     used: bool,
 }
 
 // === impl BlockCache ===
 
 impl BlockCache {
-    /// An empty cache of at most so many bytes.
+    /// Creates an empty cache of at most `max_bytes` bytes.
     #[must_use]
     pub fn new(max_bytes: usize) -> Self {
         let shared = Shared {
@@ -112,13 +112,13 @@ impl BlockCache {
         Self { shared: Arc::new(shared) }
     }
 
-    /// A place for the blocks of one source: of objects that are made from their buffers in one way.
+    /// Creates a key space for the blocks of one source, whose objects are made from their buffers in one way.
     #[must_use]
     pub fn blocks(&self) -> Blocks {
         Blocks { cache: self.clone(), space: self.shared.spaces.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// How it does.
+    /// Returns the statistics.
     #[must_use]
     pub fn stats(&self) -> BlockStats {
         let kept = self.shared.kept.lock();
@@ -134,13 +134,13 @@ impl BlockCache {
 // === impl Blocks ===
 
 impl Blocks {
-    /// The cache that they are in.
+    /// Returns the cache that contains these blocks.
     #[must_use]
     pub fn cache(&self) -> &BlockCache {
         &self.cache
     }
 
-    /// The block of a text, which `write` writes if it is not there.
+    /// Returns the block of a text; on a miss, `write` writes the text.
     pub(crate) fn get_or_make(&self, key: BlockKey, write: impl FnOnce(&mut Vec<u8>)) -> Arc<Block> {
         let shared = &self.cache.shared;
         let place = Place {
@@ -173,8 +173,8 @@ impl Kept {
         Some(entry.block.clone())
     }
 
-    /// Keeps a block if there is room for it. Room is made slowly, and from what was not asked for of late: a list that is
-    /// longer than the bound would otherwise push out all that the next one begins with.
+    /// Caches a block if there is room. Room is made slowly, and from entries not requested lately: otherwise a list longer than
+    /// the bound would evict everything that the next list begins with.
     fn insert(&mut self, entry: Entry, max_bytes: usize) {
         if self.places.contains_key(&entry.place) {
             return;
@@ -197,7 +197,7 @@ impl Kept {
         self.entries.push(entry);
     }
 
-    /// Looks at one entry: it goes if nobody else has the object any more, or if room is needed and nobody asked for it.
+    /// Examines one entry. It is evicted if it is the last owner of the object, or if room is needed and nothing requested it.
     fn step(&mut self, full: bool) {
         if self.entries.is_empty() {
             return;
@@ -206,7 +206,7 @@ impl Kept {
         let entry = &mut self.entries[self.hand];
         let used = std::mem::take(&mut entry.used);
         if !entry.origin.is_unique() && (used || !full) {
-            // Without need, its having been used is not forgotten.
+            // Without need of room, the entry stays marked as used.
             entry.used = used && !full;
             self.hand += 1;
             return;
@@ -220,9 +220,9 @@ impl Kept {
     }
 }
 
-/// How many entries are looked at, for each that comes, whether anybody else has their objects.
+/// Number of entries examined per insertion for objects without another owner.
 const STEPS: usize = 2;
-/// Of so many blocks that find no room, one may take the place of another.
+/// Number of refused blocks per eviction: every fourth may replace another.
 const PATIENCE: usize = 4;
 
 impl Entry {
@@ -231,7 +231,7 @@ impl Entry {
     }
 }
 
-/// What an entry costs beside block and object.
+/// Overhead of an entry besides block and object, in bytes.
 const OVERHEAD: usize = 160;
 
 impl fmt::Debug for Shared {
@@ -250,7 +250,7 @@ mod tests {
         (0..n).map(|i| Bytes::from(format!("{i:01000}"))).collect()
     }
 
-    /// Asks for the blocks of all, one after the other.
+    /// Gets the blocks of all objects, one after the other.
     fn ask(blocks: &Blocks, objects: &[Bytes]) {
         for object in objects {
             let key = BlockKey { origin: object.clone(), revision: 1, part: Part::Whole };

@@ -1,13 +1,13 @@
-//! Compressed lists without compressing them: each object's JSON is compressed once, into a block that can be put behind any
-//! other, and a list is these blocks one after another.
+//! Gzip lists from cached blocks: the JSON of each object is compressed once, into a block that can follow any other. A list is a
+//! sequence of such blocks.
 //!
 //! ```text
 //!  gzip header │ stored: {"kind":"PodList",...,"items":[ │ block of pod 1 │ stored: , │ block of pod 2 │ ... │ stored: ]} │ end
 //! ```
 //!
-//! A block is made by a compressor that has seen nothing before, so that it refers to nothing outside of itself, and ends
-//! with a full flush, so that it ends at a whole byte. What belongs to one list alone stands between them as it is, in
-//! stored blocks. The checksum of the whole is combined from those of its parts.
+//! The compressor of a block starts with an empty history, so the block refers to nothing outside of itself. The block ends with
+//! a full flush, so it ends on a byte boundary. Text of one list alone is inserted between them in stored blocks. The checksum of
+//! the whole is combined from those of its parts.
 
 mod cache;
 mod shift;
@@ -19,22 +19,22 @@ pub use self::cache::{BlockCache, BlockStats, Blocks};
 pub(crate) use self::cache::{BlockKey, Part};
 use self::shift::Shift;
 
-/// A piece of compressed text that can stand anywhere in a gzip member.
+/// Compressed text that can appear anywhere in a gzip member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     deflated: Box<[u8]>,
     crc: u32,
-    /// What the text does to the checksum of what stands before it.
+    /// Effect of the text's length on the checksum of the preceding text.
     shift: Shift,
-    /// How long the text is.
+    /// Length of the uncompressed text.
     len: usize,
 }
 
-/// A gzip member in the making: how its checksum and length stand.
+/// Running checksum and length of a gzip member that is being written.
 #[derive(Clone, Debug)]
 pub struct Member {
     crc: u32,
-    /// Modulo 2^32, as the member's end has it.
+    /// Length modulo 2^32, as in the trailer.
     len: u32,
 }
 
@@ -48,14 +48,14 @@ impl Block {
         Self { deflated, crc, shift: Shift::by(len), len }
     }
 
-    /// How many bytes it holds.
+    /// Returns the compressed size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.deflated.len()
     }
 }
 
-/// The text, compressed in one call: one that finds too little room hands over the rest of its output in the next, and may
-/// leave the rest of its input for a third without a sign that there is one.
+/// Compresses the text in one call. A compressor without enough room returns the rest of its output in the next call, and may
+/// leave the rest of its input for a third. Nothing indicates that.
 fn deflate(text: &[u8]) -> Vec<u8> {
     let mut room = most_deflated(text.len());
     loop {
@@ -63,7 +63,7 @@ fn deflate(text: &[u8]) -> Vec<u8> {
         let mut deflated = Vec::with_capacity(room);
         let status = compress.compress_vec(text, &mut deflated, FlushCompress::Full);
         let whole = compress.total_in() as usize == text.len() && deflated.len() < deflated.capacity();
-        // Given room, a compressor that is only ever flushed has nothing to complain of.
+        // With enough room, a compressor that is only flushed does not fail.
         if status.is_err() || whole {
             return deflated;
         }
@@ -71,7 +71,7 @@ fn deflate(text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// More than what a text of so many bytes becomes if nothing of it can be compressed.
+/// Returns an upper bound of the compressed size of incompressible text of `len` bytes.
 const fn most_deflated(len: usize) -> usize {
     len + len / 10 + 256
 }
@@ -86,7 +86,7 @@ impl Member {
         Self { crc: 0, len: 0 }
     }
 
-    /// Text as it is.
+    /// Appends uncompressed text.
     pub fn stored(&mut self, text: &[u8], out: &mut Vec<u8>) {
         for piece in text.chunks(MAX_STORED) {
             let len = piece.len() as u16;
@@ -101,7 +101,7 @@ impl Member {
         self.len = self.len.wrapping_add(text.len() as u32);
     }
 
-    /// The text of a block.
+    /// Appends a compressed block.
     pub fn block(&mut self, block: &Block, out: &mut Vec<u8>) {
         out.extend_from_slice(&block.deflated);
         self.crc = block.shift.of(self.crc) ^ block.crc;
@@ -110,14 +110,14 @@ impl Member {
 
     /// Ends the member.
     pub fn end(self, out: &mut Vec<u8>) {
-        // A last block without content.
+        // An empty last block.
         out.extend_from_slice(&[3, 0]);
         out.extend_from_slice(&self.crc.to_le_bytes());
         out.extend_from_slice(&self.len.to_le_bytes());
     }
 }
 
-/// The most that a stored block holds.
+/// Maximum length of a stored block.
 const MAX_STORED: usize = 0xffff;
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// A part of a text: stored, or as a block.
+    /// Part of a text: stored, or as a block.
     #[derive(Clone, Debug)]
     enum Piece {
         Stored(Vec<u8>),
@@ -175,7 +175,7 @@ mod tests {
             member.end(&mut out);
             let mut decoder = GzDecoder::new(out.as_slice());
             let mut read = Vec::new();
-            // It checks length and checksum.
+            // The decoder checks length and checksum.
             decoder.read_to_end(&mut read).unwrap();
             prop_assert!(read == expected);
             prop_assert!(decoder.into_inner().is_empty(), "nothing is left behind the member");

@@ -1,9 +1,9 @@
-//! What text does to the checksum of what stands before it, worked out once.
+//! Effect of a text on the checksum of the preceding text, precomputed.
 //!
-//! A CRC is the remainder of a polynomial with coefficients of one bit. Text of n bytes behind it multiplies it by x^8n, and
-//! that factor depends on n alone. So a block that keeps its factor is put behind any checksum by one multiplication.
+//! A CRC is the remainder of a polynomial with coefficients of one bit. Appending n bytes multiplies it by x^8n, and that factor
+//! depends on n alone. So a block that stores its factor is appended to any checksum with one multiplication.
 
-/// x^8n modulo the polynomial of CRC-32, the coefficient of x^0 in the highest bit.
+/// The factor x^8n modulo the polynomial of CRC-32, the coefficient of x^0 in the highest bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shift(u32);
 
@@ -11,13 +11,13 @@ pub(super) struct Shift(u32);
 const POLYNOMIAL: u32 = 0xedb8_8320;
 
 const ONE: u32 = 1 << 31;
-/// x^8: what one byte does.
+/// x^8: the factor of one byte.
 const BYTE: u32 = ONE >> 8;
 
 // === impl Shift ===
 
 impl Shift {
-    /// What so many bytes do.
+    /// Returns the factor of `bytes` bytes.
     pub(super) fn by(bytes: usize) -> Self {
         let (mut factor, mut power, mut left) = (ONE, BYTE, bytes);
         while left > 0 {
@@ -30,13 +30,13 @@ impl Shift {
         Self(factor)
     }
 
-    /// The checksum with that many zero bytes behind it, but for what they add themselves.
+    /// Returns the checksum shifted by that many zero bytes, without the terms that these bytes add themselves.
     pub(super) fn of(self, crc: u32) -> u32 {
         product(self.0, crc)
     }
 }
 
-/// The product of two polynomials modulo that of CRC-32.
+/// Returns the product of two polynomials modulo that of CRC-32.
 fn product(a: u32, mut b: u32) -> u32 {
     let mut sum = 0;
     for place in (0..32).rev() {

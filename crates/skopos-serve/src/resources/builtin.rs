@@ -1,13 +1,13 @@
-//! The kinds that the server knows without being told: those that controllers and kubectl meet in every cluster.
+//! Built-in resources: those that controllers and kubectl find in every cluster.
 
 use super::{ResourceType, Subresource, Verb};
 
-/// The built-in resources, in the order that discovery lists them (by group, then by name).
+/// Returns the built-in resources in discovery's order (by group, then by name).
 pub(super) fn resources() -> Vec<ResourceType> {
     TABLE.iter().map(Row::build).collect()
 }
 
-/// `(group, version, plural, kind, scope, short names, categories, what else)`.
+/// Row of the table: `(group, version, plural, kind, scope, short names, categories, extras)`.
 struct Row(
     &'static str,
     &'static str,
@@ -25,7 +25,7 @@ enum Scope {
     Cluster,
 }
 
-/// What a resource has beside the usual eight verbs.
+/// Feature of a resource besides the usual eight verbs.
 #[derive(Clone, Copy, PartialEq)]
 enum Has {
     Status,
@@ -34,7 +34,7 @@ enum Has {
     Binding,
     Log,
     Token,
-    /// Nothing is stored: objects can be created, and the answer is all there is.
+    /// Virtual: objects can be created, but only the response exists and nothing is stored.
     CreateOnly,
 }
 

@@ -1,4 +1,4 @@
-//! From a CustomResourceDefinition to the resources it defines.
+//! Resource types of a CustomResourceDefinition.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -6,18 +6,18 @@ use thiserror::Error;
 use super::{PrinterColumn, ResourceType, ScalePaths, Subresource};
 use crate::discovery::by_stability;
 
-/// A CustomResourceDefinition lacks what is needed to serve it.
+/// A CustomResourceDefinition that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{field}: {problem}")]
 pub struct InvalidCrd {
-    /// The path of the field at fault, for example `spec.names.plural`.
+    /// Path of the invalid field, for example `spec.names.plural`.
     pub field: String,
-    /// What is wrong with it, in the words of the API server's validation.
+    /// Problem, as the API server's validation words it.
     pub problem: String,
 }
 
 impl ResourceType {
-    /// The served versions that an `apiextensions.k8s.io/v1` CustomResourceDefinition defines.
+    /// Returns the served versions of an `apiextensions.k8s.io/v1` CustomResourceDefinition.
     ///
     /// # Errors
     /// When a required field is missing, when no version or more than one is the storage version, or when
@@ -80,8 +80,8 @@ fn is_deprecated(version: &Value) -> bool {
     version["deprecated"].as_bool() == Some(true)
 }
 
-/// Words the warning of a deprecated version as kube-apiserver does: with the newest version that is served and not deprecated, if that
-/// is a newer one.
+/// Returns kube-apiserver's warning of a deprecated version. It suggests the newest version that is served and not deprecated, if
+/// that is newer.
 fn deprecation(group: &str, version: &str, kind: &str, all: &[Value]) -> String {
     let candidates =
         all.iter().filter(|other| other["served"].as_bool() == Some(true) && !is_deprecated(other));

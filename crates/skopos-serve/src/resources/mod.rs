@@ -1,7 +1,7 @@
-//! Which resources the server serves: the built-in kinds, and those that CustomResourceDefinitions add at run time.
+//! Served resources: the built-in ones, and those that CustomResourceDefinitions add at run time.
 //!
-//! A [`ResourceType`] is one served version of one resource (`apps/v1 deployments`); a [`Registry`] holds all of
-//! them and answers "what is at this path?" and "which resource has this kind?".
+//! A [`ResourceType`] is one served version of one resource (`apps/v1 deployments`). A [`Registry`] contains all of them and
+//! looks them up by path or kind.
 
 mod builtin;
 mod crd;
@@ -15,50 +15,50 @@ pub use self::crd::InvalidCrd;
 pub use self::registry::{Registry, UnknownResource};
 use crate::table::ColumnCache;
 
-/// One served version of one resource: what a client finds under `/apis/GROUP/VERSION/PLURAL`.
+/// One served version of one resource: the endpoint `/apis/GROUP/VERSION/PLURAL`.
 ///
-/// [`ResourceType::new`] gives a namespaced resource with all verbs and a status subresource; the fields are public
-/// to change what differs.
+/// [`ResourceType::new`] creates a namespaced resource with all verbs and a status subresource. The fields are public so that the
+/// caller can change the rest.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ResourceType {
-    /// The API group, empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
-    /// The version, for example `v1`.
+    /// Version, for example `v1`.
     pub version: String,
-    /// The name in paths, for example `deployments`.
+    /// Name in paths, for example `deployments`.
     pub plural: String,
-    /// The singular name that kubectl accepts, for example `deployment`.
+    /// Singular name that kubectl accepts, for example `deployment`.
     pub singular: String,
-    /// The kind of its objects, for example `Deployment`.
+    /// Kind of the objects, for example `Deployment`.
     pub kind: String,
-    /// The kind of its lists, for example `DeploymentList`.
+    /// Kind of the lists, for example `DeploymentList`.
     pub list_kind: String,
-    /// Whether its objects live in a namespace.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
     /// Abbreviations that kubectl accepts, for example `deploy`.
     pub short_names: Vec<String>,
-    /// What may be done with it.
+    /// Supported verbs.
     pub verbs: Vec<Verb>,
-    /// What lies below an object's path.
+    /// Supported subresources.
     pub subresources: Vec<Subresource>,
-    /// The groups of resources it belongs to, for example `all` as in `kubectl get all`.
+    /// Categories of the resource, for example `all` as in `kubectl get all`.
     pub categories: Vec<String>,
-    /// The columns that a CustomResourceDefinition asks for. Built-in kinds have theirs in code and none here.
+    /// Printer columns of a CustomResourceDefinition. Built-in kinds have theirs in code and none here.
     pub columns: Vec<PrinterColumn>,
-    /// The OpenAPI schema that a CustomResourceDefinition gives.
+    /// OpenAPI schema of a CustomResourceDefinition.
     pub schema: Option<Value>,
-    /// The version in which objects are stored; they are served in any version with `apiVersion` changed, as a
-    /// CustomResourceDefinition with conversion strategy `None` says.
+    /// Version in which objects are stored. They are served in any version with only `apiVersion` changed, as with the conversion
+    /// strategy `None` of a CustomResourceDefinition.
     pub storage_version: String,
-    /// Whether a CustomResourceDefinition brought it.
+    /// Whether a CustomResourceDefinition defines the resource.
     pub custom: bool,
-    /// What a client is warned of that uses this version, where a CustomResourceDefinition deprecates it.
+    /// Warning to clients of this version, if its CustomResourceDefinition deprecates it.
     pub deprecation: Option<String>,
     pub(crate) column_cache: ColumnCache,
 }
 
-/// What may be done with a resource, as discovery names it.
+/// Verb of a resource, as named in discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
     /// POST to the collection.
@@ -79,7 +79,7 @@ pub enum Verb {
     Watch,
 }
 
-/// What lies below an object's path.
+/// Subresource of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Subresource {
@@ -91,44 +91,44 @@ pub enum Subresource {
     Eviction,
     /// `binding` of pods: sets the node.
     Binding,
-    /// `log` of pods: a short made-up text.
+    /// `log` of pods: a short fixed text.
     Log,
     /// `token` of service accounts.
     Token,
 }
 
-/// Where a scale subresource finds its numbers, as simple JSON paths (`.spec.replicas`).
+/// Paths of a scale subresource's fields, as simple JSON paths (`.spec.replicas`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// The wanted number of replicas.
+    /// Path of the desired number of replicas.
     pub spec_replicas: String,
-    /// The observed number of replicas.
+    /// Path of the observed number of replicas.
     pub status_replicas: String,
-    /// The label selector: a string, or an object in the form of `LabelSelector`.
+    /// Path of the label selector: a string, or an object in the form of `LabelSelector`.
     pub selector: Option<String>,
 }
 
-/// A column of a table, as `additionalPrinterColumns` of a CustomResourceDefinition describes it.
+/// Column of a table, as in `additionalPrinterColumns` of a CustomResourceDefinition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PrinterColumn {
-    /// The heading.
+    /// Heading.
     pub name: String,
-    /// `string`, `integer`, `number`, `boolean` or `date`.
+    /// Type: `string`, `integer`, `number`, `boolean` or `date`.
     pub r#type: String,
-    /// A format of the type, for example `int32`; may be empty.
+    /// Format of the type, for example `int32`; may be empty.
     pub format: String,
-    /// What the column means; may be empty.
+    /// Description; may be empty.
     pub description: String,
-    /// 0 is always shown; kubectl shows larger ones with `-o wide` only.
+    /// Priority: 0 is always shown; kubectl shows higher ones with `-o wide` only.
     pub priority: i64,
-    /// Where the value is, as a JSONPath such as `.spec.size`.
+    /// Path of the value, as a JSONPath such as `.spec.size`.
     pub json_path: String,
 }
 
 // === impl ResourceType ===
 
 impl ResourceType {
-    /// A namespaced resource with all verbs, a status subresource, and names derived from its kind.
+    /// Creates a namespaced resource with all verbs, a status subresource, and names derived from its kind.
     ///
     /// `group` is empty for the core group.
     #[must_use]
@@ -154,45 +154,45 @@ impl ResourceType {
         }
     }
 
-    /// Makes it cluster-scoped.
+    /// Makes the resource cluster-scoped.
     #[must_use]
     pub fn cluster_scoped(mut self) -> Self {
         self.namespaced = false;
         self
     }
 
-    /// `GROUP/VERSION`, or `VERSION` for the core group, as in an object's `apiVersion`.
+    /// Returns `GROUP/VERSION`, or `VERSION` for the core group, as in an object's `apiVersion`.
     #[must_use]
     pub fn api_version(&self) -> String {
         group_version(&self.group, &self.version)
     }
 
-    /// `PLURAL.GROUP`, or `PLURAL` for the core group: how the API server's messages name a resource, and what all
-    /// versions of one resource share.
+    /// Returns `PLURAL.GROUP`, or `PLURAL` for the core group: the resource's name in the API server's messages, equal for all
+    /// versions.
     #[must_use]
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// `KIND.GROUP`, or `KIND` for the core group: how messages about validation name a kind.
+    /// Returns `KIND.GROUP`, or `KIND` for the core group: the kind's name in validation messages.
     #[must_use]
     pub fn group_kind(&self) -> String {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 
-    /// Whether `verb` is allowed.
+    /// Returns whether the resource supports `verb`.
     #[must_use]
     pub fn allows(&self, verb: Verb) -> bool {
         self.verbs.contains(&verb)
     }
 
-    /// The subresource of that name, if it has one.
+    /// Returns the subresource of that name, if it exists.
     #[must_use]
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|sub| sub.name() == name)
     }
 
-    /// The path of its collection, in a namespace or (with `None`) of the whole cluster.
+    /// Returns the path of the collection, in a namespace or (with `None`) in the whole cluster.
     #[must_use]
     pub fn path(&self, namespace: Option<&str>) -> String {
         let root = if self.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", self.group) };
@@ -212,7 +212,7 @@ impl fmt::Display for ResourceType {
 // === impl Verb ===
 
 impl Verb {
-    /// All verbs, in the order that discovery gives.
+    /// All verbs, in discovery's order.
     pub const ALL: [Self; 8] = [
         Self::Create,
         Self::Delete,
@@ -224,7 +224,7 @@ impl Verb {
         Self::Watch,
     ];
 
-    /// The verb's name in discovery documents and in authorization.
+    /// Returns the verb's name in discovery documents and in authorization.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -249,7 +249,7 @@ impl fmt::Display for Verb {
 // === impl Subresource ===
 
 impl Subresource {
-    /// The last part of its path.
+    /// Returns the last segment of the path.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -262,7 +262,7 @@ impl Subresource {
         }
     }
 
-    /// What may be done with it.
+    /// Returns the supported verbs.
     #[must_use]
     pub fn verbs(&self) -> &'static [Verb] {
         match self {
@@ -272,7 +272,7 @@ impl Subresource {
         }
     }
 
-    /// The scale subresource of the workloads of `apps/v1`.
+    /// Returns the scale subresource of the workloads of `apps/v1`.
     #[must_use]
     pub fn workload_scale() -> Self {
         Self::Scale(ScalePaths {
@@ -283,7 +283,7 @@ impl Subresource {
     }
 }
 
-/// `GROUP/VERSION`, or `VERSION` for the core group.
+/// Returns `GROUP/VERSION`, or `VERSION` for the core group.
 #[must_use]
 pub fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }

@@ -1,4 +1,4 @@
-//! All resources of one server, looked up by path, by kind, or by what a person types.
+//! Registry of a server's resources, with lookup by path, by kind, or by a kubectl argument.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::{ResourceType, builtin, split_api_version};
 
-/// The resources of one server. CustomResourceDefinitions change it while the server runs.
+/// Resources of one server. CustomResourceDefinitions change it while the server runs.
 #[derive(Debug)]
 pub struct Registry {
     /// In discovery's order: built-in ones first, then in the order of registration.
@@ -16,13 +16,13 @@ pub struct Registry {
     generation: AtomicU64,
 }
 
-/// The server serves no such resource.
+/// A resource that the server does not serve.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the server has no resource {0:?}: use PLURAL, PLURAL.GROUP or a kind that is registered")]
 pub struct UnknownResource(pub String);
 
 impl Registry {
-    /// A registry of the built-in kinds.
+    /// Creates a registry of the built-in resources.
     #[must_use]
     pub fn builtin() -> Self {
         Self {
@@ -31,38 +31,38 @@ impl Registry {
         }
     }
 
-    /// All resources as they are now, in discovery's order. Later changes do not show in it.
+    /// Returns a snapshot of all resources, in discovery's order.
     #[must_use]
     pub fn all(&self) -> Arc<Vec<Arc<ResourceType>>> {
         self.resources.read().clone()
     }
 
-    /// A number that grows with every change, so that documents derived from the registry can be cached.
+    /// Returns a number that grows with every change, so that documents derived from the registry can be cached.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The resource that is served at `/apis/GROUP/VERSION/PLURAL` (`group` empty: `/api/VERSION/PLURAL`).
+    /// Returns the resource that is served at `/apis/GROUP/VERSION/PLURAL` (`group` empty: `/api/VERSION/PLURAL`).
     #[must_use]
     pub fn resolve(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
         self.find(|r| r.plural == plural && r.version == version && r.group == group)
     }
 
-    /// The resource whose objects have this `apiVersion` and `kind`.
+    /// Returns the resource whose objects have this `apiVersion` and `kind`.
     #[must_use]
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<Arc<ResourceType>> {
         let (group, version) = split_api_version(api_version);
         self.find(|r| r.kind == kind && r.version == version && r.group == group)
     }
 
-    /// The resource of that group and kind, in any version: what an `ownerReference` names.
+    /// Returns the resource of that group and kind, in any version, as an `ownerReference` names it.
     #[must_use]
     pub fn by_group_kind(&self, group: &str, kind: &str) -> Option<Arc<ResourceType>> {
         self.find(|r| r.kind == kind && r.group == group)
     }
 
-    /// What a person means by `pods`, `po`, `Pod`, `deployments.apps`, `deployments.v1.apps`. The first match in
+    /// Finds a resource by a kubectl argument: `pods`, `po`, `Pod`, `deployments.apps`, `deployments.v1.apps`. The first match in
     /// discovery's order wins, so `events` are those of the core group.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Registry {
         resource
     }
 
-    /// Removes all versions of a resource; says whether there was one.
+    /// Removes all versions of a resource; returns whether there was one.
     pub fn unregister(&self, group: &str, plural: &str) -> bool {
         let mut removed = false;
         self.change(|all| {

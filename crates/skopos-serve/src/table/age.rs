@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 
-/// `90s`, `5m3s`, `3h`, `2d4h`, `400d`, `3y20d`.
+/// Returns a duration as kubectl prints it: `90s`, `5m3s`, `3h`, `2d4h`, `400d`, `3y20d`.
 #[must_use]
 pub fn human_duration(seconds: i64) -> String {
-    // kubectl forgives clocks that are up to two seconds apart.
+    // kubectl tolerates a clock skew of up to two seconds.
     if seconds < -1 {
         return "<invalid>".to_owned();
     }
@@ -24,7 +24,7 @@ pub fn human_duration(seconds: i64) -> String {
     }
 }
 
-/// Returns the age of a time at `now`; `None` for a text that Go does not read as a time of RFC 3339.
+/// Returns the age of a time at `now`; `None` for a text that Go does not parse as an RFC 3339 time.
 pub(super) fn age_of(time: &str, now: Timestamp) -> Option<String> {
     const ZERO: &str = "0001-01-01T00:00:00Z";
     if time == ZERO {
@@ -33,7 +33,7 @@ pub(super) fn age_of(time: &str, now: Timestamp) -> Option<String> {
     Some(human_duration(seconds_between(parse_time(time)?, now)))
 }
 
-/// Reads a time of RFC 3339 as Go does: `2026-01-02T03:04:05Z`, with fractions of a second or an offset. Like Go it takes a
+/// Parses an RFC 3339 time as Go does: `2026-01-02T03:04:05Z`, with fractions of a second or an offset. Like Go it accepts a
 /// comma before the fraction and an hour of one digit.
 pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
     if let Some((date, time)) = text.split_once('T').filter(|(_, time)| time.as_bytes().get(1) == Some(&b':'))

@@ -1,4 +1,4 @@
-//! The columns of custom resources, parsed once for each definition.
+//! Columns of custom resources, parsed once for each definition.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -9,23 +9,23 @@ use serde_json::Value;
 use super::jsonpath::JsonPath;
 use crate::resources::{PrinterColumn, ResourceType};
 
-/// The columns that a CustomResourceDefinition declares, with their paths.
+/// Columns of a CustomResourceDefinition, with their parsed paths.
 #[derive(Debug)]
 pub(super) struct CustomColumns {
-    /// The declarations that were parsed.
+    /// Declarations that were parsed.
     declared: Vec<PrinterColumn>,
     columns: Vec<(PrinterColumn, JsonPath)>,
 }
 
-/// The parsed columns of a resource, made when they are first needed. Says nothing in comparisons and debug output, as
-/// it follows from the declared columns.
+/// Parsed columns of a resource, made on first use. Comparisons and debug output ignore it, as it follows from the declared
+/// columns.
 #[derive(Clone, Default)]
 pub(crate) struct ColumnCache(OnceLock<Arc<CustomColumns>>);
 
 impl CustomColumns {
     pub(super) fn of_resource(resource: &ResourceType) -> Arc<Self> {
         let parsed = resource.column_cache.0.get_or_init(|| Arc::new(Self::new(&resource.columns)));
-        // The columns may have been changed since.
+        // The columns may have changed since.
         if parsed.declared == resource.columns {
             parsed.clone()
         } else {
@@ -33,7 +33,7 @@ impl CustomColumns {
         }
     }
 
-    /// As kube-apiserver: a path that is not valid ends the columns, and without any there is the age.
+    /// Parses the columns as kube-apiserver does: an invalid path ends the columns, and without any the age is shown.
     fn new(declared: &[PrinterColumn]) -> Self {
         let age;
         let shown = if declared.is_empty() {

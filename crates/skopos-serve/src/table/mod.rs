@@ -1,5 +1,5 @@
-//! Tables as kubectl asks for them: `meta.k8s.io/v1 Table`, with kubectl's columns for built-in kinds and
-//! `additionalPrinterColumns` for custom ones.
+//! Tables for kubectl: `meta.k8s.io/v1 Table`, with kubectl's columns for built-in kinds and `additionalPrinterColumns` for
+//! custom ones.
 
 mod age;
 mod columns;
@@ -24,7 +24,7 @@ use self::row::{Column, Row};
 pub use self::selector::printed_selector;
 use crate::resources::{PrinterColumn, ResourceType};
 
-/// What goes into a row beside its cells, as the `includeObject` parameter says.
+/// Content of a row besides its cells (parameter `includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// Nothing.
@@ -36,7 +36,7 @@ pub enum IncludeObject {
     Object,
 }
 
-/// Turns objects of one resource into rows.
+/// Converter of the objects of one resource into table rows.
 #[derive(Debug)]
 pub struct TableWriter {
     leading: Vec<LeadingColumn>,
@@ -47,12 +47,12 @@ pub struct TableWriter {
     include: IncludeObject,
 }
 
-/// A column that stands before those of the resource: the cluster, where there are many.
+/// Column before those of the resource: the cluster, if there are many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeadingColumn {
-    /// The heading, which kubectl prints in capitals.
+    /// Heading, which kubectl prints in capitals.
     pub name: &'static str,
-    /// What it means.
+    /// Description.
     pub description: &'static str,
 }
 
@@ -63,7 +63,7 @@ enum Columns {
 }
 
 impl IncludeObject {
-    /// The value of the `includeObject` query parameter; `None` when there is no such value.
+    /// Parses the `includeObject` query parameter; `None` if the value is invalid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
@@ -76,7 +76,7 @@ impl IncludeObject {
 }
 
 impl TableWriter {
-    /// A writer for `resource`.
+    /// Creates a writer for `resource`.
     #[must_use]
     pub fn new(resource: &ResourceType, include: IncludeObject) -> Self {
         let columns = if resource.custom {
@@ -95,18 +95,18 @@ impl TableWriter {
         self.leading = columns.to_vec();
     }
 
-    /// What goes into a row beside its cells.
+    /// Returns the content of a row besides its cells.
     pub(crate) fn include(&self) -> IncludeObject {
         self.include
     }
 
-    /// Differs where the columns of the resource differ: rows that were written for one are no rows for the other.
+    /// Returns a hash that differs if the resource's columns differ. Rows written for one identity are not valid for another.
     pub(crate) fn identity(&self) -> u64 {
         self.identity
     }
 
-    /// A whole table. `list_metadata` is the metadata of the list (or of the single object); with `definitions` false
-    /// the columns are left out, as in all watch events but the first.
+    /// Returns a whole table. `list_metadata` is the metadata of the list (or of the single object). With `definitions` false,
+    /// the column definitions are omitted, as in all watch events but the first.
     #[must_use]
     pub fn table(&self, list_metadata: Value, rows: Vec<Value>, definitions: bool) -> Value {
         let definitions = if definitions { self.definitions() } else { Value::Null };
@@ -119,7 +119,7 @@ impl TableWriter {
         })
     }
 
-    /// The row of one object, with the cells of the leading columns; ages are those at `now`.
+    /// Returns the row of one object, with the cells of the leading columns; ages are those at `now`.
     #[must_use]
     pub fn row(&self, object: &Value, leading: Vec<Value>, now: Timestamp) -> Value {
         let mut row = Map::new();
@@ -146,7 +146,7 @@ impl TableWriter {
         Value::Object(row)
     }
 
-    /// The cells of one object alone.
+    /// Returns the cells of one object alone.
     pub(crate) fn cells(&self, object: &Value, leading: Vec<Value>, now: Timestamp) -> Value {
         let mut cells = leading;
         cells.resize(self.leading.len(), Value::Null);
@@ -163,12 +163,12 @@ impl TableWriter {
         Value::Array(cells)
     }
 
-    /// Returns the conditions of the row of an object, which only pods have.
+    /// Returns the conditions of an object's row, which only pods have.
     pub(crate) fn conditions(&self, object: &Value) -> Option<Value> {
         if self.has_conditions { columns::pod_conditions(object) } else { None }
     }
 
-    /// Returns the `columnDefinitions` of its tables.
+    /// Returns the `columnDefinitions` of this writer's tables.
     #[must_use]
     pub fn definitions(&self) -> Value {
         let definition = |name: &str, kind: &str, format: &str, description: &str, priority: i64| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
@@ -196,5 +196,5 @@ impl TableWriter {
     }
 }
 
-/// Whoever defines columns cannot know what they hash to, so two that hash to the same are not to be feared.
+/// Randomly seeded: a client that defines columns cannot predict their hashes, so it cannot provoke a collision.
 static IDENTITIES: LazyLock<RandomState> = LazyLock::new(RandomState::new);

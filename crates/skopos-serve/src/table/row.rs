@@ -1,4 +1,4 @@
-//! Columns of the built-in kinds, and the object that their cells are made of.
+//! Columns of the built-in kinds, and the object from which their cells are made.
 
 use std::cell::OnceCell;
 
@@ -8,22 +8,22 @@ use serde_json::{Map, Value};
 use super::age::{age_of, parse_time};
 use super::columns::PodSummary;
 
-/// A column of a built-in kind.
+/// Column of a built-in kind.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) name: &'static str,
     pub(super) r#type: &'static str,
     pub(super) format: &'static str,
-    /// 1: shown with `-o wide` only.
+    /// Priority; 1: shown with `-o wide` only.
     pub(super) priority: i64,
     pub(super) cell: fn(&Row<'_>) -> Value,
 }
 
-/// The object that cells are made of.
+/// Object from which cells are made.
 pub(super) struct Row<'a> {
     pub(super) object: &'a Value,
     pub(super) now: Timestamp,
-    /// Several columns of pods need it.
+    /// Shared by several columns of pods.
     pod: OnceCell<PodSummary<'a>>,
 }
 
@@ -38,7 +38,7 @@ impl Column {
         Self { name, r#type, format: "", priority: 0, cell }
     }
 
-    /// A column that `-o wide` shows.
+    /// Makes a column that only `-o wide` shows.
     pub(super) const fn wide(name: &'static str, cell: fn(&Row<'_>) -> Value) -> Self {
         Self { name, r#type: "string", format: "", priority: 1, cell }
     }
@@ -82,7 +82,7 @@ impl<'a> Row<'a> {
         self.text(path).into()
     }
 
-    /// Returns the text at a path, or `otherwise` where it is empty.
+    /// Returns the text at a path, or `otherwise` if it is empty.
     pub(super) fn text_or(&self, path: &[&str], otherwise: &str) -> Value {
         match self.text(path) {
             "" => otherwise.into(),
@@ -90,7 +90,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Returns the text at a path, or `otherwise` where there is none.
+    /// Returns the text at a path, or `otherwise` if it is absent.
     pub(super) fn set_or(&self, path: &[&str], otherwise: &str) -> Value {
         if self.is_set(path) { self.cell(path) } else { otherwise.into() }
     }
@@ -116,7 +116,7 @@ impl<'a> Row<'a> {
         self.is_set(&["metadata", "deletionTimestamp"])
     }
 
-    /// Returns how long ago the time at a path was, or `<unknown>`.
+    /// Returns the age of the time at a path, or `<unknown>`.
     pub(super) fn since(&self, path: &[&str]) -> String {
         self.since_text(self.text(path))
     }
@@ -152,7 +152,7 @@ pub(super) fn or(text: String, otherwise: &str) -> Value {
     if text.is_empty() { otherwise.into() } else { text.into() }
 }
 
-/// Joins the first of many, and says how many more there are.
+/// Joins the first of many, and appends the number of the rest.
 pub(super) fn first_few(all: &[impl std::borrow::Borrow<str>], most: usize, separator: &str) -> String {
     let shown = all.iter().take(most).map(std::borrow::Borrow::borrow).collect::<Vec<&str>>().join(separator);
     match all.len().checked_sub(most) {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::row::{NONE, list, texts};
 
-/// Returns a label selector as kubectl prints it: of a map of labels, or of a `LabelSelector`.
+/// Returns a label selector as kubectl prints it, from a map of labels or a `LabelSelector`.
 #[must_use]
 pub fn printed_selector(selector: &Value) -> String {
     if selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none() {
@@ -18,7 +18,7 @@ pub(super) fn printed_labels(labels: &Value) -> String {
     or_none(equalities(labels).map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(","))
 }
 
-/// Returns a `LabelSelector`, or `invalid` if it is none.
+/// Returns a `LabelSelector`, or `invalid` if it is invalid.
 pub(super) fn printed_selector_or(selector: &Value, invalid: &str) -> String {
     parse_selector(selector).map_or_else(|| invalid.to_owned(), or_none)
 }

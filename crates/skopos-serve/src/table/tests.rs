@@ -75,7 +75,7 @@ fn builtin_kinds_are_printed_as_by_kube_apiserver() {
         let row = writer.row(&line["object"], vec![], line["now"].as_str().unwrap().parse().unwrap());
         let columns: Vec<Value> = writer.definitions().as_array().unwrap().iter().map(shown).collect();
         let name = format!("{} {}", line["kind"], line["object"]["metadata"]["name"]);
-        // The server gives IPAddresses a cell more than columns.
+        // The server returns one cell more than columns for IPAddresses.
         let expected: Vec<&Value> = list(&line["cells"]).take(columns.len()).collect();
         if Value::Array(columns.clone()) != line["columns"] {
             differences.push(format!("{name}: columns {columns:?}"));
@@ -103,7 +103,7 @@ fn every_served_kind_has_a_recorded_row() {
         .filter(|resource| resource.allows(crate::Verb::List) && !has_row(resource))
         .map(|resource| resource.kind.clone())
         .collect();
-    // Another server's code serves it, with the columns of kinds that have none.
+    // Another server's code serves it, with the default columns.
     assert_eq!(without, ["CustomResourceDefinition"]);
 }
 
@@ -160,7 +160,7 @@ fn columns_that_change_are_parsed_again() {
     assert_eq!(cells(&resource), json!(["w", "2"]));
 }
 
-/// The lines of a file that `peers/tables` wrote.
+/// Returns the lines of a file that `peers/tables` wrote.
 fn recorded(file: &str) -> Vec<Value> {
     let path = format!("{}/../../peers/tables/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).expect("peers/tables is part of the repository");
@@ -172,7 +172,7 @@ fn resource_of(line: &Value) -> ResourceType {
     ResourceType::new(group, version, "things", line["kind"].as_str().unwrap())
 }
 
-/// A column without its description, which kubectl does not show.
+/// Returns a column without its description, which kubectl does not show.
 fn shown(column: &Value) -> Value {
     let mut column = column.clone();
     column.as_object_mut().unwrap().remove("description");

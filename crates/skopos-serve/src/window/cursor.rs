@@ -1,45 +1,45 @@
-//! How far a watcher has read.
+//! Read position of a watcher.
 
 use super::Event;
 use crate::source::Item;
 
-/// How far a watcher has read.
+/// Read position of a watcher.
 ///
-/// Several events can have one revision (the keys of an expired lease, what a store finds changed after a gap), and may come
-/// to the window one by one. So a revision alone would not tell.
+/// Several events can have one revision (the keys of an expired lease, the differences that a store finds after a gap), and may
+/// reach the window one by one. So a revision alone is not a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// What is of an earlier revision is read, or does not concern it...
+    /// Events of earlier revisions are read or irrelevant...
     pub(super) from: u64,
-    /// ... as does what came to the window before the event of this number.
+    /// ... and so are events that entered the window before this number.
     pub(super) next: u64,
-    /// The revision of the last event, or the one up to which there are none.
+    /// Revision of the last event, or the one up to which there are none.
     pub(super) at: u64,
-    /// The revision that it began behind.
+    /// Revision after which the cursor started.
     pub(super) began: u64,
 }
 
 // === impl Cursor ===
 
 impl Cursor {
-    /// Behind all events of this revision and those before it, save those that may be lacking at it
+    /// Creates a cursor after all events up to this revision, except those that the content at this revision may lack
     /// ([`Event::further`]).
     #[must_use]
     pub fn after(revision: u64) -> Self {
         Self { from: revision.saturating_add(1), next: 0, at: revision, began: revision }
     }
 
-    /// Whether it was told of nothing yet.
+    /// Returns whether the cursor has passed no event yet.
     pub(super) fn is_fresh(&self) -> bool {
         self.from > self.at
     }
 
-    /// The event that comes next was dealt with.
+    /// Moves the cursor past its next event, which was handled.
     pub fn take<I: Item>(&mut self, event: &Event<I>) {
         (self.from, self.at, self.next) = (event.revision(), event.revision(), event.number() + 1);
     }
 
-    /// The revision of the last event, or the one up to which there are none.
+    /// Returns the revision of the last event, or the one up to which there are none.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.at

@@ -1,21 +1,21 @@
-//! One change of one object.
+//! Change of one object.
 
 use tokio::time::Instant;
 
 use crate::source::Item;
 
-/// What happened to an object, as a watch tells it.
+/// Type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// It came into being, or into the selection.
+    /// The object was created, or came into the selection.
     Added,
-    /// It changed.
+    /// The object changed.
     Modified,
-    /// It is gone, or out of the selection.
+    /// The object was deleted, or left the selection.
     Deleted,
 }
 
-/// One change of one object.
+/// Change of one object.
 #[derive(Debug)]
 pub struct Event<I> {
     kind: EventType,
@@ -24,18 +24,18 @@ pub struct Event<I> {
     previous: Option<I>,
     number: u64,
     at: Instant,
-    /// Whether it is a difference found after a gap.
+    /// Whether this is a difference found after a gap.
     of_gap: bool,
     further: bool,
 }
 
-/// What stands behind the object in a watch frame.
+/// Text after the object in a watch frame.
 pub(crate) const FRAME_TAIL: &[u8] = b"}\n";
 
 // === impl EventType ===
 
 impl EventType {
-    /// What stands before the object in a watch frame; behind it stand `}` and a newline.
+    /// Returns the text before the object in a watch frame; `}` and a newline follow the object.
     #[must_use]
     pub fn frame_head(self) -> &'static [u8] {
         match self {
@@ -49,13 +49,14 @@ impl EventType {
 // === impl Event ===
 
 impl<I: Item> Event<I> {
-    /// An object that came (without `previous`) or changed.
+    /// Creates the event of an object that was created (without `previous`) or changed.
     pub fn put(revision: u64, previous: Option<I>, object: I) -> Self {
         let kind = if previous.is_some() { EventType::Modified } else { EventType::Added };
         Self::new(kind, revision, object, previous)
     }
 
-    /// An object that went; `last` is its last state, with whatever resourceVersion: the event shows it with its own.
+    /// Creates the event of a deletion. `last` is the object's last state, with any resourceVersion: the event shows it with its
+    /// own.
     pub fn deleted(revision: u64, last: I) -> Self {
         Self::new(EventType::Deleted, revision, last, None)
     }
@@ -65,29 +66,29 @@ impl<I: Item> Event<I> {
         Self { kind, revision, object, previous, number: 0, at, of_gap: false, further: false }
     }
 
-    /// Others that share its revision came before it, or a bookmark did. Who has read the content at the revision, or stopped watching
-    /// at it, may lack this event: watches that start there are told of it, if they have it or not.
+    /// Marks an event that follows others of its revision, or a bookmark at it. A client that read the content at the revision,
+    /// or stopped watching at it, may lack this event. So watches that start there receive it in any case.
     #[must_use]
     pub fn further(self) -> Self {
         Self { further: true, ..self }
     }
 
-    /// What happened to the object, for whom it is always selected.
+    /// Returns the type for a watcher that always selects the object.
     pub fn kind(&self) -> EventType {
         self.kind
     }
 
-    /// The revision that the event made.
+    /// Returns the revision of the event.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The object after it; of a deletion, the last state.
+    /// Returns the object after the event; for a deletion, the last state.
     pub fn object(&self) -> &I {
         &self.object
     }
 
-    /// The object before it.
+    /// Returns the object before the event.
     pub fn previous(&self) -> Option<&I> {
         match self.kind {
             EventType::Deleted => Some(&self.object),
@@ -95,22 +96,22 @@ impl<I: Item> Event<I> {
         }
     }
 
-    /// Whether it is one of the differences that were found after a gap, whose own course is not known.
+    /// Returns whether the event is a difference found after a gap, where the single changes are unknown.
     pub fn is_of_gap(&self) -> bool {
         self.of_gap
     }
 
-    /// Whether who stands at this revision may lack it.
+    /// Returns whether a client at this revision may lack the event.
     pub(super) fn is_further_at(&self, revision: u64) -> bool {
         self.further && self.revision == revision
     }
 
-    /// Takes its place in a window.
+    /// Sets number and time on entry into a window.
     pub(super) fn enter(&mut self, number: u64, now: Instant, of_gap: bool) {
         (self.number, self.at, self.of_gap) = (number, now, of_gap);
     }
 
-    /// The how manieth event of its window it is.
+    /// Returns the event's sequence number in its window.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -119,12 +120,12 @@ impl<I: Item> Event<I> {
         self.at
     }
 
-    /// How many bytes it holds, at most: others may hold them, too.
+    /// Returns an upper bound of the bytes that the event holds: others may hold them, too.
     pub(super) fn cost(&self) -> usize {
         let previous = self.previous.as_ref().map_or(0, |previous| previous.origin().len());
         self.object.origin().len() + previous + OVERHEAD
     }
 }
 
-/// What an object and its event cost beside the object's JSON.
+/// Overhead of an object and its event besides the object's JSON, in bytes.
 const OVERHEAD: usize = 200;

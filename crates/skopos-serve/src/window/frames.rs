@@ -1,4 +1,4 @@
-//! Frames of events, made once in each form and shared by all watchers.
+//! Frames of events, encoded once in each form and shared by all watchers.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -11,32 +11,32 @@ use super::EventType;
 use crate::allowance::{Holder, Share};
 use crate::table::IncludeObject;
 
-/// In which form an object stands in a frame: whatever makes its bytes differ.
+/// Form of an object in a frame: everything that changes its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape<'a> {
     pub(crate) layout: Layout,
-    /// The version of the objects, or of the columns.
+    /// API version of the objects, or of the columns.
     pub(crate) version: &'a str,
 }
 
-/// What is shown of an object.
+/// Representation of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     Full,
     Partial,
     Table {
         include: IncludeObject,
-        /// The identity of its columns: callers may have different ones, and one's cells do not fit below another's headings.
+        /// Identity of the columns: callers may have different ones, and the cells of one do not fit the headings of another.
         columns: u64,
     },
 }
 
-/// The frames of the latest events, bounded in bytes.
+/// Frames of the latest events, bounded in bytes.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// By the number of the event.
+    /// Frames by event number.
     frames: HashMap<u64, Vec<Frame>>,
-    /// In the order in which they were first made, and when that was.
+    /// Event numbers and times, in the order in which the first frames were made.
     order: VecDeque<(u64, Instant)>,
     bytes: Share,
     max_bytes: usize,
@@ -58,7 +58,7 @@ impl Frames {
         Self { frames: HashMap::new(), order: VecDeque::new(), bytes, max_bytes, encoded: 0 }
     }
 
-    /// How many frames were made so far.
+    /// Returns the number of frames made so far.
     pub(super) fn encoded(&self) -> u64 {
         self.encoded
     }
@@ -67,7 +67,7 @@ impl Frames {
         self.bytes.bytes()
     }
 
-    /// Lets go of the frames of all events before this one.
+    /// Drops the frames of all events before this one.
     pub(super) fn forget_before(&mut self, number: u64) {
         self.order.retain(|(of, _)| *of >= number);
         let mut bytes = self.bytes();
@@ -83,7 +83,7 @@ impl Frames {
         self.frames.shrink_to(2 * self.frames.len());
     }
 
-    /// The frame of event `number` in a form; `make` makes it if nobody did.
+    /// Returns the frame of event `number` in a form; on a miss, `make` makes it.
     pub(super) fn get_or_make(
         &mut self,
         number: u64,
@@ -149,7 +149,7 @@ fn cost(frames: &[Frame]) -> usize {
     frames.iter().map(Frame::cost).sum()
 }
 
-/// What a frame costs beside its bytes.
+/// Overhead of a frame besides its bytes.
 const OVERHEAD: usize = 160;
 
 #[cfg(test)]

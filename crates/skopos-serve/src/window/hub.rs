@@ -1,7 +1,7 @@
-//! The watchers of a window: who is woken by an event, and who reads too slowly.
+//! Watchers of a window: wake-ups, and eviction of slow watchers.
 //!
-//! Watchers share the window; each has only a cursor. So a watcher costs the same however far behind it is, and "its buffer
-//! is full" means that it does not read and more events than its buffer holds wait for it.
+//! Watchers share the window; each has only a cursor. So the cost of a watcher is independent of its lag. "Its buffer is full"
+//! means that it does not read and that more events than its buffer holds are pending.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,17 +15,17 @@ use tokio::time::Instant;
 use super::{Window, WindowOptions};
 use crate::source::Item;
 
-/// The watchers of one window.
+/// Watchers of one window.
 #[derive(Debug)]
 pub(super) struct Hub {
     places: RwLock<Places>,
     evicted: AtomicU64,
-    /// Nothing will come behind what there is.
+    /// Whether the content is final: no further events will come.
     finished: AtomicBool,
     started: Instant,
 }
 
-/// A watcher's place among those of its window; dropping it gives the place up.
+/// A watcher's registration with its window, removed on drop.
 #[derive(Debug)]
 pub struct Subscription<I: Item> {
     window: Arc<Window<I>>,
@@ -33,31 +33,31 @@ pub struct Subscription<I: Item> {
     place: usize,
 }
 
-/// Places that are given up are used again.
+/// Slots of the watchers. Free slots are reused.
 #[derive(Debug, Default)]
 struct Places {
     slots: Vec<Option<Arc<Slot>>>,
     free: Vec<usize>,
-    /// Nothing will be told any more: whoever comes now is ended at once.
+    /// Whether the window has ended: a new watcher is closed at once.
     ended: bool,
 }
 
 #[derive(Debug)]
 struct Slot {
     waker: AtomicWaker,
-    /// How many of the window's events it has taken or passed.
+    /// Number of the window's events that it has taken or passed.
     taken: AtomicU64,
-    /// Milliseconds since the hub's start at which it handed out data that it was not asked beyond since; [`IDLE`] if it
-    /// waits for events.
+    /// Milliseconds from the hub's start to the last chunk, if the client has polled no further since; [`IDLE`] if it waits for
+    /// events.
     sending_since: AtomicU64,
     closed: AtomicBool,
-    /// Whether that is because its history is no more. Set before it is closed.
+    /// Whether it was closed because its history was discarded. Set before it is closed.
     expired: AtomicBool,
 }
 
 const IDLE: u64 = u64::MAX;
 
-/// What a place costs: the slot, its counts, and two pointers to it.
+/// Size of a registration: the slot, its counts, and two pointers to it.
 #[cfg(test)]
 pub(crate) const SLOT_BYTES: usize = size_of::<Slot>() + 4 * size_of::<usize>();
 
@@ -69,7 +69,7 @@ impl Hub {
         Self { places: RwLock::default(), evicted, finished, started }
     }
 
-    /// There are `count` events now: wakes all, and ends those that do not read.
+    /// Wakes all watchers, now that there are `count` events, and evicts those that do not read.
     pub(super) fn told(&self, count: u64, now: Instant, options: &WindowOptions) {
         for slot in self.places.read().slots.iter().flatten() {
             let behind = count.saturating_sub(slot.taken.load(Ordering::Acquire));
@@ -139,18 +139,18 @@ impl<I: Item> Subscription<I> {
         Self { window, slot, place }
     }
 
-    /// The window that is watched.
+    /// Returns the window.
     #[must_use]
     pub fn window(&self) -> &Arc<Window<I>> {
         &self.window
     }
 
-    /// Has `waker` woken by the next event. Look for events again after this.
+    /// Registers `waker` for the next event. Check for events again after this call.
     pub fn register(&self, waker: &Waker) {
         self.slot.waker.register(waker);
     }
 
-    /// The watcher has `behind` events still to take and waits for none: data of it is on its way to the client.
+    /// Records that the watcher still has `behind` events to take and is sending data to the client.
     pub fn sending(&self, behind: usize) {
         let taken = self.window.count().saturating_sub(behind as u64);
         self.slot.taken.store(taken, Ordering::Release);
@@ -158,24 +158,24 @@ impl<I: Item> Subscription<I> {
         self.slot.sending_since.store(since.as_millis() as u64, Ordering::Release);
     }
 
-    /// The watcher waits for events.
+    /// Records that the watcher waits for events.
     pub fn waiting(&self) {
         self.slot.sending_since.store(IDLE, Ordering::Release);
     }
 
-    /// Whether the watch must end: it did not read, or all watches end.
+    /// Returns whether the watch must end: it did not read, or all watches end.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.slot.closed.load(Ordering::Acquire)
     }
 
-    /// Whether nothing will come behind what there is: the watch must end once it has read that.
+    /// Returns whether no further events will come: the watch must end once it has read the rest.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.window.hub().finished.load(Ordering::Acquire)
     }
 
-    /// Whether a watch that is closed ends because what it was told is of a history that is no more.
+    /// Returns whether a closed watch ends because the history of its events was discarded.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         self.slot.expired.load(Ordering::Acquire)

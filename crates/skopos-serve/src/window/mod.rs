@@ -1,4 +1,4 @@
-//! The latest events of a resource, who watches them, and the frames that were made of them.
+//! Window of a resource: its latest events, its watchers, and the encoded frames.
 //!
 //! ```text
 //!  source ──▶ push ──▶ ring of events ◀── cursor ── watcher      a watcher holds no events: it reads on from its cursor
@@ -34,37 +34,36 @@ use self::frames::Frames;
 use self::hub::Hub;
 use self::ring::Ring;
 
-/// How much a window keeps, and how slow a watcher may be.
+/// Limits of a window and of its watchers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WindowOptions {
-    /// The fewest events that are kept, however old, where the allowance is not used up (kube-apiserver: 100).
+    /// Minimum number of events kept, whatever their age, while the allowance lasts (kube-apiserver: 100).
     pub min_events: usize,
-    /// The most (kube-apiserver: 102400).
+    /// Maximum number of events (kube-apiserver: 102400).
     pub max_events: usize,
-    /// The most bytes of objects that the events hold beyond the fewest.
+    /// Maximum bytes of objects that the events hold beyond the minimum number.
     pub max_bytes: usize,
-    /// The most that the events of all windows that share it hold together, the fewest of each among them. Where it is more, the
-    /// oldest of the window that holds most go; what is younger than a second, and so may not have been read by those who
-    /// keep up, only where nothing else is left.
+    /// Budget for the events of all windows that share it, including their minimum numbers. Over the limit, the oldest events of
+    /// the largest window are evicted. Events younger than a second, which watchers that keep up may not have read, are evicted
+    /// only if nothing else is left.
     pub allowance: Allowance,
-    /// For how long an event beyond the fewest is kept (kube-apiserver: 75 s).
+    /// Retention time of an event beyond the minimum number (kube-apiserver: 75 s).
     pub keep: Duration,
-    /// The most bytes of frames that are kept for watchers to come.
+    /// Maximum bytes of frames kept for later watchers.
     pub frame_bytes: usize,
-    /// The most that the frames of all windows that share it hold together, as with the events. A frame that is gone is made
-    /// anew for whoever needs it.
+    /// Budget for the frames of all windows that share it, as with the events. An evicted frame is encoded again on demand.
     pub frame_allowance: Allowance,
-    /// How many events a watcher that does not read may be behind (kube-apiserver: 10 to 1000).
+    /// Maximum number of events that a watcher that does not read may lag behind (kube-apiserver: 10 to 1000).
     pub watch_buffer: u64,
-    /// How long such a watcher is waited for.
+    /// Time for which such a watcher is tolerated.
     pub watch_patience: Duration,
 }
 
-/// The latest events of a resource and its watchers.
+/// Latest events of a resource, and its watchers.
 ///
-/// Whoever changes the content pushes what happened, in the order of revisions. Pushing wakes every watcher, so do it where
-/// nothing waits for it.
+/// The owner of the content pushes its changes in the order of revisions. Pushing wakes every watcher, so do it where nothing
+/// waits for it.
 #[derive(Debug)]
 pub struct Window<I> {
     options: WindowOptions,
@@ -73,28 +72,28 @@ pub struct Window<I> {
     frames: Arc<Mutex<Frames>>,
 }
 
-/// What is known of a window.
+/// Statistics of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WindowStats {
-    /// How many events are kept.
+    /// Number of events kept.
     pub events: usize,
-    /// How many bytes of objects they hold, at most: before and after each event.
+    /// Upper bound of the bytes of their objects: before and after each event.
     pub bytes: usize,
-    /// How many bytes of frames are kept.
+    /// Bytes of the frames kept.
     pub frame_bytes: usize,
-    /// How many watchers there are.
+    /// Number of watchers.
     pub watchers: usize,
-    /// How many were ended so far because they did not read.
+    /// Number of watchers evicted so far because they did not read.
     pub evicted: u64,
-    /// How many frames were made so far.
+    /// Number of frames encoded so far.
     pub encoded: u64,
 }
 
 // === impl Window ===
 
 impl<I: Item> Window<I> {
-    /// An empty window. Watches may start at revision `start` or later: nothing that happened since is missing.
+    /// Creates an empty window. Watches may start at revision `start` or later: the window misses no event since then.
     #[must_use]
     pub fn new(options: WindowOptions, start: u64) -> Self {
         let ring = Ring::new(options.allowance.share(), start);
@@ -119,11 +118,11 @@ impl<I: Item> Window<I> {
         self.wake();
     }
 
-    /// Adds events, in the order of their revisions, and wakes nobody: [`wake`](Window::wake) when you can. Until then there may be
-    /// more than the allowance has.
+    /// Adds events, in the order of their revisions, and wakes no watcher: call [`wake`](Window::wake) when possible. Until then
+    /// the allowance may be exceeded.
     pub fn append(&self, events: impl IntoIterator<Item = Event<I>>) {
         let now = Instant::now();
-        // Dropped behind the lock.
+        // Declared before the lock, so dropped after it is released.
         let _gone;
         let mut ring = self.ring.write();
         for event in events {
@@ -132,16 +131,16 @@ impl<I: Item> Window<I> {
         _gone = ring.trim(&self.options, now);
     }
 
-    /// Wakes the watchers, ends those that do not read, and has events let go of where there are too many.
+    /// Wakes the watchers, ends those that do not read, and evicts events if there are too many.
     pub fn wake(&self) {
         self.options.allowance.relieve();
         self.hub.told(self.count(), Instant::now(), &self.options);
     }
 
-    /// Adds the differences that were found after a gap in history, which reaches up to revision `reached`.
+    /// Adds the differences found after a gap in history that reaches up to revision `reached`.
     ///
-    /// Watches that are open see them as events. None may start inside the gap: what was there and went within it is known
-    /// to such a client and to nobody else. Those that began there, ahead of what was reached, are lost for that. Bookmarks
+    /// Open watches see them as events. No watch may start inside the gap: only its own client knows of objects that existed
+    /// there and were deleted in it. Watches that began there, ahead of what was reached, are lost for that reason. Bookmarks
     /// bring the others to the end of the gap.
     pub fn extend_gap(&self, differences: impl IntoIterator<Item = Event<I>>, reached: u64) {
         let now = Instant::now();
@@ -158,15 +157,15 @@ impl<I: Item> Window<I> {
         self.wake();
     }
 
-    /// No event up to this revision is missing: what a bookmark says.
+    /// Records that no event up to this revision is missing; bookmarks carry it.
     pub fn advance(&self, revision: u64) {
         let mut ring = self.ring.write();
         ring.reached = ring.reached.max(revision);
     }
 
-    /// History is broken, as by a restored etcd: forgets all events, and ends all watches as expired, so that their clients list
-    /// anew. From now on, watches may start at revision `start`, which may lie before what was reached, but at none that only the
-    /// broken history has come to.
+    /// Discards a broken history, as after a restore of etcd. Forgets all events and ends all watches as expired, so that their
+    /// clients relist. From now on, watches may start at revision `start`, which may be older than the last one. They may not
+    /// start at a revision that only the broken history reached.
     pub fn begin_anew(&self, start: u64) {
         {
             let mut ring = self.ring.write();
@@ -176,13 +175,13 @@ impl<I: Item> Window<I> {
         self.hub.expire_all();
     }
 
-    /// Forgets the events up to this revision; watches that are open and have read them go on.
+    /// Forgets the events up to this revision; open watches that have read them continue.
     pub fn forget(&self, revision: u64) {
         let mut ring = self.ring.write();
         ring.forget(revision);
     }
 
-    /// Takes back the events after this revision, as a restored etcd does. Open watches are told nothing.
+    /// Takes back the events after this revision, as a restored etcd does. Open watches get no event.
     pub fn roll_back(&self, revision: u64) {
         self.ring.write().roll_back(revision);
     }
@@ -192,28 +191,27 @@ impl<I: Item> Window<I> {
         self.hub.close_all();
     }
 
-    /// Nothing will be told any more: ends all watches in order, also those that begin later. Their clients begin anew, where
-    /// there is another window.
+    /// Ends the window: all watches end in order, also those that begin later. Their clients start again at another window.
     pub fn end(&self) {
         self.hub.end();
     }
 
-    /// Nothing will come behind what there is: watches end in order once they have read that, also those that begin later.
+    /// Marks the content as final: watches end in order once they have read the rest, also those that begin later.
     pub fn finish(&self) {
         self.hub.finish();
     }
 
-    /// The oldest revision at which a watch may start.
+    /// Returns the oldest revision at which a watch may start.
     #[must_use]
     pub fn oldest_start(&self) -> u64 {
         self.ring.read().oldest_start
     }
 
-    /// Behind the events of `revision` and those before it.
+    /// Returns a cursor after the events up to `revision`.
     ///
     /// # Errors
-    /// The oldest revision at which a watch may start, if this one is older, the end of the gap that it lies in, or the first
-    /// revision that is not of a broken history.
+    /// The oldest valid start revision, if this one is older; the end of the gap, if it lies in one; or the first revision that
+    /// the broken history did not reach.
     pub fn start(&self, revision: u64) -> Result<Cursor, u64> {
         let ring = self.ring.read();
         let oldest = match ring.gap_around(revision) {
@@ -224,15 +222,15 @@ impl<I: Item> Window<I> {
         if revision < oldest { Err(oldest) } else { Ok(Cursor::after(revision)) }
     }
 
-    /// No event up to this revision is missing.
+    /// Returns the revision up to which no event is missing.
     #[must_use]
     pub fn reached(&self) -> u64 {
         self.ring.read().reached
     }
 
-    /// Up to `max` events behind the cursor, and not after `until` if it is given. `None` if the window no longer reaches
-    /// back to the cursor, or where that began is in a gap. The cursor stays: [`take`](Cursor::take) each event that was dealt
-    /// with.
+    /// Returns up to `max` events after the cursor, and not after `until` if given. Returns `None` if the window no longer
+    /// reaches back to the cursor, or if the cursor began in a gap. The cursor stays: [`take`](Cursor::take) each event that was
+    /// handled.
     #[must_use]
     pub fn read(&self, cursor: &Cursor, until: Option<u64>, max: usize) -> Option<Vec<Arc<Event<I>>>> {
         let ring = self.ring.read();
@@ -244,8 +242,8 @@ impl<I: Item> Window<I> {
         Some(seen.take(max).cloned().collect())
     }
 
-    /// Whoever stands there has read all that there was, and none before this revision is still to come; of the revision itself
-    /// there may be some.
+    /// Moves a cursor that has read all events to `revision`. No event before it is still to come; some of the revision itself
+    /// may be.
     pub fn reach(&self, cursor: &mut Cursor, revision: u64) {
         if revision > cursor.at {
             let ring = self.ring.read();
@@ -254,21 +252,21 @@ impl<I: Item> Window<I> {
         }
     }
 
-    /// How many events are behind the cursor.
+    /// Returns the number of events after the cursor.
     #[must_use]
     pub fn behind(&self, cursor: &Cursor) -> usize {
         let ring = self.ring.read();
         ring.events.len() - ring.index_of(cursor)
     }
 
-    /// Joins the watchers: from now on every event wakes.
+    /// Subscribes a watcher: from now on every event wakes it.
     #[must_use]
     pub fn subscribe(self: &Arc<Self>) -> Subscription<I> {
         Subscription::new(self.clone(), self.ring.read().count)
     }
 
-    /// Lets go of what need not be kept any more. Each new event does so for the events; call this now and then where none may
-    /// come for long.
+    /// Drops what need not be kept any more. Each new event does so for the events; call this at intervals, because none may come
+    /// for long.
     pub fn tidy(&self) {
         let (gone, oldest) = {
             let mut ring = self.ring.write();
@@ -281,7 +279,7 @@ impl<I: Item> Window<I> {
         self.frames.lock().forget_before(oldest);
     }
 
-    /// How many there are of what.
+    /// Returns the statistics.
     #[must_use]
     pub fn stats(&self) -> WindowStats {
         let (events, bytes) = {
@@ -302,7 +300,7 @@ impl<I: Item> Window<I> {
         }
     }
 
-    /// The frame of an event in one form: made by the first who asks, kept for the others.
+    /// Returns the frame of an event in one form: encoded for the first caller, kept for the others.
     pub(crate) fn frame(
         &self,
         event: &Event<I>,

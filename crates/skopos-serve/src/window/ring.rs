@@ -1,4 +1,4 @@
-//! The latest events in their order, and from where on watches may start.
+//! Ring of the latest events in order, and the revisions at which watches may start.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -11,35 +11,35 @@ use super::{Cursor, Event, WindowOptions};
 use crate::allowance::{Holder, Share};
 use crate::source::Item;
 
-/// The events of a window.
+/// Events of a window.
 #[derive(Debug)]
 pub(super) struct Ring<I> {
     pub(super) events: VecDeque<Arc<Event<I>>>,
     pub(super) bytes: Share,
-    /// How many events there were so far: the number of the next.
+    /// Number of events so far, which is the number of the next.
     pub(super) count: u64,
-    /// The number of the first that nobody has let go of.
+    /// Number of the first event that was not dropped.
     kept_from: u64,
-    /// When history went back (the number of the next event then), and to which revision; without those that later went back further.
+    /// Rollbacks: the number of the next event at that time, and the target revision; without those followed by one further back.
     went_back: Vec<(u64, u64)>,
-    /// A watch may start at this revision or a later one.
+    /// Oldest revision at which a watch may start.
     pub(super) oldest_start: u64,
     pub(super) reached: u64,
-    /// How far a history came that is no more: what lies between the revision that is reached and this one is of that history.
+    /// Last revision of a broken history: the revisions after `reached` up to this one belong to that history.
     pub(super) broken_off: u64,
-    /// Stretches of history of which only the outcome is known: a watch may start at their ends, not between.
+    /// Spans of history with a known outcome only: a watch may start at their ends, not inside.
     gaps: VecDeque<(u64, u64)>,
 }
 
 // === impl Ring ===
 
 impl<I: Item> Ring<I> {
-    /// Nothing yet; watches may start at revision `start` or later.
+    /// Creates an empty ring; watches may start at revision `start` or later.
     pub(super) fn new(bytes: Share, start: u64) -> Self {
         Self {
             events: VecDeque::new(),
             bytes,
-            // What was before the window is no event of it.
+            // What came before the window is none of its events.
             count: 1,
             kept_from: 1,
             went_back: Vec::new(),
@@ -58,7 +58,7 @@ impl<I: Item> Ring<I> {
         self.events.push_back(Arc::new(event));
     }
 
-    /// Takes out events that need not be kept; there may be many to be dropped.
+    /// Removes the events that need not be kept, for the caller to drop, as there may be many.
     #[must_use]
     pub(super) fn trim(&mut self, options: &WindowOptions, now: Instant) -> Vec<Arc<Event<I>>> {
         let mut gone = Vec::new();
@@ -67,7 +67,7 @@ impl<I: Item> Ring<I> {
             let old = now.saturating_duration_since(oldest.at()) > options.keep;
             let large = self.bytes.bytes() > options.max_bytes;
             let full = self.events.len() > options.max_events || large;
-            // Whoever has the newest content starts there.
+            // Clients with the newest content start there.
             let needed = oldest.is_further_at(self.reached);
             if needed || !(many && (old || full)) {
                 break;
@@ -81,7 +81,7 @@ impl<I: Item> Ring<I> {
         self.events.clear();
         self.gaps.clear();
         self.bytes.set(0);
-        // What is missing between then and now has a number as well.
+        // The missing events between then and now count as one.
         self.count += 1;
         self.kept_from = self.count;
         (self.oldest_start, self.reached) = (start, start);
@@ -96,19 +96,19 @@ impl<I: Item> Ring<I> {
         }
         self.went_back.retain(|(_, further)| *further < revision);
         self.went_back.push((self.count, revision));
-        // Whoever reaches it anew stands behind this.
+        // A cursor that reaches this revision again is after this number.
         self.count += 1;
         self.oldest_start = self.oldest_start.min(revision);
         self.reached = self.reached.min(revision);
         self.gaps.retain(|(begun, _)| *begun < revision);
     }
 
-    /// The gap that a revision lies in, if it lies in one.
+    /// Returns the gap around a revision, if any.
     pub(super) fn gap_around(&self, revision: u64) -> Option<(u64, u64)> {
         self.gaps.iter().find(|(begun, ended)| *begun < revision && revision < *ended).copied()
     }
 
-    /// The history between the two is a gap.
+    /// Records that the history between the two is a gap.
     pub(super) fn end_gap(&mut self, begun: u64, ended: u64) {
         self.reached = self.reached.max(ended);
         let start = self.oldest_start;
@@ -130,10 +130,10 @@ impl<I: Item> Ring<I> {
         self.oldest_start = self.oldest_start.max(revision);
     }
 
-    /// Nobody can read the oldest event any more.
+    /// Removes the oldest event for good: no watcher can read it any more.
     fn lose_oldest(&mut self) -> Option<Arc<Event<I>>> {
         let event = self.take_oldest()?;
-        // Who stands at its revision may lack it.
+        // Clients at its revision may lack it.
         let lacking = u64::from(event.is_further_at(event.revision()));
         self.oldest_start = event.revision().saturating_add(lacking);
         Some(event)
@@ -161,13 +161,13 @@ impl<I: Item> Ring<I> {
         index - lacking.count()
     }
 
-    /// Whether some that the cursor has not read were let go of.
+    /// Returns whether events that the cursor has not read were dropped.
     pub(super) fn has_lost(&self, cursor: &Cursor) -> bool {
         self.first_of(cursor) <= self.oldest_start && cursor.next < self.kept_from
     }
 
-    /// The first revision that may have something for the cursor. One whose place is of a history that is no more waits until the new
-    /// one has come further than it was.
+    /// Returns the first revision that may have events for the cursor. A cursor of a history that was taken back waits until the
+    /// new one has passed its position.
     fn first_of(&self, cursor: &Cursor) -> u64 {
         let furthest = self.went_back.iter().find(|(at, _)| cursor.next <= *at);
         match furthest {
@@ -194,5 +194,5 @@ impl<I: Item> Holder for RwLock<Ring<I>> {
     }
 }
 
-/// More gaps than these are not kept apart: what lies before them is forgotten.
+/// Maximum number of gaps that are distinguished: what lies before them is forgotten.
 const MAX_GAPS: usize = 64;

@@ -13,7 +13,7 @@ fn event(revision: u64) -> Event<Object> {
     Event::put(revision, None, pod("n", &format!("p{revision}"), revision, &[], ""))
 }
 
-/// The revisions of up to `max` events behind the cursor, which it moves.
+/// Returns the revisions of up to `max` events after the cursor, and moves it.
 fn take(window: &Window<Object>, cursor: &mut Cursor, max: usize) -> Option<Vec<u64>> {
     let events = window.read(cursor, None, max)?;
     events.iter().for_each(|event| cursor.take(event));
@@ -38,7 +38,7 @@ async fn a_cursor_reads_every_event_once_however_many_share_a_revision() {
             seen.extend(taken);
         }
         assert_eq!(seen, revisions, "{step} at a time");
-        // What comes later with the same revision is new, however far the window says that it has come.
+        // Later events with the same revision are new, however far the window claims to have come.
         window.push(event(9));
         assert_eq!(take(&window, &mut cursor, 10), Some(vec![9]));
         window.reach(&mut cursor, window.reached());
@@ -53,7 +53,7 @@ async fn a_cursor_reads_every_event_once_however_many_share_a_revision() {
 async fn what_comes_at_a_revision_that_was_said_before_is_told() {
     let window = window(WindowOptions::default());
     let mut cursor = Cursor::after(2);
-    // A bookmark may come before the first of those that share its revision, and between them.
+    // A bookmark may come before the first of the events that share its revision, and between them.
     window.advance(5);
     window.reach(&mut cursor, window.reached());
     assert_eq!(cursor.revision(), 5);
@@ -62,7 +62,7 @@ async fn what_comes_at_a_revision_that_was_said_before_is_told() {
         assert_eq!(take(&window, &mut cursor, 10), Some(vec![5]));
         window.reach(&mut cursor, window.reached());
     }
-    // Who began behind that revision has all of it.
+    // A cursor that began after that revision has all of it.
     assert_eq!(take(&window, &mut Cursor::after(5), 10), Some(vec![]));
 }
 
@@ -83,7 +83,7 @@ async fn who_starts_at_a_revision_is_told_of_what_came_further_at_it() {
     window.push(event(6));
     assert_eq!(take(&window, &mut early, 10), Some(vec![6]));
     assert_eq!(take(&window, &mut window.start(5).unwrap(), 10), Some(vec![5, 5, 6]));
-    // Nobody may start there any more once one of them is gone.
+    // No watch may start there once one of the events is dropped.
     window.push(event(7));
     assert_eq!((window.start(5), window.start(6).is_ok()), (Err(6), true));
     assert_eq!(take(&window, &mut Cursor::after(5), 10), None);
@@ -109,7 +109,7 @@ async fn a_cursor_between_two_events_of_one_revision_keeps_its_place() {
     window.extend([5, 5].map(event));
     let mut between = Cursor::after(4);
     assert_eq!(take(&window, &mut between, 1), Some(vec![5]));
-    // The first of the two goes: nothing is missing for who has it, and nobody may start before them any more.
+    // The first of the two is dropped: a cursor after it misses nothing, and no watch may start before them any more.
     window.push(event(6));
     assert_eq!((window.stats().events, window.start(4)), (2, Err(5)));
     assert_eq!(take(&window, &mut Cursor::after(4), 10), None);
@@ -131,7 +131,7 @@ async fn a_cursor_of_a_history_that_went_back_waits_until_it_is_passed() {
     window.extend([5, 6, 6].map(event));
     let told = cursors.each_mut().map(|cursor| take(&window, cursor, 10).unwrap());
     assert_eq!(told, [vec![5, 6, 6], vec![6, 6], vec![6, 6]]);
-    // Once that is so, what comes at the revision that was reached is new as ever.
+    // Once that has happened, events at the reached revision are new as ever.
     window.roll_back(5);
     window.advance(7);
     for cursor in &mut cursors {
@@ -152,7 +152,7 @@ async fn a_cursor_of_what_stays_when_history_goes_back_keeps_its_place() {
     window.roll_back(6);
     window.extend([7, 8].map(event));
     assert_eq!(take(&window, &mut between.clone(), 10), Some(vec![5, 6, 7, 8]));
-    // Again, but not as far: one was behind where it went then, the other was not.
+    // Another rollback, but not as far: one cursor was behind its target, the other was not.
     window.roll_back(7);
     window.push(event(8));
     assert_eq!(take(&window, &mut between, 10), Some(vec![5, 6, 7, 8]));
@@ -171,7 +171,7 @@ async fn a_cursor_that_the_window_does_not_reach_back_to_is_lost() {
     assert_eq!((window.start(0), window.start(1).is_ok()), (Err(1), true));
     assert_eq!(take(&window, &mut Cursor::after(1), 10), Some(vec![2, 3, 4]));
     assert_eq!((window.stats().events, window.reached()), (3, 4));
-    // Somebody from a version to come is told nothing before it.
+    // A watch from a future version gets nothing before it.
     let mut early = Cursor::after(6);
     window.extend([5, 6, 7].map(event));
     assert_eq!(take(&window, &mut early, 10), Some(vec![7]));
@@ -264,12 +264,12 @@ async fn who_began_ahead_of_what_was_reached_is_lost_where_that_was_in_a_gap() {
     window.reach(&mut ahead[1], 12);
     window.extend_gap([15].map(event), 20);
     window.push(event(30));
-    // What it was told of by somebody else, and went before the end of the gap, nobody could tell it of.
+    // Objects that this client knows from elsewhere may have been deleted before the end of the gap, and no event can say so.
     assert_eq!(take(&window, &mut ahead[1], 10), None);
     assert_eq!(take(&window, &mut behind, 10), Some(vec![2, 15, 30]));
     let others = [0, 2, 3].map(|place| take(&window, &mut ahead[place], 10).unwrap());
     assert_eq!(others, [vec![15, 30], vec![30], vec![30]]);
-    // Those that came to where there is a gap then go on.
+    // Those that came to where there is a gap afterwards continue.
     let mut inside = window.start(30).unwrap();
     window.reach(&mut inside, 35);
     window.extend_gap([40].map(event), 45);
@@ -298,10 +298,10 @@ async fn no_watch_starts_where_only_a_broken_history_has_come_to() {
     assert!(watcher.is_closed() && watcher.is_expired());
     let starts = |at: [u64; 6]| at.map(|at| window.start(at).err());
     assert_eq!(starts([59, 60, 61, 99, 100, 101]), [Some(60), None, Some(101), Some(101), Some(101), None]);
-    // Where it has come to by now a watch may be of this history.
+    // At revisions reached by now, a watch may be of this history.
     window.push(event(80));
     assert_eq!(starts([60, 61, 80, 81, 100, 101]), [None, None, None, Some(101), Some(101), None]);
-    // Broken once more, and of both histories nothing is taken for this one.
+    // The history is broken again: no revision of either old history is accepted for this one.
     window.begin_anew(70);
     assert_eq!(starts([69, 70, 71, 81, 100, 101]), [Some(70), None, Some(101), Some(101), Some(101), None]);
     let late = window.subscribe();
@@ -343,14 +343,14 @@ async fn what_is_old_goes_without_a_new_event() {
     let left = window.stats();
     assert_eq!((left.events, window.oldest_start()), (2, 998));
     assert!(left.bytes < full.bytes / 400 && left.frame_bytes < full.frame_bytes / 400, "{left:?}");
-    // What is kept is still made once.
+    // The kept frame is still encoded only once.
     let last = window.read(&Cursor::after(999), None, 1).unwrap();
     window.frame(&last[0], EventType::Added, shape, || unreachable!("it is there"));
     window.extend((1001..=1100).map(event));
     assert_eq!(window.stats().events, 100);
 }
 
-/// About a thousand bytes, with what the event costs.
+/// Returns an event of about a thousand bytes, including its overhead.
 fn large(revision: u64) -> Event<Object> {
     sized(revision, 800)
 }
@@ -359,7 +359,7 @@ fn sized(revision: u64, bytes: usize) -> Event<Object> {
     Event::put(revision, None, pod("n", "p", revision, &[], &"x".repeat(bytes)))
 }
 
-/// Windows that share so many bytes of events, and as many of frames.
+/// Creates windows that share `most` bytes of events, and as many of frames.
 fn sharing(most: usize, count: usize) -> (WindowOptions, Vec<Arc<Window<Object>>>) {
     let mut options = WindowOptions { min_events: 2, ..WindowOptions::default() };
     options.allowance = Allowance::new(most);
@@ -388,7 +388,7 @@ async fn windows_of_one_allowance_hold_no_more_together_however_many_they_are() 
         assert!(count == 1 || all > 90_000, "{count} windows hold only {all}");
         windows[0].begin_anew(revision);
         assert_eq!(windows.iter().map(held).sum::<usize>(), options.allowance.used());
-        // Where none is kept, whoever has read all can go on.
+        // If no events are kept, a client that has read all can still continue.
         for window in &windows {
             assert!(window.start(window.reached()).is_ok());
         }
@@ -412,10 +412,10 @@ async fn a_busy_window_costs_a_quiet_one_nothing() {
         tokio::time::advance(Duration::from_millis(200)).await;
     }
     assert_eq!(take(quiet, &mut Cursor::after(0), 100).map(|seen| seen.len()), Some(20));
-    // And it is not those that others have, but its own, that it has to do without.
+    // The busy window gives up its own events, not those of others.
     quiet.push(large(21));
     assert_eq!(quiet.stats().events, 21);
-    // Where there is no room for what comes within a second, it is not the quiet one either that is ended.
+    // If there is no room for the events of one second, the quiet watcher is still not ended.
     let mut waits = Cursor::after(20);
     busy.extend((1001..=2000).map(large));
     assert_eq!(take(busy, &mut read, 1), None);
@@ -434,7 +434,7 @@ async fn what_there_was_no_time_to_read_stays_while_there_is_anything_older() {
     late.push(sized(1, 60_000));
     assert!(options.allowance.used() <= 100_000);
     assert_eq!(take(late, &mut Cursor::after(0), 10), Some(vec![1]));
-    // Once it was read, it goes like others.
+    // Once read, it is evicted like others.
     tokio::time::advance(Duration::from_secs(2)).await;
     windows[0].extend((9..=40).map(large));
     assert_eq!((late.stats().events, late.start(1).is_ok()), (0, true));
@@ -461,7 +461,7 @@ async fn frames_of_one_allowance_hold_no_more_together_and_the_newest_are_made_o
     let all: usize = windows.iter().map(|window| window.stats().frame_bytes).sum();
     assert_eq!(all, options.frame_allowance.used());
     assert!(all > 80_000, "{all}");
-    // However large it is beside those of others.
+    // The newest frame is kept even if it is much larger than those of other windows.
     windows[0].push(event(11));
     get(&windows[0], &|| Bytes::from(vec![0; 90_000]));
     get(&windows[0], &|| unreachable!("it is the newest"));
@@ -469,7 +469,7 @@ async fn frames_of_one_allowance_hold_no_more_together_and_the_newest_are_made_o
     assert_eq!(options.frame_allowance.used(), 0);
 }
 
-/// Windows of one allowance that are filled by threads at the same time.
+/// Checks windows of one allowance that threads fill at the same time.
 #[test]
 fn threads_that_share_an_allowance_keep_to_it() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

@@ -1,4 +1,4 @@
-//! Tokens of service accounts that the server has issued.
+//! Service account tokens that the server issued.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,15 +9,15 @@ use crate::place::Place;
 use crate::state::ServerState;
 use crate::storage::ResourceKey;
 
-/// The audience that the API server itself is.
+/// Audience of the API server itself.
 pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc";
 
-/// A token of a service account.
+/// Token of a service account.
 #[derive(Clone, Debug)]
 pub(crate) struct IssuedToken {
     pub(crate) namespace: String,
     pub(crate) account: String,
-    /// The account's, or that of another one of its name.
+    /// UID of the account; another account of the same name has a different one.
     pub(crate) uid: String,
     pub(crate) id: String,
     pub(crate) audiences: Vec<String>,
@@ -25,7 +25,7 @@ pub(crate) struct IssuedToken {
     pub(crate) bound: Option<BoundObject>,
 }
 
-/// The object with which a token ends.
+/// Object that a token is bound to: the token is invalid after its deletion.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundObject {
     pub(crate) kind: String,
@@ -33,21 +33,21 @@ pub(crate) struct BoundObject {
     pub(crate) uid: String,
 }
 
-/// The tokens by their text.
+/// Issued tokens by their text.
 #[derive(Debug, Default)]
 pub(super) struct IssuedTokens(HashMap<String, IssuedToken>);
 
 impl IssuedTokens {
-    /// Keeps a token until it expires.
+    /// Stores a token until it expires.
     pub(super) fn insert(&mut self, token: String, issued: IssuedToken, now: Timestamp) {
         self.0.retain(|_, issued| issued.expires > now);
         self.0.insert(token, issued);
     }
 
-    /// Returns a token that holds for one of these audiences.
+    /// Finds a token that is valid for one of these audiences.
     ///
     /// # Errors
-    /// Why it does not, in the API server's words.
+    /// The reason why it is invalid, in the API server's words.
     pub(super) fn find(
         &self,
         state: &ServerState,
@@ -94,7 +94,7 @@ impl IssuedToken {
         User { name: self.user_name(), groups, uid: self.uid.clone(), extra }
     }
 
-    /// Returns whether the account, and the object that the token is bound to, are still the same.
+    /// Returns whether the account, and the object that the token is bound to, still exist with the same UID.
     fn is_backed(&self, state: &ServerState) -> bool {
         let accounts = ResourceKey::new("", "serviceaccounts");
         let account = state.storage.get(&accounts, &format!("{}/{}", self.namespace, self.account));

@@ -1,4 +1,4 @@
-//! Every response's body goes through this: it notes the end in the request log, and applies the faults of bodies.
+//! Wrapper of every response body: it records the end in the request log, and applies the body faults.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future as _;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::{Damage, Fault, Faults, RequestFacts, Rule};
 use crate::log::LogEntry;
 
-/// A body with its faults.
+/// Response body with its faults.
 #[derive(Debug)]
 pub(crate) struct FaultyBody {
     inner: ResponseBody,
@@ -26,20 +26,20 @@ pub(crate) struct FaultyBody {
     changes: Arc<AtomicWaker>,
     opened: Instant,
     log: LogEntry,
-    /// Rules that count bodies and have counted this one, by whether they strike it.
+    /// IDs of rules that count bodies and have counted this one, by whether they apply to it.
     struck: HashSet<u64>,
     spared: HashSet<u64>,
-    /// Ready to be sent.
+    /// Chunks ready to be sent.
     ready: VecDeque<Bytes>,
-    /// The frame before, to be repeated after the next.
+    /// Previous frame, to be repeated after the next.
     repeat: Option<Bytes>,
     timer: Pin<Box<Sleep>>,
-    /// Whether `timer` is the pause between two pieces of a slow body.
+    /// Whether `timer` is the pause between two chunks of a slow body.
     pausing: bool,
     ended: bool,
 }
 
-/// What the active faults make of the body now.
+/// Current effect of the active faults on the body.
 enum Verdict {
     Flow(Vec<Arc<Rule>>),
     Stall,
@@ -70,7 +70,7 @@ impl FaultyBody {
         }
     }
 
-    /// Waits for the first piece and keeps it ready.
+    /// Waits for the first chunk and keeps it ready.
     pub(crate) async fn preload(&mut self) {
         match std::future::poll_fn(|cx| self.poll_piece(cx)).await {
             Some(Ok(piece)) => self.ready.push_front(piece),
@@ -100,7 +100,7 @@ impl FaultyBody {
                     }
                     if !self.pausing {
                         self.timer.as_mut().reset(end);
-                        // Ready only when it is time, and then the rules are looked at again.
+                        // Ready only when the time has come; then the rules are evaluated again.
                         if self.timer.as_mut().poll(cx).is_ready() {
                             cx.waker().wake_by_ref();
                         }
@@ -119,7 +119,7 @@ impl FaultyBody {
         Verdict::Flow(flow)
     }
 
-    /// Whether a rule that counts bodies strikes this one.
+    /// Returns whether a rule that counts bodies applies to this one.
     fn strikes(&mut self, rule: &Rule) -> bool {
         if self.struck.contains(&rule.id()) {
             return true;
@@ -132,14 +132,14 @@ impl FaultyBody {
         hit
     }
 
-    /// Puts a piece of the body through the faults of frames, into `ready`.
+    /// Applies the frame faults to a chunk of the body and appends it to `ready`.
     fn take_in(&mut self, piece: Bytes, rules: &[Arc<Rule>]) {
         let of_frames = |rule: &&Arc<Rule>| !matches!(rule.fault(), Fault::Slow { .. } | Fault::HoldUntilEnd);
         if !rules.iter().any(|rule| of_frames(&rule)) {
             self.ready.push_back(piece);
             return;
         }
-        // The frames of a watch, or the piece of a list as a whole.
+        // The frames of a watch, or the chunk of a list as a whole.
         let mut rest = piece;
         while !rest.is_empty() && !self.ended {
             let line = match self.facts.verb {
@@ -250,7 +250,7 @@ impl Body for FaultyBody {
         Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
     }
 
-    /// The length is known only where no fault changes it.
+    /// Returns the length only if no fault may change it.
     fn size_hint(&self) -> SizeHint {
         match self.faults.active() {
             0 => self.inner.size_hint(),
@@ -273,7 +273,7 @@ impl Drop for FaultyBody {
     }
 }
 
-/// No buffer is without a bound, and some bodies are without an end.
+/// Limit of a held body, because no buffer is unbounded and some bodies never end.
 const HELD_BYTES: usize = 1 << 20;
 
 const GARBAGE: &[u8] = b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":]]\x07garbage\n";
@@ -282,7 +282,7 @@ fn is_bookmark(frame: &[u8]) -> bool {
     serde_json::from_slice::<Value>(frame).is_ok_and(|event| event["type"] == "BOOKMARK")
 }
 
-/// The event with its object damaged; of a list, the first item; of a single object, itself.
+/// Damages the object of an event, the first item of a list, or the single object.
 fn damaged(frame: &Bytes, damage: Damage, verb: RequestVerb) -> Bytes {
     let Ok(mut event) = serde_json::from_slice::<Value>(frame) else { return frame.clone() };
     let object = match verb {

@@ -1,4 +1,4 @@
-//! Faults of connections: a layer between the socket and TLS.
+//! Connection faults: a layer between the socket and TLS.
 
 use std::io;
 use std::pin::Pin;
@@ -14,32 +14,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::ConnectionId;
 
-/// How a connection ends.
+/// Way in which a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// In order, as a program that exits.
+    /// In order, as when a program exits.
     Fin,
-    /// With a reset, as a crash or a load balancer.
+    /// With a reset, as in a crash or from a load balancer.
     Rst,
 }
 
-/// Which way packets are lost.
+/// Direction in which packets are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// What clients send does not arrive.
+    /// Data from clients does not arrive.
     ToServer,
-    /// What the server sends does not arrive.
+    /// Data from the server does not arrive.
     ToClient,
     /// Both.
     Both,
 }
 
-/// Which connections are struck.
+/// Connections that a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
-    /// Those that are open now.
+    /// The connections open now.
     Existing,
-    /// Those that are opened from now on.
+    /// The connections opened from now on.
     New,
     /// All.
     All,
@@ -47,7 +47,7 @@ pub enum Connections {
     One(ConnectionId),
 }
 
-/// A connection as the faults see it.
+/// State of a connection, as used by the faults.
 #[derive(Debug)]
 pub(crate) struct ConnectionControl {
     id: ConnectionId,
@@ -60,7 +60,7 @@ pub(crate) struct ConnectionControl {
     go_away: CancellationToken,
 }
 
-/// A black hole and the connections in it.
+/// Black hole, and the connections in it.
 #[derive(Debug)]
 pub(super) struct Hole {
     connections: Connections,
@@ -97,12 +97,12 @@ impl ConnectionControl {
         self.go_away.cancel();
     }
 
-    /// Waits until it is to be closed.
+    /// Waits until the connection is to be closed.
     pub(crate) async fn killed(&self) {
         self.killed.cancelled().await;
     }
 
-    /// Waits until the client is to be sent elsewhere.
+    /// Waits until the client is to be sent a GOAWAY.
     pub(crate) async fn told_to_go_away(&self) {
         self.go_away.cancelled().await;
     }
@@ -111,7 +111,7 @@ impl ConnectionControl {
         self.go_away.cancel();
     }
 
-    /// Whether it ended, or is to end, with a reset.
+    /// Returns whether it ended, or is to end, with a reset.
     pub(crate) fn is_reset(&self) -> bool {
         *self.how.lock() == Some(How::Rst)
     }
@@ -167,9 +167,9 @@ impl Hole {
     }
 }
 
-/// A byte stream that can be cut.
+/// Byte stream that can be reset.
 pub(crate) trait Link: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Makes the coming close a reset.
+    /// Turns the coming close into a reset.
     fn reset_on_close(&self);
 }
 
@@ -182,11 +182,11 @@ impl Link for TcpStream {
 }
 
 impl Link for DuplexStream {
-    /// The other end looks at the control itself.
+    /// Does nothing: the other end reads the control itself.
     fn reset_on_close(&self) {}
 }
 
-/// A byte stream with the faults of its connection.
+/// Byte stream with the faults of its connection.
 #[derive(Debug)]
 pub(crate) struct FaultyIo<L: Link> {
     link: L,

@@ -1,4 +1,4 @@
-//! What a fault may be matched against.
+//! Facts about a request that faults are matched against.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use skopos_serve::RequestVerb;
 
 use crate::connection::ConnectionId;
 
-/// What is known of a request when its faults are chosen.
+/// Facts about a request when its faults are chosen.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestFacts {
     pub(crate) connection: ConnectionId,
@@ -21,7 +21,7 @@ pub(crate) struct RequestFacts {
 }
 
 impl RequestFacts {
-    /// The facts that the server put beside a request.
+    /// Returns the facts that the server attached to a request.
     pub(crate) fn of(parts: &Parts) -> Arc<Self> {
         parts.extensions.get::<Arc<Self>>().cloned().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The faults of requests.
+//! Request faults.
 
 use std::time::Duration;
 
@@ -7,123 +7,123 @@ use skopos_wire::Status;
 
 use super::How;
 
-/// What goes wrong with a request.
+/// Fault of a request.
 ///
-/// Faults of bodies ([`Fault::Stall`] and below) also strike streams that are open when they are injected, unless
+/// Body faults ([`Fault::Stall`] and below) also affect streams that are open when they are injected, unless
 /// [`Match::new_requests`](super::Match::new_requests) says otherwise.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Fault {
     /// Answers with this status. `details.retryAfterSeconds` becomes the header `Retry-After`.
     Status(Status),
-    /// Answers with anything: a proxy's HTML, the plain text of priority and fairness.
+    /// Answers with anything: a proxy's HTML, or the plain text of priority and fairness.
     Answer {
-        /// The HTTP status code.
+        /// HTTP status code.
         code: u16,
         /// Headers, such as `Content-Type` or `Retry-After`.
         headers: Vec<(HeaderName, String)>,
-        /// The body.
+        /// Response body.
         body: String,
     },
     /// Answers 307 with this `Location`.
     Redirect(String),
     /// Sends no headers until healed.
     WithholdHeaders,
-    /// Sends the headers so much later.
+    /// Delays the headers by this time.
     DelayHeaders(Duration),
-    /// Sends the headers together with the first piece of the body, as some proxies do.
+    /// Sends the headers together with the first chunk of the body, as some proxies do.
     HoldHeadersUntilData,
     /// Closes the connection instead of answering.
     KillConnection(How),
-    /// Answers, but tells the client to open another connection for what follows.
+    /// Answers, but tells the client to open another connection for later requests.
     GoAway,
-    /// Reads that need not be newest, and watches, see an older state.
+    /// Shows an older state to watches and to reads that need not be the newest.
     Lag(Lag),
 
-    /// Nothing more of the body comes until healed; the connection is well.
+    /// Sends nothing more of the body until healed; the connection stays healthy.
     Stall,
-    /// What the body brings comes when it ends, or is more than a megabyte: as through a proxy that buffers.
+    /// Sends the body only when it ends or exceeds a megabyte, as a buffering proxy does.
     HoldUntilEnd,
-    /// The body ends cleanly, at once.
+    /// Ends the body cleanly, at once.
     Close,
-    /// The body ends cleanly so long after it began.
+    /// Ends the body cleanly this long after its start.
     CloseAfter(Duration),
-    /// The body ends with an error: RST_STREAM on HTTP/2, a cut connection on HTTP/1.1.
+    /// Ends the body with an error: RST_STREAM on HTTP/2, a cut connection on HTTP/1.1.
     Reset,
-    /// The next frame comes half, and then the body ends cleanly. Counts frames.
+    /// Sends half of the next frame and ends the body cleanly. Counts frames.
     HalfFrame,
-    /// The next frame comes as something that is no JSON. Counts frames.
+    /// Replaces the next frame with invalid JSON. Counts frames.
     GarbageFrame,
-    /// The object of the next event is damaged, or the first of a list, or the one that is read. Counts events.
+    /// Damages the object of the next event, the first of a list, or the single object. Counts events.
     Undecodable(Damage),
-    /// No bookmark is sent, not even the one at the end of the initial events.
+    /// Sends no bookmark, not even the one at the end of the initial events.
     WithholdBookmarks,
-    /// Events are lost on the way.
+    /// Drops events.
     DropEvents,
-    /// Every event is sent twice, the second time after the one that follows it.
+    /// Sends every event twice, the second time after the following event.
     RepeatEvents,
-    /// An ERROR event, and then the end.
+    /// Sends an ERROR event, then ends the body.
     ErrorEvent(Status),
-    /// So many bytes at a time, so far apart.
+    /// Sends the body in small chunks with pauses.
     Slow {
-        /// Bytes at a time.
+        /// Bytes per chunk.
         bytes: usize,
-        /// The time between them.
+        /// Time between chunks.
         every: Duration,
     },
 
-    /// The body is a line without an end, forever.
+    /// Sends one line without an end, forever.
     EndlessLine,
-    /// The body has one object of so many bytes.
+    /// Sends a body with one giant object.
     GiantObject {
-        /// About how large it is.
+        /// Approximate size in bytes.
         bytes: u64,
     },
-    /// The body is compressed, and so many bytes when decompressed.
+    /// Sends a compressed body that is huge when decompressed.
     GzipBomb {
-        /// How large it is when decompressed.
+        /// Decompressed size in bytes.
         bytes: u64,
     },
-    /// The body is compressed and ends in the middle.
+    /// Sends a compressed body that ends in the middle.
     TruncatedGzip,
 }
 
-/// How far behind a lagging server is.
+/// Lag of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lag {
-    /// Always so much time.
+    /// A constant time.
     By(Duration),
-    /// It sees nothing newer than this resourceVersion.
+    /// Nothing newer than this resourceVersion is visible.
     Frozen {
-        /// The resourceVersion.
+        /// Last visible resourceVersion.
         at: u64,
     },
 }
 
-/// What is wrong with an object.
+/// Defect of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
     /// `metadata.labels` is a number.
     Labels,
-    /// There is no metadata.
+    /// `metadata` is missing.
     NoMetadata,
     /// `metadata.name` is missing.
     NoName,
-    /// `metadata.name` has a slash in it.
+    /// `metadata.name` contains a slash.
     NameWithSlash,
     /// `metadata.resourceVersion` is missing.
     NoResourceVersion,
-    /// `spec` is a text, so that the metadata can be read and the object not.
+    /// `spec` is a string, so that the metadata can be decoded and the object cannot.
     Spec,
-    /// It is of another kind.
+    /// `kind` is another kind.
     Kind,
 }
 
 // === impl Fault ===
 
 impl Fault {
-    /// A failure with a status code, in the API server's JSON form. `retry_after` is in seconds, 0 for none.
+    /// Creates a failure with a status code, in the API server's JSON form. `retry_after` is in seconds, 0 for none.
     #[must_use]
     pub fn status(code: u16, retry_after: u32) -> Self {
         let text = http::StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
@@ -143,7 +143,7 @@ impl Fault {
         })
     }
 
-    /// 429 as the API server sends it when too many requests are in flight (W16): plain text.
+    /// Creates the 429 that the API server sends when too many requests are in flight (W16): plain text.
     #[must_use]
     pub fn too_many_requests(retry_after: u32) -> Self {
         Self::Answer {
@@ -156,13 +156,13 @@ impl Fault {
         }
     }
 
-    /// 429 of a watch cache that is not ready (L11).
+    /// Creates the 429 of a watch cache that is not ready (L11).
     #[must_use]
     pub fn cache_not_ready(retry_after: u32) -> Self {
         Self::Status(Status::storage_initializing(retry_after))
     }
 
-    /// Whether it is decided before the request is handled.
+    /// Returns whether the fault is decided before the request is handled.
     pub(super) fn is_of_request(&self) -> bool {
         matches!(
             self,
@@ -177,7 +177,7 @@ impl Fault {
         ) || self.is_hostile()
     }
 
-    /// Whether it replaces the whole body.
+    /// Returns whether the fault replaces the whole body.
     pub(super) fn is_hostile(&self) -> bool {
         matches!(
             self,
@@ -185,7 +185,7 @@ impl Fault {
         )
     }
 
-    /// Whether it strikes bodies while they are sent.
+    /// Returns whether the fault affects bodies while they are sent.
     pub(super) fn is_of_body(&self) -> bool {
         !self.is_of_request() && !matches!(self, Self::Lag(_))
     }

@@ -1,11 +1,11 @@
-//! Faults end with their guards.
+//! Guards of faults: a fault ends with its guard.
 
 use std::sync::Arc;
 
 use super::connection::Hole;
 use super::{Fault, Faults, Match, Rule};
 
-/// A fault that waits to be told which requests it strikes.
+/// Fault without a matcher yet.
 #[derive(Debug)]
 #[must_use = "a fault strikes once `on` or `everywhere` is called"]
 pub struct Injection {
@@ -13,7 +13,7 @@ pub struct Injection {
     fault: Fault,
 }
 
-/// An active fault. Dropping or healing it ends the fault; [`FaultGuard::keep`] leaves it for good.
+/// Guard of an active fault. Dropping or healing it ends the fault; [`FaultGuard::keep`] leaves it active.
 #[derive(Debug)]
 #[must_use = "the fault ends when this is dropped"]
 pub struct FaultGuard {
@@ -34,14 +34,14 @@ impl Injection {
         Self { faults, fault }
     }
 
-    /// Strikes the requests that match, from now on.
+    /// Applies the fault to the matching requests, from now on.
     pub fn on(self, matching: Match) -> FaultGuard {
         let rule = Rule::new(self.faults.next_id(), self.fault, matching);
         let rule = self.faults.add(rule);
         FaultGuard { faults: self.faults, what: Some(What::Rule(rule)) }
     }
 
-    /// Strikes all requests.
+    /// Applies the fault to all requests.
     pub fn everywhere(self) -> FaultGuard {
         self.on(Match::any())
     }
@@ -54,7 +54,7 @@ impl FaultGuard {
         Self { faults, what: Some(What::Hole(hole)) }
     }
 
-    /// Strikes at most `times` requests (or frames, for faults of single frames). Of no effect on black holes.
+    /// Limits the fault to `times` requests (or frames, for faults of single frames). Has no effect on black holes.
     pub fn times(self, times: u64) -> Self {
         if let Some(What::Rule(rule)) = &self.what {
             rule.limit_to(times);
@@ -62,7 +62,7 @@ impl FaultGuard {
         self
     }
 
-    /// How often it has struck. For a black hole, how many connections it holds.
+    /// Returns how often the fault applied; for a black hole, the number of connections in it.
     #[must_use]
     pub fn hits(&self) -> u64 {
         match &self.what {
@@ -72,7 +72,7 @@ impl FaultGuard {
         }
     }
 
-    /// Waits until it has struck `times` times. Returns at once for black holes.
+    /// Waits until the fault applied `times` times. Returns at once for black holes.
     pub async fn wait_hits(&self, times: u64) {
         if let Some(What::Rule(rule)) = &self.what {
             rule.wait_hits(times).await;
@@ -84,7 +84,7 @@ impl FaultGuard {
         drop(self);
     }
 
-    /// Leaves the fault active for as long as the server lives.
+    /// Leaves the fault active as long as the server lives.
     pub fn keep(mut self) {
         self.what = None;
     }

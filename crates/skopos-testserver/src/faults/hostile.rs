@@ -1,4 +1,4 @@
-//! Bodies that no well-meaning server sends. They are made while they are sent, so that only the client suffers.
+//! Hostile response bodies. They are generated while they are sent, so they cost only the client memory.
 
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ use skopos_serve::{Block, Member, RequestVerb};
 
 use super::{Fault, RequestFacts};
 
-/// The answer of a hostile server; `None` if the fault is not of that sort.
+/// Returns the response of a hostile server; `None` for other faults.
 pub(crate) fn hostile_body(fault: &Fault, facts: &RequestFacts) -> Option<Response> {
     let watch = facts.verb == RequestVerb::Watch;
     let (filler, gzip, cut) = match fault {
@@ -46,25 +46,25 @@ const LIST_OPENING: &str = "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metada
 
 struct HostileBody {
     opening: Option<&'static str>,
-    /// How many more bytes lie inside the object.
+    /// Bytes left inside the object.
     filler: u64,
     closing: Option<&'static str>,
     gzip: Option<Gzip>,
-    /// Ends in the middle of the compressed stream.
+    /// Whether the body ends in the middle of the compressed stream.
     cut: bool,
 }
 
-/// A compressed stream that has been begun.
+/// Gzip stream that has begun.
 struct Gzip {
     member: Member,
-    /// What of it has not been sent.
+    /// Bytes not sent yet: the header.
     begun: Vec<u8>,
 }
 
 const CHUNK: usize = 64 * 1024;
 const FRAME: usize = 16 * 1024;
 static FILLER: [u8; CHUNK] = [b'x'; CHUNK];
-/// A bomb costs the one who sends it nothing.
+/// Compressed once, so that a bomb costs the sender nothing.
 static COMPRESSED_FILLER: LazyLock<Block> = LazyLock::new(|| Block::of(&FILLER));
 
 impl HostileBody {
@@ -80,7 +80,7 @@ impl HostileBody {
         self.closing.take().map(str::as_bytes)
     }
 
-    /// The next bytes of the compressed stream, or its last ones.
+    /// Returns the next bytes of the compressed stream, or its last ones.
     fn compressed(&mut self, mut gzip: Gzip) -> Bytes {
         let mut out = std::mem::take(&mut gzip.begun);
         while let Some(piece) = self.next() {

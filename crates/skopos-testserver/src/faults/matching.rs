@@ -1,11 +1,11 @@
-//! Which requests a fault strikes.
+//! Matchers of the requests that a fault affects.
 
 use skopos_serve::RequestVerb;
 
 use super::RequestFacts;
 use crate::connection::ConnectionId;
 
-/// Which requests a fault strikes: those that meet every demand.
+/// Matcher of requests: all of its conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Match {
     verbs: Vec<RequestVerb>,
@@ -22,93 +22,93 @@ pub struct Match {
 // === impl Match ===
 
 impl Match {
-    /// All requests.
+    /// Matches all requests.
     #[must_use]
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// Watches.
+    /// Matches watches.
     #[must_use]
     pub fn watch() -> Self {
         Self::verbs(&[RequestVerb::Watch])
     }
 
-    /// Lists.
+    /// Matches lists.
     #[must_use]
     pub fn list() -> Self {
         Self::verbs(&[RequestVerb::List])
     }
 
-    /// Reads of single objects.
+    /// Matches reads of single objects.
     #[must_use]
     pub fn get() -> Self {
         Self::verbs(&[RequestVerb::Get])
     }
 
-    /// Everything that writes.
+    /// Matches all writes.
     #[must_use]
     pub fn write() -> Self {
         use RequestVerb::{Create, Delete, DeleteCollection, Patch, Update};
         Self::verbs(&[Create, Update, Patch, Delete, DeleteCollection])
     }
 
-    /// Discovery, health and everything else that is not about a resource.
+    /// Matches discovery, health and everything else without a resource.
     #[must_use]
     pub fn other() -> Self {
         Self::verbs(&[RequestVerb::Other])
     }
 
-    /// Only this resource, by its plural name.
+    /// Restricts to this resource, by its plural name.
     #[must_use]
     pub fn resource(mut self, plural: impl Into<String>) -> Self {
         self.resource = Some(plural.into());
         self
     }
 
-    /// Only requests in this namespace.
+    /// Restricts to requests in this namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Only requests that name this object in their path.
+    /// Restricts to requests with this object name in their path.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Only paths that begin so.
+    /// Restricts to paths with this prefix.
     #[must_use]
     pub fn path_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.path_prefix = Some(prefix.into());
         self
     }
 
-    /// Only clients whose `User-Agent` contains this.
+    /// Restricts to clients whose `User-Agent` contains this text.
     #[must_use]
     pub fn user_agent(mut self, part: impl Into<String>) -> Self {
         self.user_agent = Some(part.into());
         self
     }
 
-    /// Only requests over this connection.
+    /// Restricts to requests over this connection.
     #[must_use]
     pub fn connection(mut self, id: ConnectionId) -> Self {
         self.connection = Some(id);
         self
     }
 
-    /// Only requests with this query parameter; an empty value also means its absence.
+    /// Restricts to requests with this query parameter; an empty value also matches its absence.
     #[must_use]
     pub fn query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.query.push((name.into(), value.into()));
         self
     }
 
-    /// Only requests that come after the fault was injected: streams that are open already stay well.
+    /// Restricts to requests that arrive after the injection: open streams stay healthy.
     #[must_use]
     pub fn new_requests(mut self) -> Self {
         self.new_only = true;

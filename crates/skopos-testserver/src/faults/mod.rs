@@ -1,4 +1,4 @@
-//! Failures on demand.
+//! Fault injection.
 //!
 //! ```text
 //!  connection ──▶ holes, kills, GOAWAY        (ConnectionControl, under TLS)
@@ -39,7 +39,7 @@ use self::connection::Hole;
 use crate::connection::ConnectionId;
 use crate::storage::Storage;
 
-/// What is wrong with a server at the moment. A cheap handle; clones share it.
+/// Active faults of a server. A cheap handle; clones share it.
 ///
 /// Faults end when their [`FaultGuard`] is dropped or healed.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub struct Faults {
 #[derive(Debug, Default)]
 struct Shared {
     rules: RwLock<Vec<Arc<Rule>>>,
-    /// Length of `rules`, to find quickly that there are none.
+    /// Length of `rules`, for a fast check that there are none.
     active: AtomicUsize,
     last_id: AtomicU64,
     bodies: Mutex<Vec<Arc<AtomicWaker>>>,
@@ -67,7 +67,7 @@ impl Faults {
         Self { shared: Arc::default() }
     }
 
-    /// Prepares a fault of requests; [`Injection::on`] says of which.
+    /// Prepares a request fault; [`Injection::on`] selects the requests.
     ///
     /// ```
     /// # use skopos_testserver::{Fault, Match, TestServer};
@@ -75,7 +75,7 @@ impl Faults {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let server = TestServer::builder().start().await?;
     /// let stalled = server.faults().inject(Fault::Stall).on(Match::watch().resource("pods"));
-    /// // ... no event of pods reaches anybody, on open watches and on new ones ...
+    /// // ... no event of pods reaches any client, on open watches and on new ones ...
     /// stalled.heal();
     /// # Ok(())
     /// # }
@@ -84,14 +84,14 @@ impl Faults {
         Injection::new(self.clone(), fault)
     }
 
-    /// Closes all open connections; says how many there were.
+    /// Closes all open connections; returns their number.
     pub fn kill_connections(&self, how: How) -> usize {
         let connections = self.shared.connections.lock();
         connections.values().for_each(|connection| connection.kill(how));
         connections.len()
     }
 
-    /// Closes one connection; says whether it was open.
+    /// Closes one connection; returns whether it was open.
     pub fn kill_connection(&self, id: ConnectionId, how: How) -> bool {
         self.shared.connections.lock().get(&id).is_some_and(|connection| {
             connection.kill(how);
@@ -99,11 +99,9 @@ impl Faults {
         })
     }
 
-    /// Nothing passes any more, and nobody is told: packets are lost, connections stay open. What was sent meanwhile
-    /// arrives after healing, as TCP sends it again.
+    /// Drops all packets silently; connections stay open. Data sent meanwhile arrives after healing, because TCP retransmits it.
     ///
-    /// New connections are accepted by the kernel all the same; see [`TestServer::pause`](crate::TestServer::pause) for
-    /// refused ones.
+    /// The kernel still accepts new connections; see [`TestServer::pause`](crate::TestServer::pause) for refused ones.
     pub fn black_hole(&self, connections: Connections, direction: Direction) -> FaultGuard {
         let hole = Arc::new(Hole::new(connections, direction));
         let open = self.shared.connections.lock();
@@ -113,30 +111,30 @@ impl Faults {
         FaultGuard::of_hole(self.clone(), hole)
     }
 
-    /// Tells all clients to go elsewhere: GOAWAY on HTTP/2, `Connection: close` on HTTP/1.1. Requests in flight finish.
+    /// Tells all clients to reconnect: GOAWAY on HTTP/2, `Connection: close` on HTTP/1.1. Requests in flight finish.
     pub fn go_away(&self) -> usize {
         let connections = self.shared.connections.lock();
         connections.values().for_each(|connection| connection.go_away());
         connections.len()
     }
 
-    /// Limits the concurrent streams of connections that are opened from now on (`None` is the server's own setting).
+    /// Limits the concurrent streams of connections opened from now on (`None` is the server's own setting).
     pub fn limit_streams(&self, streams: Option<u32>) {
         *self.shared.stream_limit.lock() = streams;
     }
 
-    /// `/readyz` says no, as in the first phase of a shutdown.
+    /// Makes `/readyz` fail, as in the first phase of a shutdown.
     pub fn shutting_down(&self, yes: bool) {
         self.shared.shutting_down.store(yes, Ordering::Release);
     }
 
-    /// How many faults of requests are active.
+    /// Returns the number of active request faults.
     #[must_use]
     pub fn active(&self) -> usize {
         self.shared.active.load(Ordering::Acquire)
     }
 
-    /// The open connections.
+    /// Returns the open connections.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionId> {
         self.shared.connections.lock().keys().copied().collect()
@@ -154,10 +152,10 @@ impl Faults {
         *self.shared.stream_limit.lock()
     }
 
-    /// Enters a new connection.
+    /// Registers a new connection.
     pub(crate) fn connected(&self, id: ConnectionId) -> Arc<ConnectionControl> {
         let control = Arc::new(ConnectionControl::new(id));
-        // Both locks, so that a hole that comes now swallows it exactly once.
+        // Both locks, so that a hole that is added now swallows it exactly once.
         let mut connections = self.shared.connections.lock();
         for hole in self.shared.holes.lock().iter().filter(|hole| hole.takes_new()) {
             hole.swallow(&control);
@@ -170,7 +168,7 @@ impl Faults {
         self.shared.connections.lock().remove(&id);
     }
 
-    /// The faults of a request that are decided before it is handled; each counts a hit.
+    /// Returns the faults of a request that are decided before it is handled; each counts a hit.
     pub(crate) fn of_request(&self, facts: &RequestFacts) -> Vec<Arc<Rule>> {
         if self.active() == 0 {
             return Vec::new();
@@ -185,7 +183,7 @@ impl Faults {
         found
     }
 
-    /// The faults that may concern an open body; hits are counted where they are applied.
+    /// Returns the faults that may affect an open body; hits are counted where they are applied.
     pub(crate) fn of_body(&self, facts: &RequestFacts, opened: Instant) -> Vec<Arc<Rule>> {
         let rules = self.shared.rules.read();
         let concerns = |rule: &&Arc<Rule>| {
@@ -194,7 +192,7 @@ impl Faults {
         rules.iter().filter(concerns).cloned().collect()
     }
 
-    /// The revision that a request sees at most, if it is to lag.
+    /// Returns the newest revision that a lagging request may see.
     pub(crate) fn lag(&self, facts: &RequestFacts, storage: &Storage) -> Option<u64> {
         if self.active() == 0 {
             return None;
@@ -211,7 +209,7 @@ impl Faults {
         limits.min()
     }
 
-    /// Has `waker` woken whenever faults change.
+    /// Creates a waker that is woken whenever faults change.
     fn watch_changes(&self) -> Arc<AtomicWaker> {
         let waker = Arc::new(AtomicWaker::new());
         self.shared.bodies.lock().push(waker.clone());

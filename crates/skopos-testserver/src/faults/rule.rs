@@ -1,4 +1,4 @@
-//! An injected fault.
+//! Rule of an injected fault.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Fault, Match, RequestFacts};
 
-/// An injected fault: what, of which requests, how often.
+/// Injected fault, with its matcher and hit limit.
 #[derive(Debug)]
 pub(crate) struct Rule {
     id: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Rule {
     matching: Match,
     since: Instant,
     hits: AtomicU64,
-    /// How often it strikes at most.
+    /// Maximum number of hits.
     limit: AtomicU64,
     ended: CancellationToken,
     struck: Notify,
@@ -52,7 +52,7 @@ impl Rule {
         !self.matching.new_only || opened >= self.since
     }
 
-    /// Strikes, if it has not struck as often as it may.
+    /// Counts a hit, unless the limit is reached; returns whether it counted.
     pub(super) fn hit(&self) -> bool {
         let limit = self.limit.load(Ordering::Acquire);
         let one_more = |hits: u64| (hits < limit).then_some(hits + 1);
@@ -75,12 +75,12 @@ impl Rule {
         self.ended.cancel();
     }
 
-    /// Waits until it is healed.
+    /// Waits until the fault is healed.
     pub(crate) async fn ended(&self) {
         self.ended.cancelled().await;
     }
 
-    /// Waits until it has struck `times` times.
+    /// Waits until the fault has hit `times` times.
     pub(super) async fn wait_hits(&self, times: u64) {
         loop {
             let struck = self.struck.notified();

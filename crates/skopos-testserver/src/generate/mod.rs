@@ -1,11 +1,11 @@
-//! Realistic pods in any number: about 4.4 KB of JSON each, with owner, managedFields and status.
+//! Generator of realistic pods: about 4.4 KB of JSON each, with owner, managedFields and status.
 
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 
-/// Makes pods. The same seed gives the same pods, and a pod depends on nothing but the seed and its number.
+/// Generator of pods. The same seed gives the same pods, and a pod depends only on the seed and its number.
 ///
 /// ```
 /// use skopos_testserver::PodGenerator;
@@ -24,7 +24,7 @@ pub struct PodGenerator {
 }
 
 impl PodGenerator {
-    /// A generator whose pods lie in 20 namespaces, five to a ReplicaSet, on 200 nodes.
+    /// Creates a generator of pods in 20 namespaces, five to a ReplicaSet, on 200 nodes.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed, namespaces: 20, replicas: 5, since: Timestamp::constant(1_767_225_600, 0) }
@@ -51,12 +51,12 @@ impl PodGenerator {
         self
     }
 
-    /// The names of the namespaces that the pods lie in.
+    /// Returns the names of the pods' namespaces.
     pub fn namespace_names(&self) -> impl Iterator<Item = String> + '_ {
         (0..self.namespaces).map(namespace_name)
     }
 
-    /// The JSON of pod number `index`, without a resourceVersion.
+    /// Returns the JSON of pod number `index`, without a resourceVersion.
     #[must_use]
     pub fn pod(&self, index: usize) -> Bytes {
         let facts = Facts::new(self, index);
@@ -70,18 +70,18 @@ impl PodGenerator {
         json.into()
     }
 
-    /// A generator of random numbers for the thing of that kind and number.
+    /// Creates a random generator for the object of that kind and number.
     fn rng(&self, kind: u64, number: usize) -> fastrand::Rng {
         const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
         let mut rng =
             fastrand::Rng::with_seed(self.seed ^ (number as u64 + 1).wrapping_mul(SPREAD) ^ (kind << 56));
-        // The first numbers of close seeds are alike.
+        // The first outputs of close seeds are alike.
         rng.u64(..);
         rng
     }
 }
 
-/// The template, cut at its placeholders.
+/// Template, split at its placeholders.
 static TEMPLATE: LazyLock<Vec<Piece>> = LazyLock::new(|| {
     let template: serde_json::Value = serde_json::from_str(include_str!("pod.json")).unwrap_or_default();
     let minified = template.to_string();
@@ -107,7 +107,7 @@ enum Piece {
     Fact(String),
 }
 
-/// What one pod's placeholders stand for.
+/// Values of one pod's placeholders.
 struct Facts {
     name: String,
     namespace: String,
@@ -140,7 +140,7 @@ const APPS: [&str; 16] = [
 ];
 const TEAMS: [&str; 6] = ["core", "data", "growth", "logistics", "payments", "platform"];
 const TIERS: [&str; 3] = ["backend", "frontend", "worker"];
-/// The letters that Kubernetes makes names of: no vowels, so that no words come out.
+/// Letters of Kubernetes' random names: no vowels, so that they form no words.
 const SAFE: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Facts {
@@ -231,12 +231,12 @@ fn namespace_name(number: usize) -> String {
     format!("team-{number:02}")
 }
 
-/// A number as `length` letters (more for large numbers), different for different numbers.
+/// Encodes a number as `length` letters (more for large numbers), injectively.
 fn safe(mut number: u64, length: usize) -> String {
     let base = SAFE.len() as u64;
     let mut text = Vec::with_capacity(length);
     while number > 0 || text.len() < length {
-        // The place is mixed in, so that small numbers do not all begin alike.
+        // The position is mixed in, so that small numbers do not all begin alike.
         let place = text.len() as u64 * 7;
         text.push(SAFE[((number + place) % base) as usize]);
         number /= base;

@@ -1,37 +1,37 @@
-//! The fields of the built-in kinds, read from `fields.txt` once.
+//! Catalog of the built-in kinds' fields, parsed once from `fields.txt`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use skopos_serve::ResourceType;
 
-/// All definitions, by their full name such as `io.k8s.api.core.v1.Pod`.
+/// Definitions by full name, such as `io.k8s.api.core.v1.Pod`.
 pub(crate) struct Catalog {
     definitions: BTreeMap<String, Definition>,
 }
 
-/// One definition: an object with known fields.
+/// Definition of an object with known fields.
 #[derive(Debug, Default)]
 pub(crate) struct Definition {
     pub(crate) description: &'static str,
     pub(crate) fields: Vec<Field>,
 }
 
-/// One field.
+/// Field of a definition.
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) required: bool,
-    /// Its number in protobuf, behind those of the messages around it that JSON has no name for; empty if not known.
+    /// Its protobuf field number, after those of the enclosing messages that have no name in JSON; empty if unknown.
     pub(crate) number: Vec<u64>,
     pub(crate) r#type: FieldType,
     pub(crate) description: &'static str,
 }
 
-/// The type of a field.
+/// Type of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FieldType {
-    /// `string`, `integer`, `number`, `boolean`, `bytes`, `time`, `microtime`, `quantity`, `intstr` or `any`.
+    /// A simple type: `string`, `integer`, `number`, `boolean`, `bytes`, `time`, `microtime`, `quantity`, `intstr` or `any`.
     Simple(&'static str),
     /// Another definition, by its full name.
     Definition(String),
@@ -41,13 +41,13 @@ pub(crate) enum FieldType {
     Map(Box<FieldType>),
 }
 
-/// The catalog of the built-in kinds.
+/// Returns the catalog of the built-in kinds.
 pub(crate) fn catalog() -> &'static Catalog {
     static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::parse(include_str!("fields.txt")));
     &CATALOG
 }
 
-/// The full name of the definition of a resource's kind, whether or not the catalog has it.
+/// Returns the full name of the definition of a resource's kind, whether or not the catalog has it.
 pub(crate) fn definition_name(resource: &ResourceType) -> String {
     if resource.custom {
         let reversed: Vec<&str> = resource.group.rsplit('.').collect();
@@ -56,10 +56,10 @@ pub(crate) fn definition_name(resource: &ResourceType) -> String {
     builtin_name(&resource.group, &resource.version, &resource.kind)
 }
 
-/// The full name of the definition of a built-in kind.
+/// Returns the full name of the definition of a built-in kind.
 pub(crate) fn builtin_name(group: &str, version: &str, kind: &str) -> String {
     let package = match group {
-        // Every group has its own name for these options.
+        // Every group has its own alias of these options.
         _ if kind == "DeleteOptions" => {
             return "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions".to_owned();
         }
@@ -71,7 +71,7 @@ pub(crate) fn builtin_name(group: &str, version: &str, kind: &str) -> String {
 }
 
 impl Catalog {
-    /// The definition of that full name.
+    /// Returns the definition of that full name.
     pub(crate) fn get(&self, name: &str) -> Option<&Definition> {
         self.definitions.get(name)
     }
@@ -111,7 +111,7 @@ impl Catalog {
 }
 
 impl Definition {
-    /// The field of that name.
+    /// Returns the field of that name.
     pub(crate) fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
@@ -136,7 +136,7 @@ impl FieldType {
         }
     }
 
-    /// The definition that it leads to, if any.
+    /// Returns the name of the definition that it refers to, if any.
     pub(crate) fn definition(&self) -> Option<&str> {
         match self {
             Self::Simple(_) => None,

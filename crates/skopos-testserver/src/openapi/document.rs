@@ -1,4 +1,4 @@
-//! OpenAPI documents, as far as kubectl reads them: schemas, and paths that say which parameters a write takes.
+//! OpenAPI documents, as far as kubectl reads them: schemas, and paths with the query parameters of writes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use skopos_serve::{ResourceType, Verb};
 use super::catalog::{Definition, Field, FieldType, catalog, definition_name};
 use crate::version::MINOR;
 
-/// Which OpenAPI it is.
+/// Version of OpenAPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// Swagger 2.0: one document for all.
@@ -21,7 +21,7 @@ pub(super) enum Dialect {
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 impl Dialect {
-    /// The document about these resources.
+    /// Returns the document of these resources.
     pub(super) fn document(self, resources: &[Arc<ResourceType>]) -> Value {
         let mut paths = Map::new();
         let mut schemas = Map::new();
@@ -88,7 +88,7 @@ impl Dialect {
         })
     }
 
-    /// The schema of a resource's kind, and of all that it refers to.
+    /// Adds the schema of a resource's kind, and of everything that it refers to.
     fn add_schema(self, schemas: &mut Map<String, Value>, resource: &ResourceType) {
         let name = definition_name(resource);
         let mut schema = match (&resource.schema, catalog().get(&name)) {

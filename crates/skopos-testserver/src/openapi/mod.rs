@@ -1,7 +1,7 @@
-//! OpenAPI, enough for kubectl to create, apply, validate and explain: `/openapi/v2` and `/openapi/v3`, as JSON, version 2 as
-//! protobuf too.
+//! OpenAPI documents, enough for kubectl to create, apply, validate and explain: `/openapi/v2` and `/openapi/v3`, as JSON;
+//! version 2 as protobuf too.
 //!
-//! The fields of built-in kinds are described in `fields.txt`; those of custom kinds come from their definitions.
+//! `fields.txt` describes the fields of built-in kinds; those of custom kinds come from their definitions.
 
 mod catalog;
 mod document;
@@ -43,20 +43,20 @@ pub(crate) fn handle(state: &ServerState, info: &RequestInfo, headers: &HeaderMa
             respond::bytes(StatusCode::OK, PROTOBUF_V2, wire::document(&document).into())
         }
         None if is_v2 => respond::status(&Status::not_acceptable(&["application/json", PROTOBUF_V2])),
-        // kubectl asks for protobuf only, and does well without the document when it cannot have it.
+        // kubectl accepts protobuf only, and works without the document if it is unavailable.
         None => respond::status(&Status::not_acceptable(&["application/json"])),
     })
 }
 
-/// The encoding of a document.
+/// Encoding of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
     Json,
-    /// For version 2 only.
+    /// Version 2 only.
     Protobuf,
 }
 
-/// The media type of OpenAPI v2 in protobuf. Clients may also write an `@` in the place of the second dot before `v1.0`.
+/// Media type of OpenAPI v2 in protobuf. Clients may also write an `@` in place of the second dot before `v1.0`.
 const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 impl Encoding {
@@ -86,7 +86,8 @@ fn document(path: &str, resources: &[Arc<ResourceType>]) -> Option<Value> {
     (!here.is_empty()).then(|| Dialect::V3.document(&here))
 }
 
-/// Where the documents of OpenAPI v3 are. The hash in an address changes with its document, as clients cache by it.
+/// Returns the index of the OpenAPI v3 documents. The hash in a URL changes with its document, because clients use it as cache
+/// key.
 fn index(resources: &[Arc<ResourceType>]) -> Value {
     let mut hashes: BTreeMap<String, DefaultHasher> = BTreeMap::new();
     for resource in resources {

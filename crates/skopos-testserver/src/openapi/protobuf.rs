@@ -1,6 +1,6 @@
-//! Request bodies in protobuf, turned into JSON: `kubectl create deployment` and typed clients in Go send them.
+//! Conversion of protobuf request bodies to JSON: `kubectl create deployment` and typed Go clients send them.
 //!
-//! Only the fields of the catalog are read; others, and kinds that it does not describe, are left out.
+//! Only the fields of the catalog are decoded; others, and kinds that it does not describe, are omitted.
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
@@ -12,10 +12,10 @@ use skopos_wire::protobuf::{Envelope, Field as Wire, MEDIA_TYPE, Message};
 
 use super::catalog::{Definition, Field, FieldType, builtin_name, catalog};
 
-/// The body as JSON if the headers say that it is protobuf; else as it is.
+/// Returns the body as JSON if the headers say that it is protobuf; otherwise returns it unchanged.
 ///
 /// # Errors
-/// 400 if it cannot be read.
+/// 400 if it cannot be decoded.
 pub(crate) fn to_json(headers: &HeaderMap, body: Bytes) -> Result<Bytes, Status> {
     let content_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -27,7 +27,7 @@ pub(crate) fn to_json(headers: &HeaderMap, body: Bytes) -> Result<Bytes, Status>
     Ok(Bytes::from(object.to_string()))
 }
 
-/// Reads the envelope and the object in it.
+/// Decodes the envelope and the object in it.
 fn decode(body: &[u8]) -> Option<Value> {
     let envelope = Envelope::read(body)?;
     let (group, version) = split_api_version(envelope.api_version);
@@ -62,7 +62,7 @@ fn fill(
     Some(())
 }
 
-/// The value of a field; the inner `None` if it is not set, as far as protobuf tells.
+/// Returns the value of a field; the inner `None` if it is unset, as far as protobuf can tell.
 fn field_value(field: &Field, values: &[Wire<'_>]) -> Option<Option<Value>> {
     match &field.r#type {
         FieldType::List(item) => {
@@ -84,7 +84,7 @@ fn field_value(field: &Field, values: &[Wire<'_>]) -> Option<Option<Value>> {
         }
         r#type => {
             let value = single(r#type, values.last()?)?;
-            // Fields that are not pointers in Go are sent even when they are not set.
+            // Fields that are not pointers in Go are encoded even if they are unset.
             let unset = match &value {
                 Some(Value::String(text)) => text.is_empty(),
                 Some(Value::Bool(false)) | Some(Value::Number(_))
@@ -99,7 +99,7 @@ fn field_value(field: &Field, values: &[Wire<'_>]) -> Option<Option<Value>> {
     }
 }
 
-/// The fields in which zero or false is something else than nothing.
+/// Fields in which zero or false differs from unset.
 const MEANT_WHEN_ZERO: [&str; 26] = [
     "activeDeadlineSeconds",
     "allowPrivilegeEscalation",
@@ -129,7 +129,7 @@ const MEANT_WHEN_ZERO: [&str; 26] = [
     "ttlSecondsAfterFinished",
 ];
 
-/// One value of a type; the inner `None` for a time that is not set.
+/// Returns one value of a type; the inner `None` for an unset time.
 fn single(r#type: &FieldType, wire: &Wire<'_>) -> Option<Option<Value>> {
     use base64::Engine as _;
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok().map(Value::from);
@@ -161,7 +161,7 @@ fn single(r#type: &FieldType, wire: &Wire<'_>) -> Option<Option<Value>> {
                 _ => message.last(2).and_then(|number| number.integer()).unwrap_or(0).into(),
             }
         }
-        // JSON inside of protobuf.
+        // JSON inside protobuf.
         FieldType::Simple("any") => {
             let json = Message::read(wire.bytes()?)?;
             serde_json::from_slice(json.bytes(1).unwrap_or(b"null")).unwrap_or(Value::Null)
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// A field that holds bytes.
+    /// Encodes a field of bytes.
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
         let mut bytes = vec![number << 3 | 2, content.len() as u8];
         bytes.extend_from_slice(content);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn messages_without_a_name_in_json_are_opened() {
-        // A volume holds its source in a message of its own.
+        // A volume has its source in a nested message.
         let volume = [field(1, b"v"), field(2, &field(6, &field(1, b"s")))].concat();
         let pod = field(2, &field(1, &volume));
         let type_meta = [field(1, b"v1"), field(2, b"Pod")].concat();

@@ -1,13 +1,13 @@
-//! Fields that no kind has, for `fieldValidation`.
+//! Unknown fields, for `fieldValidation`.
 
 use serde_json::Value;
 use skopos_serve::ResourceType;
 
 use super::catalog::{Definition, FieldType, catalog, definition_name};
 
-/// The paths of all fields of `object` that its kind does not have, such as `spec.containers[0].imag`.
+/// Returns the paths of all fields of `object` that its kind does not have, such as `spec.containers[0].imag`.
 ///
-/// Kinds without a description have all fields.
+/// Kinds without a description have every field.
 pub(crate) fn unknown_fields(resource: &ResourceType, object: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut walk = Walk { path: String::new(), found: &mut found };
@@ -24,7 +24,7 @@ pub(crate) fn unknown_fields(resource: &ResourceType, object: &Value) -> Vec<Str
     found
 }
 
-/// Takes the fields out of `object` that its kind does not have; gives their paths.
+/// Removes the fields of `object` that its kind does not have; returns their paths.
 pub(crate) fn drop_unknown_fields(resource: &ResourceType, object: &mut Value) -> Vec<String> {
     let unknown = unknown_fields(resource, object);
     for path in &unknown {
@@ -46,7 +46,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The fields of a whole object, of which all have apiVersion and kind.
+    /// Visits the fields of a root object; apiVersion and kind are always known.
     fn root(&mut self, object: &Value, mut each: impl FnMut(&mut Self, &str, &Value)) {
         for (name, value) in object.as_object().into_iter().flatten() {
             if !matches!(name.as_str(), "apiVersion" | "kind") {

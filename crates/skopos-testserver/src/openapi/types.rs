@@ -1,4 +1,4 @@
-//! Values that are an object, a list or neither where their field is another of these: Go does not read them.
+//! Type check of fields: object, list or scalar. Go fails to decode a mismatch.
 
 use serde_json::{Map, Value};
 use skopos_serve::ResourceType;
@@ -7,11 +7,11 @@ use super::catalog::{FieldType, builtin_name, catalog, definition_name};
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// Checks that an object of a resource is an object, and so is what is one of its fields. Of kinds that are not built in, all
-/// but metadata is for their schema to say.
+/// Checks that an object of a resource, and each of its object fields, is a JSON object. For custom kinds, only metadata is
+/// checked here; the rest is up to their schema.
 ///
 /// # Errors
-/// What the API server says of the first that is not, in the words of Go's JSON decoder.
+/// The API server's message about the first mismatch, in the words of Go's JSON decoder.
 pub(crate) fn check_types(resource: &ResourceType, object: &Value) -> Result<(), String> {
     if !resource.custom {
         return root(&definition_name(resource), object);
@@ -22,7 +22,7 @@ pub(crate) fn check_types(resource: &ResourceType, object: &Value) -> Result<(),
     checked.map_err(|misfit| misfit.of(&resource.kind, "metadata").to_string())
 }
 
-/// The same of the Scale of an object.
+/// Checks the Scale of an object in the same way.
 pub(crate) fn check_scale_types(scale: &Value) -> Result<(), String> {
     root(&builtin_name("autoscaling", "v1", "Scale"), scale)
 }
@@ -62,18 +62,18 @@ fn value(r#type: &FieldType, value_: &Value) -> Result<(), Misfit> {
     }
 }
 
-/// A value that does not fit its field.
+/// Value that does not fit its field.
 struct Misfit {
     found: &'static str,
-    /// The definition that has the field.
+    /// Definition that has the field.
     owner: String,
-    /// Where the field is, without the places in lists and the keys of maps.
+    /// Path of the field, without list indices and map keys.
     path: String,
     wanted: String,
 }
 
 impl Misfit {
-    /// The same as seen from the definition around it.
+    /// Returns the misfit as seen from the enclosing definition.
     fn of(mut self, definition: &str, field: &str) -> Self {
         if self.path.is_empty() {
             (self.owner, self.path) = (definition.to_owned(), field.to_owned());
@@ -112,12 +112,12 @@ fn go_type(r#type: &FieldType) -> String {
     }
 }
 
-/// `Pod` of `io.k8s.api.core.v1.Pod`.
+/// Returns `Pod` for `io.k8s.api.core.v1.Pod`.
 fn short(definition: &str) -> &str {
     definition.rsplit('.').next().unwrap_or(definition)
 }
 
-/// `v1.Pod` of `io.k8s.api.core.v1.Pod`.
+/// Returns `v1.Pod` for `io.k8s.api.core.v1.Pod`.
 fn versioned(definition: &str) -> String {
     let mut parts = definition.rsplit('.');
     let (name, version) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

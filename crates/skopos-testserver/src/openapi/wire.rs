@@ -1,10 +1,10 @@
-//! OpenAPI v2 documents in protobuf (`OpenAPIv2.proto` of gnostic), the only form in which kubectl reads them.
+//! Protobuf encoding of OpenAPI v2 documents (`OpenAPIv2.proto` of gnostic), the only form that kubectl reads.
 //!
-//! What kubectl does not read, such as responses, is left out.
+//! Parts that kubectl does not read, such as responses, are omitted.
 
 use serde_json::Value;
 
-/// Writes a document of Swagger 2.0.
+/// Encodes a Swagger 2.0 document.
 pub(super) fn document(document: &Value) -> Vec<u8> {
     let mut out = Message::default();
     out.text(1, &document["swagger"]);
@@ -32,14 +32,14 @@ fn path_item(out: &mut Message, path: &Value) {
 fn operation(out: &mut Message, operation: &Value) {
     out.text(5, &operation["operationId"]);
     for parameter in operation["parameters"].as_array().into_iter().flatten() {
-        // ParametersItem, Parameter, NonBodyParameter, and in it a parameter of the query.
+        // ParametersItem, Parameter, NonBodyParameter, and in it a query parameter.
         out.message(8, |item| {
             item.message(1, |any| {
                 any.message(2, |other| other.message(3, |out| query_parameter(out, parameter)))
             });
         });
     }
-    // Without what is in them.
+    // Empty responses.
     out.message(9, |_| {});
     extensions(out, 13, operation);
 }
@@ -112,7 +112,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A message of protobuf that is being written. Values that are not there are left out.
+/// Protobuf message that is being written. Absent values are omitted.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -144,7 +144,7 @@ impl Message {
         }
     }
 
-    /// A value of any type, as YAML.
+    /// Writes a value of any type, as YAML.
     fn any(&mut self, number: u64, value: &Value) {
         if !value.is_null() {
             self.message(number, |out| out.text(2, &value.to_string().into()));
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// Written by `peers/tables` of the same document.
+    /// Written by `peers/tables` from the same document.
     const RECORDED: &str = concat!(
         "0a03322e3012060a014b120131422912270a022f611221421f2a017042180a1612141a121205717565727922017132067374",
         "72696e674a004aa0010a9d010a01441297012201649a010161b201080a066f626a656374ca0181010a160a016112110a0f23",

@@ -1,4 +1,4 @@
-//! Server-side apply: merging what one manager wants into an object that others manage too.
+//! Server-side apply: merging one manager's configuration into an object with other managers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,22 +9,22 @@ use super::managed::{Manager, Managers};
 use super::shape::ListShape;
 use super::{PatchError, Shape};
 
-/// A field that somebody else owns and that this apply would change.
+/// Conflict: a field that another manager owns and that this apply would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Conflict {
-    /// Who owns it, as the API server prints a manager: `"kubectl" using apps/v1`.
+    /// Owner, as the API server prints a manager: `"kubectl" using apps/v1`.
     pub(crate) manager: String,
-    /// Which field: `.spec.replicas`.
+    /// Path of the field: `.spec.replicas`.
     pub(crate) path: String,
 }
 
 /// Applies `config` as `manager` to `live` (`None`: the object is created), and updates `managers`.
 ///
-/// Both objects come without `managedFields`. Fields that this manager applied before and leaves out now are removed,
-/// unless others own them too.
+/// Neither object has `managedFields`. Fields that this manager applied before and omits now are removed, unless other managers
+/// own them too.
 ///
 /// # Errors
-/// When fields with other values are owned by others and `force` is not set.
+/// When other managers own fields with other values and `force` is not set.
 pub(crate) fn apply(
     live: Option<&Value>,
     config: &Value,
@@ -58,7 +58,7 @@ pub(crate) fn apply(
     Ok(new)
 }
 
-/// The message of a 409 about these conflicts.
+/// Returns the message of a 409 with these conflicts.
 pub(crate) fn conflict_message(conflicts: &[Conflict]) -> String {
     if let [only] = conflicts {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", only.manager, only.path);
@@ -95,8 +95,8 @@ fn merge(live: &Value, config: &Value, shape: Shape<'_>) -> Value {
     }
 }
 
-/// Merges two lists item by item. The items of `config` come in its order; those that only `live` has stay where they are
-/// between the items that both have.
+/// Merges two lists item by item. The items of `config` keep their order. Those that only `live` has keep their positions between
+/// the common items.
 fn merge_items(live: &[Value], config: &[Value], shape: Shape<'_>) -> Value {
     let live = Items::new(live, shape);
     let config = Items::new(config, shape);
@@ -142,7 +142,7 @@ fn merge_items(live: &[Value], config: &[Value], shape: Shape<'_>) -> Value {
     Value::Array(result)
 }
 
-/// The items of a list, with what tells them apart.
+/// Items of a list, with their merge keys.
 struct Items<'a> {
     values: &'a [Value],
     edges: Vec<String>,
@@ -163,7 +163,7 @@ impl<'a> Items<'a> {
         self.by_edge.contains_key(edge)
     }
 
-    /// Returns an item as it is after it was merged into the one of `live`. Of several there that are alike none is meant.
+    /// Returns an item merged into its counterpart in `live`. If `live` has several with that key, none is the counterpart.
     fn merged_into(&self, live: &Items<'_>, edge: &str, shape: Shape<'_>) -> Value {
         let own = self.by_edge.get(edge).and_then(|items| items.first());
         match (live.by_edge.get(edge).map(Vec::as_slice), own) {
@@ -173,10 +173,9 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Removes what the manager applied `before` and applies no longer, unless another manager owns it.
+/// Removes fields that the manager applied `before` and no longer applies, unless another manager owns them.
 ///
-/// An item of a list is removed as a whole, also where other managers own some of its fields. Only an owner of the item
-/// itself keeps it.
+/// A list item is removed as a whole, even if other managers own some of its fields. Only an owner of the item itself keeps it.
 fn prune(merged: Value, before: &FieldSet, managers: &Managers, shape: Shape<'_>) -> Value {
     if before.is_empty() {
         return merged;
@@ -190,7 +189,7 @@ fn prune(merged: Value, before: &FieldSet, managers: &Managers, shape: Shape<'_>
     without(&merged, &everything.difference(&left).intersection(&before), shape)
 }
 
-/// Removes fields; an object or list that becomes empty by it goes too.
+/// Removes fields; an object or list that becomes empty is removed too.
 fn without(value: &Value, gone: &FieldSet, shape: Shape<'_>) -> Value {
     without_below(value, gone, shape).unwrap_or_else(|| Value::Object(serde_json::Map::new()))
 }

@@ -1,7 +1,7 @@
-//! Sets of fields, as `managedFields` keeps them (`FieldsV1`).
+//! Field sets, in the format of `managedFields` (`FieldsV1`).
 //!
-//! A set is a tree whose edges are written as in `FieldsV1`: `f:NAME` for a field, `k:{...}` for the item of a keyed
-//! list, `v:...` for a member of a set. A node can be a member itself, have members below, or both.
+//! A set is a tree whose edges are written as in `FieldsV1`: `f:NAME` for a field, `k:{...}` for the item of a keyed list,
+//! `v:...` for a member of a set. A node can be a member itself, have members below, or both.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::Shape;
 use super::shape::ListShape;
 
-/// A set of fields.
+/// Set of fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet {
     member: bool,
@@ -19,7 +19,7 @@ pub(crate) struct FieldSet {
 }
 
 impl FieldSet {
-    /// Reads `fieldsV1`.
+    /// Parses `fieldsV1`.
     pub(crate) fn from_json(json: &Value) -> Self {
         let mut set = Self::default();
         let Some(map) = json.as_object() else { return set };
@@ -30,7 +30,7 @@ impl FieldSet {
         set
     }
 
-    /// Writes `fieldsV1`.
+    /// Returns `fieldsV1`.
     pub(crate) fn to_json(&self) -> Value {
         let mut map = Map::new();
         if self.member && !self.children.is_empty() {
@@ -42,8 +42,8 @@ impl FieldSet {
         Value::Object(map)
     }
 
-    /// All fields that `value` sets. With `inner`, objects inside are members too, as writes other than apply record
-    /// them; without, leaves only, beside the items of keyed lists.
+    /// Returns all fields that `value` sets. With `inner`, nested objects are members too, as in updates. Without, only leaves
+    /// and the items of keyed lists are, as in apply.
     pub(crate) fn of(value: &Value, shape: Shape<'_>, inner: bool) -> Self {
         let mut set = Self::below(value, shape, inner);
         set.member = false;
@@ -72,22 +72,22 @@ impl FieldSet {
         set
     }
 
-    /// Whether nothing is in it.
+    /// Returns whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         !self.member && self.children.values().all(Self::is_empty)
     }
 
-    /// The set at the end of an edge.
+    /// Returns the subtree at the end of an edge.
     pub(crate) fn child(&self, edge: &str) -> Option<&Self> {
         self.children.get(edge)
     }
 
-    /// Whether the root itself is a member.
+    /// Returns whether the root itself is a member.
     pub(crate) fn is_member(&self) -> bool {
         self.member
     }
 
-    /// What is in both.
+    /// Returns the fields in both sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let both = |(edge, below): (&String, &Self)| {
             let below = below.intersection(other.children.get(edge)?);
@@ -99,7 +99,7 @@ impl FieldSet {
         }
     }
 
-    /// What is in it and not in `other`.
+    /// Returns the fields in this set and not in `other`.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         let left = |(edge, below): (&String, &Self)| {
             let below = match other.children.get(edge) {
@@ -114,8 +114,8 @@ impl FieldSet {
         }
     }
 
-    /// The set with all fields that something is below of: an owner of `.spec.replicas` then owns `.spec` too. Items of lists
-    /// are owned only where the set has them.
+    /// Adds all fields that have members below: an owner of `.spec.replicas` then owns `.spec` too. List items are owned only if
+    /// the set has them.
     pub(crate) fn with_named_fields(&self) -> Self {
         let named = |(edge, below): (&String, &Self)| {
             let mut below = below.with_named_fields();
@@ -125,13 +125,13 @@ impl FieldSet {
         Self { member: self.member, children: self.children.iter().map(named).collect() }
     }
 
-    /// The set without the subtree at the end of an edge.
+    /// Removes the subtree at the end of an edge.
     pub(crate) fn without_child(mut self, edge: &str) -> Self {
         self.children.remove(edge);
         self
     }
 
-    /// The set with `edit` applied to the subtree at the end of an edge, if there is one.
+    /// Applies `edit` to the subtree at the end of an edge, if there is one.
     pub(crate) fn edit_child(mut self, edge: &str, edit: impl FnOnce(Self) -> Self) -> Self {
         if let Some(below) = self.children.remove(edge) {
             insert_nonempty(&mut self, edge, edit(below));
@@ -139,14 +139,14 @@ impl FieldSet {
         self
     }
 
-    /// The set without its root, where something is below it.
+    /// Removes the root from the set if there are members below it.
     pub(crate) fn without_root(mut self) -> Self {
         self.member &= self.children.is_empty();
         self
     }
 
-    /// What is in it and neither in `other` nor below a member of `other`: what is left after these values are gone
-    /// or somebody else's.
+    /// Returns the fields in this set that are neither in `other` nor below a member of `other`: the rest after those values were
+    /// removed or taken over.
     pub(crate) fn without_subtrees(&self, other: &Self) -> Self {
         let left = |(edge, below): (&String, &Self)| {
             let below = match other.children.get(edge) {
@@ -162,7 +162,7 @@ impl FieldSet {
         }
     }
 
-    /// What is in either.
+    /// Returns the fields in either set.
     pub(crate) fn union(&self, other: &Self) -> Self {
         let mut result = self.clone();
         result.member |= other.member;
@@ -176,7 +176,7 @@ impl FieldSet {
         result
     }
 
-    /// The paths of all members, written as the API server's messages do: `.spec.containers[name="a"].image`.
+    /// Returns the paths of all members, as in the API server's messages: `.spec.containers[name="a"].image`.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect_paths(&mut String::new(), &mut paths);
@@ -184,7 +184,7 @@ impl FieldSet {
     }
 
     fn collect_paths(&self, prefix: &mut String, paths: &mut Vec<String>) {
-        // The members of a level come before what is below them.
+        // The members of a level come before their descendants.
         for edge in self.children.iter().filter(|(_, below)| below.member).map(|(edge, _)| edge) {
             paths.push(format!("{prefix}{}", readable(edge)));
         }
@@ -197,12 +197,12 @@ impl FieldSet {
     }
 }
 
-/// The edge to a field.
+/// Returns the edge to a field.
 pub(crate) fn field_edge(name: &str) -> String {
     format!("f:{name}")
 }
 
-/// The edge to an item of a list that is not atomic.
+/// Returns the edge to an item of a list that is not atomic.
 pub(crate) fn item_edge(item: &Value, shape: Shape<'_>) -> String {
     match shape.list() {
         ListShape::Keyed(keys) => {
@@ -215,12 +215,12 @@ pub(crate) fn item_edge(item: &Value, shape: Shape<'_>) -> String {
     }
 }
 
-/// The fields whose values differ between two objects, and those that only one of them has.
+/// Fields whose values differ between two objects, and those that only one of them has.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// Set in `new` only, or with another value there.
+    /// Fields set in `new` only, or with another value there.
     pub(crate) written: FieldSet,
-    /// Set in `old` only.
+    /// Fields set in `old` only.
     pub(crate) removed: FieldSet,
 }
 
@@ -288,7 +288,7 @@ fn insert_nonempty(set: &mut FieldSet, edge: &str, below: FieldSet) {
     }
 }
 
-/// `f:image` as `.image`, `k:{"name":"a"}` as `[name="a"]`, `v:"x"` as `[="x"]`.
+/// Converts `f:image` to `.image`, `k:{"name":"a"}` to `[name="a"]`, `v:"x"` to `[="x"]`.
 fn readable(edge: &str) -> String {
     if let Some(name) = edge.strip_prefix("f:") {
         return format!(".{name}");

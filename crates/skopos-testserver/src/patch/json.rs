@@ -1,20 +1,20 @@
-//! JSON patch (RFC 6902) as kube-apiserver applies it: with the bounds, and with the leniency of its library
-//! (`evanphx/json-patch`). A field that is not there reads as null, and indexes may count from the end.
+//! JSON patch (RFC 6902) as kube-apiserver applies it: with the limits and the leniency of its library (`evanphx/json-patch`). An
+//! absent field reads as null, and indexes may count from the end.
 
 use serde_json::Value;
 
 use super::PatchError;
 
-/// The most operations of one patch (`maxJSONPatchOperations` of kube-apiserver).
+/// Maximum number of operations of a patch (`maxJSONPatchOperations` of kube-apiserver).
 const MAX_OPERATIONS: usize = 10_000;
 
-/// The most bytes that the copies of one patch add (`AccumulatedCopySizeLimit` of kube-apiserver).
+/// Maximum bytes that the copies of a patch add (`AccumulatedCopySizeLimit` of kube-apiserver).
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// Applies the operations of `patch` to `document`, in their order.
+/// Applies the operations of `patch` to `document`, in order.
 ///
 /// # Errors
-/// [`PatchError::Malformed`] for what is no patch, [`PatchError::TooLarge`] for too many operations, and
+/// [`PatchError::Malformed`] for an invalid patch, [`PatchError::TooLarge`] for too many operations, and
 /// [`PatchError::Unprocessable`] for an operation that fails or copies too much.
 pub(super) fn apply(document: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let operations = patch.as_array().ok_or_else(|| malformed("expected a list of operations"))?;
@@ -88,7 +88,7 @@ fn remove(document: &mut Value, path: &str) -> Result<(), PatchError> {
     }
 }
 
-/// Sets a field, also one that is not there, or an item.
+/// Sets an item or a field, even an absent one.
 fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), PatchError> {
     if path.is_empty() {
         if !(value.is_object() || value.is_array()) {
@@ -116,7 +116,7 @@ fn test(document: &mut Value, path: &str, expected: &Value) -> Result<(), PatchE
     if found == *expected { Ok(()) } else { Err(failed(format!("testing value {path} failed: test failed"))) }
 }
 
-/// Returns what is at a path: null for a field that is not there.
+/// Returns the value at a path: null for an absent field.
 fn get(document: &mut Value, path: &str) -> Result<Value, PatchError> {
     let (parent, key) = parent(document, path)?;
     match parent {
@@ -129,7 +129,7 @@ fn get(document: &mut Value, path: &str) -> Result<Value, PatchError> {
     }
 }
 
-/// Returns the object or list that holds the end of a path, and the last key.
+/// Returns the object or list that contains the end of a path, and the last key.
 fn parent<'a>(document: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), PatchError> {
     // Text before the first slash is ignored.
     let mut keys = path.split('/').skip(1).map(|key| key.replace("~1", "/").replace("~0", "~"));
@@ -153,7 +153,7 @@ fn child<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Value> {
     }
 }
 
-/// Returns the place in a list of `length`; negative numbers count from the end.
+/// Returns the index in a list of `length`; negative numbers count from the end.
 fn index(key: &str, length: usize) -> Option<usize> {
     let number: i64 = key.parse().ok()?;
     let at = if number < 0 { number.checked_add(i64::try_from(length).ok()?)? } else { number };

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who wrote which field last.
+//! Field managers (`metadata.managedFields`): the last writer of each field.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::Shape;
 use super::fields::{self, FieldSet};
 
-/// A writer of an object, as `managedFields` tells writers apart.
+/// Writer of an object, with everything that identifies a manager in `managedFields`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manager {
     name: String,
@@ -16,7 +16,7 @@ pub(crate) struct Manager {
     subresource: Option<String>,
 }
 
-/// Whether a manager applies, or writes in any other way.
+/// Operation of a manager: apply, or any other write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Server-side apply.
@@ -25,7 +25,7 @@ pub(crate) enum Operation {
     Update,
 }
 
-/// The managers of one object.
+/// Managers of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Managers {
     entries: Vec<Entry>,
@@ -34,12 +34,12 @@ pub(crate) struct Managers {
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     manager: Manager,
-    /// When it last wrote; `None` stands for now.
+    /// Time of the last write; `None` means now.
     time: Option<Value>,
     fields: FieldSet,
 }
 
-/// Records that `manager` turned `old` (`None`: nothing) into `new` by a write other than apply. Both come without
+/// Records that `manager` changed `old` (`None`: nothing) to `new` with a write other than apply. Neither object has
 /// `managedFields`.
 pub(crate) fn record(
     managers: &mut Managers,
@@ -64,7 +64,7 @@ pub(crate) fn record(
     }
 }
 
-/// Takes out what nobody manages: identity, and what the server itself writes.
+/// Removes the unmanaged fields: identity, and the fields that the server itself writes.
 pub(crate) fn without_unmanaged(set: &FieldSet) -> FieldSet {
     const SERVERS: [&str; 10] = [
         "f:name",
@@ -105,7 +105,7 @@ impl Manager {
         }
     }
 
-    /// The manager as messages about conflicts print it.
+    /// Returns the manager as printed in conflict messages.
     pub(crate) fn printed(&self) -> String {
         let mut text = format!("{:?}", self.name);
         if let Some(subresource) = &self.subresource {
@@ -121,22 +121,22 @@ impl Manager {
 // === impl Managers ===
 
 impl Managers {
-    /// Reads `metadata.managedFields`. Entries that make no sense are left out, as the API server does on writes.
+    /// Parses `metadata.managedFields`. Invalid entries are dropped, as the API server does on writes.
     pub(crate) fn from_json(json: &Value) -> Self {
         Self { entries: json.as_array().into_iter().flatten().filter_map(Entry::from_json).collect() }
     }
 
-    /// Writes `metadata.managedFields`; what changed gets `now` (RFC 3339) as its time.
+    /// Returns `metadata.managedFields`; changed entries get `now` (RFC 3339) as their time.
     pub(crate) fn to_json(&self, now: &str) -> Value {
         self.entries.iter().map(|entry| entry.to_json(now)).collect()
     }
 
-    /// What a manager owns.
+    /// Returns the fields that a manager owns.
     pub(crate) fn of(&self, manager: &Manager) -> FieldSet {
         self.entries.iter().find(|e| e.manager == *manager).map(|e| e.fields.clone()).unwrap_or_default()
     }
 
-    /// Sets what a manager owns.
+    /// Sets the fields that a manager owns.
     pub(crate) fn set(&mut self, manager: &Manager, fields: FieldSet) {
         let place = self.entries.iter().position(|entry| entry.manager == *manager);
         match place {
@@ -150,7 +150,7 @@ impl Managers {
         }
     }
 
-    /// All but one manager, with what they own.
+    /// Returns all managers but one, with their fields.
     pub(crate) fn others(&self, but: &Manager) -> impl Iterator<Item = (&Manager, &FieldSet)> {
         self.entries.iter().filter(move |e| e.manager != *but).map(|e| (&e.manager, &e.fields))
     }
@@ -160,12 +160,12 @@ impl Managers {
         self.entries.iter().fold(FieldSet::default(), |all, entry| all.union(&entry.fields))
     }
 
-    /// Whether nothing is managed.
+    /// Returns whether there are no managed fields.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Takes fields from all but one manager.
+    /// Removes fields from all managers but one.
     pub(crate) fn take_from_others(&mut self, but: &Manager, fields: &FieldSet) {
         for entry in self.entries.iter_mut().filter(|e| e.manager != *but) {
             entry.fields = entry.fields.difference(fields);
@@ -173,7 +173,7 @@ impl Managers {
         self.entries.retain(|entry| !entry.fields.is_empty());
     }
 
-    /// Takes fields that are gone from everybody.
+    /// Removes deleted fields from all managers.
     fn forget(&mut self, gone: &FieldSet) {
         for entry in &mut self.entries {
             entry.fields = entry.fields.without_subtrees(gone);

@@ -1,4 +1,4 @@
-//! The four kinds of PATCH that an API server understands, as pure functions on JSON.
+//! The four kinds of PATCH of an API server, as pure functions on JSON.
 //!
 //! | content type | module | what it is |
 //! |---|---|---|
@@ -20,7 +20,7 @@ use thiserror::Error;
 use self::apply::Conflict;
 pub(crate) use self::shape::Shape;
 
-/// How a PATCH body is meant, by its content type.
+/// Kind of a PATCH body, by its content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchKind {
     /// RFC 6902.
@@ -33,25 +33,25 @@ pub(crate) enum PatchKind {
     Apply,
 }
 
-/// Why a patch does not apply. All of these are the caller's fault.
+/// Reason why a patch does not apply. The client is at fault in each case.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub(crate) enum PatchError {
-    /// The body is not a patch at all: 400.
+    /// The body is not a patch: 400.
     #[error("{0}")]
     Malformed(String),
-    /// The patch has more operations than are allowed: 413.
+    /// The patch has too many operations: 413.
     #[error("{0}")]
     TooLarge(String),
-    /// The patch is well-formed and cannot be applied to this object: 422.
+    /// The patch is well-formed but not applicable to this object: 422.
     #[error("{0}")]
     Unprocessable(String),
-    /// Server-side apply would take fields that others own: 409.
+    /// Server-side apply would take fields that other managers own: 409.
     #[error("{}", apply::conflict_message(.0))]
     Conflict(Vec<Conflict>),
 }
 
 impl PatchKind {
-    /// The kind for a `Content-Type` header; parameters such as `charset` are ignored.
+    /// Returns the kind for a `Content-Type` header; parameters such as `charset` are ignored.
     pub(crate) fn of_content_type(content_type: &str) -> Option<Self> {
         Some(match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Self::Json,
@@ -66,7 +66,7 @@ impl PatchKind {
 /// Applies a JSON, merge or strategic patch to `object`.
 ///
 /// # Errors
-/// When the patch is malformed or does not fit. Server-side apply is not done here: see [`apply::apply`].
+/// When the patch is malformed or not applicable. For server-side apply, see [`apply::apply`].
 pub(crate) fn patch(
     kind: PatchKind,
     object: &Value,

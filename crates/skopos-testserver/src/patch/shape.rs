@@ -1,39 +1,39 @@
-//! What lists and maps mean: which lists have keys, which are sets, which fields are replaced as a whole.
+//! Structure of lists and maps: keyed lists, sets, and fields that are replaced as a whole.
 //!
-//! For built-in kinds this is a small table, by a field's name and the name of the field around it: the names in the
-//! Kubernetes API are regular enough that no whole schema is needed. For custom resources it is read from the
-//! `x-kubernetes-*` extensions of their schema.
+//! For built-in kinds this is a small table, by the names of a field and its parent field. The names in the Kubernetes API are
+//! regular enough that no whole schema is needed. For custom resources it comes from the `x-kubernetes-*` extensions of their
+//! schema.
 
 use serde_json::Value;
 use skopos_serve::ResourceType;
 
-/// A position in an object, for asking what the value there means.
+/// Position in an object, to look up the structure of its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shape<'a> {
-    /// In a built-in kind: the field that holds the value (or the list that holds the item), and the one around it.
+    /// In a built-in kind: the field that contains the value (or the list that contains the item), and its parent.
     Builtin { parent: &'a str, field: &'a str },
-    /// In a custom resource: the schema of the value, where there is one.
+    /// In a custom resource: the schema of the value, if any.
     Schema { schema: Option<&'a Value>, root: bool },
 }
 
-/// What a list means.
+/// Structure of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListShape<'a> {
-    /// One value: replaced as a whole.
+    /// One value, replaced as a whole.
     Atomic,
-    /// Scalars, each at most once.
+    /// Set of scalars.
     Set,
-    /// Objects that are told apart by these fields.
+    /// Objects identified by these fields.
     Keyed(Vec<&'a str>),
 }
 
 impl<'a> Shape<'a> {
-    /// The root of an object of a built-in kind.
+    /// Returns the root of an object of a built-in kind.
     pub(crate) fn builtin() -> Self {
         Self::Builtin { parent: "", field: "" }
     }
 
-    /// The root of an object of `resource`.
+    /// Returns the root of an object of `resource`.
     pub(crate) fn root(resource: &'a ResourceType) -> Self {
         if resource.custom {
             Self::Schema { schema: resource.schema.as_ref(), root: true }
@@ -42,7 +42,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// The position of a field of the object at this position.
+    /// Returns the position of a field of the object at this position.
     pub(crate) fn field(self, name: &'a str) -> Self {
         match self {
             Self::Builtin { field, .. } => Self::Builtin { parent: field, field: name },
@@ -57,7 +57,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// The position of the items of the list at this position.
+    /// Returns the position of the items of the list at this position.
     pub(crate) fn item(self) -> Self {
         match self {
             Self::Builtin { .. } => self,
@@ -67,7 +67,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// What a list at this position means to server-side apply.
+    /// Returns the structure of a list at this position for server-side apply.
     pub(crate) fn list(self) -> ListShape<'a> {
         match self {
             Self::Builtin { parent, field } => match row(parent, field) {
@@ -87,7 +87,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// What a list at this position means to strategic merge patch: as [`Shape::list`], with the first key only.
+    /// Returns the structure for strategic merge patch: as [`Shape::list`], with the first key only.
     pub(crate) fn strategic_list(self) -> ListShape<'a> {
         match self.list() {
             ListShape::Keyed(mut keys) => {
@@ -98,7 +98,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Whether an object at this position is one value, replaced as a whole.
+    /// Returns whether an object at this position is atomic, thus replaced as a whole.
     pub(crate) fn is_atomic_map(self) -> bool {
         match self {
             Self::Builtin { parent, field } => {
@@ -110,7 +110,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// The value that the API server fills in for a list key that is left out.
+    /// Returns the API server's default for an omitted list key.
     pub(crate) fn default_key(key: &str) -> Option<Value> {
         (key == "protocol").then(|| Value::from("TCP"))
     }
@@ -120,8 +120,8 @@ fn row(parent: &str, field: &str) -> Option<(&'static str, &'static str, &'stati
     LISTS.iter().find(|(p, f, _)| *p == parent && *f == field).copied()
 }
 
-/// `(field around it, field, keys)`: the lists that are merged. No keys: a set of scalars. The first key is the
-/// merge key of strategic merge patch.
+/// Merged lists: `(parent field, field, keys)`. No keys: a set of scalars. The first key is the merge key of strategic merge
+/// patch.
 const LISTS: &[(&str, &str, &str)] = &[
     ("", "secrets", "name"),
     ("", "webhooks", "name"),
@@ -156,7 +156,7 @@ const LISTS: &[(&str, &str, &str)] = &[
     ("status", "podIPs", "ip"),
 ];
 
-/// `(field around it or any, field)`: objects that are one value to server-side apply.
+/// Atomic objects of server-side apply: `(parent field or any, field)`.
 const ATOMIC_MAPS: &[(&str, &str)] = &[
     ("", "configMapKeyRef"),
     ("", "configMapRef"),

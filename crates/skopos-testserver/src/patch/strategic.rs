@@ -1,4 +1,4 @@
-//! Strategic merge patch: a merge patch that merges lists by key and takes directives (`$patch`, `$retainKeys`,
+//! Strategic merge patch: a merge patch that merges lists by key and supports directives (`$patch`, `$retainKeys`,
 //! `$setElementOrder/FIELD`, `$deleteFromPrimitiveList/FIELD`).
 
 use serde_json::{Map, Value};
@@ -49,7 +49,7 @@ fn merge_map(
             merge_field(target, key, value, patch, shape.field(key))?;
         }
     }
-    // An order may come for a list that the patch does not change otherwise.
+    // A patch may reorder a list that it does not change otherwise.
     for (key, order) in patch {
         let Some(field) = key.strip_prefix(ELEMENT_ORDER) else { continue };
         if !patch.contains_key(field)
@@ -75,7 +75,7 @@ fn merge_field(
     }
     match (target.get_mut(key), value) {
         (Some(Value::Object(inner)), Value::Object(value)) => merge_map(inner, value, shape),
-        // The items of the patch come in its order.
+        // The items of the patch are in its order.
         (Some(Value::Array(items)), Value::Array(changes)) => {
             let before = items.clone();
             merge_list(items, changes, shape)?;
@@ -143,8 +143,8 @@ fn delete_scalars(target: &mut Map<String, Value>, field: &str, gone: &Value) {
     }
 }
 
-/// Brings `items` into the order that the patch gives. Items that the patch does not name keep their place relative
-/// to the ones that stood before them on the server.
+/// Sorts `items` in the order of the patch. Items that the patch does not name keep their position relative to the preceding
+/// items on the server.
 fn sort_by(items: &mut Vec<Value>, order: &Value, before: &[Value], shape: Shape<'_>) {
     let Some(order) = order.as_array() else { return };
     let key = match shape.strategic_list() {

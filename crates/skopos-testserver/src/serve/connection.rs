@@ -1,4 +1,4 @@
-//! Accepting and serving connections.
+//! Accept loop and serving of connections.
 
 use std::future::Future;
 use std::io;
@@ -25,7 +25,7 @@ use crate::connection::ConnectionId;
 use crate::faults::{ConnectionControl, FaultyIo, Link};
 use crate::state::ServerState;
 
-/// Which protocols the server speaks.
+/// HTTP versions that the server supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Protocols {
     #[default]
@@ -34,25 +34,25 @@ pub(crate) enum Protocols {
     Http2,
 }
 
-/// Everything that accepting and serving connections needs.
+/// Front end of the server: accepts and serves connections.
 #[derive(Debug)]
 pub(crate) struct Front {
     pub(crate) state: Arc<ServerState>,
     tls: RwLock<Option<Arc<ServerConfig>>>,
     protocols: Protocols,
-    /// Streams of one HTTP/2 connection.
+    /// Maximum number of streams of one HTTP/2 connection.
     max_streams: u32,
     last_connection: AtomicU64,
     tasks: TaskTracker,
 }
 
-/// W14: what kube-apiserver allows when its option is 0.
+/// W14: the limit of kube-apiserver when its option is 0.
 pub(crate) const DEFAULT_MAX_STREAMS: u32 = 100;
 
-/// Idle HTTP/1.1 connections are closed after this.
+/// Timeout after which idle HTTP/1.1 connections are closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How much an in-memory connection holds in each direction.
+/// Buffer size of an in-memory connection in each direction.
 const MEMORY_BUFFER: usize = 256 * 1024;
 
 // === impl Front ===
@@ -74,8 +74,8 @@ impl Front {
         }
     }
 
-    /// Accepts connections until `open` is cancelled, which also closes those that it accepted. The port is free again
-    /// when the task has ended.
+    /// Accepts connections until `open` is cancelled, which also closes the accepted ones. The port is free again when the task
+    /// has ended.
     pub(crate) fn listen(self: &Arc<Self>, listener: TcpListener, open: CancellationToken) -> JoinHandle<()> {
         let front = self.clone();
         self.tasks.spawn(async move {
@@ -87,19 +87,19 @@ impl Front {
                 };
                 match accepted {
                     Ok((stream, _)) => {
-                        // Small frames must not wait for acknowledgements; without it they merely come later.
+                        // Small frames must not wait for acknowledgements; if this fails, they are merely delayed.
                         let _ = stream.set_nodelay(true);
                         let tls = front.tls.read().clone();
                         front.serve(stream, tls, open.clone());
                     }
-                    // Out of descriptors, or the client is gone already.
+                    // Out of descriptors, or the client has disconnected already.
                     Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 }
             }
         })
     }
 
-    /// A connection in memory, served as one over TCP without TLS.
+    /// Creates an in-memory connection, served like one over TCP without TLS.
     pub(crate) fn connect(self: &Arc<Self>, open: CancellationToken) -> MemoryStream {
         let (client, server) = tokio::io::duplex(MEMORY_BUFFER);
         let control = self.serve(server, None, open);
@@ -111,14 +111,14 @@ impl Front {
         *self.tls.write() = tls;
     }
 
-    /// Waits until nothing runs any more; whatever was to run must be cancelled before.
+    /// Waits until all tasks have ended; the caller must cancel them first.
     pub(crate) async fn finished(&self) {
         self.tasks.close();
         self.tasks.wait().await;
         self.tasks.reopen();
     }
 
-    /// Runs something beside the connections.
+    /// Spawns a task beside the connections.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(task);
     }
@@ -139,7 +139,7 @@ impl Front {
         let watched = control.clone();
         self.tasks.spawn(async move {
             let _entry = entry;
-            // Its streams run as tasks of their own and end with it.
+            // Its streams run as separate tasks and end with it.
             let _streams = streams.drop_guard();
             tokio::select! {
                 biased;
@@ -204,21 +204,21 @@ impl Front {
     }
 }
 
-/// Takes a port on loopback without listening: nobody else gets it, and who connects is refused. 0 is any.
+/// Reserves a loopback port without listening: no other process gets it, and connections are refused. 0 is any port.
 pub(crate) fn reserve(port: u16) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
-    // A restarted server takes its port again at once.
+    // A restarted server reuses its port at once.
     socket.set_reuseaddr(true)?;
     socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
     Ok(socket)
 }
 
-/// Listens on the port that was taken.
+/// Listens on the reserved port.
 pub(crate) fn listen(reserved: TcpSocket) -> io::Result<TcpListener> {
     reserved.listen(1024)
 }
 
-/// A connection's place in the list of open ones.
+/// Registration of a connection in the list of open ones, removed on drop.
 struct Entry {
     front: Arc<Front>,
     id: ConnectionId,
@@ -231,7 +231,7 @@ impl Drop for Entry {
     }
 }
 
-/// Runs the streams of an HTTP/2 connection.
+/// Executor of the streams of an HTTP/2 connection.
 #[derive(Clone, Debug)]
 struct Streams {
     tasks: TaskTracker,

@@ -1,5 +1,5 @@
-//! The host that a request names. A server on a loopback address is reached by a page of any site whose name resolves to that
-//! address; the page's browser names the site.
+//! Check of the request's host (DNS rebinding). A page of any site whose name resolves to a loopback address can reach a server
+//! on that address, but the page's browser names the site in the request.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, Uri, header};
 use skopos_wire::{GroupResource, Status};
 
-/// Checks that a request names this machine, wherever it names a host.
+/// Checks that every host named by a request is this machine.
 ///
 /// # Errors
 /// 403 for another host, or for none.
@@ -26,7 +26,7 @@ pub(super) fn check_local(parts: &Parts) -> Result<(), Status> {
     }
 }
 
-/// HTTP/2 names the host in the address, HTTP/1.1 in a header, and a proxy's client in both.
+/// Returns the hosts of a request: HTTP/2 names the host in the URI, HTTP/1.1 in a header, and a proxy's client in both.
 fn hosts<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> impl Iterator<Item = &'a str> {
     let headers = headers.get_all(header::HOST).iter().map(|value| value.to_str().unwrap_or_default());
     uri.authority().map(|authority| authority.as_str()).into_iter().chain(headers)

@@ -1,4 +1,4 @@
-//! The client's end of a connection in memory.
+//! Client side of an in-memory connection.
 
 use std::io;
 use std::pin::Pin;
@@ -10,9 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use crate::connection::ConnectionId;
 use crate::faults::ConnectionControl;
 
-/// The client's end of a connection in memory: works under tokio's paused clock, where sockets do not.
+/// Client side of an in-memory connection: works under tokio's paused clock, where sockets do not.
 ///
-/// All faults of connections apply; a reset reads as [`io::ErrorKind::ConnectionReset`].
+/// All connection faults apply; a reset reads as [`io::ErrorKind::ConnectionReset`].
 #[derive(Debug)]
 pub struct MemoryStream {
     stream: DuplexStream,
@@ -26,7 +26,7 @@ impl MemoryStream {
         Self { stream, control }
     }
 
-    /// The connection as the server's faults and request log know it.
+    /// Returns the connection ID, as used in the server's faults and request log.
     #[must_use]
     pub fn id(&self) -> ConnectionId {
         self.control.id()

@@ -1,4 +1,4 @@
-//! From connections to responses.
+//! Serving: from connections to responses.
 //!
 //! ```text
 //!  TcpListener ─┐

@@ -1,4 +1,4 @@
-//! Which part of the server answers a request.
+//! Routing of requests to the parts of the server.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -12,7 +12,7 @@ use crate::source::StoredResource;
 use crate::state::ServerState;
 use crate::{openapi, version, write};
 
-/// Answers a request whose body is read and whose caller is known.
+/// Answers a request with a complete body and an authenticated user.
 pub(crate) async fn handle(state: &ServerState, info: &RequestInfo, parts: &Parts, body: Bytes) -> Response {
     let Some(target) = &info.target else {
         return non_resource(state, info, parts).await;
@@ -38,7 +38,7 @@ async fn resource(
         RequestVerb::Get if target.subresource.as_deref().is_none_or(|sub| sub == "status") => {
             skopos_serve::get(&source(), &state.contract, &read).await
         }
-        // Other subresources, and everything that writes.
+        // Other subresources, and all writes.
         RequestVerb::Other => Err(write::method_not_allowed()),
         _ => write::handle(state, info, target, &parts.headers, body).await,
     }
@@ -59,8 +59,8 @@ fn allowed(info: &RequestInfo, target: &RequestTarget) -> bool {
     target.resource.allows(verb)
 }
 
-/// Whether the path lies below that of the core group or of another built-in one: there, what is not served is answered
-/// with a Status, elsewhere with plain text (W16).
+/// Returns whether the path is below the core group or another built-in group. There, the 404 has a Status, elsewhere plain text
+/// (W16).
 fn is_below_builtin_group(state: &ServerState, path: &str) -> bool {
     let mut segments = path.trim_start_matches('/').split('/');
     match (segments.next(), segments.next(), segments.next()) {

@@ -1,4 +1,4 @@
-//! One request: its record, its faults, its caller, its answer.
+//! Handling of one request: log entry, faults, authentication and response.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::log::{LogEntry, Outcome, RequestRecord};
 use crate::openapi;
 use crate::state::ServerState;
 
-/// What the requests of a connection share.
+/// State that the requests of a connection share.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) state: Arc<ServerState>,
@@ -46,7 +46,7 @@ pub(super) async fn answer(
         Some(response) => response,
         None => respond(state, &info, &parts, &facts, body).await,
     };
-    // A kube-apiserver does not keep an HTTP/2 connection of whom it does not know (UnauthenticatedHTTP2DOSMitigation).
+    // kube-apiserver closes the HTTP/2 connection of an unauthenticated client (UnauthenticatedHTTP2DOSMitigation).
     if response.status() == StatusCode::UNAUTHORIZED && http2 {
         connection.control.ask_to_go_away();
     }
@@ -59,7 +59,7 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-/// The time of the server's clock, which hyper would take from the machine's.
+/// Sets the date from the server's clock; hyper would use the machine's.
 fn stamp(response: &mut Response, state: &ServerState) {
     let now = DateTimePrinter::new().timestamp_to_rfc9110_string(&state.clock.now());
     if let Some(now) = now.ok().and_then(|now| HeaderValue::try_from(now).ok()) {
@@ -67,7 +67,7 @@ fn stamp(response: &mut Response, state: &ServerState) {
     }
 }
 
-/// Applies the faults that come before an answer; some are the answer.
+/// Applies the faults that precede a response; some are the response.
 async fn strike(
     connection: &Connection,
     facts: &RequestFacts,
@@ -129,7 +129,7 @@ async fn respond(
         }
         Ok(router::handle(state, info, parts, body).await)
     };
-    // L12; a watch has its own time.
+    // L12; a watch has its own timeout.
     let handled = match info.verb {
         RequestVerb::Watch => Ok(handled.await),
         _ => match deadline::of_request(&info.query, state.contract.request_timeout) {
@@ -146,7 +146,7 @@ async fn respond(
     }
 }
 
-/// The largest body that kube-apiserver reads.
+/// Maximum body size of kube-apiserver.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
 async fn read(body: Incoming) -> Result<Bytes, Status> {
@@ -187,7 +187,7 @@ fn begin(state: &ServerState, info: &RequestInfo, parts: &Parts, facts: &Request
     })
 }
 
-/// Takes the first piece of the body before the headers go out.
+/// Reads the first chunk of the body before the headers are sent.
 async fn hold_until_data(response: http::Response<FaultyBody>) -> http::Response<FaultyBody> {
     let (parts, mut body) = response.into_parts();
     body.preload().await;

@@ -1,4 +1,4 @@
-//! The server's certificate, made by a CA of its own.
+//! TLS certificate of the server, signed by its own CA.
 
 use std::sync::Arc;
 
@@ -16,38 +16,38 @@ use super::Protocols;
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) ca_pem: String,
-    /// What a client shows, if clients have to show something.
+    /// Client certificate, if clients must present one.
     pub(crate) client: Option<Credential>,
     pub(crate) config: Arc<ServerConfig>,
 }
 
-/// A certificate and its key, both in PEM.
+/// Certificate and key, both in PEM.
 #[derive(Clone, Debug)]
 pub(crate) struct Credential {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-/// What a server's certificates are to be like.
+/// Parameters of a server's certificates.
 #[derive(Clone, Debug)]
 pub(crate) struct IdentityPlan {
-    /// DNS names and addresses that the server answers to.
+    /// DNS names and addresses of the server.
     pub(crate) names: Vec<String>,
-    /// Whether clients must show a certificate of the same CA.
+    /// Whether clients must present a certificate of the same CA.
     pub(crate) clients: bool,
     pub(crate) protocols: Protocols,
 }
 
-/// Until when the server's certificate is valid.
+/// Validity of the server's certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Validity {
     #[default]
     Long,
-    /// It ended years ago.
+    /// Expired years ago.
     Expired,
 }
 
-/// Why no certificate could be made.
+/// Error of certificate generation.
 pub(crate) type TlsError = Box<dyn std::error::Error + Send + Sync>;
 
 // === impl Identity ===
@@ -101,7 +101,7 @@ impl Identity {
 // === impl Credential ===
 
 impl Credential {
-    /// The certificate of an administrator, as kubeadm and its kin make it.
+    /// Creates an administrator's certificate, as kubeadm and similar tools do.
     fn signed_by(issuer: &Issuer<'_, &KeyPair>) -> Result<Self, TlsError> {
         let mut client = CertificateParams::default();
         client.distinguished_name.push(DnType::OrganizationName, "system:masters");

@@ -1,4 +1,4 @@
-//! How a server starts.
+//! Options and start of a server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::serve::{
 use crate::state::ServerState;
 use crate::storage::{HistoryLimits, Observer as WriteObserver, Storage, WriteRecord};
 
-/// The most that is kept of compressed objects, with the objects that would be gone otherwise.
+/// Maximum bytes of cached compressed objects, with the objects that only the cache keeps alive.
 const MAX_BLOCK_BYTES: usize = 512 << 20;
 
-/// The port that a server without one names in its Service: kube-apiserver's own.
+/// Port in the Service of a server without a port: kube-apiserver's own.
 const SECURE_PORT: u16 = 6443;
 
-/// Options of a [`TestServer`]. The defaults are plain HTTP on a free port, no authentication, and kube-apiserver's own
-/// times and limits.
+/// Options of a [`TestServer`]. The defaults are plain HTTP on a free port, no authentication, and kube-apiserver's own intervals
+/// and limits.
 pub struct TestServerBuilder {
     tls: bool,
     expired: bool,
@@ -88,7 +88,7 @@ impl TestServerBuilder {
         self
     }
 
-    /// Serves TLS with a certificate that has expired.
+    /// Serves TLS with an expired certificate.
     #[must_use]
     pub fn expired_certificate(mut self) -> Self {
         self.tls = true;
@@ -96,8 +96,7 @@ impl TestServerBuilder {
         self
     }
 
-    /// Serves TLS with a certificate for exactly these DNS names and addresses; for localhost and its addresses unless
-    /// set.
+    /// Serves TLS with a certificate for exactly these DNS names and addresses; the default is localhost and its addresses.
     #[must_use]
     pub fn certificate_names<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.tls = true;
@@ -105,8 +104,8 @@ impl TestServerBuilder {
         self
     }
 
-    /// Serves TLS to clients that show a certificate of the server's CA: the one in [`TestServer::kubeconfig`]. Without
-    /// it no connection comes about.
+    /// Serves TLS and requires client certificates of the server's CA, such as the one in [`TestServer::kubeconfig`]. Without one
+    /// the handshake fails.
     #[must_use]
     pub fn client_certificates(mut self) -> Self {
         self.tls = true;
@@ -114,14 +113,14 @@ impl TestServerBuilder {
         self
     }
 
-    /// The port on 127.0.0.1; 0 is any free one.
+    /// Sets the port on 127.0.0.1; 0 is any free one.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Demands this bearer token, and puts it into the kubeconfig. Its user is `admin`.
+    /// Requires this bearer token, and puts it into the kubeconfig. Its user is `admin`.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
@@ -148,50 +147,50 @@ impl TestServerBuilder {
         self
     }
 
-    /// The wall-clock time at which the server starts; it goes on as tokio's clock does. Now, unless set.
+    /// Sets the wall-clock time at the start of the server; it advances with tokio's clock. The default is now.
     #[must_use]
     pub fn start_time(mut self, time: Timestamp) -> Self {
         self.start_time = time;
         self
     }
 
-    /// Makes uids, generated names and random times those of this seed.
+    /// Seeds UIDs, generated names and random times.
     #[must_use]
     pub fn clock_seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// How often watches get bookmarks; 60 s unless set.
+    /// Sets the bookmark interval of watches; the default is 60 s.
     #[must_use]
     pub fn bookmark_interval(mut self, interval: Duration) -> Self {
         self.contract.bookmark_interval = interval;
         self
     }
 
-    /// How long watches wait between two events of one resourceVersion ([`TestServer::expire`]); not at all unless set. Of a real
-    /// server each is a frame of its own too, so that a bookmark may come between them, and a stream end.
+    /// Sets the delay between two events of one resourceVersion ([`TestServer::expire`]); the default is none. On a real server
+    /// each is a separate frame too, so that a bookmark may come between them, or the stream may end.
     #[must_use]
     pub fn pause_within_revision(mut self, pause: Duration) -> Self {
         self.contract.pause_within_revision = pause;
         self
     }
 
-    /// A watch without `timeoutSeconds` lasts at least this long and less than twice as long; 30 min unless set.
+    /// Sets the minimum lifetime of a watch without `timeoutSeconds`; each lasts less than twice as long. The default is 30 min.
     #[must_use]
     pub fn min_watch_timeout(mut self, timeout: Duration) -> Self {
         self.contract.min_watch_timeout = timeout;
         self
     }
 
-    /// Whether watches may begin with the state (`sendInitialEvents`). Servers before 1.34 refuse it.
+    /// Enables watches that start with the state (`sendInitialEvents`). Servers before 1.34 refuse it.
     #[must_use]
     pub fn watch_list(mut self, yes: bool) -> Self {
         self.contract.watch_list = yes;
         self
     }
 
-    /// When a watcher counts as slow: so many events behind, and nothing read for so long. 1000 and 1 s unless set.
+    /// Sets the limits of a slow watcher: the events it is behind, and the time without a read. The defaults are 1000 and 1 s.
     #[must_use]
     pub fn slow_watchers(mut self, buffer: u64, patience: Duration) -> Self {
         self.history.window.watch_buffer = buffer;
@@ -199,8 +198,8 @@ impl TestServerBuilder {
         self
     }
 
-    /// For how long, and how many, events of a resource are kept for watches that come back; 75 s and at most 102400
-    /// unless set. Some 100 (or `max_events`, if that is less) are kept however old.
+    /// Sets the retention time and maximum number of a resource's events for resumed watches; the defaults are 75 s and 102400.
+    /// Some 100 (or `max_events`, if that is less) are kept whatever their age.
     #[must_use]
     pub fn event_window(mut self, window: Duration, max_events: usize) -> Self {
         self.history.window.keep = window;
@@ -209,14 +208,14 @@ impl TestServerBuilder {
         self
     }
 
-    /// How often old versions are compacted, and how old they are then; 5 min unless set.
+    /// Sets the interval of compactions, and the age of the compacted versions; the default is 5 min.
     #[must_use]
     pub fn compaction_interval(mut self, interval: Duration) -> Self {
         self.history.compaction_interval = interval;
         self
     }
 
-    /// How many streams a client may open on one HTTP/2 connection; 100 unless set.
+    /// Sets the maximum number of streams of one HTTP/2 connection; the default is 100.
     #[must_use]
     pub fn max_concurrent_streams(mut self, streams: u32) -> Self {
         self.max_streams = streams;
@@ -237,37 +236,37 @@ impl TestServerBuilder {
         self
     }
 
-    /// Runs a small loop that gives Deployments and StatefulSets their pods.
+    /// Runs a small controller loop that creates the pods of Deployments and StatefulSets.
     #[must_use]
     pub fn workloads(mut self, yes: bool) -> Self {
         self.workloads = yes;
         self
     }
 
-    /// Refuses requests that name another host than this machine (`localhost`, a loopback address): a web page whose name
-    /// resolves to 127.0.0.1 cannot use the server then. Every name is taken unless set.
+    /// Refuses requests for another host than this machine (`localhost`, a loopback address). Then a web page whose name resolves
+    /// to 127.0.0.1 cannot use the server. By default every name is accepted.
     #[must_use]
     pub fn only_local_hosts(mut self, yes: bool) -> Self {
         self.only_local_hosts = yes;
         self
     }
 
-    /// Has `observer` called with each request, when it comes and whenever its outcome changes. It must be quick.
+    /// Calls `observer` with each new request and each change of its outcome. It must be quick.
     #[must_use]
     pub fn on_request(mut self, observer: impl Fn(&RequestRecord) + Send + Sync + 'static) -> Self {
         self.observer = Some(Arc::new(observer));
         self
     }
 
-    /// Has `observer` called with each change in the moment in which it is made, before anything else can be told of it. It must be
-    /// quick, and must not ask the server.
+    /// Calls `observer` with each change at the time of the write, before any client can see it. It must be quick, and must not
+    /// call the server.
     #[must_use]
     pub fn on_write(mut self, observer: impl Fn(&WriteRecord) + Send + Sync + 'static) -> Self {
         self.write_observer = Some(WriteObserver::new(observer));
         self
     }
 
-    /// Starts the server without a port: it is only reached by [`TestServer::connect`].
+    /// Starts the server without a port: it is reached by [`TestServer::connect`] only.
     ///
     /// # Errors
     /// When an object is not accepted.

@@ -1,4 +1,4 @@
-//! The server as a test sees it.
+//! Handle of a test server.
 
 mod builder;
 mod objects;
@@ -24,7 +24,7 @@ use crate::log::RequestRecord;
 use crate::serve::{Credential, Front, Identity, IdentityPlan, MemoryStream, Validity, listen, reserve};
 use crate::state::ServerState;
 
-/// A Kubernetes API server in this process. Clones are handles to the same server; when the last is dropped, it stops.
+/// Kubernetes API server in this process. Clones are handles to the same server; when the last is dropped, it stops.
 ///
 /// ```
 /// use serde_json::json;
@@ -48,25 +48,25 @@ pub struct TestServer {
 #[derive(Debug)]
 struct Shared {
     front: Arc<Front>,
-    /// `None`: reached in memory only.
+    /// Port; `None` if the server is reached in memory only.
     port: Option<u16>,
     tls: Mutex<Option<Tls>>,
     token: Option<String>,
-    /// Cancelled: nothing listens, and the connections are closed.
+    /// Cancelled while paused: no port is open, and the connections are closed.
     open: Mutex<CancellationToken>,
     door: Mutex<Door>,
-    /// Cancelled: all is over.
+    /// Cancelled when the server has stopped for good.
     stopped: CancellationToken,
 }
 
-/// What is behind the port.
+/// State of the port.
 #[derive(Debug)]
 enum Door {
-    /// Nothing: there is no port.
+    /// There is no port.
     None,
-    /// Something listens, until this ends.
+    /// Listening, until this task ends.
     Open(JoinHandle<()>),
-    /// Nobody listens, and nobody else gets the port.
+    /// Reserved: the port is closed, and no other process gets it.
     Closed(TcpSocket),
 }
 
@@ -76,22 +76,22 @@ struct Tls {
     plan: IdentityPlan,
 }
 
-/// Why a server did not start.
+/// Reason why a server did not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The port is taken, or sockets are not to be had.
+    /// The port is taken, or no socket is available.
     #[error("cannot listen on 127.0.0.1:{port}: {error}")]
     Listen {
-        /// The port that was asked for; 0 is any.
+        /// Requested port; 0 is any.
         port: u16,
-        /// What the operating system says.
+        /// Error of the operating system.
         error: io::Error,
     },
     /// No certificate could be made.
     #[error("cannot make a certificate: {0}")]
     Certificate(Box<dyn std::error::Error + Send + Sync>),
-    /// An object that the server was to start with is not accepted.
+    /// An initial object is not accepted.
     #[error("cannot start with that object: {0}")]
     Object(Box<skopos_wire::Status>),
 }
@@ -105,33 +105,33 @@ impl From<skopos_wire::Status> for StartError {
 // === impl TestServer ===
 
 impl TestServer {
-    /// Options of a server; [`TestServerBuilder::start`] starts it.
+    /// Returns the options of a server; [`TestServerBuilder::start`] starts it.
     #[must_use]
     pub fn builder() -> TestServerBuilder {
         TestServerBuilder::default()
     }
 
-    /// `http://127.0.0.1:PORT`, or `https://...`.
+    /// Returns `http://127.0.0.1:PORT`, or `https://...`.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.shared.tls.lock().is_some() { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.port())
     }
 
-    /// The port on 127.0.0.1; 0 if the server is reached in memory only. It stays the same over [`TestServer::pause`] and
+    /// Returns the port on 127.0.0.1; 0 if the server is reached in memory only. It is unchanged after [`TestServer::pause`] and
     /// [`TestServer::restart`].
     #[must_use]
     pub fn port(&self) -> u16 {
         self.shared.port.unwrap_or(0)
     }
 
-    /// The certificate of the server's CA, if it serves TLS.
+    /// Returns the certificate of the server's CA, if it serves TLS.
     #[must_use]
     pub fn ca_pem(&self) -> Option<String> {
         self.shared.tls.lock().as_ref().map(|tls| tls.identity.ca_pem.clone())
     }
 
-    /// A kubeconfig with everything inline: server, CA and token.
+    /// Returns a kubeconfig with inline server, CA and credentials.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         use base64::Engine as _;
@@ -142,7 +142,7 @@ impl TestServer {
         }
         let user = match &self.shared.token {
             Some(token) => format!("    token: {}\n", serde_json::Value::from(token.as_str())),
-            // kubectl asks at the terminal for a name and a password before it talks TLS without any credentials.
+            // kubectl prompts for a user name and password before it uses TLS without any credentials.
             None if self.ca_pem().is_some() => "    token: not-checked\n".to_owned(),
             None => "    {}\n".to_owned(),
         };
@@ -163,25 +163,25 @@ impl TestServer {
         )
     }
 
-    /// What goes wrong, on demand.
+    /// Returns the fault injector.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.state().faults
     }
 
-    /// Who may do what.
+    /// Returns the users and permissions.
     #[must_use]
     pub fn auth(&self) -> &Auth {
         &self.state().auth
     }
 
-    /// The resources that are served.
+    /// Returns the served resources.
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.state().registry
     }
 
-    /// Opens a connection in memory. It works under tokio's paused clock, and is served like one over TCP without TLS.
+    /// Opens an in-memory connection. It works under tokio's paused clock, and is served like one over TCP without TLS.
     ///
     /// # Errors
     /// [`io::ErrorKind::ConnectionRefused`] while the server is paused or stopped.
@@ -193,47 +193,48 @@ impl TestServer {
         Ok(self.shared.front.connect(open))
     }
 
-    /// The latest requests, oldest first.
+    /// Returns the latest requests, oldest first.
     #[must_use]
     pub fn requests(&self) -> Vec<RequestRecord> {
         self.state().log.records()
     }
 
-    /// Forgets the requests so far.
+    /// Clears the request log.
     pub fn clear_requests(&self) {
         self.state().log.clear();
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.faults().connections().len()
     }
 
-    /// How many watches are open.
+    /// Returns the number of open watches.
     #[must_use]
     pub fn open_watches(&self) -> usize {
         self.state().log.open_watches()
     }
 
-    /// How many watches of a resource the server closed because their clients did not read. 0 for unknown resources.
+    /// Returns the number of watches of a resource that the server closed because their clients did not read. 0 for unknown
+    /// resources.
     #[must_use]
     pub fn evicted_watches(&self, resource: &str) -> u64 {
         let Ok(resource) = self.registry().lookup(resource) else { return 0 };
         self.state().storage.window(&(&*resource).into()).stats().evicted
     }
 
-    /// What clients show to a server that demands certificates.
+    /// Returns the client certificate for a server that requires one.
     pub(crate) fn client_credential(&self) -> Option<Credential> {
         self.shared.tls.lock().as_ref().and_then(|tls| tls.identity.client.clone())
     }
 
-    /// Stops listening and closes all connections; the content stays. Nobody else gets the port meanwhile.
+    /// Stops listening and closes all connections; the content stays. No other process gets the port meanwhile.
     pub async fn pause(&self) {
         self.pause_with(How::Fin).await;
     }
 
-    /// The same, with resets if wanted.
+    /// Pauses the server, with resets if `how` says so.
     pub async fn pause_with(&self, how: How) {
         if how == How::Rst {
             self.faults().kill_connections(how);
@@ -246,13 +247,13 @@ impl TestServer {
         }
     }
 
-    /// The port, once nothing listens on it any more.
+    /// Returns the reserved port, once it is closed.
     async fn vacate(&self) -> io::Result<Option<TcpSocket>> {
         let Some(port) = self.shared.port else { return Ok(None) };
         let door = std::mem::replace(&mut *self.shared.door.lock(), Door::None);
         match door {
             Door::Closed(reserved) => return Ok(Some(reserved)),
-            // It only ends because it was told to.
+            // The task only ends because it was cancelled.
             Door::Open(listening) => drop(listening.await),
             Door::None => {}
         }
@@ -262,7 +263,7 @@ impl TestServer {
     /// Listens again on the same port, with the same content.
     ///
     /// # Errors
-    /// When something else took the port.
+    /// When another process took the port.
     pub async fn resume(&self) -> Result<(), StartError> {
         if !self.shared.open.lock().is_cancelled() {
             return Ok(());
@@ -277,13 +278,13 @@ impl TestServer {
         Ok(())
     }
 
-    /// Pauses and resumes: all clients have to connect again, and find the same content.
+    /// Pauses and resumes: all clients have to reconnect, and find the same content.
     ///
-    /// For old connections that are left hanging, use
-    /// [`Faults::black_hole`] with [`Connections::Existing`](crate::Connections::Existing) instead.
+    /// To leave old connections hanging, use [`Faults::black_hole`] with [`Connections::Existing`](crate::Connections::Existing)
+    /// instead.
     ///
     /// # Errors
-    /// When something else took the port in between.
+    /// When another process took the port in between.
     pub async fn restart(&self, how: How) -> Result<(), StartError> {
         self.pause_with(how).await;
         self.resume().await
@@ -292,15 +293,15 @@ impl TestServer {
     /// Uses a new CA and a new certificate from now on, as after a rotation; open connections stay.
     ///
     /// # Errors
-    /// When no certificate can be made. Nothing happens if the server does not serve TLS.
+    /// When no certificate can be made. Does nothing if the server does not serve TLS.
     pub fn rotate_certificates(&self) -> Result<(), StartError> {
         self.set_certificate(Validity::Long)
     }
 
-    /// Uses a certificate that has expired from now on.
+    /// Uses an expired certificate from now on.
     ///
     /// # Errors
-    /// When no certificate can be made. Nothing happens if the server does not serve TLS.
+    /// When no certificate can be made. Does nothing if the server does not serve TLS.
     pub fn expire_certificate(&self) -> Result<(), StartError> {
         self.set_certificate(Validity::Expired)
     }

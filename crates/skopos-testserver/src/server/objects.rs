@@ -1,4 +1,4 @@
-//! Objects without HTTP: the same write path, called directly.
+//! Objects without HTTP: direct calls of the same write path.
 
 use serde_json::{Value, json};
 use skopos_serve::{ResourceType, object_key};
@@ -11,15 +11,15 @@ use crate::place::Place;
 use crate::storage::{Draft, ResourceKey, Scope};
 use crate::write;
 
-/// The server cannot go back to that resourceVersion.
+/// A resourceVersion that the server cannot roll back to.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "the server cannot go back to resourceVersion {requested}: it must be at least {oldest} and not in the future"
 )]
 pub struct UnknownRevision {
-    /// What was asked for.
+    /// Requested resourceVersion.
     pub requested: u64,
-    /// The oldest that is not compacted.
+    /// Oldest resourceVersion that is not compacted.
     pub oldest: u64,
 }
 
@@ -27,7 +27,7 @@ impl TestServer {
     /// Creates an object, as a POST does.
     ///
     /// # Errors
-    /// As the API server answers: 409 if it exists, 422 if it is not valid, 404 if its kind is not served.
+    /// The API server's errors: 409 if it exists, 422 if it is invalid, 404 if its kind is not served.
     pub fn create(&self, object: Value) -> Result<Value, Status> {
         write::create_object(self.state(), object)
     }
@@ -35,30 +35,30 @@ impl TestServer {
     /// Replaces an object, as a PUT does; with `metadata.resourceVersion`, only if it is still that version.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// The API server's errors.
     pub fn update(&self, object: Value) -> Result<Value, Status> {
         write::update_object(self.state(), object)
     }
 
-    /// Creates an object, or merges it into the one that is there, as a server-side apply does.
+    /// Creates an object, or merges it into the existing one, as a server-side apply does.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// The API server's errors.
     pub fn apply(&self, object: Value) -> Result<Value, Status> {
         write::apply_object(self.state(), object)
     }
 
-    /// Deletes an object, as a DELETE without grace does. With finalizers it only gets its deletionTimestamp.
+    /// Deletes an object, as a DELETE without a grace period does. With finalizers it only gets its deletionTimestamp.
     ///
     /// # Errors
-    /// As the API server answers.
+    /// The API server's errors.
     pub fn delete(&self, resource: &str, namespace: Option<&str>, name: &str) -> Result<Value, Status> {
         write::delete_object(self.state(), &self.resource_type(resource)?, namespace, name)
     }
 
-    /// The lease of these objects (resource, namespace, name) expires: etcd deletes all its keys at one revision, in their order,
-    /// and asks neither finalizers nor grace periods. So the deletions that watchers see share one resourceVersion. Gives the
-    /// last states of those that were there; if none was, nothing happens.
+    /// Expires the lease of these objects (resource, namespace, name). etcd deletes all keys of a lease at one revision, in
+    /// order, and ignores finalizers and grace periods. So the deletions that watchers see share one resourceVersion. Returns the
+    /// last states of those that existed; if none did, nothing happens.
     ///
     /// # Errors
     /// 404 if one of the resources is not served: nothing is deleted then.
@@ -88,7 +88,7 @@ impl TestServer {
         Ok(write::expire(self.state(), places))
     }
 
-    /// Reads an object.
+    /// Returns an object.
     ///
     /// # Errors
     /// 404.
@@ -99,7 +99,7 @@ impl TestServer {
         Ok(object.ok_or_else(not_found)?.to_value())
     }
 
-    /// All objects of a resource (in one namespace), in key order, and the resourceVersion at which they were so.
+    /// Returns all objects of a resource (in one namespace), in key order, and the resourceVersion of that state.
     ///
     /// # Errors
     /// 404 if the resource is not served.
@@ -110,19 +110,19 @@ impl TestServer {
         Ok((objects.iter().map(|object| object.to_value()).collect(), revision))
     }
 
-    /// How many objects of a resource there are; 0 if it is not served.
+    /// Returns the number of objects of a resource; 0 if it is not served.
     #[must_use]
     pub fn count(&self, resource: &str) -> usize {
         self.resource_type(resource)
             .map_or(0, |resource| self.state().storage.len(&ResourceKey::from(&*resource)))
     }
 
-    /// Creates `n` realistic pods of about 4.4 KB each, straight in the storage: 100,000 in a few seconds. A second call
-    /// adds `n` more. The namespaces that they lie in are created too.
+    /// Creates `n` realistic pods of about 4.4 KB each, directly in the storage: 100,000 in a few seconds. A second call adds `n`
+    /// more. Their namespaces are created too.
     pub fn load_pods(&self, n: usize) {
         let generator = PodGenerator::new(0).created_before(self.state().clock.now());
         for name in generator.namespace_names() {
-            // It is there already after the first call.
+            // It exists already after the first call.
             let _ = self.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
         }
         let pods = ResourceKey::new("", "pods");
@@ -135,20 +135,20 @@ impl TestServer {
         }
     }
 
-    /// Stores JSON as it is, in place of the object of its name if there is one: nothing is checked or filled in, and
-    /// watchers see an event even if nothing changed. Takes some 20 µs, where [`update`](TestServer::update) takes 200:
-    /// for whoever wants more events than a server can make.
+    /// Stores JSON unchanged, and replaces the object of that name if there is one. Nothing is checked or defaulted, and watchers
+    /// see an event even if nothing changed. Takes some 20 µs, where [`update`](TestServer::update) takes 200: for tests that
+    /// want more events than a server can make.
     ///
     /// # Errors
-    /// 400 if it is no object with kind, apiVersion and name; 404 if the resource is not served.
+    /// 400 if it is not an object with kind, apiVersion and name; 404 if the resource is not served.
     pub fn store_json(&self, resource: &str, json: &[u8]) -> Result<(), Status> {
         let resource = ResourceKey::from(&*self.resource_type(resource)?);
         let draft = Draft::from_bytes(json).map_err(|error| Status::bad_request(error.to_string()))?;
-        // It does not matter what was there.
+        // The previous version does not matter.
         self.state().storage.put(&resource, draft).map(drop).map_err(|_| Status::internal_error("not stored"))
     }
 
-    /// The newest resourceVersion.
+    /// Returns the newest resourceVersion.
     #[must_use]
     pub fn resource_version(&self) -> u64 {
         self.state().storage.revision()
@@ -164,23 +164,23 @@ impl TestServer {
         self.state().storage.compact_versions();
     }
 
-    /// Forgets the events of watches but no versions, as a restarted server does: its watch cache begins anew. Watches
-    /// from older versions get 410; those that are open go on.
+    /// Forgets the events of watches but no versions, as a restarted server with an empty watch cache does. Watches from older
+    /// versions get 410; open ones continue.
     pub fn forget_events(&self) {
         self.state().storage.forget_events();
     }
 
-    /// Goes back to an earlier resourceVersion, as a restored etcd does. Open watches are not told: they hang until the
-    /// server's resourceVersion has passed theirs again.
+    /// Rolls back to an earlier resourceVersion, as a restored etcd does. Open watches get no event: they hang until the server's
+    /// resourceVersion has passed theirs again.
     ///
     /// # Errors
-    /// When that version is compacted or yet to come.
+    /// When that version is compacted or in the future.
     pub fn roll_back(&self, resource_version: u64) -> Result<(), UnknownRevision> {
         let rolled = self.state().storage.roll_back(resource_version);
         rolled.map_err(|e| UnknownRevision { requested: e.requested, oldest: e.oldest })
     }
 
-    /// Ends all watches in order, without an event, as a server does that relists or shuts down.
+    /// Ends all watches in order, without an event, as a server that relists or shuts down does.
     pub fn close_watches(&self) {
         self.state().storage.close_watches();
     }

@@ -1,4 +1,4 @@
-//! Waiting for what happens in the server, without sleeping.
+//! Waiting for events of the server, without sleeping.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use tokio::time::{Instant, timeout_at};
 
 use super::TestServer;
 
-/// It did not happen in time.
+/// Timeout of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "what was waited for did not happen within {within:?}; the server has {connections} connections, {watches} open watches and resourceVersion {resource_version}"
 )]
 pub struct WaitTimeout {
-    /// How long it was waited for.
+    /// Time limit.
     pub within: Duration,
-    /// How many connections are open.
+    /// Number of open connections.
     pub connections: usize,
-    /// How many watches are open.
+    /// Number of open watches.
     pub watches: usize,
-    /// The newest resourceVersion.
+    /// Newest resourceVersion.
     pub resource_version: u64,
 }
 
-/// How long [`TestServer::wait_for`] waits.
+/// Timeout of [`TestServer::wait_for`].
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl TestServer {
-    /// Waits until `reached` says yes. It is asked after every write, every change of a request and every connection
-    /// that opens or closes; at most for 30 s.
+    /// Waits until `reached` returns true, at most for 30 s. It is called after every write, every change of a request and every
+    /// connection that opens or closes.
     ///
     /// ```no_run
     /// # async fn f(server: skopos_testserver::TestServer) -> Result<(), Box<dyn std::error::Error>> {
@@ -38,15 +38,15 @@ impl TestServer {
     /// ```
     ///
     /// # Errors
-    /// When it did not happen in time.
+    /// When the time is over.
     pub async fn wait_for(&self, reached: impl FnMut(&Self) -> bool) -> Result<(), WaitTimeout> {
         self.wait_for_within(PATIENCE, reached).await
     }
 
-    /// The same with another limit, on tokio's clock.
+    /// Waits like [`TestServer::wait_for`], with another timeout on tokio's clock.
     ///
     /// # Errors
-    /// When it did not happen in time.
+    /// When the time is over.
     pub async fn wait_for_within(
         &self,
         within: Duration,

@@ -1,5 +1,5 @@
-//! Events, which are one kind in two API groups: `v1` and `events.k8s.io/v1` differ in the names of some fields. Each is kept in
-//! both forms, so that readers of either find all of them, with the same versions.
+//! Events are one kind in two API groups: `v1` and `events.k8s.io/v1` have different names for some fields. Each Event is stored
+//! in both forms, so that readers of either group find all of them, with the same versions.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use super::{Draft, ResourceKey};
 const CORE: &str = "v1";
 const NEW: &str = "events.k8s.io/v1";
 
-/// `(name in v1, name in events.k8s.io/v1)` of the fields that have two.
+/// Renamed fields: `(name in v1, name in events.k8s.io/v1)`.
 const RENAMED: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -19,7 +19,7 @@ const RENAMED: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// Returns where the same objects are in another form, if they are Events.
+/// Returns the resource with the same objects in another form, if the resource is Events.
 pub(super) fn twin(resource: &ResourceKey) -> Option<ResourceKey> {
     match (&*resource.group, &*resource.plural) {
         ("", "events") => Some(ResourceKey::new("events.k8s.io", "events")),
@@ -39,7 +39,7 @@ pub(super) fn converted(draft: &Draft, twin: &ResourceKey) -> Draft {
     let mut event: Map<String, Value> =
         event.into_iter().map(|(name, value)| (rename(&name), value)).collect();
     event.insert("apiVersion".into(), (if to_core { CORE } else { NEW }).into());
-    // Only names of fields changed, so it is still an object that can be stored.
+    // Only names of fields changed, so it can still be stored.
     Draft::from_value(&Value::Object(event)).unwrap_or_else(|_| draft.clone())
 }
 

@@ -1,4 +1,4 @@
-//! What is forgotten of the past, in time or on demand, and the way back into it.
+//! History: compaction, by age or on demand, and rollback.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{HistoryLimits, Inner, ResourceKey, Storage};
 
-/// A version that was replaced or deleted by revision `by`.
+/// Version that was replaced or deleted by revision `by`.
 #[derive(Debug)]
 pub(super) struct Superseded {
     pub(super) by: u64,
@@ -25,24 +25,24 @@ impl Storage {
         self.windows().iter().for_each(|window| window.forget(revision));
     }
 
-    /// Forgets the versions older than the newest, but no events: what compaction in etcd does to an API server whose
-    /// watch cache reaches further back.
+    /// Forgets the versions older than the newest, but no events: the effect of a compaction in etcd on an API server whose watch
+    /// cache reaches further back.
     pub(crate) fn compact_versions(&self) {
         let mut inner = self.shared.inner.write();
         let revision = inner.revision;
         inner.compact_to(revision);
     }
 
-    /// Forgets all events but no versions: what a restart does to the watch cache of an API server.
+    /// Forgets all events but no versions: the effect of a restart on the watch cache of an API server.
     pub(crate) fn forget_events(&self) {
         let inner = self.shared.inner.write();
         self.windows().iter().for_each(|window| window.forget(inner.revision));
     }
 
-    /// Goes back to `revision`, content and revision alike, as a restored etcd does. Open watches are told nothing.
+    /// Rolls back content and revision to `revision`, as a restored etcd does. Open watches get no event.
     ///
     /// # Errors
-    /// When that revision is compacted or yet to come.
+    /// When that revision is compacted or in the future.
     pub(crate) fn roll_back(&self, revision: u64) -> Result<(), Compacted> {
         let mut inner = self.shared.inner.write();
         let inner = &mut *inner;

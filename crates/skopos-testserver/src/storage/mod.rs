@@ -1,4 +1,4 @@
-//! The store behind the server: every version of every object since the last compaction, one revision for all of them.
+//! Versioned store behind the server: every version of every object since the last compaction, with one revision for all.
 //!
 //! ```text
 //!  writes ──▶ revision + 1 ──▶ version chain of the key ──▶ event in the resource's window ──▶ watchers woken
@@ -33,31 +33,31 @@ use self::history::Superseded;
 use self::table::Table;
 use self::timeline::Timeline;
 
-/// Which table an object lies in: the versions of one resource share it.
+/// Key of an object's table: all versions of one resource share a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ResourceKey {
     pub(crate) group: Arc<str>,
     pub(crate) plural: Arc<str>,
 }
 
-/// Which objects of a table a read is about.
+/// Scope of a read: a namespace or the whole table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scope<'a> {
     pub(crate) namespace: Option<&'a str>,
 }
 
-/// How much is kept.
+/// Limits of the history.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryLimits {
-    /// Of the events of each resource.
+    /// Limits of each resource's events.
     pub(crate) window: WindowOptions,
-    /// How often old versions are compacted, and how old they are then (kube-apiserver: 5 min).
+    /// Interval of compactions, and age of the compacted versions (kube-apiserver: 5 min).
     pub(crate) compaction_interval: Duration,
-    /// The most bytes of superseded versions; more are compacted early.
+    /// Maximum bytes of superseded versions; more are compacted early.
     pub(crate) max_superseded_bytes: usize,
 }
 
-/// Why a write did not happen.
+/// Reason why a write failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum WriteError {
     #[error("an object of that name exists")]
@@ -68,22 +68,22 @@ pub(crate) enum WriteError {
     Conflict { current: u64 },
 }
 
-/// One change of one object.
+/// Change of one object.
 pub(crate) type Change = Event<Arc<Stored>>;
 
-/// The changes of one revision, by resource.
+/// Changes of one revision, by resource.
 type Changes = Vec<(ResourceKey, Change)>;
 
-/// What happened since a revision.
+/// Events since a revision.
 #[derive(Debug)]
 pub(crate) enum Tail {
-    /// The events, and the revision up to which nothing is missing.
+    /// The events, and the revision up to which none is missing.
     Events { events: Vec<Arc<Change>>, through: u64 },
     /// The window no longer reaches back to the cursor.
     Lost,
 }
 
-/// The store. Clones share it.
+/// Versioned store. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Storage {
     shared: Arc<Shared>,
@@ -94,7 +94,7 @@ struct Shared {
     inner: RwLock<Inner>,
     windows: RwLock<BTreeMap<ResourceKey, Arc<Window<Arc<Stored>>>>>,
     limits: HistoryLimits,
-    /// Told of every write.
+    /// Notified of every write.
     activity: Arc<Notify>,
     observer: Option<Observer>,
 }
@@ -113,7 +113,7 @@ struct Inner {
 // === impl Storage: writes ===
 
 impl Storage {
-    /// An empty storage, which tells `activity` of every write, and `observer` of every change.
+    /// Creates an empty storage, which notifies `activity` of every write and calls `observer` with every change.
     pub(crate) fn new(limits: HistoryLimits, activity: Arc<Notify>, observer: Option<Observer>) -> Self {
         let now = Instant::now();
         let inner = Inner {
@@ -130,7 +130,7 @@ impl Storage {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Stores a new object under the next revision.
+    /// Stores a new object at the next revision.
     ///
     /// # Errors
     /// [`WriteError::AlreadyExists`].
@@ -141,7 +141,7 @@ impl Storage {
         })
     }
 
-    /// Replaces an object. With `expected`, only if it is still at that revision.
+    /// Replaces an object; with `expected`, only if it is still at that revision.
     ///
     /// # Errors
     /// [`WriteError::NotFound`], [`WriteError::Conflict`].
@@ -157,7 +157,7 @@ impl Storage {
         })
     }
 
-    /// Stores an object under the next revision, whether there is one of its name or not.
+    /// Stores an object at the next revision, and replaces an existing one of that name.
     ///
     /// # Errors
     /// None.
@@ -165,8 +165,8 @@ impl Storage {
         self.commit(resource, &draft.key(), |_| Ok(Write::Put(draft)))
     }
 
-    /// Deletes an object; gives its last state with the deletion's revision. With `expected`, only if it is still at
-    /// that revision.
+    /// Deletes an object; returns its last state with the deletion's revision. With `expected`, only if it is still at that
+    /// revision.
     ///
     /// # Errors
     /// [`WriteError::NotFound`], [`WriteError::Conflict`].
@@ -182,8 +182,8 @@ impl Storage {
         })
     }
 
-    /// Deletes all of these under one revision, in this order, as etcd does with the keys of a lease that has expired; gives the
-    /// last state with it of each that was there.
+    /// Deletes all of these objects at one revision, in this order, as etcd does with the keys of an expired lease. Returns the
+    /// last state, with that revision, of each that existed.
     pub(crate) fn delete_together<'a>(&self, keys: &'a [(ResourceKey, String)]) -> Vec<Option<Arc<Stored>>> {
         let mut inner = self.shared.inner.write();
         let revision = inner.revision + 1;
@@ -218,7 +218,7 @@ impl Storage {
         Ok(object)
     }
 
-    /// The revision is the newest, and this is all that happened at it.
+    /// Publishes the events of the newest revision, which must be all events of that revision.
     fn publish(
         &self,
         inner: &mut Inner,
@@ -239,7 +239,7 @@ impl Storage {
 }
 
 impl Inner {
-    /// Makes the next version of an object, and of the same object in the other group if it is an Event, which two groups serve.
+    /// Makes the next version of an object. For an Event, which two API groups serve, also that of its twin in the other group.
     fn apply_to_both(
         &mut self,
         revision: u64,
@@ -263,7 +263,7 @@ impl Inner {
         Ok((object, changes))
     }
 
-    /// Makes the next version of an object, and the event about it.
+    /// Makes the next version of an object, and its event.
     fn apply(
         &mut self,
         revision: u64,
@@ -324,22 +324,22 @@ fn check(current: Option<&Arc<Stored>>, expected: Option<u64>) -> Result<(), Wri
 // === impl Storage: reads ===
 
 impl Storage {
-    /// The newest revision.
+    /// Returns the newest revision.
     pub(crate) fn revision(&self) -> u64 {
         self.shared.inner.read().revision
     }
 
-    /// The revision that was the newest at `instant` (exact to about 10 ms).
+    /// Returns the revision that was the newest at `instant` (exact to about 10 ms).
     pub(crate) fn revision_at(&self, instant: Instant) -> u64 {
         self.shared.inner.read().timeline.at(instant)
     }
 
-    /// The newest version of an object.
+    /// Returns the newest version of an object.
     pub(crate) fn get(&self, resource: &ResourceKey, key: &str) -> Option<Arc<Stored>> {
         self.shared.inner.read().tables.get(resource)?.get(key).cloned()
     }
 
-    /// An object as it was at `revision`.
+    /// Returns an object as of `revision`.
     ///
     /// # Errors
     /// When that revision is compacted.
@@ -354,8 +354,8 @@ impl Storage {
         Ok(inner.tables.get(resource).and_then(|table| table.get_at(key, revision)).cloned())
     }
 
-    /// Up to `max` objects in key order as of `revision`, beginning at `start` (of the scope: without the namespace
-    /// if the scope has one).
+    /// Returns up to `max` objects in key order as of `revision`, from the key `start` on (without the namespace if the scope has
+    /// one).
     ///
     /// # Errors
     /// When that revision is compacted.
@@ -373,7 +373,7 @@ impl Storage {
         Ok(table.scan(scope, start, revision).take(max).cloned().collect())
     }
 
-    /// The newest objects of a scope, all of one revision, which comes with them.
+    /// Returns the newest objects of a scope, and their common revision.
     pub(crate) fn list(&self, resource: &ResourceKey, scope: Scope<'_>) -> (Vec<Arc<Stored>>, u64) {
         let inner = self.shared.inner.read();
         let revision = inner.revision;
@@ -381,7 +381,7 @@ impl Storage {
         (objects.unwrap_or_default(), revision)
     }
 
-    /// How many objects there are from `start` on as of `revision`.
+    /// Returns the number of objects from `start` on as of `revision`.
     pub(crate) fn count_from(
         &self,
         resource: &ResourceKey,
@@ -393,13 +393,13 @@ impl Storage {
         inner.tables.get(resource).map_or(0, |table| table.scan(scope, start, revision).count())
     }
 
-    /// How many objects of a resource there are now.
+    /// Returns the current number of objects of a resource.
     pub(crate) fn len(&self, resource: &ResourceKey) -> usize {
         self.shared.inner.read().tables.get(resource).map_or(0, Table::len)
     }
 
-    /// Drops a resource with all its objects, as when its CustomResourceDefinition goes. Watches are told what there is to tell, and
-    /// end. A resource of that name that comes later is another: nobody can go on there from before this.
+    /// Drops a resource with all its objects, as when its CustomResourceDefinition is deleted. Watches get the remaining events,
+    /// and end. A later resource of that name is another one: no watch can continue there from an older version.
     pub(crate) fn drop_resource(&self, resource: &ResourceKey) {
         let mut inner = self.shared.inner.write();
         inner.tables.remove(resource);
@@ -413,7 +413,7 @@ impl Storage {
 // === impl Storage: watching ===
 
 impl Storage {
-    /// The events of a resource. Whoever watches from before the first of them has missed nothing.
+    /// Returns the event window of a resource. A watch from before the first event has missed nothing.
     pub(crate) fn window(&self, resource: &ResourceKey) -> Arc<Window<Arc<Stored>>> {
         if let Some(window) = self.shared.windows.read().get(resource) {
             return window.clone();
@@ -422,9 +422,9 @@ impl Storage {
         self.shared.windows.write().entry(resource.clone()).or_insert_with(new).clone()
     }
 
-    /// About `max` events of a resource after revision `after`: of each revision all or none.
+    /// Returns about `max` events of a resource after revision `after`: of each revision all or none.
     pub(crate) fn events(&self, resource: &ResourceKey, after: u64, max: usize) -> Tail {
-        // Before the events: none up to it is still to come.
+        // Read before the events: no event up to it is still to come.
         let newest = self.revision();
         let window = self.window(resource);
         let mut cursor = Cursor::after(after);
@@ -439,7 +439,7 @@ impl Storage {
         Tail::Events { events, through }
     }
 
-    /// Ends all watches without an ERROR event, as a server does that relists or shuts down.
+    /// Ends all watches without an ERROR event, as a server that relists or shuts down does.
     pub(crate) fn close_watches(&self) {
         self.windows().iter().for_each(|window| window.close_watches());
     }
@@ -466,12 +466,12 @@ impl From<&ResourceType> for ResourceKey {
 // === impl Scope ===
 
 impl<'a> Scope<'a> {
-    /// One namespace, or all if there is none.
+    /// Creates the scope of one namespace, or of all for `None`.
     pub(crate) fn of(namespace: Option<&'a str>) -> Self {
         Self { namespace }
     }
 
-    /// The first key and the first key that no longer belongs.
+    /// Returns the first key, and the first key after the scope.
     fn bounds(self, start: Option<&str>) -> (Bound<String>, Option<String>) {
         match (self.namespace, start) {
             (Some(ns), start) => {

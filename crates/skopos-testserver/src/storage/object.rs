@@ -1,4 +1,4 @@
-//! One stored version of one object: its JSON as it goes over the wire, and the little that the server asks of it.
+//! Stored version of an object: its JSON as sent to clients, and the few fields that the server needs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use skopos_serve::{EventType, Item, object_key};
 use skopos_wire::{FieldSource, LabelSource, Limits, RawObject};
 use thiserror::Error;
 
-/// One version of an object. Its JSON lies inside a ready watch frame, so that an event is serialized once, shared by
-/// all watchers, and costs no second copy of the object.
+/// Version of an object. Its JSON is part of a ready watch frame. So an event is serialized once, shared by all watchers, and
+/// needs no second copy of the object.
 #[derive(Debug)]
 pub(crate) struct Stored {
     revision: u64,
@@ -24,12 +24,12 @@ pub(crate) struct Stored {
     labels: Box<[(Box<str>, Box<str>)]>,
 }
 
-/// An object ready to be stored: only its resourceVersion is missing, which the storage writes under its lock.
+/// Object ready to be stored. Only its resourceVersion is missing; the storage inserts it under its lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     /// `{"kind":..,"apiVersion":..,"metadata":{..,"resourceVersion":"`
     head: Vec<u8>,
-    /// What follows the resourceVersion's digits.
+    /// Text after the resourceVersion's digits.
     tail: Vec<u8>,
     namespace: Option<Box<str>>,
     name: Box<str>,
@@ -37,7 +37,7 @@ pub(crate) struct Draft {
     labels: Box<[(Box<str>, Box<str>)]>,
 }
 
-/// The JSON is not an object that a Kubernetes API server could store.
+/// Reason why JSON is not an object that a Kubernetes API server could store.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum BadObject {
     #[error("not a JSON object with an object `metadata`: {0}")]
@@ -46,28 +46,28 @@ pub(crate) enum BadObject {
     Missing(&'static str),
 }
 
-/// What stands behind the object in a watch frame.
+/// Text after the object in a watch frame.
 const FRAME_TAIL: &[u8] = b"}\n";
 
 // === impl Stored ===
 
 impl Stored {
-    /// The revision that made this version; for the object of a deletion, the deletion's.
+    /// Returns the revision of this version; for the object of a deletion, the deletion's.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The object's JSON, with kind and apiVersion.
+    /// Returns the object's JSON, with kind and apiVersion.
     pub(crate) fn json(&self) -> Bytes {
         self.frame.slice(self.object_at as usize..self.frame.len() - FRAME_TAIL.len())
     }
 
-    /// The same, borrowed.
+    /// Returns the object's JSON as a borrowed slice.
     pub(crate) fn json_slice(&self) -> &[u8] {
         &self.frame[self.object_at as usize..self.frame.len() - FRAME_TAIL.len()]
     }
 
-    /// `NAMESPACE/NAME` or `NAME`, in the order of which lists are sorted.
+    /// Returns the key `NAMESPACE/NAME` or `NAME`, by which lists are sorted.
     pub(crate) fn key(&self) -> &Arc<str> {
         &self.key
     }
@@ -88,12 +88,12 @@ impl Stored {
         self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
     }
 
-    /// The object as a tree. Stored JSON is valid, so this never fails in practice.
+    /// Returns the object as a JSON value. Stored JSON is valid, so this never fails in practice.
     pub(crate) fn to_value(&self) -> Value {
         serde_json::from_slice(self.json_slice()).unwrap_or(Value::Null)
     }
 
-    /// This version with another revision: the final state that a deletion carries.
+    /// Returns this version with another revision, as the final state in a deletion.
     pub(crate) fn deleted_at(&self, revision: u64) -> Self {
         let draft = Draft::from_bytes(self.json_slice());
         match draft {
@@ -102,7 +102,7 @@ impl Stored {
         }
     }
 
-    /// How much memory it holds, about.
+    /// Returns the approximate memory use in bytes.
     pub(super) fn cost(&self) -> usize {
         self.frame.len() + 200
     }
@@ -114,7 +114,7 @@ impl LabelSource for Stored {
     }
 }
 
-/// Scans the JSON on each call.
+/// Each call scans the JSON.
 impl FieldSource for Stored {
     fn field(&self, path: &str) -> Option<Cow<'_, str>> {
         let raw = RawObject::scan(self.json(), &Limits::default()).ok()?;
@@ -147,16 +147,16 @@ impl Item for Stored {
 // === impl Draft ===
 
 impl Draft {
-    /// Takes an object apart. `metadata.resourceVersion` is ignored.
+    /// Parses an object. `metadata.resourceVersion` is ignored.
     ///
     /// # Errors
-    /// When it lacks `kind`, `apiVersion` or `metadata.name`.
+    /// When `kind`, `apiVersion` or `metadata.name` is missing.
     pub(crate) fn from_value(object: &Value) -> Result<Self, BadObject> {
         let json = serde_json::to_vec(object).map_err(|e| BadObject::Json(e.to_string()))?;
         Self::from_bytes(&json)
     }
 
-    /// The same from JSON text.
+    /// Parses an object from JSON text.
     pub(crate) fn from_bytes(json: &[u8]) -> Result<Self, BadObject> {
         type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
         let bad = |e: serde_json::Error| BadObject::Json(e.to_string());
@@ -212,7 +212,7 @@ impl Draft {
         self.namespace.as_deref()
     }
 
-    /// The object as a tree, with an empty resourceVersion. A draft is valid JSON, so this never fails in practice.
+    /// Returns the object as a JSON value, with an empty resourceVersion. A draft is valid JSON, so this never fails in practice.
     pub(super) fn to_value(&self) -> Value {
         serde_json::from_slice(&[&self.head[..], &self.tail].concat()).unwrap_or(Value::Null)
     }

@@ -1,4 +1,4 @@
-//! What an observer is told of a write.
+//! Write records for observers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use skopos_serve::EventType;
 
 use super::{Change, ResourceKey};
 
-/// A change of one object, in the moment in which it is made.
+/// Change of one object, reported at the time of the write.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WriteRecord {
-    /// The plural name of its resource.
+    /// Plural name of the resource.
     pub resource: Arc<str>,
-    /// `ADDED`, `MODIFIED` or `DELETED`, as watches are told.
+    /// Event type, as in watches: `ADDED`, `MODIFIED` or `DELETED`.
     pub kind: EventType,
-    /// The object as it is now; of a deletion, its last state with the resourceVersion of the deletion.
+    /// New state of the object; for a deletion, the last state with the resourceVersion of the deletion.
     pub object: Value,
 }
 
-/// Called with each change in the moment in which it is made.
+/// Callback for each change at the time of the write.
 #[derive(Clone)]
 pub(crate) struct Observer(Arc<dyn Fn(&WriteRecord) + Send + Sync>);
 

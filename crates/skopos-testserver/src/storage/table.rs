@@ -1,4 +1,4 @@
-//! The versions of one resource.
+//! Table of the versions of one resource.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,28 +14,28 @@ pub(super) struct Table {
     live: usize,
 }
 
-/// The versions of one key, oldest first; `None` is a deletion.
+/// Versions of one key, oldest first; `None` is a deletion.
 type Chain = Vec<(u64, Option<Arc<Stored>>)>;
 
 // === impl Table ===
 
 impl Table {
-    /// The newest version of a key.
+    /// Returns the newest version of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Arc<Stored>> {
         self.chains.get(key)?.last()?.1.as_ref()
     }
 
-    /// The version of a key as of `revision`.
+    /// Returns the version of a key as of `revision`.
     pub(super) fn get_at(&self, key: &str, revision: u64) -> Option<&Arc<Stored>> {
         at(self.chains.get(key)?, revision)
     }
 
-    /// How many objects there are now.
+    /// Returns the current number of objects.
     pub(super) fn len(&self) -> usize {
         self.live
     }
 
-    /// The objects in key order as of `revision`, from `start` on.
+    /// Returns the objects in key order as of `revision`, from `start` on.
     pub(super) fn scan<'a>(
         &'a self,
         scope: Scope<'a>,
@@ -49,12 +49,12 @@ impl Table {
             .filter_map(move |(_, chain)| at(chain, revision))
     }
 
-    /// Notes a new version.
+    /// Records a new version.
     pub(super) fn put(&mut self, key: &Arc<str>, object: Arc<Stored>) {
         self.push(key, object.revision(), Some(object));
     }
 
-    /// Notes that a key is gone since `revision`.
+    /// Records that a key was deleted at `revision`.
     pub(super) fn delete(&mut self, key: &Arc<str>, revision: u64) {
         self.push(key, revision, None);
     }
@@ -76,7 +76,7 @@ impl Table {
         }
     }
 
-    /// Goes back to what was at `revision`.
+    /// Rolls back to the state at `revision`.
     pub(super) fn roll_back(&mut self, revision: u64) {
         self.chains.retain(|_, chain| {
             chain.truncate(chain.partition_point(|(r, _)| *r <= revision));
@@ -88,7 +88,7 @@ impl Table {
 }
 
 fn at(chain: &Chain, revision: u64) -> Option<&Arc<Stored>> {
-    // Nearly always the newest version is asked for.
+    // Nearly all reads want the newest version.
     match chain.last() {
         Some((r, version)) if *r <= revision => version.as_ref(),
         _ => chain[..chain.partition_point(|(r, _)| *r <= revision)].last()?.1.as_ref(),

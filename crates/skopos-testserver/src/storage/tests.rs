@@ -59,7 +59,7 @@ fn old_revisions_stay_readable_until_compacted() {
     assert!(matches!(storage.events(&pods(), then, 10), Tail::Lost));
 }
 
-/// `pods` a, b and c and a node d; then b, the node and c go together.
+/// Creates `pods` a, b and c and a node d, then deletes b, the node and c together.
 fn expired(storage: &Storage) -> (ResourceKey, u64) {
     let nodes = ResourceKey::new("", "nodes");
     for name in ["a", "b", "c"] {
@@ -94,9 +94,9 @@ fn what_goes_together_goes_at_one_revision() {
     assert_eq!(events_after(&storage, &pods(), before, 9), (text(&["b", "c", "e"]), now));
     assert_eq!(events_after(&storage, &pods(), before + 1, 9), (text(&["e"]), now));
     assert_eq!(events_after(&storage, &nodes, before, 9), (text(&["d"]), now));
-    // Who takes a few at a time is given all of one revision.
+    // A reader in small batches gets all events of one revision.
     assert_eq!(events_after(&storage, &pods(), before, 1), (text(&["b", "c"]), before + 1));
-    // Nothing is there to go any more.
+    // Nothing is left to be deleted.
     assert_eq!(storage.delete_together(&[(nodes, "n/d".to_owned())]).len(), 1);
     assert_eq!(storage.revision(), now);
 }
@@ -139,7 +139,7 @@ fn rolling_back_takes_content_events_and_revision_back() {
     storage.roll_back(then).unwrap();
     assert_eq!((storage.revision(), storage.len(&pods())), (then, 1));
     assert_eq!(names(&storage.list(&pods(), Scope::default()).0), ["a"]);
-    // A watcher from before the restore is silent until its revision comes again.
+    // A watcher from before the restore gets nothing until its revision is reached again.
     assert!(
         matches!(storage.events(&pods(), then + 2, 10), Tail::Events { events, .. } if events.is_empty())
     );

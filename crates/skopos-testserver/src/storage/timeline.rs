@@ -1,11 +1,11 @@
-//! Which revision was the newest when.
+//! Timeline: the newest revision at a time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Notes of times and revisions, at most one every [`STEP`].
+/// Pairs of times and revisions, at most one every [`STEP`].
 #[derive(Debug)]
 pub(super) struct Timeline {
     notes: VecDeque<(Instant, u64)>,
@@ -18,7 +18,7 @@ impl Timeline {
         Self { notes: VecDeque::from([(now, revision)]) }
     }
 
-    /// At `now` the revision became `revision`.
+    /// Records that the revision became `revision` at `now`.
     pub(super) fn note(&mut self, now: Instant, revision: u64) {
         match self.notes.back_mut() {
             // The note keeps its time, so that a later revision seems at most a step older than it is.
@@ -27,7 +27,7 @@ impl Timeline {
         }
     }
 
-    /// The newest revision at `instant`; before all notes, the oldest known.
+    /// Returns the newest revision at `instant`; before all notes, the oldest known.
     pub(super) fn at(&self, instant: Instant) -> u64 {
         let after = self.notes.partition_point(|(at, _)| *at <= instant);
         self.notes.get(after.saturating_sub(1)).map_or(0, |(_, revision)| *revision)

@@ -1,4 +1,4 @@
-//! What chart `vcluster` puts into the host cluster for one release.
+//! Objects of a release of the chart `vcluster` in the host cluster.
 
 use std::io::Write as _;
 
@@ -8,11 +8,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Map, Value, json};
 
-/// The chart's version that the objects say they are of.
+/// Chart version in the objects' labels.
 const VERSION: &str = "0.30.0";
 
-/// A release of chart `vcluster`: by default what `vcluster create NAME` makes, a StatefulSet with its database in a
-/// volume, in a namespace of its own.
+/// Release of the chart `vcluster`. By default it is the one of `vcluster create NAME`: a StatefulSet with its database in a
+/// volume, in its own namespace.
 #[derive(Clone, Debug)]
 pub struct VirtualCluster {
     name: String,
@@ -28,7 +28,7 @@ pub struct VirtualCluster {
 // === impl VirtualCluster ===
 
 impl VirtualCluster {
-    /// `vcluster create NAME`: in namespace `vcluster-NAME`, which carries the annotation that the CLI made it.
+    /// Creates the release of `vcluster create NAME`, in the namespace `vcluster-NAME`, which has the annotation of the CLI.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
@@ -44,7 +44,7 @@ impl VirtualCluster {
         }
     }
 
-    /// In a namespace that somebody else made, or is going to make.
+    /// Uses a namespace that the caller creates, before or later.
     #[must_use]
     pub fn in_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
@@ -52,54 +52,54 @@ impl VirtualCluster {
         self
     }
 
-    /// With a database outside of the cluster: the control plane is a Deployment without a volume.
+    /// Uses an external database: the control plane is a Deployment without a volume.
     #[must_use]
     pub fn deployment(mut self) -> Self {
         self.kind = "Deployment";
         self
     }
 
-    /// With etcd as a StatefulSet of its own; the control plane is a Deployment.
+    /// Uses etcd as a separate StatefulSet; the control plane is a Deployment.
     #[must_use]
     pub fn deployed_etcd(mut self) -> Self {
         self.etcd = true;
         self.deployment()
     }
 
-    /// So many pods of the control plane (`controlPlane.statefulSet.highAvailability.replicas`).
+    /// Sets the number of control plane pods (`controlPlane.statefulSet.highAvailability.replicas`).
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Applied from rendered manifests: helm knows of no release.
+    /// Installs from rendered manifests: helm knows no release.
     #[must_use]
     pub fn without_helm(mut self) -> Self {
         self.helm = false;
         self
     }
 
-    /// With `sync.toHost.namespaces`: its pods run in namespaces of their own.
+    /// Enables `sync.toHost.namespaces`: the pods run in separate namespaces.
     #[must_use]
     pub fn namespace_sync(mut self) -> Self {
         self.sync_namespaces = true;
         self
     }
 
-    /// The release's name.
+    /// Returns the name of the release.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The namespace that it is in.
+    /// Returns the namespace of the release.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// What `helm template` prints, as objects; the namespace is not among them.
+    /// Returns the output of `helm template`, as objects; the namespace is not among them.
     #[must_use]
     pub fn manifests(&self) -> Vec<Value> {
         let name = &self.name;
@@ -138,7 +138,7 @@ impl VirtualCluster {
         all
     }
 
-    /// The namespace as the CLI makes it, if it is its own.
+    /// Returns the namespace as the CLI creates it, if the release owns it.
     pub(super) fn own_namespace(&self) -> Option<Value> {
         self.made_namespace.then(|| {
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
@@ -146,7 +146,7 @@ impl VirtualCluster {
         })
     }
 
-    /// What helm remembers of the release, if it was helm.
+    /// Returns helm's Secret of the release, if helm installed it.
     pub(super) fn release_secret(&self) -> Option<Value> {
         let name = &self.name;
         let release = json!({
@@ -155,7 +155,7 @@ impl VirtualCluster {
             "manifest": self.manifests().iter().map(|object| format!("---\n{object}\n")).collect::<String>(),
         });
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        // A vector takes everything.
+        // Writing to a vector cannot fail.
         let packed = packed.write_all(release.to_string().as_bytes()).and_then(|()| packed.finish()).ok()?;
         self.helm.then(|| {
             json!({
@@ -240,7 +240,7 @@ impl VirtualCluster {
         json!({"app": app, "release": self.name})
     }
 
-    /// An object with the labels that the chart puts on everything.
+    /// Creates an object with the labels that the chart sets on every object.
     fn object(&self, api_version: &str, kind: &str, name: &str, rest: Value) -> Value {
         let mut object: Map<String, Value> = rest.as_object().cloned().unwrap_or_default();
         let mut metadata = json!({"name": name, "labels": {

@@ -1,4 +1,4 @@
-//! From what happens in the host to API servers that come and go.
+//! Controller that starts and stops the API servers as events of the host demand.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::storage::{ResourceKey, Scope, Stored, Tail};
 /// Applications whose objects decide whether a virtual cluster is up.
 const APPS: [&str; 2] = ["vcluster", "vcluster-etcd"];
 
-/// How many events are read before others get a turn.
+/// Number of events read in one batch, after which other tasks get a turn.
 const BATCH: usize = 256;
 
-/// Keeps the virtual clusters as their workloads in the host say.
+/// Controller that keeps the virtual clusters in the state of their workloads in the host.
 pub(super) struct Control<'a> {
     pub(super) host: &'a TestServer,
     pub(super) registry: &'a Registry,
@@ -25,7 +25,7 @@ pub(super) struct Control<'a> {
 // === impl Control ===
 
 impl Control<'_> {
-    /// Never ends.
+    /// Runs forever.
     pub(super) async fn run(&self) {
         let resources =
             [("apps", "statefulsets"), ("apps", "deployments"), ("", "pods"), ("", "persistentvolumeclaims")];
@@ -45,7 +45,7 @@ impl Control<'_> {
         }
     }
 
-    /// Whose objects changed since the last time, and whether there may be more.
+    /// Returns the clusters whose objects changed since the last call, and whether there may be more events.
     fn read_events(&self, cursors: &mut BTreeMap<ResourceKey, u64>) -> (BTreeSet<Id>, bool) {
         let storage = &self.host.state().storage;
         let (mut touched, mut more) = (BTreeSet::new(), false);
@@ -56,7 +56,7 @@ impl Control<'_> {
                     *cursor = through;
                     touched.extend(events.iter().filter_map(|event| id_of(event.object())));
                 }
-                // At the start, too far behind, or after a rollback: look at everything.
+                // At the start, too far behind, or after a rollback: check everything.
                 _ => {
                     let (objects, revision) = storage.list(key, Scope::default());
                     *cursor = revision;
@@ -122,7 +122,7 @@ impl Control<'_> {
         }
     }
 
-    /// The StatefulSet or Deployment of that name and application.
+    /// Returns the StatefulSet or Deployment of that name and application.
     fn workload(&self, id: &Id, name: &str, app: &str) -> Option<Value> {
         let get = |resource| self.host.get(resource, Some(&id.namespace), name).ok();
         let found = get("statefulsets").or_else(|| get("deployments"))?;
@@ -130,7 +130,7 @@ impl Control<'_> {
         (labels["app"] == app && labels["release"] == id.name.as_str()).then_some(found)
     }
 
-    /// Whether its containers run somewhere: on a node, not on their way out, and not waiting for anything.
+    /// Returns whether its containers run: on a node, not being deleted, and not waiting for anything.
     fn has_pod(&self, id: &Id, app: &str) -> bool {
         let (pods, _) =
             self.host.state().storage.list(&ResourceKey::new("", "pods"), Scope::of(Some(&id.namespace)));
@@ -143,8 +143,7 @@ impl Control<'_> {
         !deployed || self.has_pod(id, "vcluster-etcd")
     }
 
-    /// The claims that a StatefulSet makes of its templates for each pod. They stay when it goes; the first one holds the
-    /// data.
+    /// Creates the claims of a StatefulSet's templates for each pod. They stay after its deletion; the first one holds the data.
     fn claim(&self, id: &Id, set: &Value) {
         let templates = set["spec"]["volumeClaimTemplates"].as_array();
         let replicas = set["spec"]["replicas"].as_u64().unwrap_or(1);
@@ -178,7 +177,7 @@ fn is_of(object: &Stored, app: &str) -> bool {
     object.label("app") == Some(app)
 }
 
-/// Whose object it is, by its labels.
+/// Returns the ID of an object's cluster, by its labels.
 fn id_of(object: &Stored) -> Option<Id> {
     let ours = APPS.iter().any(|app| is_of(object, app));
     let (namespace, name) = object.namespace().zip(object.label("release")).filter(|_| ours)?;

@@ -1,4 +1,4 @@
-//! A host cluster with virtual clusters in it, all in one process.
+//! Host cluster with virtual clusters, all in one process.
 //!
 //! ```text
 //!  host: StatefulSet shop ─▶ Pod shop-0 on a node ─▶ API server of the virtual cluster listens
@@ -33,8 +33,8 @@ use crate::serve::MemoryStream;
 use crate::server::{TestServer, TestServerBuilder, WaitTimeout};
 use crate::write;
 
-/// Virtual clusters in a host, each with an API server of its own that comes and goes with its pods. Clones are handles
-/// to the same; when the last is dropped, the virtual clusters end.
+/// Virtual clusters in a host, each with its own API server that starts and stops with its pods. Clones are handles to the same
+/// clusters; when the last is dropped, the virtual clusters end.
 ///
 /// ```
 /// use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
@@ -67,14 +67,14 @@ pub struct VirtualClustersBuilder {
     options: Options,
 }
 
-/// What there is of a virtual cluster.
+/// State of a virtual cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VirtualState {
-    /// Its API server answers.
+    /// The API server answers.
     Up,
-    /// It has data, and no API server.
+    /// There is data, but no API server.
     Down,
-    /// It never started, or is deleted with its data.
+    /// It never started, or was deleted with its data.
     Absent,
 }
 
@@ -86,13 +86,13 @@ struct Shared {
     tasks: TaskTracker,
 }
 
-/// How long the waiting functions wait.
+/// Timeout of the waiting functions.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 // === impl VirtualClustersBuilder ===
 
 impl VirtualClustersBuilder {
-    /// Options of the API servers, by namespace and name; the plain ones unless set.
+    /// Sets the options of the API servers, by namespace and name; the default is a plain builder.
     pub fn servers(
         mut self,
         servers: impl Fn(&str, &str) -> TestServerBuilder + Send + Sync + 'static,
@@ -101,20 +101,20 @@ impl VirtualClustersBuilder {
         self
     }
 
-    /// Without ports and TLS: only [`VirtualClusters::connect`] leads to them, also under tokio's paused clock.
+    /// Uses no ports and no TLS: clients connect through [`VirtualClusters::connect`] only, also under tokio's paused clock.
     pub fn in_memory(mut self) -> Self {
         self.options.in_memory = true;
         self
     }
 
-    /// Secrets `vc-NAME` name the address that really listens (the chart's `exportKubeConfig.server`) instead of
+    /// Puts the real address into the Secrets `vc-NAME` (the chart's `exportKubeConfig.server`) instead of
     /// `https://localhost:8443`, so that kubectl can use them.
     pub fn export_addresses(mut self) -> Self {
         self.options.export_addresses = true;
         self
     }
 
-    /// Begins to look after the host's virtual clusters, those included that are there already.
+    /// Starts the controller of the host's virtual clusters, including those that exist already.
     #[must_use]
     pub fn start(self) -> VirtualClusters {
         let Self { host, options } = self;
@@ -132,8 +132,8 @@ impl VirtualClustersBuilder {
 // === impl VirtualClusters ===
 
 impl VirtualClusters {
-    /// Options; [`VirtualClustersBuilder::start`] starts. The host must run workloads
-    /// ([`TestServerBuilder::workloads`]), or pods never come.
+    /// Returns the options; [`VirtualClustersBuilder::start`] starts. The host must run workloads
+    /// ([`TestServerBuilder::workloads`]), or pods are never created.
     pub fn on(host: TestServer) -> VirtualClustersBuilder {
         let options = Options {
             servers: Box::new(|_, _| TestServer::builder()),
@@ -143,23 +143,23 @@ impl VirtualClusters {
         VirtualClustersBuilder { host, options }
     }
 
-    /// The host cluster.
+    /// Returns the host cluster.
     #[must_use]
     pub fn host(&self) -> &TestServer {
         &self.shared.host
     }
 
-    /// Creates what the chart's release consists of; it comes to life a moment later.
+    /// Creates the objects of the chart's release; it starts a moment later.
     ///
     /// # Errors
-    /// As the API server answers: 409 if something is there already, 404 if a foreign namespace is not.
+    /// The API server's errors: 409 if an object exists already, 404 if a foreign namespace does not.
     pub fn create(&self, cluster: &VirtualCluster) -> Result<(), Status> {
         let mut objects =
             cluster.own_namespace().into_iter().chain(cluster.manifests()).chain(cluster.release_secret());
         objects.try_for_each(|object| self.host().create(object).map(drop))
     }
 
-    /// `kubectl scale`, of a StatefulSet or else a Deployment.
+    /// Scales a StatefulSet or else a Deployment, as `kubectl scale` does.
     ///
     /// # Errors
     /// 404.
@@ -171,37 +171,37 @@ impl VirtualClusters {
         write::scale_object(self.host().state(), resource, namespace, name, replicas)
     }
 
-    /// Whether it is up.
+    /// Returns the state.
     #[must_use]
     pub fn state(&self, namespace: &str, name: &str) -> VirtualState {
         self.shared.registry.state(&id(namespace, name))
     }
 
-    /// Its API server, up or down: its content, requests and faults. `None` until its first start, and once it is deleted.
+    /// Returns the API server, up or down, with its content, requests and faults. `None` until its first start, and after
+    /// deletion.
     #[must_use]
     pub fn server(&self, namespace: &str, name: &str) -> Option<TestServer> {
         self.shared.registry.server(&id(namespace, name))
     }
 
-    /// Namespace and name of all that have started and are not deleted.
+    /// Returns namespace and name of all clusters that have started and are not deleted.
     #[must_use]
     pub fn names(&self) -> Vec<(String, String)> {
         self.shared.registry.ids().into_iter().map(|id| (id.namespace, id.name)).collect()
     }
 
-    /// Where a Service's name leads: `NAME.NAMESPACE` or `NAME.NAMESPACE.svc`, with or without a port. The address stays
-    /// the same as long as the cluster has its data, and refuses connections while it is down.
+    /// Resolves a Service's name: `NAME.NAMESPACE` or `NAME.NAMESPACE.svc`, with or without a port. The address is stable while
+    /// the cluster has its data, and refuses connections while it is down.
     #[must_use]
     pub fn address(&self, service: &str) -> Option<SocketAddr> {
         let port = self.by_service(service)?.port();
         (port != 0).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
-    /// Opens a connection in memory to where a Service's name leads. It is served without TLS.
+    /// Opens an in-memory connection to the API server behind a Service's name. It is served without TLS.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when no such cluster has started yet, [`io::ErrorKind::ConnectionRefused`] while it is
-    /// down.
+    /// [`io::ErrorKind::NotFound`] if no such cluster has started yet, [`io::ErrorKind::ConnectionRefused`] while it is down.
     pub fn connect(&self, service: &str) -> io::Result<MemoryStream> {
         let server = self.by_service(service);
         let server =
@@ -209,31 +209,31 @@ impl VirtualClusters {
         server.connect()
     }
 
-    /// Waits until its API server answers, at most 30 s.
+    /// Waits until the API server answers, at most 30 s.
     ///
     /// # Errors
-    /// When it did not happen in time.
+    /// When the time is over.
     pub async fn wait_up(&self, namespace: &str, name: &str) -> Result<(), WaitTimeout> {
         self.wait(namespace, name, VirtualState::Up).await
     }
 
-    /// Waits until it has data and no API server any more, at most 30 s.
+    /// Waits until there is data and no API server any more, at most 30 s.
     ///
     /// # Errors
-    /// When it did not happen in time.
+    /// When the time is over.
     pub async fn wait_down(&self, namespace: &str, name: &str) -> Result<(), WaitTimeout> {
         self.wait(namespace, name, VirtualState::Down).await
     }
 
-    /// Waits until it is deleted with its data, at most 30 s.
+    /// Waits until the cluster is deleted with its data, at most 30 s.
     ///
     /// # Errors
-    /// When it did not happen in time.
+    /// When the time is over.
     pub async fn wait_gone(&self, namespace: &str, name: &str) -> Result<(), WaitTimeout> {
         self.wait(namespace, name, VirtualState::Absent).await
     }
 
-    /// Ends all virtual clusters, and waits until no task and no connection of them is left. The host goes on.
+    /// Ends all virtual clusters, and waits until none of their tasks and connections is left. The host keeps running.
     pub async fn stop(&self) {
         self.shared.stopped.cancel();
         self.shared.tasks.close();

@@ -1,4 +1,4 @@
-//! The virtual clusters that there are, and whether they are up.
+//! Registry of the virtual clusters and their state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,21 +10,21 @@ use super::VirtualState;
 use super::syncer::{Id, Instance};
 use crate::server::{TestServer, TestServerBuilder};
 
-/// How virtual clusters are served.
+/// Options of the virtual clusters' servers.
 pub(super) struct Options {
     pub(super) servers: Servers,
     pub(super) in_memory: bool,
     pub(super) export_addresses: bool,
 }
 
-/// The options of the API server of a namespace and name.
+/// Function that returns the options of the API server of a namespace and name.
 type Servers = Box<dyn Fn(&str, &str) -> TestServerBuilder + Send + Sync>;
 
-/// The virtual clusters by namespace and name.
+/// Virtual clusters by namespace and name.
 #[derive(Debug)]
 pub(super) struct Registry {
     entries: RwLock<BTreeMap<Id, Entry>>,
-    /// Counts the changes, for those who wait for one.
+    /// Counter of the changes, for tasks that wait for one.
     changes: watch::Sender<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! A host with virtual clusters in which something runs, ready to be looked at.
+//! Sample: a host and virtual clusters with running workloads, for a demonstration.
 
 use serde_json::{Value, json};
 use skopos_wire::Status;
@@ -7,17 +7,17 @@ use thiserror::Error;
 use super::{VirtualCluster, VirtualClusters};
 use crate::server::{StartError, TestServer, WaitTimeout};
 
-/// Why a sample does not come to life.
+/// Reason why a sample did not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SampleError {
     /// The host does not start.
     #[error("the host does not start: {0}")]
     Start(#[from] StartError),
-    /// An object is refused: two of one name, or a name that none can have.
+    /// An object is refused: a duplicate or an invalid name.
     #[error("an object is refused: {0}")]
     Refused(Box<Status>),
-    /// A virtual cluster does not come up.
+    /// A virtual cluster does not come up in time.
     #[error("a virtual cluster does not come up: {0}")]
     Late(#[from] WaitTimeout),
 }
@@ -25,15 +25,14 @@ pub enum SampleError {
 // === impl VirtualClusters ===
 
 impl VirtualClusters {
-    /// Starts a host and a virtual cluster of each name in it (in the namespace `vcluster-NAME`), all with ports and TLS, and
-    /// deploys a small shop into each of them. Scaling the StatefulSet of one to zero takes its API server away, and
-    /// scaling it up brings it back with its data. Returns when all are up.
+    /// Starts a host, and in it a virtual cluster of each name (in the namespace `vcluster-NAME`), all with ports and TLS.
+    /// Deploys a small shop into each of them. Scaling the StatefulSet of one to zero stops its API server; scaling it up starts
+    /// it again with its data. Returns when all are up.
     ///
-    /// The host's kubeconfig is that of [`VirtualClusters::host`]; those of the virtual clusters are in its Secrets
-    /// `vc-NAME`.
+    /// The host's kubeconfig is that of [`VirtualClusters::host`]; those of the virtual clusters are in its Secrets `vc-NAME`.
     ///
     /// # Errors
-    /// If there is no port, a name is there twice or cannot be one, or one is not up within 30 s.
+    /// If there is no port, a name is a duplicate or invalid, or a cluster is not up within 30 s.
     pub async fn sample<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Result<Self, SampleError> {
         let host = TestServer::builder().tls(true).workloads(true).start().await?;
         let virtuals =
@@ -44,7 +43,7 @@ impl VirtualClusters {
         }
         for (number, cluster) in clusters.iter().enumerate() {
             virtuals.wait_up(cluster.namespace(), cluster.name()).await?;
-            // One that is up has a server.
+            // A cluster that is up has a server.
             if let Some(server) = virtuals.server(cluster.namespace(), cluster.name()) {
                 shop(number)
                     .into_iter()
@@ -60,7 +59,7 @@ fn refused(status: Status) -> SampleError {
     SampleError::Refused(Box::new(status))
 }
 
-/// What runs in the virtual cluster of this number: a little more in each.
+/// Returns the workloads of the virtual cluster of this number: a little more in each.
 fn shop(number: usize) -> Vec<Value> {
     const NS: &str = "shop";
     let mut objects = vec![

@@ -1,4 +1,4 @@
-//! What a vcluster's own process does when it starts: its API server, and the Secret by which others reach it.
+//! Startup of a vcluster: its API server, and the Secret with its kubeconfig.
 
 use serde_json::{Value, json};
 use skopos_wire::Status;
@@ -7,14 +7,14 @@ use super::registry::Options;
 use crate::serve::{Credential, Identity, IdentityPlan, TlsError, Validity};
 use crate::server::{StartError, TestServer};
 
-/// Which virtual cluster.
+/// ID of a virtual cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id {
     pub(super) namespace: String,
     pub(super) name: String,
 }
 
-/// A virtual cluster that has started at least once: its data, and what it says to others about itself.
+/// Virtual cluster that has started at least once: its server with the data, its CA and client certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Instance {
     pub(super) server: TestServer,
@@ -25,12 +25,12 @@ pub(super) struct Instance {
 // === impl Instance ===
 
 impl Instance {
-    /// The first start.
+    /// Starts the API server for the first time.
     pub(super) async fn start(host: &TestServer, id: &Id, options: &Options) -> Result<Self, StartError> {
         let names = certificate_names(host, id);
         let builder = (options.servers)(&id.namespace, &id.name);
         if options.in_memory {
-            // Nobody speaks TLS to it, but its Secret is as any other.
+            // No client uses TLS with it, but its Secret is like any other.
             let plan = IdentityPlan { names, clients: true, ..IdentityPlan::default() };
             let identity = Identity::generate(&plan, Validity::Long).map_err(StartError::Certificate)?;
             let missing = || StartError::Certificate(TlsError::from("no client certificate"));
@@ -43,7 +43,7 @@ impl Instance {
         Ok(Self { server, authority, client })
     }
 
-    /// Writes Secret `vc-NAME`, as at each start.
+    /// Writes the Secret `vc-NAME`, as at each start.
     pub(super) fn publish(&self, host: &TestServer, id: &Id, options: &Options) -> Result<(), Status> {
         let Id { namespace, name } = id;
         let url = match options.export_addresses && !options.in_memory {
@@ -60,7 +60,7 @@ impl Instance {
                 "client-certificate": certificate, "client-key": key, "token": "",
             },
         });
-        // It goes with the Service.
+        // Deleted with the Service.
         if let Ok(service) = host.get("services", Some(namespace), name) {
             secret["metadata"]["ownerReferences"] = json!([{
                 "apiVersion": "v1", "kind": "Service", "name": name, "uid": service["metadata"]["uid"]}]);
@@ -84,7 +84,7 @@ impl Instance {
     }
 }
 
-/// The names that the syncer has its serving certificate made for. `NAME.NAMESPACE.svc` is not among them.
+/// Returns the names in the syncer's serving certificate. `NAME.NAMESPACE.svc` is not among them.
 fn certificate_names(host: &TestServer, id: &Id) -> Vec<String> {
     let Id { namespace, name } = id;
     let mut names = vec![name.clone(), format!("{name}.{namespace}")];

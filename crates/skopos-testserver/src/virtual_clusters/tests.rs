@@ -19,7 +19,7 @@ fn settings(colour: &str) -> Value {
            "data": {"colour": colour}})
 }
 
-/// The answer to a request, or nothing if the connection is dead.
+/// Returns the response to a request, or nothing if the connection is dead.
 async fn ask(stream: &mut MemoryStream) -> String {
     let request = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
     let mut answer = [0; 1024];
@@ -81,7 +81,7 @@ async fn it_ends_for_ever_with_its_workload_and_its_volume() {
     host.delete("statefulsets", Some(NS), "shop").unwrap();
     virtuals.wait_down(NS, "shop").await.unwrap();
 
-    // The volume is still there, so the next one of the name has the data.
+    // The volume still exists, so the next cluster of the name has the data.
     let set = VirtualCluster::new("shop").manifests().pop().unwrap();
     host.create(set.clone()).unwrap();
     virtuals.wait_up(NS, "shop").await.unwrap();
@@ -114,7 +114,7 @@ async fn the_syncers_secret_goes_with_the_service() {
 async fn a_container_that_waits_takes_the_server_away() {
     let virtuals = one(&VirtualCluster::new("shop")).await;
     let pod = |host: &TestServer| host.get("pods", Some(NS), "shop-0").unwrap();
-    // Readiness comes after the server, and would overwrite what is written before it.
+    // The pod becomes ready after the server starts; that would overwrite earlier writes of its status.
     virtuals.host().wait_for(|host| pod(host)["status"]["phase"] == "Running").await.unwrap();
     let mut pod = pod(virtuals.host());
     pod["status"]["containerStatuses"] =
@@ -145,7 +145,7 @@ async fn over_tcp_the_port_refuses_and_stays_the_same() {
     host.stop().await;
 }
 
-/// A TLS handshake with what Secret `vc-shop` holds, to the name of that server.
+/// Performs a TLS handshake with the certificates of the Secret `vc-shop`, for that server name.
 async fn handshake(
     address: SocketAddr,
     secret: &Value,

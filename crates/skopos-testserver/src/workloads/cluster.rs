@@ -1,4 +1,4 @@
-//! The cluster as a controller sees it: objects as trees, found by owner.
+//! Cluster access for controllers: objects as JSON values, found by owner.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use crate::state::ServerState;
 use crate::storage::{ResourceKey, Scope, Stored};
 use crate::write::{DeleteOptions, Part, WriteOptions, Writer};
 
-/// Who writes what controllers write.
+/// Field manager of the controllers' writes.
 const MANAGER: &str = "kube-controller-manager";
 
-/// A controller's hands and eyes.
+/// Client of the controllers.
 #[derive(Clone, Copy)]
 pub(super) struct Cluster<'a> {
     pub(super) state: &'a ServerState,
 }
 
 impl<'a> Cluster<'a> {
-    /// The resource of a built-in kind.
+    /// Returns the resource of a built-in kind.
     pub(super) fn resource(self, group: &str, plural: &str) -> Option<Arc<ResourceType>> {
         self.state.registry.resolve(group, "v1", plural)
     }
@@ -30,8 +30,8 @@ impl<'a> Cluster<'a> {
         self.state.storage.get(&ResourceKey::from(resource), key).map(|stored| stored.to_value())
     }
 
-    /// The objects of a namespace that `owner` controls. Only those with the labels of `selector` are looked at, since
-    /// labels are known without reading the whole object.
+    /// Returns the objects of a namespace that `owner` controls. Only those with the labels of `selector` are examined, because
+    /// labels are available without parsing the whole object.
     pub(super) fn controlled(self, resource: &ResourceType, owner: &Value, selector: &Value) -> Vec<Value> {
         let namespace = owner["metadata"]["namespace"].as_str();
         let (objects, _) = self.state.storage.list(&ResourceKey::from(resource), Scope::of(namespace));
@@ -67,12 +67,12 @@ impl<'a> Cluster<'a> {
         Ok(Writer::new(self.state).create(&place, object, &WriteOptions::trusted(MANAGER))?.to_value())
     }
 
-    /// Changes an object; nothing happens if it is gone.
+    /// Changes an object; does nothing if it does not exist.
     pub(super) fn edit(self, resource: &Arc<ResourceType>, object: &Value, edit: impl Fn(&mut Value)) {
         self.write(resource, object, Part::Whole, edit);
     }
 
-    /// Changes what a controller may write with the status of an object; nothing happens if it is gone.
+    /// Changes the fields that a controller may write with the status of an object; does nothing if it does not exist.
     pub(super) fn edit_with_status(
         self,
         resource: &Arc<ResourceType>,
@@ -82,7 +82,7 @@ impl<'a> Cluster<'a> {
         self.write(resource, object, Part::Status, edit);
     }
 
-    /// Changes the status of an object; nothing happens if it is gone.
+    /// Changes the status of an object; does nothing if it does not exist.
     pub(super) fn set_status(self, resource: &Arc<ResourceType>, object: &Value, status: &Value) {
         self.write(resource, object, Part::Status, |object| object["status"] = status.clone());
     }
@@ -95,13 +95,13 @@ impl<'a> Cluster<'a> {
                 edit(&mut new);
                 Ok(new)
             });
-        // A missing object is no news: its deletion is an event of its own.
+        // A missing object is no problem: its deletion is a separate event.
         if let Err(status) = written.filter_missing() {
             tracing::warn!(%status, object = %place.key(), "a controller's write was refused");
         }
     }
 
-    /// Deletes an object, as controllers do: with its grace period.
+    /// Deletes an object as controllers do: with its grace period.
     pub(super) fn delete(self, resource: &Arc<ResourceType>, object: &Value) {
         let _ = Writer::new(self.state).delete(&place(resource, object), &DeleteOptions::default());
     }
@@ -111,7 +111,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// Errors that are not about a missing object.
+/// Filter that drops errors about a missing object.
 trait FilterMissing {
     fn filter_missing(self) -> Result<(), Status>;
 }
@@ -125,7 +125,7 @@ impl<T> FilterMissing for Result<T, Status> {
     }
 }
 
-/// The reference to the controller of an object.
+/// Returns the reference to the controller of an object.
 pub(super) fn controller_of(object: &Value) -> Option<&Value> {
     object["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
 }
@@ -135,12 +135,12 @@ pub(super) fn place(resource: &Arc<ResourceType>, object: &Value) -> Place {
     Place::new(resource, metadata["namespace"].as_str(), metadata["name"].as_str().unwrap_or_default())
 }
 
-/// Whether an object is being deleted.
+/// Returns whether an object is being deleted.
 pub(super) fn terminating(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Whether a pod counts for its owner: neither ended nor on its way out.
+/// Returns whether a pod counts for its owner: neither finished nor being deleted.
 pub(super) fn active(pod: &Value) -> bool {
     !terminating(pod) && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
@@ -150,7 +150,7 @@ pub(super) fn ready(pod: &Value) -> bool {
     conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"))
 }
 
-/// A pod made from the template of `owner`, without a name.
+/// Creates a pod from the template of `owner`, without a name.
 pub(super) fn pod_of_template(owner: &Value) -> Value {
     let template = &owner["spec"]["template"];
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": template["spec"]});
@@ -162,7 +162,7 @@ pub(super) fn pod_of_template(owner: &Value) -> Value {
     pod
 }
 
-/// A short text that is the same for the same template.
+/// Returns a short hash of a template.
 pub(super) fn template_hash(template: &Value) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // FNV-1a: stable over versions of Rust, unlike the standard library's hashes.
@@ -177,7 +177,7 @@ pub(super) fn template_hash(template: &Value) -> String {
     text
 }
 
-/// A template without what says nothing: clients differ in what they leave empty and what they leave out.
+/// Returns a template without empty fields: clients differ in whether they omit them.
 fn meaningful(value: &Value) -> Value {
     let empty = |value: &Value| {
         value.is_null()

@@ -1,4 +1,4 @@
-//! The loop: events become work, work becomes writes, writes become events, until nothing changes any more.
+//! Control loop: events become work, work becomes writes, writes become events, until nothing changes any more.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{deployment, endpoint_slice, garbage, job, node, pod, replica_set, st
 use crate::state::ServerState;
 use crate::storage::{Change, ResourceKey, Scope, Stored, Tail};
 
-/// Something to look at, by its key.
+/// Work item: the key of an object to reconcile.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Work {
     Deployment(String),
@@ -21,22 +21,22 @@ pub(super) enum Work {
     Pod(String),
     /// The EndpointSlices of a Service.
     Service(String),
-    /// The dependents of an object that is gone or goes, by its uid.
+    /// The dependents of an object that is deleted or being deleted, by its UID.
     Dependents {
         uid: String,
         namespace: Option<String>,
     },
-    /// An object that goes after its dependents, or leaves them.
+    /// An object that is deleted after its dependents, or orphans them.
     Owner {
         resource: (String, String),
         key: String,
     },
 }
 
-/// How many events are read before others get a turn.
+/// Number of events read in one batch, after which other tasks get a turn.
 const BATCH: usize = 256;
 
-/// Runs the controllers; never ends.
+/// Runs the controllers forever.
 pub(super) async fn run(state: &ServerState) {
     let cluster = Cluster { state };
     node::create(cluster);
@@ -72,7 +72,7 @@ pub(super) async fn run(state: &ServerState) {
     }
 }
 
-/// Does what is to be done; says when to look again if that is known.
+/// Processes a work item; returns when to process it again, if known.
 fn perform(cluster: Cluster<'_>, work: &Work) -> Option<Instant> {
     match work {
         Work::Deployment(key) => deployment::reconcile(cluster, key),
@@ -87,7 +87,7 @@ fn perform(cluster: Cluster<'_>, work: &Work) -> Option<Instant> {
     None
 }
 
-/// Reads what happened since the last time; says whether there may be more.
+/// Reads the events since the last call; returns whether there may be more.
 fn read_events(
     cluster: Cluster<'_>,
     cursors: &mut BTreeMap<ResourceKey, u64>,
@@ -111,7 +111,7 @@ fn read_events(
                     queue.extend(services.map(|service| (Work::Service(service), now)));
                 }
             }
-            // At the start, or too far behind: look at everything.
+            // At the start, or too far behind: check everything.
             Some(Tail::Lost) | None => {
                 let (objects, revision) = storage.list(&key, Scope::default());
                 cursors.insert(key.clone(), revision);
@@ -126,13 +126,13 @@ fn read_events(
     more
 }
 
-/// Whether it is a pod that has got where pods get; there may be very many of them.
+/// Returns whether the object is a pod in its steady state; there may be very many of them.
 fn is_at_rest(object: &Stored) -> bool {
     contains(object.json_slice(), "\"phase\":\"Running\"")
         && contains(object.json_slice(), "\"restartPolicy\":\"Always\"")
 }
 
-/// Returns the Services whose slices an event may concern: of a pod, or of a slice that somebody has changed or deleted.
+/// Returns the Services whose slices an event may affect: those of a pod, or of a slice that a client changed or deleted.
 fn services_of(cluster: Cluster<'_>, key: &ResourceKey, event: &Change) -> Vec<String> {
     match (&*key.group, &*key.plural) {
         ("", "pods") => endpoint_slice::services_of(cluster, event.object()),
@@ -150,7 +150,7 @@ fn is_worked_on(key: &ResourceKey) -> bool {
 fn note_event(key: &ResourceKey, event: &Change, queue: &mut BTreeMap<Work, Instant>) {
     let object = event.object();
     if event.kind() == EventType::Deleted {
-        // Pods and what is like them own nothing.
+        // Pods and similar objects own nothing.
         if !matches!(&*key.plural, "pods" | "events" | "leases" | "endpoints" | "endpointslices") {
             let work = Work::Dependents {
                 uid: object.uid().to_owned(),
@@ -204,7 +204,7 @@ fn note_owner(object: &Value, queue: &mut BTreeMap<Work, Instant>) {
     queue.insert(work, Instant::now());
 }
 
-/// Whether the JSON contains a text: far cheaper than reading it.
+/// Returns whether the JSON contains a text: far cheaper than parsing it.
 pub(super) fn contains(json: &[u8], part: &str) -> bool {
     std::str::from_utf8(json).is_ok_and(|json| json.contains(part))
 }

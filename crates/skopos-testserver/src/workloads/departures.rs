@@ -1,4 +1,4 @@
-//! Pods whose grace period is over go, and namespaces that are empty.
+//! Removal of pods at the end of their grace period, and of empty namespaces.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::state::ServerState;
 use crate::storage::{ResourceKey, Scope};
 use crate::write::{DeleteOptions, Writer};
 
-/// How often a namespace is looked at that something holds up.
+/// Retry interval for a namespace that is not empty yet.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Lets objects go in time; never ends.
+/// Removes objects when they are due; runs forever.
 pub(super) async fn run(state: &ServerState) {
     loop {
         for due in state.lifecycle.take_due() {
@@ -25,7 +25,7 @@ fn finish(state: &ServerState, due: Expected) {
     let place = &due.place;
     let writer = Writer::new(state);
     if place.resource.plural != "namespaces" {
-        // It may be gone already.
+        // It may be deleted already.
         let _ = writer.end_grace(place, &due.uid);
         return;
     }
@@ -36,7 +36,7 @@ fn finish(state: &ServerState, due: Expected) {
     }
 }
 
-/// Deletes what is in a namespace; says whether nothing is left.
+/// Deletes the objects of a namespace; returns whether none is left.
 fn empty_namespace(state: &ServerState, name: &str) -> bool {
     let writer = Writer::new(state);
     let mut empty = true;

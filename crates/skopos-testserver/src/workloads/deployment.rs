@@ -1,4 +1,4 @@
-//! Deployments: one ReplicaSet for each template they ever had, and pods moved from the old ones to the new one.
+//! Deployments: one ReplicaSet for each template so far, with pods moved from the old sets to the new one.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::cluster::{Cluster, template_hash, terminating};
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const HASH: &str = "pod-template-hash";
 
-/// Brings a deployment one step closer to what it wants.
+/// Brings a deployment one step closer to its spec.
 pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
     let (Some(deployments), Some(sets)) =
         (cluster.resource("apps", "deployments"), cluster.resource("apps", "replicasets"))
@@ -41,11 +41,11 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
         scale(cluster, &sets, &deployment, new, &old);
         drop_history(cluster, &sets, &deployment, &old);
     }
-    // The writes above are events, which lead here again; so this is about the state before them.
+    // The writes above are events that trigger another reconciliation; so this status is about the state before them.
     cluster.set_status(&deployments, &deployment, &status(cluster, &deployment, new.as_ref(), &old));
 }
 
-/// A template that comes back gets a new revision.
+/// Gives a reused template a new revision.
 fn adopt_revision(
     cluster: Cluster<'_>,
     sets: &Arc<ResourceType>,
@@ -93,7 +93,7 @@ fn create_set(
     cluster.create(sets, deployment, set).inspect_err(|status| tracing::warn!(%status, "no ReplicaSet")).ok()
 }
 
-/// Grows the new set as far as the surge allows, and shrinks the old ones as far as availability allows.
+/// Scales up the new set within the surge, and scales down the old ones within the required availability.
 fn scale(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, new: &Value, old: &[Value]) {
     let wanted = number(&deployment["spec"]["replicas"]);
     let strategy = &deployment["spec"]["strategy"];
@@ -112,7 +112,7 @@ fn scale(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, new
             let rolling = &strategy["rollingUpdate"];
             let surge = share(&rolling["maxSurge"], wanted, true);
             let missing = share(&rolling["maxUnavailable"], wanted, false);
-            // Both zero would never get anywhere.
+            // If both were zero, the rollout would never progress.
             (surge, if surge == 0 { missing.max(1) } else { missing })
         }
     };
@@ -120,7 +120,7 @@ fn scale(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, new
     let target = wanted.min(room).max(number(&new["spec"]["replicas"]).min(wanted));
     set_replicas(cluster, sets, new, target);
 
-    // Counted by what the sets want, since that is known at once; what they have follows.
+    // Counted by the sets' specs, which are known at once; their status follows.
     let not_there = target - number(&new["status"]["availableReplicas"]).min(target);
     let mut spare = (old_total + target - (wanted - missing) - not_there).max(0);
     for set in old {
@@ -137,7 +137,7 @@ fn set_replicas(cluster: Cluster<'_>, sets: &Arc<ResourceType>, set: &Value, rep
     }
 }
 
-/// Old sets without pods are kept for going back, but not all of them.
+/// Deletes old sets without pods beyond the history limit; the others are kept for a rollback.
 fn drop_history(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, old: &[Value]) {
     let limit = deployment["spec"]["revisionHistoryLimit"].as_u64().unwrap_or(10) as usize;
     let empty =
@@ -196,7 +196,7 @@ fn status(cluster: Cluster<'_>, deployment: &Value, new: Option<&Value>, old: &[
     status
 }
 
-/// A condition that keeps its times as long as it stays the same.
+/// Returns a condition that keeps its times while it is unchanged.
 fn condition(
     cluster: Cluster<'_>,
     object: &Value,
@@ -215,7 +215,7 @@ fn condition(
            "lastTransitionTime": changed, "lastUpdateTime": updated})
 }
 
-/// A number, or a percentage of `total` rounded up or down.
+/// Returns a number, or a percentage of `total` rounded up or down.
 fn share(value: &Value, total: i64, up: bool) -> i64 {
     match value {
         Value::Number(number) => number.as_i64().unwrap_or(0),

@@ -1,7 +1,7 @@
 //! EndpointSlices: the addresses of the pods that a Service selects, as kube-controller-manager's endpointslice controller writes
 //! them.
 //!
-//! A pod stays in the slice that it is in. New ones go where there is room, so a change of one pod changes one slice.
+//! A pod stays in its slice. New pods are added where there is room, so a change of one pod changes one slice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::cluster::{Cluster, ready, terminating};
 use super::controllers::contains;
 use crate::storage::{ResourceKey, Scope, Stored};
 
-/// The most endpoints of a slice (`--max-endpoints-per-slice`).
+/// Maximum number of endpoints of a slice (`--max-endpoints-per-slice`).
 const MAX_ENDPOINTS: usize = 100;
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -21,7 +21,7 @@ const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const HEADLESS: &str = "service.kubernetes.io/headless";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 
-/// Brings the slices of a Service up to date. The slices of one that is gone are collected as its dependents.
+/// Brings the slices of a Service up to date. Those of a deleted Service are collected as its dependents.
 pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
     let (Some(services), Some(slices)) =
         (cluster.resource("", "services"), cluster.resource("discovery.k8s.io", "endpointslices"))
@@ -45,17 +45,17 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
     let (mut used, mut empty): (Vec<_>, Vec<_>) =
         kept.into_iter().partition(|slice| !slice.endpoints.is_empty());
     if used.is_empty() {
-        // One without endpoints says that the Service was looked at.
+        // A slice without endpoints shows that the Service was reconciled.
         let new = || Slice { before: Value::Null, ports: "[]".to_owned(), endpoints: Vec::new() };
         used.push(empty.pop().unwrap_or_else(new));
     }
-    // Additions first: between two writes no endpoint is missing that was there.
+    // Additions first, so that no existing endpoint is missing between two writes.
     used.sort_by_key(|slice| slice.endpoints.len() < count(&slice.before));
     used.iter().for_each(|slice| write(cluster, &slices, &service, slice));
     empty.iter().for_each(|slice| cluster.delete(&slices, &slice.before));
 }
 
-/// Returns the keys of the Services that a pod concerns: those that select it, and those that have it in a slice.
+/// Returns the keys of the Services that a pod affects: those that select it, and those that have it in a slice.
 pub(super) fn services_of(cluster: Cluster<'_>, pod: &Stored) -> Vec<String> {
     let (Some(services), Some(slices)) =
         (cluster.resource("", "services"), cluster.resource("discovery.k8s.io", "endpointslices"))
@@ -85,16 +85,16 @@ pub(super) fn services_of(cluster: Cluster<'_>, pod: &Stored) -> Vec<String> {
     keys.into_iter().collect()
 }
 
-/// Returns the key of the Service of a slice that this controller has made.
+/// Returns the key of the Service of a slice that this controller created.
 pub(super) fn service_of(slice: &Stored) -> Option<String> {
     let service = slice.label(SERVICE_NAME).filter(|_| slice.label(MANAGED_BY) == Some(MANAGER))?;
     Some(format!("{}/{service}", slice.namespace()?))
 }
 
-/// A slice with the endpoints that it is to have. `before` is null for one that is new.
+/// Slice with its desired endpoints. `before` is null for a new one.
 struct Slice {
     before: Value,
-    /// The JSON of its ports: pods whose named ports have other numbers need slices of their own.
+    /// JSON of the ports: pods whose named ports have other numbers need separate slices.
     ports: String,
     endpoints: Vec<Value>,
 }
@@ -106,7 +106,7 @@ fn selector(service: &Value) -> Option<&serde_json::Map<String, Value>> {
     service["spec"]["selector"].as_object().filter(|selector| !selector.is_empty())
 }
 
-/// Returns the endpoints that the Service is to have, by their ports.
+/// Returns the desired endpoints of the Service, by their ports.
 fn groups(cluster: Cluster<'_>, service: &Value) -> BTreeMap<String, Group> {
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     let Some(pods) = cluster.resource("", "pods") else { return groups };
@@ -149,7 +149,7 @@ fn endpoint(service: &Value, pod: &Value) -> Value {
     endpoint
 }
 
-/// Returns the ports of a Service at this pod. A named port that the pod does not have is left out.
+/// Returns the ports of a Service on this pod. A named port that the pod lacks is omitted.
 fn ports(service: &Value, pod: &Value) -> Value {
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let port = |port: &Value| {
@@ -170,19 +170,19 @@ fn container_port(pod: &Value, name: &str) -> Option<Value> {
     ports.find(|port| port["name"] == name).map(|port| port["containerPort"].clone())
 }
 
-/// Returns the slices of this Service that this controller has made.
+/// Returns the slices of this Service that this controller created.
 fn own_slices(cluster: Cluster<'_>, slices: &Arc<ResourceType>, service: &Value) -> Vec<Value> {
     let labels = json!({"matchLabels": {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: MANAGER}});
     cluster.controlled(slices, service, &labels)
 }
 
-/// Takes the endpoints out of a group that the slice has already, as they are now.
+/// Removes the slice's existing endpoints from a group and returns their current state.
 fn keep(slice: &Value, group: &mut Group) -> Vec<Value> {
     let before = slice["endpoints"].as_array().into_iter().flatten();
     before.filter_map(|endpoint| group.remove(endpoint["targetRef"]["name"].as_str()?)).collect()
 }
 
-/// Puts new endpoints into slices of their ports that have room, fullest first, and into new ones.
+/// Adds new endpoints to slices of their ports that have room, fullest first, and to new ones.
 fn add(slices: &mut Vec<Slice>, ports: &str, group: Group) {
     for endpoint in group.into_values() {
         let with_room = slices
@@ -213,7 +213,7 @@ fn write(cluster: Cluster<'_>, slices: &Arc<ResourceType>, service: &Value, slic
             "endpoints": endpoints,
             "ports": serde_json::from_str::<Value>(&slice.ports).unwrap_or_default(),
         });
-        // A name that is taken is made again with the next event.
+        // After a name collision, the next event retries with another name.
         let _ = cluster.create(slices, service, object);
     } else if slice.before["endpoints"] != endpoints || slice.before["metadata"]["labels"] != labels {
         cluster.edit(slices, &slice.before, |slice| {

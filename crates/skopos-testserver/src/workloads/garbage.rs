@@ -1,4 +1,4 @@
-//! Dependents go with their owners: after them, before them (foreground), or not at all (orphan).
+//! Garbage collection: dependents are deleted after their owners, before them (foreground), or not at all (orphan).
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::cluster::{Cluster, terminating};
 use super::controllers::contains;
 use crate::storage::{ResourceKey, Scope};
 
-/// How often an object is looked at that waits for its dependents to go.
+/// Poll interval for an object that waits for the deletion of its dependents.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Deletes the dependents of an owner that is gone.
+/// Deletes the dependents of a deleted owner.
 pub(super) fn collect(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) {
     for (resource, object) in dependents(cluster, uid, namespace) {
         if has_other_owner(cluster, &object, uid) {
@@ -25,7 +25,7 @@ pub(super) fn collect(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) 
     }
 }
 
-/// Deletes or releases the dependents of an object that is to go after that; says when to look again.
+/// Deletes or orphans the dependents of an object that is deleted afterwards; returns when to check again.
 pub(super) fn settle(cluster: Cluster<'_>, (group, plural): &(String, String), key: &str) -> Option<Instant> {
     let all = cluster.state.registry.all();
     let resource = all.iter().find(|r| r.group == *group && r.plural == *plural)?;
@@ -58,7 +58,7 @@ pub(super) fn settle(cluster: Cluster<'_>, (group, plural): &(String, String), k
 
 type Found = (std::sync::Arc<ResourceType>, Value);
 
-/// All objects that name `uid` as an owner.
+/// Returns all objects that name `uid` as an owner.
 fn dependents(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
     let all = cluster.state.registry.all();
@@ -69,7 +69,7 @@ fn dependents(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) -> Vec<F
             continue;
         }
         let (objects, _) = cluster.state.storage.list(&key, Scope::of(namespace));
-        // Most objects do not name it at all, which is quickly seen.
+        // Most objects do not contain it at all; that check is fast.
         for object in objects.iter().filter(|object| contains(object.json_slice(), uid)) {
             let object = object.to_value();
             if owners(&object).any(|owner| owner["uid"] == uid) {
@@ -84,7 +84,7 @@ fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
 }
 
-/// Whether an owner other than `uid` is there.
+/// Returns whether an owner other than `uid` exists.
 fn has_other_owner(cluster: Cluster<'_>, object: &Value, uid: &str) -> bool {
     owners(object).filter(|owner| owner["uid"] != uid).any(|owner| {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();

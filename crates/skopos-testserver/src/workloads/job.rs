@@ -15,7 +15,7 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
     }
     let name = job["metadata"]["name"].as_str().unwrap_or_default();
     if job["spec"]["selector"].is_null() {
-        // As in Kubernetes, a job tells its pods by its uid.
+        // As in Kubernetes, a job identifies its pods by its UID.
         let labels = json!({"batch.kubernetes.io/controller-uid": job["metadata"]["uid"]});
         cluster.edit(&jobs, &job, |job| {
             job["spec"]["selector"] = json!({"matchLabels": labels});

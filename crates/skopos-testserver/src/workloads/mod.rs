@@ -1,5 +1,5 @@
-//! What happens by itself in a cluster: deleted pods and namespaces go in time, and (if wanted) workloads get their
-//! pods, pods get a node and turn ready, and dependents go with their owners.
+//! Controllers of a cluster. Deleted pods and namespaces are removed in time. Optionally, workloads get their pods, pods get a
+//! node and become ready, and dependents are deleted with their owners.
 //!
 //! ```text
 //!  Deployment ─▶ ReplicaSet ─┐

@@ -1,21 +1,21 @@
-//! The nodes that pods are put on.
+//! Nodes for the pods.
 
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
 
-/// How many nodes there are.
+/// Number of nodes.
 const NODES: usize = 3;
 
-/// Creates the nodes, unless they are there.
+/// Creates the nodes, unless they exist.
 pub(super) fn create(cluster: Cluster<'_>) {
     for number in 1..=NODES {
-        // They are there already if the test made them.
+        // They exist already if the test created them.
         let _ = crate::write::create_object(cluster.state, node(cluster, number));
     }
 }
 
-/// The node for the pod of that key: always the same for the same key.
+/// Returns the node for the pod of that key: always the same for the same key.
 pub(super) fn for_pod(key: &str) -> (String, String) {
     let number =
         key.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % NODES + 1;

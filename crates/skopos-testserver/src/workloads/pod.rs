@@ -1,4 +1,4 @@
-//! Pods: they get a node at once, run a moment later, and end if they are made to end.
+//! Pods: they get a node at once, run a moment later, and finish if their restart policy lets them.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use super::cluster::{Cluster, terminating};
 use super::node;
 
-/// How long a pod takes from its node to readiness.
+/// Time from a pod's scheduling to its readiness.
 const STARTING: Duration = Duration::from_millis(200);
-/// How long the containers of a pod run that is to end by itself.
+/// Run time of the containers of a pod that finishes.
 const RUNNING: Duration = Duration::from_millis(500);
 
-/// Takes the pod's next step; says when the one after it is due.
+/// Advances the pod by one step; returns when the next step is due.
 pub(super) fn advance(cluster: Cluster<'_>, key: &str) -> Option<Instant> {
     let pods = cluster.resource("", "pods")?;
     let pod = cluster.get(&pods, key).filter(|pod| !terminating(pod))?;
@@ -52,9 +52,9 @@ pub(super) fn advance(cluster: Cluster<'_>, key: &str) -> Option<Instant> {
     }
 }
 
-/// When a step is due that comes some time after a condition turned true; `None` if it is due now.
+/// Returns when a step is due that follows a condition after a delay; `None` if it is due now.
 ///
-/// Times in objects have whole seconds, so a step may come up to a second early; never late.
+/// Times in objects have whole seconds, so a step may happen up to a second early; never late.
 fn wait(cluster: Cluster<'_>, pod: &Value, condition: &str, after: Duration) -> Option<Instant> {
     let conditions = pod["status"]["conditions"].as_array();
     let since = conditions.and_then(|all| all.iter().find(|c| c["type"] == condition));

@@ -1,4 +1,4 @@
-//! ReplicaSets: as many pods as they want.
+//! ReplicaSets: the desired number of pods.
 
 use std::cmp::Reverse;
 
@@ -30,13 +30,13 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
         }
     }
     if active.len() > wanted {
-        // Those that are not ready go first, then the youngest.
+        // Unready pods are deleted first, then the youngest.
         let age = |pod: &Value| pod["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
         active.sort_by_key(|pod| (ready(pod), Reverse(age(pod))));
         for pod in &active[..active.len() - wanted] {
             cluster.delete(&pods, pod);
         }
-        // The deletions lead here again, with the right numbers.
+        // The deletions trigger another reconciliation, with the right numbers.
         return;
     }
     let ready = active.iter().filter(|pod| ready(pod)).count();

@@ -1,4 +1,4 @@
-//! StatefulSets: pods with numbers, made and removed in order.
+//! StatefulSets: numbered pods, created and deleted in order.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::cluster::{Cluster, active, pod_of_template, ready, template_hash, ter
 
 const REVISION: &str = "controller-revision-hash";
 
-/// Takes the next step: one pod more, one less, or one replaced.
+/// Takes the next step: creates, deletes or replaces one pod.
 pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
     let (Some(sets), Some(pods)) = (cluster.resource("apps", "statefulsets"), cluster.resource("", "pods"))
     else {
@@ -22,7 +22,7 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
     let is_new = |pod: &Value| pod["metadata"]["labels"][REVISION] == revision.as_str();
     cluster.set_status(&sets, &set, &status(&set, &owned, &revision, is_new));
 
-    // Pods beyond the wanted number go, the last one first.
+    // Surplus pods are deleted, the last one first.
     let surplus: Vec<&Value> = owned.iter().filter(|pod| ordinal(pod) >= wanted).collect();
     if let Some(last) = surplus.last() {
         let leaving = if parallel { surplus.as_slice() } else { std::slice::from_ref(last) };
@@ -33,12 +33,12 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
             return;
         }
     }
-    // Missing pods come, the first one first, each after the one before it is ready.
+    // Missing pods are created, the first one first, each after the previous one is ready.
     for number in 0..wanted {
         match owned.iter().find(|pod| ordinal(pod) == number) {
             Some(pod) if parallel || (active(pod) && ready(pod)) => {}
             Some(pod) => {
-                // One that ended is replaced.
+                // A finished pod is replaced.
                 if !active(pod) && !terminating(pod) {
                     cluster.delete(&pods, pod);
                 }
@@ -56,7 +56,7 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
             }
         }
     }
-    // All are there and ready: replace one old pod, the last one first.
+    // All exist and are ready: replace one old pod, the last one first.
     let settled = owned.len() == wanted && owned.iter().all(|pod| active(pod) && ready(pod));
     if settled && set["spec"]["updateStrategy"]["type"] != "OnDelete" {
         let partition =
@@ -83,7 +83,7 @@ fn new_pod(set: &Value, name: &str, number: usize, revision: &str) -> Value {
     pod
 }
 
-/// The number at the end of a pod's name.
+/// Returns the number at the end of a pod's name.
 fn ordinal(pod: &Value) -> usize {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(usize::MAX)

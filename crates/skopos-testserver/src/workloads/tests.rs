@@ -80,7 +80,7 @@ async fn a_stateful_set_grows_and_shrinks_in_order() {
     server
         .wait_for(|s| {
             let pods = pods(s);
-            // The next one comes only when all before it are ready.
+            // The next one is created only when all before it are ready.
             let unready = pods.iter().filter(|pod| !super::cluster::ready(pod)).count();
             assert!(unready <= 1, "{unready} pods are not ready");
             status(s, "statefulsets", "db")["readyReplicas"] == 3
@@ -153,7 +153,7 @@ fn service(spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"}, "spec": spec})
 }
 
-/// The endpoints of the Service `web`: the name of the pod, and whether it is ready, serving and terminating.
+/// Returns the endpoints of the Service `web`: pod name, and whether it is ready, serving and terminating.
 fn endpoints(server: &TestServer) -> Vec<(String, [bool; 3])> {
     let slices = server.list("endpointslices", Some("default")).unwrap().0;
     let of_web =
@@ -192,7 +192,7 @@ async fn a_service_gets_slices_that_follow_its_pods() {
     let with_ports = |slice: &Value| slice["ports"] == json!([{"name": "", "port": 8080, "protocol": "TCP"}]);
     assert!(slices_of_web(&server).iter().all(|slice| with_ports(slice) && slice["addressType"] == "IPv4"));
 
-    // A slice has the labels of its Service, also when they change.
+    // A slice has the labels of its Service, even after they change.
     let mut labelled = server.get("services", Some("default"), "web").unwrap();
     labelled["metadata"]["labels"] = json!({"tier": "front", "endpointslice.kubernetes.io/managed-by": "me"});
     server.update(labelled).unwrap();
@@ -203,7 +203,7 @@ async fn a_service_gets_slices_that_follow_its_pods() {
         slices_of_web(&server).iter().all(|slice| managed_by(slice) == "endpointslice-controller.k8s.io")
     );
 
-    // A pod on its way out is terminating, and serves until it is gone.
+    // A pod that is being deleted is terminating, and serves until it is deleted.
     let names: Vec<String> = endpoints(&server).into_iter().map(|(name, _)| name).collect();
     let resource = server.registry().lookup("pods").unwrap();
     let place = crate::place::Place::new(&resource, Some("default"), &names[0]);
@@ -214,13 +214,13 @@ async fn a_service_gets_slices_that_follow_its_pods() {
     server.wait_for(|s| endpoints(s).contains(&leaving) && endpoints(s).len() == 4).await.unwrap();
     server.wait_for(|s| endpoints(s).len() == 3 && !endpoints(s).contains(&leaving)).await.unwrap();
 
-    // One that is selected no more leaves, and so does one that is not ready any more, but for its address.
+    // A pod that no longer matches the selector leaves the slices; one that is unready keeps only its address.
     let mut pod = server.get("pods", Some("default"), &names[1]).unwrap();
     pod["metadata"]["labels"] = json!({"app": "debug"});
     server.update(pod).unwrap();
     server.wait_for(|s| endpoints(s).iter().all(|(name, _)| *name != names[1])).await.unwrap();
 
-    // A slice that is deleted by hand comes again, and all go with their Service.
+    // A slice that is deleted by hand is created again, and all are deleted with their Service.
     for slice in slices_of_web(&server) {
         let name = slice["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         server.delete("endpointslices", Some("default"), &name).unwrap();

@@ -1,4 +1,4 @@
-//! Request bodies: JSON or YAML, and what must be true of an object before anything is done with it.
+//! Request bodies: JSON or YAML, and the checks of an object that precede every write.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -11,10 +11,10 @@ use super::metadata::metadata_mut;
 use crate::openapi::check_types;
 use crate::place::Place;
 
-/// What the server can read.
+/// Media types that the server can decode.
 const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
-/// The media type of a request's body, without parameters; JSON if nothing is said.
+/// Returns the media type of a request's body, without parameters; JSON if there is no header.
 pub(super) fn content_type(headers: &HeaderMap) -> &str {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match value.split(';').next().unwrap_or_default().trim() {
@@ -23,13 +23,13 @@ pub(super) fn content_type(headers: &HeaderMap) -> &str {
     }
 }
 
-/// Reads an object.
+/// Parses an object.
 ///
 /// # Errors
-/// 415 for other media types (such as CBOR), 400 for what is not an object.
+/// 415 for other media types (such as CBOR), 400 if the body is not an object.
 pub(super) fn object(headers: &HeaderMap, body: &[u8]) -> Result<Value, Status> {
     let value = match content_type(headers) {
-        // Protobuf was turned into JSON when the body was read.
+        // Protobuf was converted to JSON when the body was read.
         "application/json" | protobuf::MEDIA_TYPE => json(body)?,
         "application/yaml" => yaml(body)?,
         _ => return Err(Status::unsupported_media_type(&ACCEPTED)),
@@ -41,7 +41,7 @@ pub(super) fn json(body: &[u8]) -> Result<Value, Status> {
     serde_json::from_slice(body).map_err(|e| Status::bad_request(format!("error decoding body: {e}")))
 }
 
-/// YAML; JSON is YAML too, and far more common here.
+/// Parses YAML. JSON is YAML too, and far more common here.
 pub(super) fn yaml(body: &[u8]) -> Result<Value, Status> {
     match serde_json::from_slice(body) {
         Ok(value) => Ok(value),
@@ -50,11 +50,11 @@ pub(super) fn yaml(body: &[u8]) -> Result<Value, Status> {
     }
 }
 
-/// Checks that an object is of the kind and at the place that the request names, and has the types of that kind; fills in what it
-/// leaves out.
+/// Checks that an object has the kind and the place of the request, and the field types of that kind; defaults the kind,
+/// namespace and name.
 ///
 /// # Errors
-/// 400 where they differ.
+/// 400 if they differ.
 pub(super) fn settle(object: &mut Value, place: &Place) -> Result<(), Status> {
     let resource = &place.resource;
     check_types(resource, object)
@@ -71,7 +71,7 @@ pub(super) fn settle(object: &mut Value, place: &Place) -> Result<(), Status> {
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-        // As if it were not there.
+        // A namespace of a cluster-scoped object is ignored.
         None => {
             metadata.remove("namespace");
         }
@@ -90,12 +90,12 @@ pub(super) fn settle(object: &mut Value, place: &Place) -> Result<(), Status> {
     )))
 }
 
-/// 400 for an object that Go cannot read.
+/// Returns the 400 for an object that Go cannot decode.
 pub(super) fn unreadable(kind: &str, version: &str, problem: &str) -> Status {
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {problem}"))
 }
 
-/// What is not said is what is expected; for the rest there are Go's own words.
+/// Checks the kind; an absent one is filled in. The errors have Go's own texts.
 fn check_kind(object: &mut Value, resource: &ResourceType) -> Result<(), Status> {
     let expected = resource.api_version();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -130,7 +130,7 @@ fn check_kind(object: &mut Value, resource: &ResourceType) -> Result<(), Status>
     )))
 }
 
-/// How Go names the package of a group's types.
+/// Returns the Go package of a group's types.
 fn package(resource: &ResourceType) -> &str {
     match resource.group.split('.').next() {
         None | Some("") => "core",

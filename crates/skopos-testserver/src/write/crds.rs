@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions change what the server serves.
+//! CustomResourceDefinitions: they change the served resources.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use skopos_wire::{FieldError, Status};
 
 use crate::state::ServerState;
 
-/// The resources that an object defines: none, unless it is a CustomResourceDefinition.
+/// Resources that an object defines: none, unless it is a CustomResourceDefinition.
 pub(super) struct Definition(Vec<ResourceType>);
 
-/// Reads the definition, if the object is one.
+/// Parses the definition, if the object is one.
 ///
 /// # Errors
 /// 422 if it cannot be served.
@@ -34,7 +34,7 @@ impl Definition {
     /// Serves the resources from now on.
     pub(super) fn register(&self, state: &ServerState) {
         if let Some(first) = self.0.first() {
-            // Versions that are no longer served go.
+            // Versions that are no longer served are removed.
             let served = |r: &ResourceType| self.0.iter().any(|new| new.version == r.version);
             let earlier = state.registry.all();
             let earlier = earlier.iter().filter(|r| r.group == first.group && r.plural == first.plural);
@@ -47,7 +47,7 @@ impl Definition {
         }
     }
 
-    /// Serves them no longer; gives one of the versions, if there were any.
+    /// Stops serving the resources; returns one of the versions, if there were any.
     pub(super) fn unregister(&self, state: &ServerState) -> Option<Arc<ResourceType>> {
         let first = self.0.first()?;
         let served = state.registry.resolve(&first.group, &first.version, &first.plural);

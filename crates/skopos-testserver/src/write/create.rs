@@ -1,4 +1,4 @@
-//! Creating objects.
+//! Creation of objects.
 
 use serde_json::{Value, json};
 use skopos_wire::{FieldError, GroupResource, Status, StatusCause, StatusReason};
@@ -9,14 +9,14 @@ use crate::patch::managed::{Managers, Operation};
 use crate::place::Place;
 use crate::storage::{Draft, WriteError};
 
-/// How often a generated name that is taken is replaced by another (as in Kubernetes).
+/// Maximum attempts to generate an unused name (as in Kubernetes).
 const NAME_ATTEMPTS: usize = 8;
 
 impl Writer<'_> {
-    /// Creates an object. The place's name may be empty: then the object names itself.
+    /// Creates an object. The place's name may be empty: then the object has the name.
     ///
     /// # Errors
-    /// As the API server: 400, 403, 404 (namespace), 409, 422.
+    /// The API server's errors: 400, 403, 404 (namespace), 409, 422.
     pub(crate) fn create(
         &self,
         place: &Place,
@@ -37,7 +37,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Creates an object that is settled already; `own` records who wrote it.
+    /// Creates an object that was checked already; `own` records its manager.
     pub(super) fn create_with(
         &self,
         place: &Place,
@@ -85,7 +85,7 @@ impl Writer<'_> {
         unreachable!("the last attempt returns")
     }
 
-    /// Whether the object of that name is on its way out.
+    /// Returns whether the object of that name is being deleted.
     fn is_being_deleted(&self, place: &Place, object: &Value) -> bool {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let place = Place { name: name.to_owned(), ..place.clone() };
@@ -123,7 +123,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Objects can only be created in a namespace that is there, and not on its way out.
+    /// Checks that the namespace exists and is not being deleted; a trusted write creates it.
     fn check_namespace(&self, place: &Place, options: &WriteOptions) -> Result<(), Status> {
         let Some(name) = &place.namespace else { return Ok(()) };
         let Some(namespaces) = self.state.registry.resolve("", "v1", "namespaces") else { return Ok(()) };
@@ -132,7 +132,7 @@ impl Writer<'_> {
             if !options.trusted {
                 return Err(namespace.not_found());
             }
-            // Two writers may do so at once: then one of them finds it there.
+            // Two writers may do so concurrently: then one of them finds it.
             return match self.create(&namespace, json!({"metadata": {"name": name}}), options) {
                 Err(status) if status.reason != StatusReason::AlreadyExists => Err(status),
                 _ => Ok(()),

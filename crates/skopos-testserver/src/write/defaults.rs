@@ -1,4 +1,4 @@
-//! What the API server fills in: the defaults that kubectl and controllers rely on, not all there are.
+//! Defaults of the API server: those that kubectl and controllers rely on, not all.
 
 use serde_json::{Map, Value, json};
 use skopos_serve::ResourceType;
@@ -8,7 +8,7 @@ mod schema;
 use super::metadata::metadata_mut;
 use crate::state::ServerState;
 
-/// Fills in a new object.
+/// Sets the defaults of a new object.
 pub(super) fn on_create(state: &ServerState, resource: &ResourceType, object: &mut Value) {
     on_write(resource, object);
     match kind(resource) {
@@ -30,10 +30,10 @@ pub(super) fn on_create(state: &ServerState, resource: &ResourceType, object: &m
     }
 }
 
-/// Fills in a changed object.
+/// Sets the defaults of a changed object.
 pub(super) fn on_update(resource: &ResourceType, old: &Value, new: &mut Value) {
     if kind(resource) == Some("Service") && new["spec"]["type"] != "ExternalName" {
-        // Addresses stay unless they are changed.
+        // Cluster IPs are kept unless they are changed.
         for field in ["clusterIP", "clusterIPs"] {
             let earlier = old["spec"][field].clone();
             if !earlier.is_null() && new["spec"].get(field).is_none_or(Value::is_null) {
@@ -104,7 +104,7 @@ fn kind(resource: &ResourceType) -> Option<&str> {
     (!resource.custom).then_some(resource.kind.as_str())
 }
 
-/// The defaults of a pod, or of the pod template at `at`. Nothing is done where there is no spec.
+/// Sets the defaults of a pod, or of the pod template at `at`. Does nothing without a spec.
 fn pod(object: &mut Value, at: &str) {
     if !object.pointer(&format!("{at}/spec")).is_some_and(Value::is_object) {
         return;
@@ -175,7 +175,7 @@ fn give_cluster_ip(state: &ServerState, object: &mut Value) {
     set(object, "/status/loadBalancer", json!({}));
 }
 
-/// `stringData` is for writing only.
+/// Moves `stringData`, which is write-only, into `data`.
 fn secret(object: &mut Value) {
     use base64::Engine as _;
     set(object, "/type", json!("Opaque"));
@@ -188,7 +188,7 @@ fn secret(object: &mut Value) {
     }
 }
 
-/// A definition is served at once, and says so.
+/// Marks a definition as established, because it is served at once.
 fn establish(state: &ServerState, object: &mut Value) {
     let now = state.clock.now_text();
     let kind = object["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned();
@@ -223,7 +223,7 @@ fn quality_of_service(pod: &Value) -> &'static str {
     if containers().all(guaranteed) { "Guaranteed" } else { "Burstable" }
 }
 
-/// Sets what a pointer names if nothing is there, making the objects on the way.
+/// Sets the value at a pointer if it is absent, and creates the objects on the path.
 fn set(object: &mut Value, pointer: &str, default: Value) {
     let mut at = object;
     let mut steps = pointer.split('/').skip(1).peekable();

@@ -1,4 +1,4 @@
-//! Deleting objects: at once, after their grace period, or once their finalizers are done.
+//! Deletion of objects: at once, after their grace period, or once their finalizers are done.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use super::{Writer, crds, metadata, unstorable};
 use crate::place::Place;
 use crate::storage::{Draft, Scope, Stored, WriteError};
 
-/// What a deletion led to.
+/// Result of a deletion.
 #[derive(Clone, Debug)]
 pub(crate) enum Deletion {
-    /// The object is gone; this was its last state.
+    /// The object is deleted; this was its last state.
     Gone(Arc<Stored>),
-    /// It stays until its finalizers or its grace period are over.
+    /// It exists until its finalizers or its grace period are over.
     Pending(Arc<Stored>),
-    /// A dry run: this is what would have been deleted.
+    /// A dry run: this object would have been deleted.
     Dry(Arc<Stored>),
 }
 
-/// The namespaces that cannot be deleted.
+/// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
-/// What a pod has to end if neither it nor the deletion says otherwise.
+/// Grace period of a pod if neither it nor the deletion has one.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
 impl Writer<'_> {
@@ -66,14 +66,15 @@ impl Writer<'_> {
         }
     }
 
-    /// Removes an object whatever holds it.
+    /// Removes an object, and ignores finalizers and grace period.
     pub(crate) fn remove_now(&self, place: &Place) {
         if let Ok(stored) = self.state.storage.delete(&place.storage, &place.key(), None) {
             self.after_removal(place, &stored.to_value());
         }
     }
 
-    /// Removes all of these at one revision, whatever holds them; gives the last states of those that were there.
+    /// Removes all of these objects at one revision, and ignores finalizers and grace periods. Returns the last states of those
+    /// that existed.
     pub(crate) fn expire(&self, places: &[Place]) -> Vec<Arc<Stored>> {
         let keys: Vec<_> = places.iter().map(|place| (place.storage.clone(), place.key())).collect();
         let gone = self.state.storage.delete_together(&keys);
@@ -85,7 +86,7 @@ impl Writer<'_> {
         .collect()
     }
 
-    /// What is to be done with an object that is to go.
+    /// Returns the steps to delete an object.
     fn plan(&self, place: &Place, object: &Value, options: &DeleteOptions) -> Plan {
         let is = |plural: &str| place.resource.group.is_empty() && place.resource.plural == plural;
         let grace = if is("pods") { pod_grace(object, options) } else { 0 };
@@ -94,7 +95,7 @@ impl Writer<'_> {
         let mut finalizers: Vec<Value> =
             meta.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
         if self.state.lifecycle.collects_garbage() {
-            // The collector does the rest and takes the finalizer off again.
+            // The garbage collector does the rest and removes the finalizer.
             let finalizer = match options.propagation {
                 Propagation::Background => None,
                 Propagation::Foreground => Some("foregroundDeletion"),
@@ -144,14 +145,14 @@ impl Writer<'_> {
         Ok(Deletion::Gone(gone))
     }
 
-    /// Two writes, as of the API server: watchers see how it was marked, and then how it goes.
+    /// Deletes a pod in two writes, as the API server does: watchers see it marked, and then deleted.
     fn mark_and_remove(&self, place: &Place, marked: &Value, expected: u64) -> Result<Deletion, WriteError> {
         let draft = Draft::from_value(marked).map_err(|_| WriteError::NotFound)?;
         let marked = self.state.storage.update(&place.storage, draft, Some(expected))?;
         self.remove(place, marked.revision())
     }
 
-    /// What goes with an object.
+    /// Removes the dependent state of a deleted object: the resources of a CustomResourceDefinition.
     fn after_removal(&self, place: &Place, object: &Value) {
         if let Ok(definition) = crds::parse(&place.resource, object)
             && let Some(resource) = definition.unregister(self.state)
@@ -159,17 +160,17 @@ impl Writer<'_> {
             let key = crate::storage::ResourceKey::from(&*resource);
             let (objects, _) = self.state.storage.list(&key, Scope::default());
             for object in objects {
-                // Its finalizers do not count any more.
+                // Its finalizers no longer matter.
                 let _ = self.state.storage.delete(&key, object.key(), None);
             }
             self.state.storage.drop_resource(&key);
         }
     }
 
-    /// Ends the grace period of an object that is being deleted; it goes if no finalizer holds it.
+    /// Ends the grace period of an object that is being deleted, and deletes it if it has no finalizers.
     ///
     /// # Errors
-    /// When it is gone already.
+    /// When it is deleted already.
     pub(crate) fn end_grace(&self, place: &Place, uid: &str) -> Result<(), Status> {
         loop {
             let current =
@@ -201,7 +202,7 @@ enum Plan {
     Wait,
 }
 
-/// A pod that no node runs goes at once; others are given time.
+/// Returns the grace period: none for a finished pod or one without a node.
 fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
     let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     if ended || pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {

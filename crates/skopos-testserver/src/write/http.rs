@@ -1,4 +1,4 @@
-//! Requests that write, taken apart, and answered.
+//! HTTP layer of the writes: parsing of requests and their responses.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -16,7 +16,7 @@ use crate::place::Place;
 use crate::state::ServerState;
 use crate::storage::{ResourceKey, Scope, Stored};
 
-/// The kinds of which a deletion gives the object back instead of a Status.
+/// Kinds whose deletion returns the object instead of a Status.
 const RETURNED: [&str; 7] = [
     "PersistentVolume",
     "PersistentVolumeClaim",
@@ -157,7 +157,7 @@ impl Request<'_> {
             Some(PatchKind::Strategic) if custom => Err(Status::unsupported_media_type(&CUSTOM)),
             Some(kind) => Ok(kind),
             None if custom => Err(Status::unsupported_media_type(&CUSTOM)),
-            // No route takes it.
+            // No route accepts it.
             None => {
                 let reason = StatusReason::UnsupportedMediaType;
                 Err(Status::failure(415, reason, "415: Unsupported Media Type")
@@ -205,9 +205,9 @@ impl Request<'_> {
         for object in objects.iter().filter(|object| selection.matches(*object)) {
             let place = Place::of(&self.place.resource, object);
             match self.writer.delete(&place, &options) {
-                // It is listed as it was.
+                // Listed in its last state.
                 Ok(_) => deleted.push(self.item(object)),
-                // Somebody else was faster, or it may not go.
+                // Another client was faster, or the object may not be deleted.
                 Err(status) if matches!(status.code, 403 | 404) => {}
                 Err(status) => return Err(status),
             }
@@ -221,7 +221,7 @@ impl Request<'_> {
         Ok(respond::json(StatusCode::OK, &list))
     }
 
-    /// An object as it stands in a list.
+    /// Returns an object as an item of a list.
     fn item(&self, object: &Stored) -> Value {
         let mut item = object.to_value();
         if !self.place.resource.custom {
@@ -239,7 +239,7 @@ impl Request<'_> {
             patch::patch(kind, &scale, &change, Shape::builtin()).map_err(|error| patch_status(&error))?;
         openapi::check_scale_types(&scale).map_err(|problem| unreadable_patch(&scale, &problem))?;
         if !names_version {
-            // A patch is of the newest state.
+            // A patch applies to the newest state.
             scale["metadata"]["resourceVersion"] = Value::Null;
         }
         self.scale(scale)
@@ -254,7 +254,7 @@ impl Request<'_> {
         body::object(self.headers, &self.body)
     }
 
-    /// Warnings about fields that the kind does not have; refuses them if the client wants that. They are lost.
+    /// Drops fields that the kind does not have, and returns their paths as warnings; refuses them if the client wants that.
     fn check_fields(&self, object: &mut Value) -> Result<Vec<String>, Status> {
         let unknown = openapi::drop_unknown_fields(&self.place.resource, object);
         match self.options.unknown_fields {
@@ -264,12 +264,12 @@ impl Request<'_> {
         }
     }
 
-    /// The form of the answer. As in the API server it is settled first: whoever is told 406 has written nothing.
+    /// Negotiates the response form. As in the API server, this precedes the write: a client that gets 406 has written nothing.
     fn form(&self) -> Result<Form, Status> {
         Form::negotiate(self.headers, &self.info.query, &self.target.resource, Purpose::One)
     }
 
-    /// The object in the form that the client wants.
+    /// Returns the object in the negotiated form.
     fn written(&self, form: &Form, code: StatusCode, written: &Written) -> Response {
         match written {
             Written::Stored(object) => {
@@ -281,7 +281,7 @@ impl Request<'_> {
     }
 }
 
-/// 405, which says nothing of the resource: no route has the method.
+/// Returns the 405, which does not name the resource, because no route has the method.
 pub(crate) fn method_not_allowed() -> Status {
     let message = "the server does not allow this method on the requested resource";
     Status::failure(405, StatusReason::MethodNotAllowed, message).with_details(StatusDetails::default())

@@ -1,4 +1,4 @@
-//! The parts of an object that the server itself writes.
+//! Metadata that the server itself writes.
 
 use serde_json::{Map, Value, json};
 use skopos_serve::ResourceType;
@@ -8,11 +8,11 @@ use crate::patch::Shape;
 use crate::patch::managed::{self, Manager, Managers, Operation};
 use crate::state::ServerState;
 
-/// The fields of metadata that a client's update cannot change.
+/// Metadata fields that a client's update cannot change.
 const SERVERS_OWN: [&str; 6] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"];
 
-/// Kinds that are not custom and have a generation nevertheless.
+/// Built-in kinds that have a generation.
 const WITH_GENERATION: [&str; 18] = [
     "CronJob",
     "CustomResourceDefinition",
@@ -34,7 +34,7 @@ const WITH_GENERATION: [&str; 18] = [
     "ValidatingWebhookConfiguration",
 ];
 
-/// Gives a new object its identity.
+/// Sets identity and creation time of a new object.
 pub(super) fn stamp_new(state: &ServerState, resource: &ResourceType, object: &mut Value) {
     let uid = uuid::Builder::from_random_bytes(state.rng.lock().u128(..).to_le_bytes()).into_uuid();
     let metadata = metadata_mut(object);
@@ -48,7 +48,7 @@ pub(super) fn stamp_new(state: &ServerState, resource: &ResourceType, object: &m
     }
 }
 
-/// Carries over what the server wrote into the object's earlier state.
+/// Copies the server's fields from the object's earlier state.
 pub(super) fn carry_over(old: &Value, new: &mut Value) {
     let metadata = metadata_mut(new);
     for field in SERVERS_OWN {
@@ -70,9 +70,9 @@ pub(super) fn carry_over(old: &Value, new: &mut Value) {
     }
 }
 
-/// Counts a change of the desired state.
+/// Increments the generation if the desired state changed.
 ///
-/// The desired state is everything beside metadata and status. The status counts too for a custom resource without a status
+/// The desired state is everything besides metadata and status. The status counts too for a custom resource without a status
 /// subresource, the annotations for Deployments, and the labels for EndpointSlices. A write of the status alone never counts.
 pub(super) fn bump_generation(resource: &ResourceType, part: Part, old: &Value, new: &mut Value) {
     let Some(generation) = old["metadata"]["generation"].as_i64() else { return };
@@ -103,7 +103,7 @@ pub(super) fn bump_generation(resource: &ResourceType, part: Part, old: &Value, 
     }
 }
 
-/// A name for an object that has only a prefix.
+/// Returns a name for an object that has only a prefix.
 pub(super) fn generated_name(state: &ServerState, prefix: &str) -> String {
     // As in Kubernetes: 63 characters in all, five of them random, none a vowel.
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -113,7 +113,7 @@ pub(super) fn generated_name(state: &ServerState, prefix: &str) -> String {
     prefix[..cut].chars().chain(random).collect()
 }
 
-/// Who owned which field before a write: as the client sent it back, or as it is stored.
+/// Returns the managers before a write: as the client sent them, or as stored.
 ///
 /// A client may edit `managedFields`; an empty entry clears them.
 pub(super) fn managers_before(old: Option<&Value>, new: &Value) -> Managers {
@@ -149,7 +149,7 @@ pub(super) fn write_managers(object: &mut Value, managers: &Managers, now: &str)
     }
 }
 
-/// The manager of a write.
+/// Returns the manager of a write.
 pub(super) fn manager(
     name: &str,
     operation: Operation,
@@ -159,7 +159,7 @@ pub(super) fn manager(
     Manager::new(name, operation, &resource.api_version(), subresource)
 }
 
-/// Whether two states of an object differ in nothing that counts: not in versions, nor in the times of managers.
+/// Returns whether two states of an object are equal except for resourceVersion and managers' times.
 pub(super) fn same(old: &Value, new: &Value) -> bool {
     let bare = |object: &Value| {
         let mut object = object.clone();
@@ -173,7 +173,7 @@ pub(super) fn same(old: &Value, new: &Value) -> bool {
     bare(old) == bare(new)
 }
 
-/// The object's metadata; an object without gets an empty one.
+/// Returns the object's metadata; adds an empty one if it is missing.
 pub(super) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     if !object.is_object() {
         *object = json!({});

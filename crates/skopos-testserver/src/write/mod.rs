@@ -1,5 +1,4 @@
-//! Everything that changes objects: create, update, patch, delete, and the subresources, with what an API server does on
-//! the way.
+//! Write path: create, update, patch, delete, and the subresources, with the API server's processing.
 //!
 //! ```text
 //!  request ─▶ options, body ─▶ Writer ─▶ defaults, checks, generation, managedFields ─▶ storage
@@ -36,18 +35,18 @@ use crate::place::Place;
 use crate::state::ServerState;
 use crate::storage::{BadObject, Stored};
 
-/// Writes objects the way the API server does. Cheap to make.
+/// Writer of objects with the semantics of the API server. Cheap to create.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer<'a> {
     state: &'a ServerState,
 }
 
-/// An object as a write left it.
+/// Result of a write.
 #[derive(Clone, Debug)]
 pub(crate) enum Written {
-    /// It is stored.
+    /// The stored object.
     Stored(Arc<Stored>),
-    /// It would be like this: the write was a dry run.
+    /// The object that would be stored: the write was a dry run.
     Dry(Value),
 }
 
@@ -58,7 +57,7 @@ impl<'a> Writer<'a> {
 }
 
 impl Written {
-    /// The object as a tree.
+    /// Returns the object as a JSON value.
     pub(crate) fn to_value(&self) -> Value {
         match self {
             Self::Stored(stored) => stored.to_value(),
@@ -67,7 +66,7 @@ impl Written {
     }
 }
 
-/// An object that the storage does not take: everything is checked before, so this is a request that makes no sense.
+/// Returns the 400 for an object that the storage refuses. Everything is checked before, so such a request is malformed.
 fn unstorable(error: &BadObject) -> Status {
     Status::bad_request(error.to_string())
 }
@@ -75,7 +74,7 @@ fn unstorable(error: &BadObject) -> Status {
 /// Creates an object, as a POST does.
 ///
 /// # Errors
-/// As the API server answers.
+/// The API server's errors.
 pub(crate) fn create_object(state: &ServerState, object: Value) -> Result<Value, Status> {
     let place = place_of(state, &object)?;
     // A generated name is not known yet.
@@ -86,7 +85,7 @@ pub(crate) fn create_object(state: &ServerState, object: Value) -> Result<Value,
 /// Replaces an object with its status, as a PUT does.
 ///
 /// # Errors
-/// As the API server answers.
+/// The API server's errors.
 pub(crate) fn update_object(state: &ServerState, object: Value) -> Result<Value, Status> {
     let place = place_of(state, &object)?;
     Ok(Writer::new(state).update(&place, Part::Whole, object, &WriteOptions::trusted(TEST))?.to_value())
@@ -95,7 +94,7 @@ pub(crate) fn update_object(state: &ServerState, object: Value) -> Result<Value,
 /// Applies an object with its status, as a server-side apply with force does.
 ///
 /// # Errors
-/// As the API server answers.
+/// The API server's errors.
 pub(crate) fn apply_object(state: &ServerState, object: Value) -> Result<Value, Status> {
     let place = place_of(state, &object)?;
     let options = WriteOptions::trusted(TEST).forced();
@@ -103,10 +102,10 @@ pub(crate) fn apply_object(state: &ServerState, object: Value) -> Result<Value, 
     Ok(written.to_value())
 }
 
-/// Deletes an object, as a DELETE without grace does; gives its last state.
+/// Deletes an object, as a DELETE without a grace period does; returns its last state.
 ///
 /// # Errors
-/// As the API server answers.
+/// The API server's errors.
 pub(crate) fn delete_object(
     state: &ServerState,
     resource: &Arc<ResourceType>,
@@ -119,8 +118,8 @@ pub(crate) fn delete_object(
     }
 }
 
-/// Deletes what is there of these objects at one revision, as etcd does with the keys of a lease, in their order; gives their last
-/// states.
+/// Deletes the existing ones of these objects at one revision, in key order, as etcd does with the keys of a lease. Returns their
+/// last states.
 pub(crate) fn expire(state: &ServerState, mut lease: Vec<Place>) -> Vec<Value> {
     lease.sort_by_cached_key(|place| (place.storage.clone(), place.key()));
     Writer::new(state).expire(&lease).iter().map(|object| object.to_value()).collect()
@@ -129,7 +128,7 @@ pub(crate) fn expire(state: &ServerState, mut lease: Vec<Place>) -> Vec<Value> {
 /// Sets a replica count, as the scale subresource does.
 ///
 /// # Errors
-/// As the API server answers.
+/// The API server's errors.
 pub(crate) fn scale_object(
     state: &ServerState,
     resource: &str,
@@ -143,8 +142,7 @@ pub(crate) fn scale_object(
     Writer::new(state).set_scale(&place, &scale, &WriteOptions::trusted(TEST)).map(drop)
 }
 
-/// Creates the objects that kube-apiserver itself creates: the system namespaces, and the Service of the API with its
-/// endpoints on `port`.
+/// Creates kube-apiserver's own objects: the system namespaces, and the Service of the API with its endpoints on `port`.
 ///
 /// # Errors
 /// None, in a new server.
@@ -185,13 +183,13 @@ fn create_as(state: &ServerState, manager: &str, object: Value) -> Result<(), St
     Writer::new(state).create(&place, object, &WriteOptions::trusted(manager)).map(drop)
 }
 
-/// The name under which the server's own objects appear in `managedFields`.
+/// Field manager of the server's own objects.
 const APISERVER: &str = "kube-apiserver";
 
-/// The name under which the test's own writes appear in `managedFields`.
+/// Field manager of the test's own writes.
 const TEST: &str = "skopos-testserver";
 
-/// Where an object belongs, by its own account.
+/// Returns the place of an object, from its own fields.
 fn place_of(state: &ServerState, object: &Value) -> Result<Place, Status> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));

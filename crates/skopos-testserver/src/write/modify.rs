@@ -1,4 +1,4 @@
-//! Changing objects that exist: update, patch and apply share all but the question of what the client wants.
+//! Changes of existing objects: update, patch and apply differ only in the state that the client wants.
 
 use serde_json::Value;
 use skopos_wire::{FieldError, Status, StatusCause, StatusDetails};
@@ -12,7 +12,7 @@ use crate::patch::{self, PatchError, PatchKind, Shape};
 use crate::place::Place;
 use crate::storage::{Draft, WriteError};
 
-/// Which part of an object a write is about.
+/// Part of an object that a write changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// The object, without its status if that is a subresource.
@@ -21,12 +21,12 @@ pub(crate) enum Part {
     Status,
     /// Everything: the server's own writes.
     Whole,
-    /// The replica count, by the scale subresource.
+    /// The replica count, through the scale subresource.
     Scale,
 }
 
 impl Part {
-    /// The name by which `managedFields` knows it.
+    /// Returns the subresource as named in `managedFields`.
     fn subresource(self) -> Option<&'static str> {
         match self {
             Self::Main | Self::Whole => None,
@@ -40,7 +40,7 @@ impl Writer<'_> {
     /// Replaces an object, or a part of it.
     ///
     /// # Errors
-    /// As the API server: 400, 404, 409, 422.
+    /// The API server's errors: 400, 404, 409, 422.
     pub(crate) fn update(
         &self,
         place: &Place,
@@ -56,7 +56,7 @@ impl Writer<'_> {
     /// Applies a JSON, merge or strategic patch.
     ///
     /// # Errors
-    /// As the API server: 400, 404, 409, 415, 422.
+    /// The API server's errors: 400, 404, 409, 415, 422.
     pub(crate) fn patch(
         &self,
         place: &Place,
@@ -78,17 +78,17 @@ impl Writer<'_> {
                     refuse(place, &unknown)?;
                 }
             }
-            // An update of another object's uid is in conflict; a patch that would change the uid makes no sense.
+            // An update with another object's UID is a conflict; a patch that would change the UID is invalid.
             check_uid(place, old, &new)?;
             body::settle(&mut new, place)?;
             Ok(new)
         })
     }
 
-    /// Server-side apply; creates the object if it is not there. Says whether it did.
+    /// Performs a server-side apply; creates the object if it does not exist, and returns whether it did.
     ///
     /// # Errors
-    /// As the API server: 400, 404, 409 with the conflicts, 422.
+    /// The API server's errors: 400, 404, 409 with the conflicts, 422.
     pub(crate) fn apply(
         &self,
         place: &Place,
@@ -146,10 +146,10 @@ impl Writer<'_> {
         Ok((written, false))
     }
 
-    /// Changes an object as `edit` says.
+    /// Changes an object with `edit`.
     ///
     /// # Errors
-    /// What `edit` says, and as for [`Writer::update`].
+    /// Those of `edit` and of [`Writer::update`].
     pub(crate) fn modify_object(
         &self,
         place: &Place,
@@ -160,8 +160,8 @@ impl Writer<'_> {
         self.modify_with(place, part, options, |old| Ok((edit(old)?, None)))
     }
 
-    /// Changes an object as `edit` says; again on the newest state when somebody else was faster and the client did not
-    /// demand a version. `edit` may decide on the managers itself.
+    /// Changes an object with `edit`; retries on the newest state after a concurrent write, unless the client requires a version.
+    /// `edit` may set the managers itself.
     fn modify_with(
         &self,
         place: &Place,
@@ -182,7 +182,7 @@ impl Writer<'_> {
 
             let managers = managers.unwrap_or_else(|| {
                 let mut managers = metadata::managers_before(Some(&old), &wanted);
-                // An object without managers has been cleared of them, and stays so until something is applied to it.
+                // An object without managers was cleared of them, and stays so until the first apply.
                 if managers.is_empty() {
                     return managers;
                 }
@@ -206,7 +206,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The object as it would be stored: what the client may write from what it wants, the rest as it was.
+    /// Returns the object to be stored: the client's writable fields, and the others unchanged.
     fn settled(
         &self,
         place: &Place,
@@ -220,7 +220,7 @@ impl Writer<'_> {
             Part::Status => {
                 let mut new = old.clone();
                 replace_field(&mut new, wanted, "status");
-                // The controller of Deployments keeps its revision there.
+                // The Deployment controller stores its revision there.
                 if place.resource.kind == "Deployment" && !place.resource.custom {
                     replace_field(&mut new["metadata"], &wanted["metadata"], "annotations");
                 }
@@ -241,7 +241,7 @@ impl Writer<'_> {
         new
     }
 
-    /// Stores a changed object; one that is being deleted and has nothing left to wait for goes.
+    /// Stores a changed object, or removes it if it is being deleted and nothing blocks that any more.
     fn store(
         &self,
         place: &Place,
@@ -266,7 +266,7 @@ impl Writer<'_> {
             || metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0
             || place.resource.group.is_empty() && place.resource.plural == "namespaces";
         let stored = if deleted && !waits {
-            // Its last state is the one before this write, which is never stored; the answer is what it would have been.
+            // Its last state is the one before this write, which is never stored; the response shows the unstored result.
             self.state.storage.delete(&place.storage, &place.key(), Some(expected))?;
             return Ok(Ok(Written::Dry(new.clone())));
         } else {
@@ -278,10 +278,10 @@ impl Writer<'_> {
     }
 }
 
-/// The manager of what was there before anything was applied, where nothing is managed yet.
+/// Manager of the fields that existed before the first apply, if nothing was managed yet.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Refuses fields that the kind does not have, if there are any.
+/// Refuses unknown fields, if there are any.
 pub(super) fn refuse(place: &Place, unknown: &[String]) -> Result<(), Status> {
     if unknown.is_empty() {
         return Ok(());
@@ -291,7 +291,7 @@ pub(super) fn refuse(place: &Place, unknown: &[String]) -> Result<(), Status> {
     Err(body::unreadable(&place.resource.kind, &place.resource.version, &problem))
 }
 
-/// The status for a patch that does not apply.
+/// Returns the status for a patch that does not apply.
 pub(super) fn patch_status(error: &PatchError) -> Status {
     match error {
         PatchError::Malformed(message) => Status::bad_request(message),
@@ -316,12 +316,12 @@ pub(super) fn patch_status(error: &PatchError) -> Status {
     }
 }
 
-/// The status for a patch that makes what Go cannot read.
+/// Returns the status for a patch whose result Go cannot decode.
 pub(super) fn unreadable_patch(patched: &Value, problem: &str) -> Status {
     Status::invalid("", "", "", &[FieldError::invalid("patch", &patched.to_string(), problem)])
 }
 
-/// Both the checks of all objects and those of the kind look at the uid.
+/// Checks the UID; the error appears twice, from the checks of all objects and those of the kind.
 fn check_uid(place: &Place, old: &Value, wanted: &Value) -> Result<(), Status> {
     let uid = wanted["metadata"]["uid"].as_str().unwrap_or_default();
     if uid.is_empty() || old["metadata"]["uid"] == uid {
@@ -342,7 +342,7 @@ fn check_preconditions(
         |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let (wanted_uid, uid) = (text(wanted, "uid"), text(old, "uid"));
     if !wanted_uid.is_empty() && wanted_uid != uid {
-        // The storage's own words.
+        // The storage's own text.
         let problem = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {uid}",
             place.resource.plural,
@@ -356,7 +356,7 @@ fn check_preconditions(
         if options.trusted || !conditional {
             return Ok(());
         }
-        // It is said of the resource, not of its kind.
+        // The error names the resource, not its kind.
         let problem = "must be specified for an update";
         let error = FieldError::invalid_literal("metadata.resourceVersion", 0, problem);
         return Err(Status::invalid(&resource.group, &resource.plural, &place.name, &[error]));
@@ -371,8 +371,8 @@ fn check_preconditions(
     Err(Status::modified(place.group_resource(), &place.name))
 }
 
-/// The kinds that are not custom and of which an update must say which state it replaces: `AllowUnconditionalUpdate` of
-/// kube-apiserver is false for them, and for all that are custom.
+/// Built-in kinds whose updates must have a resourceVersion: `AllowUnconditionalUpdate` of kube-apiserver is false for them, and
+/// for all custom resources.
 const CONDITIONAL: [&str; 8] = [
     "CSIDriver",
     "CSINode",
@@ -384,7 +384,7 @@ const CONDITIONAL: [&str; 8] = [
     "VolumeAttachment",
 ];
 
-/// Leaves of an applied object only what the part is about.
+/// Reduces an applied object to the part that is written.
 fn only_part(has_status: bool, part: Part, mut config: Value) -> Value {
     let Some(map) = config.as_object_mut() else { return config };
     match part {

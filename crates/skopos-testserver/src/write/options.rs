@@ -1,26 +1,26 @@
-//! What a write asks for beside the object.
+//! Options of writes.
 
 use serde_json::Value;
 use skopos_serve::Query;
 use skopos_wire::{FieldError, Status};
 
-/// The options of create, update and patch.
+/// Options of create, update and patch.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteOptions {
-    /// Go through all checks and change nothing.
+    /// Whether to run all checks and change nothing.
     pub(crate) dry_run: bool,
-    /// Who is recorded in `managedFields`.
+    /// Field manager in `managedFields`.
     pub(crate) manager: String,
-    /// Whether a manager was named at all; server-side apply demands it.
+    /// Whether the request names a manager; server-side apply requires it.
     pub(crate) manager_named: bool,
-    /// Server-side apply takes fields from others.
+    /// Whether server-side apply takes over fields of other managers.
     pub(crate) force: bool,
     pub(crate) unknown_fields: UnknownFields,
-    /// The write comes from the test itself: status may be written with the rest, and a missing namespace is created.
+    /// Whether the write comes from the test itself: it may write the status too, and a missing namespace is created.
     pub(crate) trusted: bool,
 }
 
-/// What happens to fields that the kind does not have (`fieldValidation`).
+/// Treatment of unknown fields (`fieldValidation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnknownFields {
     Ignore,
@@ -28,7 +28,7 @@ pub(crate) enum UnknownFields {
     Refuse,
 }
 
-/// The options of delete.
+/// Options of delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeleteOptions {
     pub(crate) dry_run: bool,
@@ -36,29 +36,29 @@ pub(crate) struct DeleteOptions {
     pub(crate) propagation: Propagation,
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
-    /// A pod that may go at once is marked before it goes, as by the API server: watchers see both.
+    /// Whether a pod that can be deleted at once is marked first, as by the API server: watchers see both.
     pub(crate) in_steps: bool,
 }
 
-/// What happens to an object's dependents when it is deleted.
+/// Treatment of an object's dependents when it is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Propagation {
-    /// They go after it.
+    /// Deleted after the owner.
     #[default]
     Background,
-    /// They go before it.
+    /// Deleted before the owner.
     Foreground,
-    /// They stay, and no longer name it as their owner.
+    /// Kept, without the owner reference.
     Orphan,
 }
 
 // === impl WriteOptions ===
 
 impl WriteOptions {
-    /// The options of a request.
+    /// Parses the options of a request.
     ///
     /// # Errors
-    /// 422 for values that do not exist.
+    /// 422 for invalid values.
     pub(crate) fn of_request(query: &Query, user_agent: &str) -> Result<Self, Status> {
         let unknown_fields = match query.get("fieldValidation").unwrap_or_default() {
             "" | "Warn" => UnknownFields::Warn,
@@ -82,7 +82,7 @@ impl WriteOptions {
         })
     }
 
-    /// The options of a write that comes from the test or from the server itself.
+    /// Returns the options of a write that comes from the test or from the server itself.
     pub(crate) fn trusted(manager: &str) -> Self {
         Self {
             dry_run: false,
@@ -94,7 +94,7 @@ impl WriteOptions {
         }
     }
 
-    /// The same with conflicts of server-side apply decided in favour of this write.
+    /// Resolves conflicts of server-side apply in favour of this write.
     #[must_use]
     pub(crate) fn forced(mut self) -> Self {
         self.force = true;
@@ -105,10 +105,10 @@ impl WriteOptions {
 // === impl DeleteOptions ===
 
 impl DeleteOptions {
-    /// The options of a request: those of the body win over those of the query.
+    /// Parses the options of a request: the body has precedence over the query.
     ///
     /// # Errors
-    /// 400 or 422 for what makes no sense.
+    /// 400 or 422 for invalid options.
     pub(crate) fn of_request(query: &Query, body: Option<&Value>) -> Result<Self, Status> {
         let mut options = Self { dry_run: dry_run(query.all("dryRun"))?, in_steps: true, ..Self::default() };
         let number = |text: &str| text.parse::<i64>().map_err(|e| Status::bad_request(e.to_string()));
@@ -125,7 +125,7 @@ impl DeleteOptions {
         }
     }
 
-    /// The options with what a `DeleteOptions` object says.
+    /// Overrides the options with those of a `DeleteOptions` object.
     pub(crate) fn with_body(mut self, body: &Value) -> Result<Self, Status> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         if let Some(seconds) = body["gracePeriodSeconds"].as_i64() {
@@ -144,7 +144,7 @@ impl DeleteOptions {
         Ok(self)
     }
 
-    /// At once, whatever the kind.
+    /// Returns options without a grace period.
     pub(crate) fn now() -> Self {
         Self { grace_period_seconds: Some(0), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! The subresources of pods: eviction, binding, log.
+//! Subresources of pods: eviction, binding, log.
 
 use serde_json::{Value, json};
 use skopos_wire::{GroupResource, LabelSelector, Status, StatusCause};
@@ -27,7 +27,7 @@ impl Writer<'_> {
             let budget = budget.to_value();
             let selector = skopos_serve::table::printed_selector(&budget["spec"]["selector"]);
             let matches = LabelSelector::parse(&selector).is_ok_and(|selector| selector.matches(&*pod));
-            // A budget that nobody has computed yet allows everything here: there is no controller for it.
+            // A budget without a computed status allows everything here: there is no controller for it.
             if matches && budget["status"]["disruptionsAllowed"] == 0 {
                 let message = "Cannot evict pod as it would violate the pod's disruption budget.";
                 let mut status = Status::too_many_requests(message, 0);
@@ -49,7 +49,7 @@ impl Writer<'_> {
         self.delete(place, &options).map(drop)
     }
 
-    /// Puts a pod on a node.
+    /// Binds a pod to a node.
     ///
     /// # Errors
     /// 404; 409 if it is on another node already.
@@ -78,7 +78,7 @@ impl Writer<'_> {
         bound.map(drop)
     }
 
-    /// A few made-up lines.
+    /// Returns a few fixed lines.
     ///
     /// # Errors
     /// 404; 400 while the pod does not run.

@@ -1,4 +1,4 @@
-//! The scale subresource: an `autoscaling/v1` Scale in front of the fields that hold the numbers.
+//! Scale subresource: an `autoscaling/v1` Scale as a view of the fields with the replica counts.
 
 use serde_json::{Value, json};
 use skopos_serve::table::{Found, JsonPath};
@@ -11,7 +11,7 @@ use super::{Writer, Written};
 use crate::place::Place;
 
 impl Writer<'_> {
-    /// The Scale of an object.
+    /// Returns the Scale of an object.
     ///
     /// # Errors
     /// 404.
@@ -22,10 +22,10 @@ impl Writer<'_> {
         Ok(scale_of(&current.to_value(), paths))
     }
 
-    /// Sets the replica count that a Scale says.
+    /// Sets the replica count from a Scale.
     ///
     /// # Errors
-    /// As the API server: 400, 404, 409, 422.
+    /// The API server's errors: 400, 404, 409, 422.
     pub(crate) fn set_scale(
         &self,
         place: &Place,

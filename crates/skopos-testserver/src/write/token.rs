@@ -1,4 +1,4 @@
-//! TokenRequests: tokens of service accounts, which the server then knows.
+//! TokenRequests: service account tokens, which the server accepts afterwards.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,14 +10,14 @@ use super::Writer;
 use crate::auth::{API_AUDIENCE, BoundObject, IssuedToken};
 use crate::place::Place;
 
-/// The shortest time for which there are tokens.
+/// Minimum lifetime of a token.
 const MIN_SECONDS: i64 = 600;
 
 impl Writer<'_> {
-    /// Issues a token of a service account. It has the form of a JSON web token, with a random signature.
+    /// Issues a service account token. It has the form of a JSON web token, with a random signature.
     ///
     /// # Errors
-    /// 404 for an account or an object that is not there, 409 for another object, 422 for a time that is too short.
+    /// 404 for an account or object that does not exist, 409 for another object's UID, 422 for too short a lifetime.
     pub(crate) fn token(&self, place: &Place, request: &Value) -> Result<Value, Status> {
         let account =
             self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?.to_value();
@@ -55,7 +55,7 @@ impl Writer<'_> {
         Ok(answer)
     }
 
-    /// Finds the object with which the token is to end.
+    /// Finds the object that the token is bound to.
     fn bound_object(&self, place: &Place, reference: &Value) -> Result<Option<BoundObject>, Status> {
         if reference.is_null() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Checks that lead to 422: names, labels, what may not change, and the schemas of custom resources.
+//! Validation (422): names, labels, immutable fields, and the schemas of custom resources.
 
 use serde_json::Value;
 use skopos_serve::ResourceType;
@@ -6,10 +6,10 @@ use skopos_wire::{FieldError, Status};
 
 mod schema;
 
-/// Checks an object before it is stored; `old` is what it replaces.
+/// Validates an object before it is stored; `old` is the object that it replaces.
 ///
 /// # Errors
-/// 422 with all that is wrong.
+/// 422 with all problems.
 pub(super) fn object(resource: &ResourceType, object: &Value, old: Option<&Value>) -> Result<(), Status> {
     let mut errors = Vec::new();
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -96,12 +96,12 @@ fn check_labels(object: &Value, errors: &mut Vec<FieldError>) {
 
 fn check_annotations(object: &Value, errors: &mut Vec<FieldError>) {
     for key in object["metadata"]["annotations"].as_object().into_iter().flat_map(|map| map.keys()) {
-        // Their case does not count.
+        // Their case is ignored.
         check_key("metadata.annotations", &key.to_lowercase(), errors);
     }
 }
 
-/// A key of labels or annotations: `name` or `prefix/name`.
+/// Checks a key of labels or annotations: `name` or `prefix/name`.
 fn check_key(field: &str, key: &str, errors: &mut Vec<FieldError>) {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -191,14 +191,14 @@ fn check_changes(resource: &ResourceType, old: &Value, new: &Value, errors: &mut
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ")
             );
-            // Both the checks of all objects and those of the kind see it.
+            // Reported both by the checks of all objects and by those of the kind.
             let error = FieldError::forbidden("metadata.finalizers", problem);
             errors.extend([error.clone(), error]);
         }
     }
 }
 
-/// A map as the API server's messages print it.
+/// Returns a map as the API server's messages print it.
 fn go_map(map: &Value) -> String {
     let entries = map.as_object().into_iter().flatten();
     let entries: Vec<String> = entries.map(|(k, v)| format!("{k:?}:{v}")).collect();

@@ -1,5 +1,5 @@
-//! Plays every script on the test server, and compares what a client sees with what it saw on a server made of
-//! Kubernetes' own libraries. `docs/calibration.md` tells more.
+//! Plays every script on the test server, and compares the client's view with that on a server made of Kubernetes' own libraries.
+//! See `docs/calibration.md`.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -36,7 +36,7 @@ fn the_page_tells_what_is() {
     assert!(page == wanted, "docs/calibration.md is old: `cargo run -- page` in peers/calibration writes it");
 }
 
-/// Each script has a server of its own, under virtual time.
+/// Plays a script on its own server, under virtual time.
 fn play_alone(script: &Script) -> Vec<serde_json::Value> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();

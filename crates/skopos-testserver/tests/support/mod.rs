@@ -1,4 +1,4 @@
-//! A small HTTP client over connections in memory, so that all of this runs in virtual time.
+//! Small HTTP client over in-memory connections, so that the tests run in virtual time.
 
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
@@ -41,7 +41,7 @@ pub fn names(list: &Value) -> Vec<&str> {
 
 pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// One connection.
+/// Client with one connection.
 pub struct Client {
     sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
     pub id: ConnectionId,
@@ -112,7 +112,7 @@ impl Client {
     }
 }
 
-/// A request over a connection of its own.
+/// Sends a GET over a separate connection.
 pub async fn get(server: &TestServer, path: &str) -> Answer {
     get_with(server, path, &[]).await
 }
@@ -141,7 +141,7 @@ pub async fn watch(server: &TestServer, path: &str) -> Watch {
     client.watch(path).await
 }
 
-/// An open watch.
+/// Open watch.
 pub struct Watch {
     body: Incoming,
     buffer: Vec<u8>,
@@ -149,7 +149,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next line as it came; `None` is the end, `Err` a broken stream.
+    /// Returns the next line as sent; `None` is the end, `Err` a broken stream.
     pub async fn line(&mut self) -> Result<Option<String>, hyper::Error> {
         loop {
             if let Some(at) = self.buffer.iter().position(|b| *b == b'\n') {
@@ -172,7 +172,7 @@ impl Watch {
         Some(serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e} in {line}")))
     }
 
-    /// The next event, as `TYPE name`.
+    /// Returns the next event, as `TYPE name`.
     pub async fn short(&mut self) -> String {
         match self.next().await {
             None => "END".to_owned(),
@@ -186,7 +186,7 @@ impl Watch {
         }
     }
 
-    /// Whether nothing comes for so long.
+    /// Returns whether nothing arrives for that time.
     pub async fn quiet(&mut self, time: Duration) -> bool {
         timeout(time, self.line()).await.is_err()
     }

@@ -1,4 +1,4 @@
-//! The columns of rights, certificates and admission.
+//! Columns of role bindings, certificates and admission.
 
 use serde_json::Value;
 
@@ -95,7 +95,7 @@ const POLICY_BINDING: &[Column] = &[
         match (text("namespace"), text("name")) {
             (_, "") if selector.is_null() => UNSET.into(),
             (_, "") => go_selector(selector).into(),
-            // Of a cluster-scoped parameter there is no namespace either.
+            // A cluster-scoped parameter has no namespace either.
             ("", name) => format!("*/{name}").into(),
             (namespace, name) => format!("{namespace}/{name}").into(),
         }

@@ -1,4 +1,4 @@
-//! The columns of HorizontalPodAutoscalers, of both versions of their API.
+//! Columns of HorizontalPodAutoscalers, of both versions of their API.
 
 use serde_json::Value;
 
@@ -36,12 +36,12 @@ const SCALE: &[Column] = &[
     AGE,
 ];
 
-/// The number of metrics that are shown.
+/// Number of metrics that are shown.
 const SHOWN: usize = 2;
 
 fn targets(row: &Row<'_>) -> Value {
     let mut all: Vec<String> = Vec::new();
-    // autoscaling/v1 has a field for the one metric that it knows, and keeps the others in annotations.
+    // autoscaling/v1 has a field for its only metric and stores the others in annotations.
     if let Some(target) = row.get(&["spec", "targetCPUUtilizationPercentage"]).as_i64() {
         let current = row.get(&["status", "currentCPUUtilizationPercentage"]).as_i64();
         all.push(format!("cpu: {}/{target}%", current.map_or(UNKNOWN.to_owned(), |now| format!("{now}%"))));
@@ -53,7 +53,7 @@ fn targets(row: &Row<'_>) -> Value {
     if all.is_empty() { NONE.into() } else { first_few(&all, SHOWN, ", ").into() }
 }
 
-/// Returns the metrics, or their statuses: of the object's fields or of its annotations.
+/// Returns the metrics or their statuses, from the object's fields or else from its annotations.
 fn metrics(row: &Row<'_>, what: &str) -> Value {
     let fields = if what == "metrics" { ["spec", "metrics"] } else { ["status", "currentMetrics"] };
     match row.get(&fields) {
@@ -112,7 +112,7 @@ fn metric(spec: &Value, status: &Value) -> String {
 /// A metric or its status.
 struct Metric<'a> {
     value: &'a Value,
-    /// The field in which autoscaling/v2 has the numbers; autoscaling/v1 has them in the metric itself.
+    /// Field with the numbers in autoscaling/v2; autoscaling/v1 has them in the metric itself.
     ends: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! The columns of the kinds that the cluster itself is made of, and of the remaining ones.
+//! Columns of the cluster's infrastructure, such as nodes, namespaces and leases, and of the remaining kinds.
 
 use serde_json::Value;
 
@@ -75,7 +75,7 @@ const NODE: &[Column] = &[
     }),
 ];
 
-/// The columns of Events. Both API groups serve the same kind with other names of fields.
+/// Columns of Events. Both API groups serve the same kind with different field names.
 const EVENT: &[Column] = &[
     Column::new("Last Seen", "string", |row| event_last_seen(row).into()),
     Column::new("Type", "string", |row| row.cell(&["type"])),
@@ -254,7 +254,7 @@ fn node_address(row: &Row<'_>, r#type: &str) -> Value {
     address.and_then(|address| address["address"].as_str()).unwrap_or(NONE).into()
 }
 
-/// Returns a text of an event, whose field has one name in `v1` and another in `events.k8s.io/v1`.
+/// Returns a text of an event; its field has different names in `v1` and `events.k8s.io/v1`.
 fn event_text<'a>(row: &Row<'a>, core: &[&str], new: &[&str]) -> &'a str {
     match row.text(core) {
         "" => row.text(new),
@@ -292,7 +292,7 @@ fn event_source(row: &Row<'_>) -> Value {
     if instance.is_empty() { component.into() } else { format!("{component}, {instance}").into() }
 }
 
-/// Returns what is used of what: of the resources that begin with `limits.`, or of the others.
+/// Returns usage and quota of the resources that begin with `limits.`, or of the others.
 fn quotas(row: &Row<'_>, limits: bool) -> Value {
     let hard = row.get(&["status", "hard"]).as_object().into_iter().flatten();
     let hard = hard.filter(|(resource, _)| resource.starts_with("limits.") == limits);

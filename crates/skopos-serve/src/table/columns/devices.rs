@@ -1,4 +1,4 @@
-//! The columns of dynamic resource allocation.
+//! Columns of dynamic resource allocation.
 
 use super::super::row::{AGE, Column, NAME};
 

@@ -1,4 +1,4 @@
-//! The columns of the built-in kinds, as kube-apiserver 1.36 prints them (`pkg/printers/internalversion`).
+//! Columns of the built-in kinds, as kube-apiserver 1.36 prints them (`pkg/printers/internalversion`).
 //!
 //! `peers/tables` records rows of every kind from kube-apiserver's own code; the tests of `table` compare with them.
 
@@ -14,7 +14,7 @@ mod workload;
 pub(super) use self::pod::{PodSummary, conditions as pod_conditions};
 use super::row::{Column, NAME};
 
-/// The columns of a kind, by its API group.
+/// Returns the columns of a kind, by its API group.
 pub(super) fn of_kind(group: &str, kind: &str) -> &'static [Column] {
     match group {
         "" => pod::columns(kind)
@@ -35,7 +35,7 @@ pub(super) fn of_kind(group: &str, kind: &str) -> &'static [Column] {
     .unwrap_or(DEFAULT)
 }
 
-/// The columns of kinds that have none of their own.
+/// Columns of kinds that have none of their own.
 const DEFAULT: &[Column] =
     &[NAME, Column::new("Created At", "date", |row| row.set_or(&["metadata", "creationTimestamp"], ZERO))];
 

@@ -1,4 +1,4 @@
-//! The columns of Services and of what leads to them.
+//! Columns of Services, endpoints, Ingresses, network policies and IP addresses.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
     })
 }
 
-/// The number of items that are shown of a long list.
+/// Number of items shown of a long list.
 const SHOWN: usize = 3;
 
 const SERVICE: &[Column] = &[
@@ -165,7 +165,7 @@ fn hosts(row: &Row<'_>) -> Value {
     let rules = row.items(&["spec", "rules"]);
     let mut shown = Vec::new();
     for rule in rules.clone() {
-        // A rule without a host counts among those that are left out, but only behind the third host.
+        // A rule without a host counts among the omitted ones, but only after the third host.
         if shown.len() == SHOWN {
             return format!("{} + {} more...", shown.join(","), rules.len() - SHOWN).into();
         }

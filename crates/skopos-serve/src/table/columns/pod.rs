@@ -1,4 +1,4 @@
-//! The columns of pods.
+//! Columns of pods.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ const POD: &[Column] = &[
     Column::wide("Readiness Gates", readiness_gates),
 ];
 
-/// The conditions of a pod's row: whether it is over.
+/// Returns the conditions of a pod's row: whether it has completed.
 pub(in super::super) fn conditions(pod: &Value) -> Option<Value> {
     let (reason, message) = match pod["status"]["phase"].as_str()? {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -59,7 +59,7 @@ fn readiness_gates(row: &Row<'_>) -> Value {
 pub(in super::super) struct PodSummary<'a> {
     ready: usize,
     total: usize,
-    /// The phase, or the most telling reason of the containers.
+    /// Phase, or the most specific reason of the containers.
     status: Cow<'a, str>,
     restarts: Restarts<'a>,
 }
@@ -67,7 +67,7 @@ pub(in super::super) struct PodSummary<'a> {
 #[derive(Clone, Copy, Default)]
 struct Restarts<'a> {
     count: i64,
-    /// When a container ended before the last restart.
+    /// Time at which a container ended before the last restart.
     last: &'a str,
 }
 
@@ -105,8 +105,8 @@ impl<'a> PodSummary<'a> {
         summary
     }
 
-    /// Adds the init containers up to the one that holds up the pod. Returns the restarts of those among them that go on
-    /// beside the others: as an error while the pod is held up.
+    /// Adds the init containers up to the one that blocks the pod. Returns the restarts of the sidecars among them: as an error
+    /// if the pod is blocked.
     fn add_init_containers(&mut self, pod: &'a Value) -> Result<Restarts<'a>, Restarts<'a>> {
         let declared = &pod["spec"]["initContainers"];
         let mut sidecars = Restarts::default();
@@ -142,7 +142,7 @@ impl<'a> PodSummary<'a> {
 
     fn add_containers(&mut self, pod: &'a Value) {
         let (mut is_running, mut error) = (false, None);
-        // The first container counts most, so it comes last.
+        // The first container has precedence, so it comes last.
         for container in list(&pod["status"]["containerStatuses"]).rev() {
             self.restarts.add(container);
             let state = &container["state"];

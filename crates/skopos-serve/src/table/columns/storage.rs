@@ -1,4 +1,4 @@
-//! The columns of volumes and of what provides them.
+//! Columns of volumes, claims, storage classes, attachments and CSI drivers.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ const ATTRIBUTES: Column = Column::new("VolumeAttributesClass", "string", |row| 
 });
 const MODE: Column = Column::wide("VolumeMode", |row| row.set_or(&["spec", "volumeMode"], UNSET));
 const CLASS: Column = Column::new("StorageClass", "string", |row| {
-    // It was an annotation before it was a field, and still goes first.
+    // The class was an annotation before it was a field, and the annotation still has precedence.
     let annotation = ["metadata", "annotations", "volume.beta.kubernetes.io/storage-class"];
     if row.is_set(&annotation) { row.cell(&annotation) } else { row.cell(&["spec", "storageClassName"]) }
 });
@@ -124,7 +124,7 @@ fn if_bound(row: &Row<'_>, cell: impl Fn(&Row<'_>) -> Value) -> Value {
     if row.text(&["spec", "volumeName"]).is_empty() { "".into() } else { cell(row) }
 }
 
-/// Returns the text of a quantity; there is always one in Go.
+/// Returns the text of a quantity; Go always has one.
 pub(super) fn quantity(value: &Value) -> Value {
     match value {
         Value::String(text) => text.as_str().into(),
@@ -133,7 +133,7 @@ pub(super) fn quantity(value: &Value) -> Value {
     }
 }
 
-/// Shortens access modes, each once, in the order in which kubectl shows them.
+/// Abbreviates access modes, each once, in kubectl's order.
 fn access_modes(modes: &Value) -> Value {
     const SHORT: [(&str, &str); 4] = [
         ("ReadWriteOnce", "RWO"),

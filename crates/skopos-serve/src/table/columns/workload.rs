@@ -1,4 +1,4 @@
-//! The columns of the kinds that make pods, and of what belongs to them.
+//! Columns of the workload kinds, their pod templates, revisions and disruption budgets.
 
 use serde_json::Value;
 
@@ -71,7 +71,7 @@ const DEPLOYMENT: &[Column] = &[
     AGE,
     CONTAINERS,
     IMAGES,
-    // Unlike the others it says nothing of a selector that selects everything.
+    // Unlike the others, it shows nothing for a selector that selects everything.
     Column::wide("Selector", |row| {
         parse_selector(row.get(&["spec", "selector"])).unwrap_or_else(|| "<invalid>".to_owned()).into()
     }),

@@ -1,23 +1,23 @@
-//! Evaluation of paths. An error has what was found before it, since a filter by existence goes by that.
+//! Evaluation of paths. An error carries the values found before it, because a filter by existence depends on them.
 
 use serde_json::Value;
 
 use super::parser::{Filter, Node, Operator, Section, Slice};
 
-/// A value that a path finds: one of the object, or a literal of the path itself.
+/// Value that a path finds: one of the object, or a literal of the path itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Found<'a> {
-    /// A value of the object.
+    /// Value of the object.
     Value(&'a Value),
-    /// A quoted text of the path.
+    /// Quoted text of the path.
     Text(&'a str),
-    /// A whole number of the path.
+    /// Integer of the path.
     Int(i64),
-    /// Another number of the path.
+    /// Float of the path.
     Float(f64),
     /// `true` or `false` in the path.
     Bool(bool),
-    /// A byte of a text: a wildcard goes through them.
+    /// Byte of a text: a wildcard iterates over them.
     Byte(u8),
 }
 
@@ -178,7 +178,7 @@ fn filter<'a>(input: Vec<Found<'a>>, condition: &'a Filter) -> Outcome<'a> {
     Ok(all)
 }
 
-/// Evaluates a side that finds at most one value, as nearly all do: fields, or a literal. `None` for all others.
+/// Evaluates an operand that finds at most one value, as nearly all do: fields, or a literal. `None` for all others.
 fn single<'a>(item: Found<'a>, nodes: &'a [Node]) -> Option<Option<Found<'a>>> {
     match nodes {
         [Node::Text(text)] => return Some(Some(Found::Text(text))),
@@ -194,7 +194,7 @@ fn single<'a>(item: Found<'a>, nodes: &'a [Node]) -> Option<Option<Found<'a>>> {
     Some(found)
 }
 
-/// A value that can be compared: with others of its kind, and whole numbers with each other.
+/// Comparable value: with others of its type, and integers with each other.
 enum Comparable<'a> {
     Bool(bool),
     Whole(i64),
@@ -203,7 +203,7 @@ enum Comparable<'a> {
 }
 
 impl Operator {
-    /// Returns whether the item passes by what its sides find; `None` where they cannot be compared.
+    /// Returns whether the item passes, given the values of its operands; `None` if they cannot be compared.
     fn of_single(self, left: Option<Found<'_>>, right: Option<Found<'_>>) -> Option<bool> {
         match (left, right) {
             (left, _) if self == Self::Exists => Some(left.is_some()),
@@ -263,7 +263,7 @@ fn less(left: &Comparable<'_>, right: &Comparable<'_>) -> Option<bool> {
     })
 }
 
-/// Returns the number as a kube-apiserver has it in memory, if it is whole there: `2.0` is stored as `2`.
+/// Returns the number as kube-apiserver has it in memory, if it is an integer there: `2.0` is stored as `2`.
 pub(super) fn whole(number: &serde_json::Number) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let short = |float: &f64| float.fract() == 0.0 && float.abs() <= EXACT;

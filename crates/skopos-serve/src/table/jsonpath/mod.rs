@@ -4,7 +4,7 @@
 //!  text ──▶ parser: nodes ──▶ eval: what they find in an object ──▶ print: Go's text of it
 //! ```
 //!
-//! `peers/tables` records what Go's own package makes of some 900 paths; the tests here compare with it.
+//! `peers/tables` records the results of Go's own package for some 900 paths; the tests here compare with them.
 
 mod eval;
 mod parser;
@@ -20,25 +20,25 @@ use self::parser::Section;
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
     sections: Vec<Section>,
-    /// The names of the fields, if the path is nothing but fields: most are, and need no search.
+    /// Field names, if the path consists of fields only: most do, and need no search.
     fields: Option<Vec<String>>,
 }
 
-/// A path that is not valid.
+/// An invalid path.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{path:?} is not a valid JSONPath: {problem}")]
 pub struct InvalidJsonPath {
-    /// The path.
+    /// Path.
     pub path: String,
-    /// The problem, in the words of Kubernetes' parser.
+    /// Problem, in the words of Kubernetes' parser.
     pub problem: String,
 }
 
 impl JsonPath {
-    /// Parses a path as a CustomResourceDefinition has it: without braces around it.
+    /// Parses a path as in a CustomResourceDefinition: without braces around it.
     ///
     /// # Errors
-    /// When Kubernetes' parser refuses it.
+    /// When Kubernetes' parser rejects it.
     pub fn parse(path: &str) -> Result<Self, InvalidJsonPath> {
         let sections = parser::parse(&format!("{{{path}}}"))
             .map_err(|problem| InvalidJsonPath { path: path.to_owned(), problem })?;

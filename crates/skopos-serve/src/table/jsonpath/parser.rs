@@ -1,21 +1,21 @@
-//! Parsing of paths, with the oddities of Kubernetes' own parser: they decide which columns stay empty.
+//! Parser of paths, with the quirks of Kubernetes' own parser: they decide which columns stay empty.
 
 use super::print::unquote;
 
-/// A part of the template: a path in braces, or the text between paths.
+/// Part of the template: a path in braces, or the text between paths.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Section {
     Text(String),
     Path(Vec<Node>),
 }
 
-/// A step of a path.
+/// Step of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
     Field(String),
     /// All fields or items of a value.
     Wildcard,
-    /// The value and all that are below it.
+    /// The value and all its descendants.
     Recursive,
     /// An index or a slice.
     Slice(Slice),
@@ -25,7 +25,7 @@ pub(super) enum Node {
     Int(i64),
     Float(f64),
     Bool(bool),
-    /// A word such as `range`, which makes no sense in a column.
+    /// A word such as `range`, which is meaningless in a column.
     Word,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Node {
 pub(super) struct Slice {
     pub(super) start: Option<i64>,
     pub(super) end: Option<i64>,
-    /// Whether the end was not given and is the one behind the start.
+    /// Whether this is an index: the end was not given and is start + 1.
     pub(super) is_index: bool,
     pub(super) step: Option<i64>,
 }
@@ -57,7 +57,7 @@ pub(super) enum Operator {
     NotEqual,
     GreaterOrEqual,
     Greater,
-    /// An operator that is not known: parsed, and an error once it is evaluated.
+    /// An unknown operator: it parses, and fails in evaluation.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Section>, String> {
     Parser { input: text, start: 0, pos: 0 }.sections()
 }
 
-/// Returns the names of the fields, if there is nothing else.
+/// Returns the field names, if the path has nothing else.
 pub(super) fn fields(sections: &[Section]) -> Option<Vec<String>> {
     let [Section::Path(nodes)] = sections else { return None };
     let name = |node: &Node| match node {
@@ -78,7 +78,7 @@ pub(super) fn fields(sections: &[Section]) -> Option<Vec<String>> {
 
 struct Parser<'a> {
     input: &'a str,
-    /// Where the token begins that is being read.
+    /// Start of the current token.
     start: usize,
     pos: usize,
 }
@@ -104,7 +104,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads up to the closing brace.
+    /// Parses up to the closing brace.
     fn path(&mut self, nodes: &mut Vec<Node>) -> Parsed {
         loop {
             let rest = self.rest();
@@ -165,7 +165,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Reads the rest of a number after its first character.
+    /// Parses the rest of a number after its first character.
     fn number(&mut self, nodes: &mut Vec<Node>) -> Parsed {
         while self.rest().starts_with(|c: char| c == '.' || c.is_ascii_digit()) {
             self.next();
@@ -236,7 +236,7 @@ impl<'a> Parser<'a> {
                     None => quote = Some(c),
                     Some(quote) => closed |= quote == c && !self.is_escaped(),
                 },
-                // One literal may be in it.
+                // It may contain one literal.
                 Some(')') if quote.is_some() == closed => break,
                 Some(_) => {}
             }
@@ -264,7 +264,7 @@ impl<'a> Parser<'a> {
         self.pos >= 2 && self.input.as_bytes()[self.pos - 2] == b'\\'
     }
 
-    /// Returns the token that was read, and begins the next.
+    /// Returns the current token and begins the next.
     fn take(&mut self) -> &'a str {
         let token = &self.input[self.start..self.pos];
         self.start = self.pos;
@@ -280,7 +280,7 @@ fn action(text: &str) -> Result<Vec<Node>, String> {
     }
 }
 
-/// The key in `['KEY']`.
+/// Returns the key in `['KEY']`.
 fn quoted_key(text: &str) -> Option<&str> {
     let key = text.strip_prefix('\'')?.strip_suffix('\'')?;
     (!key.contains('\'')).then_some(key)
@@ -307,7 +307,7 @@ fn comparison(text: &str) -> Result<Filter, String> {
     let is_operator = |c: char| matches!(c, '!' | '<' | '>' | '=');
     let at = text.find(is_operator).unwrap_or(text.len());
     let length = text[at..].find(|c| !is_operator(c)).unwrap_or(text.len() - at);
-    // Something has to be left on both sides; an operator of two characters gives up the second for it.
+    // Both sides need an operand; an operator of two characters gives up its second for it.
     let length = if at + length == text.len() { length.saturating_sub(1) } else { length };
     if at == 0 || length == 0 {
         return Ok(Filter { left: action(text)?, operator: Operator::Exists, right: Vec::new() });

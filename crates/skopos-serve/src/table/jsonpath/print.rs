@@ -1,4 +1,4 @@
-//! Cells of what a path found, by the type of the column; and Go's way to write and to quote values.
+//! Cells of found values, by the type of the column; Go's formatting and quoting of values.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ impl Found<'_> {
     }
 }
 
-/// As Go prints a value with `fmt.Fprint`; maps and lists as `encoding/json` writes them.
+/// Prints the value as Go's `fmt.Fprint`; maps and lists as `encoding/json` writes them.
 impl std::fmt::Display for Found<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -78,7 +78,7 @@ impl std::fmt::Display for Found<'_> {
     }
 }
 
-/// The age of a time, or what kube-apiserver says of a text that is none.
+/// Returns the age of a time, or kube-apiserver's text for an invalid time.
 fn date(text: &str, now: Timestamp) -> String {
     match text {
         "" | "null" => "<unknown>".to_owned(),
@@ -86,13 +86,13 @@ fn date(text: &str, now: Timestamp) -> String {
     }
 }
 
-/// Go's conversion to int64 on amd64: what does not fit becomes the smallest number.
+/// Converts to int64 as Go does on amd64: out-of-range values become the smallest number.
 fn truncated(number: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if (-LIMIT..LIMIT).contains(&number) { number as i64 } else { i64::MIN }
 }
 
-/// Writes a float in its shortest form; from an exponent of `large` on with the exponent, which has at least two digits.
+/// Writes a float in its shortest form. From an exponent of `large` on it has the exponent, with at least two digits.
 fn float_text(number: f64, large: i32) -> String {
     let scientific = format!("{number:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -142,7 +142,7 @@ fn write_json_text(text: &str, out: &mut String) {
     for c in Value::from(text).to_string().chars() {
         match c {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                // A String takes everything.
+                // Writing to a String cannot fail.
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }
             c => out.push(c),
@@ -150,7 +150,7 @@ fn write_json_text(text: &str, out: &mut String) {
     }
 }
 
-/// `encoding/json` writes an exponent of one digit without the zero.
+/// Writes a float as `encoding/json` does: an exponent of one digit has no zero before it.
 fn json_float_text(number: f64) -> String {
     if number != 0.0 && number.abs() >= 1e-6 && number.abs() < 1e21 {
         return format!("{number}");
@@ -158,7 +158,7 @@ fn json_float_text(number: f64) -> String {
     float_text(number, 21).replace("e-0", "e-")
 }
 
-/// Takes the quotes off a text, with Go's escapes; `None` if they are not right.
+/// Unquotes a text with Go's escapes; `None` if they are invalid.
 pub(super) fn unquote(quoted: &str) -> Option<String> {
     let quote = quoted.chars().next()?;
     let mut rest = quoted.strip_prefix(quote)?.strip_suffix(quote)?;
@@ -177,7 +177,7 @@ pub(super) fn unquote(quoted: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Reads what follows a backslash; returns the rest.
+/// Decodes the text after a backslash; returns the rest.
 fn unescape<'a>(text: &'a str, quote: char, bytes: &mut Vec<u8>) -> Option<&'a str> {
     let c = text.chars().next()?;
     let rest = &text[c.len_utf8()..];

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Drops nulls of fields that are not nullable, unless the field has a default, which then takes their place. Nulls in lists
+/// Drops nulls of fields that are not nullable, unless the field has a default, which then replaces the null. Nulls in lists
 /// stay, and are refused later.
 pub(super) fn drop_nulls(schema: &Value, value: &mut Value) {
     match value {
@@ -20,7 +20,7 @@ pub(super) fn drop_nulls(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Fills in the defaults.
+/// Sets the defaults.
 pub(super) fn fill(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -49,7 +49,7 @@ fn fill_one(schema: &Value, value: &mut Value) {
     fill(schema, value);
 }
 
-/// The schema of a field: its own, or that of all fields without one.
+/// Returns the schema of a field: its own, or that of additional properties.
 fn field<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let own = schema["properties"].get(name);
     own.or_else(|| schema.get("additionalProperties")).filter(|schema| schema.is_object())

@@ -1,9 +1,9 @@
-//! The part of OpenAPI schemas by which custom resources are checked: types, required fields, enumerations, bounds.
+//! Validation of custom resources by their OpenAPI schema: types, required fields, enumerations, bounds.
 
 use serde_json::Value;
 use skopos_wire::FieldError;
 
-/// Adds to `errors` what is wrong with `object`.
+/// Adds the problems of `object` to `errors`.
 pub(super) fn check(schema: &Value, object: &Value, errors: &mut Vec<FieldError>) {
     value(schema, object, "", errors);
 }

@@ -1,4 +1,4 @@
-//! One request over one connection.
+//! HTTP client: one request per connection.
 
 use std::io;
 
@@ -11,12 +11,12 @@ use tokio::task::JoinSet;
 
 use super::target::Target;
 
-/// An answer whose body is still to come.
+/// Response whose body is still to be read.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
     body: Incoming,
-    /// Drives the connection; it ends with the answer.
+    /// Drives the connection; it ends with the response.
     _connection: JoinSet<()>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn send<T: Target>(
 // === impl Answer ===
 
 impl Answer {
-    /// The next piece of the body; `None` is its end.
+    /// Returns the next chunk of the body; `None` is its end.
     pub(crate) async fn chunk(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             match self.body.frame().await {
@@ -60,7 +60,7 @@ impl Answer {
         }
     }
 
-    /// The whole body.
+    /// Returns the whole body.
     pub(crate) async fn whole(mut self) -> io::Result<Bytes> {
         let mut whole = Vec::new();
         while let Some(chunk) = self.chunk().await? {
@@ -69,7 +69,7 @@ impl Answer {
         Ok(whole.into())
     }
 
-    /// A header as text, empty if it is absent.
+    /// Returns a header as text, empty if it is absent.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }

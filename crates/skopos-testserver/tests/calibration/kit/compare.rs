@@ -1,4 +1,4 @@
-//! Two histories of one script, side by side, and the differences that have a reason.
+//! Comparison of two histories of one script, and the known differences with their reasons.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,20 +8,20 @@ use serde_json::Value;
 
 use super::golden::Histories;
 
-/// A difference that is known, with its reason.
+/// Known difference, with its reason.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Known {
-    /// The scripts whose histories differ; a `*` at the end stands for any rest.
+    /// Scripts whose histories differ; a `*` at the end matches any rest.
     pub(crate) scripts: Vec<String>,
-    /// Which entries of the histories differ, from 0 on; all may, unless given.
+    /// Entries of the histories that differ, from 0 on; all may, unless given.
     #[serde(default)]
     pub(crate) entries: Vec<usize>,
-    /// Why.
+    /// Reason of the difference.
     pub(crate) reason: String,
 }
 
-/// The differences that are known.
+/// Returns the known differences.
 ///
 /// # Panics
 /// When the file is not a list of them; it is part of the program.
@@ -30,7 +30,7 @@ pub(crate) fn known() -> Vec<Known> {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("differences.yaml: {error}"))
 }
 
-/// What is wrong: differences without a reason, and reasons without a difference. Empty if all is well.
+/// Returns the differences without a reason, and the reasons without a difference. Empty if there are none.
 pub(crate) fn complaints(real: &Histories, ours: &Histories, known: &[Known]) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut excused: BTreeSet<(usize, &str)> = BTreeSet::new();
@@ -89,7 +89,7 @@ fn describe(name: &str, at: usize, real: &Value, ours: &Value) -> String {
     text
 }
 
-/// The smallest places at which two values differ.
+/// Collects the smallest places at which two values differ.
 fn differences(place: &str, real: &Value, ours: &Value, out: &mut Vec<(String, String, String)>) {
     let shown = |value: Option<&Value>| value.map_or("nothing".to_owned(), Value::to_string);
     match (real, ours) {

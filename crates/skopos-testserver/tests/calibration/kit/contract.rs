@@ -1,4 +1,4 @@
-//! The lines of the list and watch contract, and the page that says which scripts show which.
+//! Lines of the list and watch contract, and the page that maps them to scripts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::compare::Known;
 use super::script::Script;
 
-/// A line: its name, what it says, and why no script shows it (empty if one does).
+/// Line of the contract: its name, its text, and the reason why no script shows it (empty if one does).
 const LINES: [(&str, &str, &str); 30] = [
     ("L1", "RV unset: a consistent read", ""),
     ("L2", "RV \"0\": any state, no limit", ""),
@@ -48,7 +48,7 @@ const LINES: [(&str, &str, &str); 30] = [
     ("W18", "Status", ""),
 ];
 
-/// Lines that scripts name and that do not exist, and lines that no script shows though one should.
+/// Returns an error for each unknown line that a script names, and for each line that no script shows though one should.
 pub(crate) fn uncovered(scripts: &[Script]) -> Vec<String> {
     let shown = |line: &str| scripts.iter().any(|script| script.shows.iter().any(|shown| shown == line));
     let missing = LINES.iter().filter(|(line, _, reason)| reason.is_empty() && !shown(line));
@@ -60,7 +60,7 @@ pub(crate) fn uncovered(scripts: &[Script]) -> Vec<String> {
         .collect()
 }
 
-/// The page `docs/calibration.md`.
+/// Returns the page `docs/calibration.md`.
 pub(crate) fn page(scripts: &[Script], known: &[Known]) -> String {
     let mut page = INTRODUCTION.replace("{COUNT}", &scripts.len().to_string());
     page.push_str("\n## What shows what\n\n| line | what it says | scripts |\n|---|---|---|\n");
@@ -88,7 +88,7 @@ fn shown_by(line: &str, scripts: &[Script]) -> String {
     names(scripts.iter().filter(|script| script.shows.iter().any(|shown| shown == line)))
 }
 
-/// Names; those of a matrix are too many.
+/// Joins the names; those of a matrix are too many, so only their number is given.
 fn names<'a>(scripts: impl Iterator<Item = &'a Script>) -> String {
     let mut matrices: BTreeMap<&str, usize> = BTreeMap::new();
     let mut names = Vec::new();

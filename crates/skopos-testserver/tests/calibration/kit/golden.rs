@@ -7,13 +7,13 @@ use std::{fs, io};
 
 use serde_json::Value;
 
-/// What clients saw, by the script's name.
+/// Histories of what clients saw, by script name.
 pub(crate) type Histories = BTreeMap<String, Vec<Value>>;
 
 /// Reads all histories below `folder`.
 ///
 /// # Errors
-/// When a file cannot be read, or holds something else.
+/// When a file cannot be read or parsed.
 pub(crate) fn read(folder: &Path) -> io::Result<Histories> {
     let mut histories = Histories::new();
     for entry in fs::read_dir(folder)? {
@@ -27,7 +27,7 @@ pub(crate) fn read(folder: &Path) -> io::Result<Histories> {
     Ok(histories)
 }
 
-/// Writes histories below `folder`, and removes the files of groups that are no more.
+/// Writes histories below `folder`, and removes the files of groups that no longer exist.
 ///
 /// # Errors
 /// When a file cannot be written.

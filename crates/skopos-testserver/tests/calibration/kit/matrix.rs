@@ -1,10 +1,10 @@
-//! The scripts that are generated: every combination of the parameters of a list, and of a watch.
+//! Generated scripts: every combination of the parameters of a list, and of a watch.
 
 use serde_json::json;
 
 use super::script::{Script, Step};
 
-/// What stands in a script's name, and in the query (`None`: nothing).
+/// Text in a script's name, and in the query (`None`: nothing).
 type Choice = (&'static str, Option<&'static str>);
 
 const VERSIONS: [Choice; 6] = [
@@ -30,7 +30,7 @@ const WATCH_SENDS: [Choice; 3] =
     [("", None), ("+send", Some("sendInitialEvents=true")), ("+no-send", Some("sendInitialEvents=false"))];
 const BOOKMARKS: [Choice; 2] = [("", None), ("+bookmarks", Some("allowWatchBookmarks=true"))];
 
-/// All of them.
+/// Returns all generated scripts.
 pub(crate) fn scripts() -> Vec<Script> {
     let mut scripts = Vec::new();
     for version in VERSIONS {
@@ -59,7 +59,7 @@ pub(crate) fn scripts() -> Vec<Script> {
     scripts
 }
 
-/// Three objects, the first of which is changed once more: versions 1 to 4.
+/// Returns the steps that create three objects and change the first of them: versions 1 to 4.
 fn state() -> Vec<Step> {
     let make = |name| Step::with("MAKE configmaps", json!({"metadata": {"name": name}}));
     vec![make("a"), make("b"), make("c"), change()]
@@ -73,7 +73,7 @@ fn list(choices: &[Choice]) -> Script {
     let mut steps = state();
     if choices.contains(&CONTINUES[1]) {
         steps.push(Step::line("PAGE configmaps?limit=1"));
-        // What the next page must not show.
+        // The next page must not show it.
         steps.push(Step::with("MAKE configmaps", json!({"metadata": {"name": "bb"}})));
     }
     steps.push(Step::line(format!("GET configmaps{}", query(choices))));

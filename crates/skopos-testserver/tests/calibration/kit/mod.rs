@@ -1,12 +1,12 @@
-//! Calibration: scripts for an API server, what a client sees when it plays one, and the comparison of two such histories.
+//! Calibration: scripts for an API server, a client's view when it plays one, and the comparison of two such histories.
 //!
 //! ```text
 //!  scripts/*.yaml, matrix ─▶ Script ─▶ play, on any Target ─▶ history ─┬─▶ golden/*.json   (the real server, recorded)
 //!                                                                      └─▶ compare ◀── differences.yaml
 //! ```
 //!
-//! It is compiled twice: into this crate's test, which needs nothing but the recorded histories, and into the program
-//! under `peers/calibration`, which also talks to a server made of Kubernetes' own libraries and records them.
+//! It is compiled twice: into this crate's test, which needs only the recorded histories, and into the program under
+//! `peers/calibration`, which also records them from a server made of Kubernetes' own libraries.
 
 #![allow(dead_code, reason = "each of the two programs uses a part")]
 

@@ -1,5 +1,5 @@
-//! Makes what two servers answered comparable: versions become their place among the script's writes, uids and generated
-//! names their order, times a mark.
+//! Normalization of responses, so that those of two servers are comparable. Versions become their position among the script's
+//! writes, UIDs and generated names their order, and times a placeholder.
 //!
 //! | written | means |
 //! |---|---|
@@ -7,29 +7,29 @@
 //! | `w2+` | a version after the second write and before the third (if there was one yet) |
 //! | `now` | of a list or bookmark: the version of the latest write, or a later one |
 //! | `page` | the version of the list whose next pages are read |
-//! | `now+1000` | what the script asked for |
+//! | `now+1000` | the version that the script requested |
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 
-/// What the names in a history stand for.
+/// Meaning of the names in a history.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     pub(crate) namespace: String,
-    /// The versions of the script's writes, ascending.
+    /// Versions of the script's writes, ascending.
     pub(crate) writes: Vec<u64>,
-    /// Versions that the script asked for, and what it wrote for them.
+    /// Versions that the script requested, and their spelling in the script.
     pub(crate) asked: Vec<(u64, String)>,
-    /// The version of the list whose next pages are read, while one is read.
+    /// Version of the list whose next pages are read, while one is read.
     page: Option<u64>,
     pub(crate) paging: bool,
-    /// Uids and generated names, and what is written for them.
+    /// UIDs and generated names, and their replacements.
     texts: Vec<(String, String)>,
 }
 
-/// The fields of spec and status that histories keep: the others are full of defaults, which are not the contract's
-/// matter (and not in the published libraries).
+/// Fields of spec and status that histories keep. The others are full of defaults, which are not part of the contract (and not in
+/// the published libraries).
 const KEPT: [&str; 5] = ["nodeName", "phase", "replicas", "type", "unschedulable"];
 
 // === impl Names ===
@@ -39,7 +39,7 @@ impl Names {
         Self { namespace: namespace.to_owned(), ..Self::default() }
     }
 
-    /// Notes the version of an object that a write returned.
+    /// Records the version of an object that a write returned.
     pub(crate) fn wrote(&mut self, answer: &Value) {
         let version = answer["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
         if let Some(version) = version
@@ -50,12 +50,12 @@ impl Names {
         }
     }
 
-    /// Notes the version of a list whose next page is asked for.
+    /// Records the version of a list whose next page is requested.
     pub(crate) fn paged(&mut self, list: &Value) {
         self.page = list["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
     }
 
-    /// The uid of an object by its name.
+    /// Returns the UID of an object by its name.
     pub(crate) fn uid(&self, name: &str) -> Option<&str> {
         let label = format!("uid({name})");
         self.texts
@@ -64,7 +64,7 @@ impl Names {
             .map(|(u, _)| &**u)
     }
 
-    /// An answer's body.
+    /// Normalizes a response body.
     pub(crate) fn answer(&mut self, body: &Value) -> Value {
         self.learn(body);
         let normal = if is_status(body) {
@@ -81,7 +81,7 @@ impl Names {
         self.texts_in(normal)
     }
 
-    /// An event of a watch.
+    /// Normalizes a watch event.
     pub(crate) fn event(&mut self, event: &Value) -> Value {
         let object = &event["object"];
         let normal = match event["type"].as_str() {
@@ -104,12 +104,12 @@ impl Names {
         whole
     }
 
-    /// A text that is no JSON.
+    /// Normalizes a text that is not JSON.
     pub(crate) fn text(&self, text: &str) -> Value {
         self.texts_in(self.message(text).into())
     }
 
-    /// Takes notice of uids and generated names, wherever they are.
+    /// Records UIDs and generated names, wherever they are.
     fn learn(&mut self, value: &Value) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.learn(item)),
@@ -136,7 +136,7 @@ impl Names {
                 .count()
         };
         let mut name = name.to_owned();
-        // Five letters follow the prefix; it is cut where the name would be longer than 63.
+        // Five letters follow the prefix, which is truncated where the name would be longer than 63.
         if name.len() > 5 && prefix.starts_with(&name[..name.len() - 5]) && !prefix.is_empty() {
             let start = format!("{}*", &name[..name.len() - 5]);
             let label = format!("{start}#{}", count(&self.texts, &start) + 1);
@@ -198,7 +198,7 @@ impl Names {
         }
     }
 
-    /// A table: what columns there are and what their cells say is each server's own matter.
+    /// Normalizes a table: each server may choose its columns and cells.
     fn table(&self, table: &Value) -> Value {
         let mut table = table.clone();
         self.list_metadata(&mut table["metadata"]);
@@ -236,7 +236,7 @@ impl Names {
         status
     }
 
-    /// A message, with versions named where it speaks of versions, and without Go's names for types.
+    /// Normalizes a message: names versions if it is about versions, and drops Go's names of types.
     fn message(&self, text: &str) -> String {
         let text = &without_go_types(&self.text_in(text));
         let speaks_of_versions = ["resource version", "resourceVersion", "ResourceVersion", "revision"];
@@ -244,7 +244,7 @@ impl Names {
             return text.to_owned();
         }
         let mut out = String::new();
-        // Words made of digits alone: `v1` and uids are none.
+        // Only words of digits alone: not `v1`, and not UIDs.
         for word in text.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || "-/_".contains(c))) {
             let digits = word.trim_end_matches(|c: char| !c.is_ascii_digit());
             match digits.parse() {
@@ -258,7 +258,7 @@ impl Names {
         out
     }
 
-    /// A continue token, opened.
+    /// Decodes a continue token.
     fn token(&self, token: &str) -> Value {
         let opened =
             URL_SAFE_NO_PAD.decode(token).ok().and_then(|json| serde_json::from_slice::<Value>(&json).ok());
@@ -269,7 +269,7 @@ impl Names {
         opened
     }
 
-    /// The version of an object.
+    /// Returns the name of an object's version.
     fn exact(&self, version: u64) -> String {
         match self.writes.binary_search(&version) {
             Ok(at) => format!("w{}", at + 1),
@@ -277,7 +277,7 @@ impl Names {
         }
     }
 
-    /// The version of a state, which others than the script move on.
+    /// Returns the name of a state's version, which other clients advance too.
     fn about(&self, version: u64) -> String {
         if let Some(asked) = self.asked_for(version) {
             return asked;
@@ -311,8 +311,7 @@ impl Names {
     }
 }
 
-/// The same with a mark for what differs between Kubernetes' own API server, whose types have internal versions, and one
-/// whose types have none.
+/// Replaces what differs between Kubernetes' own API server, whose types have internal versions, and one whose types have none.
 fn without_go_types(text: &str) -> String {
     let text = text.replace("(*core.", "(*v1.").replace("(core.", "(v1.");
     match text.split_once("in scheme \"") {

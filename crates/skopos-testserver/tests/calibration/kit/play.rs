@@ -1,4 +1,4 @@
-//! Plays a script on a server and writes down what a client sees.
+//! Player of scripts on a server, which records what a client sees.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,8 +14,8 @@ use super::normal::Names;
 use super::script::{Script, Step, media_type};
 use super::target::Target;
 
-/// Plays a script in a namespace that is its own; gives its history. It ends with an entry `failed` when the server does
-/// not answer, or a step fails that has to succeed.
+/// Plays a script in its own namespace; returns its history. The history ends with an entry `failed` when the server does not
+/// answer, or when a step fails that has to succeed.
 pub(crate) async fn play<T: Target>(target: &T, script: &Script, namespace: &str) -> Vec<Value> {
     let mut player = Player {
         target,
@@ -37,11 +37,11 @@ pub(crate) async fn play<T: Target>(target: &T, script: &Script, namespace: &str
     player.history
 }
 
-/// Nothing comes any more when nothing came for so long. The waits of real servers are shorter.
+/// Silence after which no more events are expected. The waits of real servers are shorter.
 const QUIET: Duration = Duration::from_millis(1500);
-/// What is waited for has to come within this.
+/// Timeout of every expected response or event.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// A request that took so long was made to wait.
+/// Minimum duration of a request that the server delayed on purpose.
 const WAITED: Duration = Duration::from_millis(2500);
 
 struct Player<'a, T> {
@@ -52,7 +52,7 @@ struct Player<'a, T> {
     history: Vec<Value>,
 }
 
-/// An open watch.
+/// Open watch.
 struct Watch {
     answer: Answer,
     buffer: BytesMut,
@@ -63,11 +63,11 @@ struct Watch {
 #[derive(Clone, Copy, PartialEq)]
 enum Framing {
     Lines,
-    /// Four bytes of length before each frame.
+    /// Frames after a length of four bytes.
     Lengths,
 }
 
-/// What reading a stream came to.
+/// Result of reading a stream.
 enum Read {
     Event(Bytes),
     Quiet,
@@ -128,7 +128,7 @@ impl<T: Target> Player<'_, T> {
         }
     }
 
-    /// A request that has to succeed and leaves no line.
+    /// Sends a request that has to succeed and is not recorded.
     async fn quietly(&mut self, method: Method, path: &str, body: Option<&Value>) -> io::Result<Value> {
         let path = self.path(path).await?;
         let reads = method == Method::GET;
@@ -163,7 +163,7 @@ impl<T: Target> Player<'_, T> {
         Ok(())
     }
 
-    /// A request whose answer is written down.
+    /// Sends a request and records its response.
     async fn asked(
         &mut self,
         method: Method,
@@ -231,9 +231,9 @@ impl<T: Target> Player<'_, T> {
         Ok(())
     }
 
-    /// Reads up to `count` events; until nothing comes for `quiet`, if that is given.
+    /// Reads up to `count` events; if `quiet` is given, only until nothing arrives for that time.
     async fn read(&mut self, name: &str, count: usize, quiet: Option<Duration>) -> io::Result<()> {
-        // A watch that was refused has nothing to read.
+        // A refused watch has no events.
         let Some(watch) = self.watches.get_mut(name) else { return Ok(()) };
         let mut events: Vec<Value> = Vec::new();
         let mut then = None;
@@ -249,7 +249,7 @@ impl<T: Target> Player<'_, T> {
                         watch.last_version = version.to_owned();
                     }
                     let event = self.names.event(&event);
-                    // When plain bookmarks come, and how often, is up to the server; only the last one has its time.
+                    // Time and number of plain bookmarks are up to the server; only the last one has a fixed time.
                     if !is_plain_bookmark(&event) || to_the_end && events.last() != Some(&event) {
                         events.push(event);
                     }
@@ -291,7 +291,7 @@ impl<T: Target> Player<'_, T> {
             _ => headers.push(("accept", "application/json")),
         }
         let body = match body {
-            // A text is sent as it is.
+            // A text is sent unchanged.
             Some(Value::String(text)) => Bytes::from(text.clone()),
             Some(value) => Bytes::from(value.to_string()),
             None => Bytes::new(),
@@ -303,8 +303,8 @@ impl<T: Target> Player<'_, T> {
         timeout(PATIENCE, answer).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
-    /// Waits until the server's watch cache has what was written to a path. A read at version 0 and a watch may be
-    /// answered from a cache that is behind (L2), by as much as the machine is busy: no script can tell how far.
+    /// Waits until the server's watch cache has the writes to a path. A read at version 0 and a watch may be served from a
+    /// lagging cache (L2). The lag depends on the load of the machine, so no script can predict it.
     async fn settle(&self, path: &str) -> io::Result<()> {
         let Some(collection) = collection(path) else { return Ok(()) };
         let begin = Instant::now();
@@ -319,7 +319,7 @@ impl<T: Target> Player<'_, T> {
         Ok(())
     }
 
-    /// The version of a list; nothing if the list is refused.
+    /// Returns the version of a list; `None` if the list is refused.
     async fn version_of(&self, path: &str) -> io::Result<Option<u64>> {
         let answer = self.request(Method::GET, path, &[], None).await?;
         let code = answer.code;
@@ -331,7 +331,7 @@ impl<T: Target> Player<'_, T> {
         Ok(list["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()))
     }
 
-    /// A path of the server, from what a step says.
+    /// Returns a path of the server from a step's path.
     async fn path(&mut self, path: &str) -> io::Result<String> {
         let path = self.fill_text(path).await?;
         if path.starts_with('/') {
@@ -356,7 +356,7 @@ impl<T: Target> Player<'_, T> {
         serde_json::from_str(&self.fill_text(&text).await?).map_err(io::Error::other)
     }
 
-    /// Puts values in the place of variables.
+    /// Replaces variables with their values.
     async fn fill_text(&mut self, text: &str) -> io::Result<String> {
         let mut out = String::new();
         let mut rest = text;
@@ -433,7 +433,7 @@ impl Watch {
     }
 }
 
-/// The list of a resource that a path of it belongs to; nothing outside of the API groups.
+/// Returns the path of the collection that a path belongs to; `None` outside of the API groups.
 fn collection(path: &str) -> Option<String> {
     let path = path.split('?').next()?;
     let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
@@ -447,7 +447,7 @@ fn collection(path: &str) -> Option<String> {
     Some(format!("/{}", segments.get(..group + depth)?.join("/")))
 }
 
-/// Whether it is a bookmark other than that at the end of the initial events.
+/// Returns whether the event is a bookmark other than the one at the end of the initial events.
 fn is_plain_bookmark(event: &Value) -> bool {
     event["type"] == "BOOKMARK"
         && event["object"].pointer("/metadata/annotations").is_none()
@@ -458,7 +458,7 @@ fn is_protobuf(answer: &Answer) -> bool {
     answer.header("content-type").starts_with("application/vnd.kubernetes.protobuf")
 }
 
-/// What a message of Kubernetes' protobuf begins with: its mark, its apiVersion and its kind.
+/// Returns the beginning of a message in Kubernetes' protobuf: its magic, apiVersion and kind.
 fn protobuf_kind(bytes: &[u8]) -> String {
     let Some(message) = bytes.strip_prefix(b"k8s\0") else {
         return "no k8s\\0 before the message".to_owned();
@@ -476,7 +476,7 @@ fn protobuf_kind(bytes: &[u8]) -> String {
     format!("k8s\\0 {api_version} {kind}")
 }
 
-/// A WatchEvent without the mark, after its length: field 1 is the type.
+/// Returns the type of a WatchEvent, which has no magic and follows its length: field 1.
 fn watch_event_type(frame: &[u8]) -> String {
     match frame.get(4..) {
         Some([0x0a, length, rest @ ..]) => {

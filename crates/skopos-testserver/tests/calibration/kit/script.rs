@@ -1,46 +1,46 @@
-//! What a script says.
+//! Format of the scripts.
 //!
-//! A script is a list of steps, played in a namespace of its own. A step is a line, or a line with a body:
+//! A script is a list of steps, played in its own namespace. A step is a line, or a line with a body:
 //!
 //! | step | what it does |
 //! |---|---|
-//! | `MAKE path`, `SET path`, `DROP path` | creates, merge-patches or deletes; has to succeed, and leaves no line in the history |
-//! | `EXPIRE path path` | objects that share a lease end at one version, which counts as a write |
-//! | `GET`, `POST`, `PUT`, `PATCH`, `DELETE path` | a request whose answer goes into the history |
+//! | `MAKE path`, `SET path`, `DROP path` | creates, merge-patches or deletes; has to succeed; not recorded in the history |
+//! | `EXPIRE path path` | deletes objects that share a lease at one version, which counts as a write |
+//! | `GET`, `POST`, `PUT`, `PATCH`, `DELETE path` | sends a request and records its response |
 //! | `WATCH w path` | opens the watch `w` |
-//! | `READ w 3`, `READ w quiet`, `READ w end` | reads three events; until nothing comes for a while; until the stream ends |
+//! | `READ w 3`, `READ w quiet`, `READ w end` | reads three events; until nothing arrives for a while; until the stream ends |
 //! | `CLOSE w` | closes the client's end |
-//! | `PAGE path` | a list that has to succeed and to have a next page: its token is `$page` from now on |
+//! | `PAGE path` | sends a list that has to succeed and to have a next page: its token is `$page` from now on |
 //! | `COMPACT`, `RESTART` | forgets old versions; kills the server and starts it again |
 //!
 //! A path begins with a resource (`configmaps/a?dryRun=All`) or with `/`. A word `@table` after it is a media type, see
-//! [`media_type`]. Variables in paths and bodies: `$1`, `$2` ... the resourceVersion of the script's first, second ...
-//! write; `$now` the newest resourceVersion, `$now+1000` one to come; `$page` the token of the latest `PAGE`; `$w` the
-//! resourceVersion of the last event of watch `w`; `$uid.a` the uid of object `a`; `$ns` the namespace.
+//! [`media_type`]. Variables in paths and bodies: `$1`, `$2` ... the resourceVersion of the script's first, second ... write;
+//! `$now` the newest resourceVersion, `$now+1000` a future one; `$page` the token of the latest `PAGE`; `$w` the resourceVersion
+//! of the last event of watch `w`; `$uid.a` the UID of object `a`; `$ns` the namespace.
 
 use serde_json::Value;
 
-/// A script.
+/// Script of a client's requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
-    /// `group/rest`: the group is the name of the file.
+    /// Name `group/rest`: the group is the name of the file.
     pub(crate) name: String,
-    /// The lines of the contract that it shows: `L1` ... `W18`.
+    /// Lines of the contract that the script shows: `L1` ... `W18`.
     pub(crate) shows: Vec<String>,
-    /// Whether nothing else may happen on the server meanwhile.
+    /// Whether no other script may run on the server meanwhile.
     pub(crate) alone: bool,
     pub(crate) steps: Vec<Step>,
 }
 
-/// One step.
+/// Step of a script.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
-    /// As it is written.
+    /// Line as written in the script.
     pub(crate) line: String,
     pub(crate) body: Option<Value>,
 }
 
-/// The scripts of files (the file's name, its text), and those that are generated.
+/// Returns the scripts of the files (name and text), and the generated ones.
 pub(crate) fn all() -> Vec<Script> {
     const FILES: [(&str, &str); 8] = [
         ("errors", include_str!("../scripts/errors.yaml")),
@@ -60,6 +60,8 @@ pub(crate) fn all() -> Vec<Script> {
     scripts
 }
 
+/// Parses the scripts of a file.
+///
 /// # Panics
 /// When the file is not as described above; it is part of the program.
 fn parse(group: &str, text: &str) -> Vec<Script> {
@@ -76,7 +78,7 @@ impl Script {
         let shows = script["shows"].as_array().into_iter().flatten();
         let steps: Vec<Step> = script["steps"].as_array().into_iter().flatten().map(Step::parse).collect();
         assert!(!steps.is_empty(), "{group}/{name} has no steps");
-        // Both touch what other scripts see.
+        // Both affect other scripts.
         let alone = steps.iter().any(|step| matches!(&*step.line, "COMPACT" | "RESTART"));
         Self {
             name: format!("{group}/{name}"),
@@ -86,7 +88,7 @@ impl Script {
         }
     }
 
-    /// The part of the name before the first slash.
+    /// Returns the part of the name before the first slash.
     pub(crate) fn group(&self) -> &str {
         self.name.split('/').next().unwrap_or_default()
     }
@@ -95,12 +97,12 @@ impl Script {
 // === impl Step ===
 
 impl Step {
-    /// A step without a body.
+    /// Creates a step without a body.
     pub(crate) fn line(line: impl Into<String>) -> Self {
         Self { line: line.into(), body: None }
     }
 
-    /// A step with a body.
+    /// Creates a step with a body.
     pub(crate) fn with(line: impl Into<String>, body: Value) -> Self {
         Self { line: line.into(), body: Some(body) }
     }
@@ -116,16 +118,16 @@ impl Step {
         }
     }
 
-    /// The words of the line: what to do, and with what.
+    /// Returns the words of the line: the verb and its arguments.
     pub(crate) fn words(&self) -> Vec<&str> {
         self.line.split_whitespace().collect()
     }
 }
 
-/// The media type that `@short` stands for.
+/// Returns the media type of the abbreviation `@short`.
 ///
 /// # Panics
-/// When it stands for none.
+/// When the abbreviation is unknown.
 pub(crate) fn media_type(short: &str) -> &'static str {
     match short {
         "@json" => "application/json",

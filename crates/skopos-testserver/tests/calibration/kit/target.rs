@@ -1,4 +1,4 @@
-//! The servers that scripts are played on.
+//! Servers on which scripts are played.
 
 use std::future::Future;
 use std::io;
@@ -7,25 +7,25 @@ use std::pin::Pin;
 use skopos_testserver::{How, TestServer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// A server under test.
+/// Server under test.
 pub(crate) trait Target {
-    /// Opens a connection that speaks HTTP/1.1.
+    /// Opens a connection for HTTP/1.1.
     fn connect(&self) -> impl Future<Output = io::Result<Stream>>;
 
-    /// Forgets all old versions now; watches keep what their window has.
+    /// Forgets all old versions now; watches keep the events of their window.
     fn compact(&self) -> impl Future<Output = io::Result<()>>;
 
-    /// Lets objects (`resource/namespace/name`) end at one revision, as a lease that they share does; gives the revision.
+    /// Deletes objects (`resource/namespace/name`) at one revision, as the expiry of a shared lease does; returns the revision.
     fn expire(&self, keys: &[String]) -> impl Future<Output = io::Result<u64>>;
 
-    /// Ends the server without a word and starts it again on what it had stored. Its window of events is lost.
+    /// Kills the server and restarts it with its stored content. Its window of events is lost.
     fn restart(&self) -> impl Future<Output = io::Result<()>>;
 }
 
-/// A connection.
+/// Connection to a server.
 pub(crate) type Stream = Pin<Box<dyn Io>>;
 
-/// What a connection can do.
+/// Operations of a connection.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Io for T {}
