@@ -26,11 +26,11 @@ use crate::store::Digest;
 pub struct Difference {
     /// The object.
     pub key: ObjectKey,
-    /// How they disagree.
+    /// The kind of difference.
     pub kind: DifferenceKind,
 }
 
-/// How a store and its server disagree about an object.
+/// The kinds of difference between a store and its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DifferenceKind {
     /// The server has it, the store does not.
@@ -41,23 +41,23 @@ pub enum DifferenceKind {
     Phantom,
 }
 
-/// A comparison under way. Needs 16 bytes per object.
+/// A comparison in progress. Needs 16 bytes per object.
 #[derive(Debug)]
 pub(super) struct Comparison {
     before: ResourceVersion,
     /// Hash of the key → hash of (uid, resource version).
     listed: HashMap<u64, u64>,
-    /// What changed at `before`, and was not there in this version.
+    /// Objects that changed at `before` and that the earlier content lacks in this version.
     late: HashMap<u64, (ObjectKey, DifferenceKind)>,
     found: Differences,
 }
 
-/// What a comparison found.
+/// The differences that a comparison found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Differences {
     keys: HashSet<u64>,
     pub(super) examples: Vec<Difference>,
-    /// How many of them the server does not have.
+    /// The number of differing objects that the server does not have.
     phantoms: usize,
     /// Objects in the list.
     pub(super) listed: usize,
@@ -93,8 +93,8 @@ impl Comparison {
         }
     }
 
-    /// What differs now that the list is complete, at `list`; `after` is the store's content and its RV, at or past that, or
-    /// `None` if it never got there.
+    /// Returns the differences now that the list at `list` is complete. `after` is the store's content and its RV, at or
+    /// past the list's, or `None` if the store never reached it.
     pub(super) fn differences<'a>(
         &self,
         list: &ResourceVersion,
@@ -134,13 +134,14 @@ impl Differences {
         }
     }
 
-    /// Whether all that differs is known to: it could not be read. What is not there any more is not one of those.
+    /// Returns whether all differences are known: objects that could not be read. An object that the server no longer has
+    /// is not one of those.
     pub(super) fn are_known(&self, unread: &Unread) -> bool {
         let keys: HashSet<u64> = unread.keys.iter().map(hash_of).collect();
         self.phantoms == 0 && self.keys.difference(&keys).count() <= unread.nameless
     }
 
-    /// How many objects differ.
+    /// Returns the number of objects that differ.
     pub(super) fn count(&self) -> usize {
         self.keys.len()
     }

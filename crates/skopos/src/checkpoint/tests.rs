@@ -27,7 +27,7 @@ fn identity(options: &InformerOptions) -> Identity {
     options.identity(Some("c1"), &resource, Form::Full)
 }
 
-/// A checkpoint of some objects of each of these namespaces.
+/// Makes a checkpoint of some objects in each of these namespaces.
 fn checkpoint(namespaces: &[&str], objects: usize) -> Checkpoint {
     let written = WallTime::new(UNIX_EPOCH + Duration::from_secs(1000), None);
     let scope = match namespaces {
