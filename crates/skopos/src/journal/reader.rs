@@ -40,8 +40,8 @@ pub struct Cursor<K = DynamicObject> {
 pub struct Batch<K = DynamicObject> {
     /// The changes, in order.
     pub changes: Vec<Change<K>>,
-    /// The RV to which the reader has come: it knows all that the store has at this RV, and nothing at or before it is still
-    /// to come. `None` when there is more to read.
+    /// The RV that the reader has reached: it knows all that the store has at this RV, and no change at or before it is
+    /// still to come. `None` if there is more to read.
     pub reached: Option<ResourceVersion>,
     /// The content at `reached`, if a list has led there: objects that came and went before the list are not among the
     /// changes. A reader that knows of such objects from elsewhere learns from this that they are gone.
