@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 pub struct SleepClock(Arc<dyn Fn() -> i128 + Send + Sync>);
 
 impl SleepClock {
-    /// The machine's clocks.
+    /// Creates a clock that reads the machine's clocks.
     pub fn system() -> Self {
         #[allow(clippy::disallowed_methods, reason = "the real monotonic clock is the one that stands still")]
         let origin = std::time::Instant::now();

@@ -37,7 +37,7 @@ struct Feed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// The RV that the content belongs to.
+    /// The RV of the content.
     pub resource_version: ResourceVersion,
     /// The epoch: the stretch of unbroken history that the RV belongs to.
     pub epoch: u64,
