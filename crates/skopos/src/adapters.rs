@@ -26,7 +26,7 @@ use crate::store::Closed;
 
 /// A kube-runtime store that is kept in step with an informer.
 ///
-/// Dropping it ends that; copies of the store stay as they are then.
+/// Dropping it stops the updates; copies of the store then keep their last content.
 pub struct KubeStore<K: Lookup + Clone + 'static>
 where
     K::DynamicType: Eq + Hash + Clone,

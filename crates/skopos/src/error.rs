@@ -1,4 +1,4 @@
-//! Errors.
+//! Errors of the informers' calls.
 //!
 //! Every error says in one line what failed, why, and what to do; each type belongs to one call.
 
@@ -61,7 +61,7 @@ pub struct NotSynced {
 pub struct Unsynced {
     /// The resource.
     pub resource: ResourceId,
-    /// The namespace, where the list/watch is of one.
+    /// The namespace, if the list/watch has one.
     pub namespace: Option<String>,
     /// The time at which its attempts began.
     pub since: Instant,
@@ -124,7 +124,7 @@ pub enum HandlerNotSynced {
         name: String,
         /// The time waited.
         waited: Duration,
-        /// Events that wait for the handler.
+        /// The number of events that wait for the handler.
         waiting: usize,
         /// The content's freshness; if there is no content, the reason.
         freshness: Freshness,
@@ -155,7 +155,7 @@ pub enum WaitError {
     #[error("did not reach resource version {wanted} within {waited:.1?}; the content is at {} and {freshness}",
         .reached.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string))]
     NotReached {
-        /// The revision asked for.
+        /// The requested revision.
         wanted: ResourceVersion,
         /// The revision reached.
         reached: Option<ResourceVersion>,
@@ -177,7 +177,7 @@ pub enum WaitError {
         "the server's history began anew while waiting for resource version {wanted}: read again what you wrote"
     )]
     HistoryBroken {
-        /// The revision asked for.
+        /// The requested revision.
         wanted: ResourceVersion,
     },
 }
@@ -289,7 +289,7 @@ pub enum AuditError {
         /// The reason.
         reason: String,
     },
-    /// The server could not be asked.
+    /// The list request failed.
     #[error("could not list from the server: {0}")]
     List(#[from] LiveError),
     /// Another audit of the informer was still running at the deadline.
@@ -311,7 +311,7 @@ pub enum AuditError {
     WentBack {
         /// The server's revision.
         server: ResourceVersion,
-        /// The content's.
+        /// The content's revision.
         content: ResourceVersion,
     },
 }

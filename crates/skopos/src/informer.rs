@@ -317,7 +317,7 @@ impl Shared {
         self.part_of(key).map(|part| &self.links[part])
     }
 
-    /// Returns which part of the content an object belongs to.
+    /// Returns the part of the content that an object belongs to.
     pub(crate) fn part_of(&self, key: &ObjectKey) -> Option<usize> {
         self.links.iter().position(|link| match &link.target.namespace {
             None => true,

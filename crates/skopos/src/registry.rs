@@ -155,8 +155,8 @@ impl Entry {
     }
 }
 
-/// The delay of the prober's own timeout after the transport's. The transport's takes a silent connection out of use; a
-/// caller's timeout does not.
+/// The margin of a probe's own deadline over the transport's deadline for probes. The transport's deadline takes a silent
+/// connection out of use; a caller's does not.
 const GRACE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

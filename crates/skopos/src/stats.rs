@@ -29,19 +29,19 @@ pub struct InformerStats {
     pub resource_version: ResourceVersion,
     /// The number of times that the server's history was reset.
     pub epoch: u64,
-    /// Watch events applied.
+    /// The number of watch events that were applied.
     pub events: u64,
-    /// Lists begun because the watch could not be continued.
+    /// The number of lists begun because the watch could not be continued.
     pub relists: u64,
-    /// Requests that failed.
+    /// The number of failed requests.
     pub failures: u64,
-    /// Events dropped because they were known already.
+    /// The number of events dropped because they were known already.
     pub duplicates: u64,
-    /// Frames and objects that could not be decoded.
+    /// The number of frames and objects that could not be decoded.
     pub undecodable: u64,
-    /// List requests sent; each page is one.
+    /// The number of list requests sent; each page is one.
     pub lists_sent: u64,
-    /// Watches opened.
+    /// The number of watches opened.
     pub watches_sent: u64,
     /// The counters of the store.
     pub store: StoreStats,
@@ -126,11 +126,11 @@ impl fmt::Display for Healed {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct AuditStats {
-    /// Audits completed.
+    /// The number of completed audits.
     pub completed: u64,
-    /// Audits that could not be completed.
+    /// The number of audits that could not be completed.
     pub failed: u64,
-    /// Audits that found a difference.
+    /// The number of audits that found a difference.
     pub mismatches: u64,
     /// The report of the last completed audit.
     pub last: Option<AuditReport>,
@@ -150,9 +150,9 @@ pub struct FactoryStats {
     pub bytes: u64,
     /// The number of probers: one for each resource.
     pub probers: usize,
-    /// Probes sent.
+    /// The number of probes sent.
     pub probes: u64,
-    /// Probes that failed.
+    /// The number of failed probes.
     pub probe_failures: u64,
     /// The number of running tasks: list/watches, probers, handlers and one for housekeeping.
     pub tasks: usize,

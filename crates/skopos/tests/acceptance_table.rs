@@ -24,7 +24,7 @@ fn no_crate_allows_unsafe_code() {
     }
 }
 
-/// Checks that the table names more than `least` tests, all of which exist, and has all of its lines.
+/// Checks that the table names more than `least` tests, that all of them exist, and that it has all of its lines.
 fn check(table: &str, least: usize, lines: u32) {
     let table = std::fs::read_to_string(root().join(table)).expect("the table");
     let files = files(&table);

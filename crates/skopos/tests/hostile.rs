@@ -31,7 +31,7 @@ const SLACK: u64 = 8 * MIB;
 /// The memory limit of all tests of this file together: less than one giant object.
 const MEMORY: u64 = 700 * MIB;
 
-/// A world whose bytes from the server are counted.
+/// A server, and a factory whose bytes from that server are counted.
 struct Metered {
     world: World,
     received: Arc<AtomicU64>,

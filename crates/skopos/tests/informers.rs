@@ -210,7 +210,7 @@ async fn who_may_read_one_name_only_has_its_age_proven_all_the_same() {
         tokio::time::sleep(secs(10)).await;
         assert!(maps.freshness().is_live(), "{}", maps.freshness());
     }
-    // Neither is history that went back hidden.
+    // History that went back is noticed, too.
     world.server.roll_back(early).unwrap();
     eventually_within(secs(40), "the rollback is found", || maps.snapshot().epoch() > 0).await;
     assert_eq!(fault.hits(), 0);

@@ -145,7 +145,7 @@ async fn r2_ten_restarts_with_old_connections_black_holed() {
         maps.wait_for(&support::revision(&revision).into(), secs(60)).await.unwrap();
         eventually("all informers are live", || maps.freshness().is_live() && services.freshness().is_live())
             .await;
-        // A silent connection is found within 15 s, and a server that is back within 2 s.
+        // A silent connection is detected within 15 s, and a server that is back within 2 s.
         let bound = (gone + secs(15)).max(back) + secs(2);
         assert!(Instant::now() <= bound, "round {round}: live {:?} after the return", back.elapsed());
         hole.heal();

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 const OF_A: &str = "/api/v1/namespaces/a/";
 const OF_C: &str = "/api/v1/namespaces/c/";
 
-/// Creates an informer of two namespaces, the first of which is then forbidden.
+/// Creates an informer of two namespaces, and then forbids the first.
 async fn half_forbidden(options: FactoryOptions) -> (World, Informer<ConfigMap>, ForbiddenGuard) {
     let world = world_with(TestServer::builder(), options).await;
     world.create("a", "one", "1");

@@ -42,10 +42,10 @@ impl<K> Informer<K> {
 }
 
 impl<K> Informer<K> {
-    /// Checks the content against one object that the server has shown elsewhere in this version, such as in the answer to a write.
-    /// Returns whether a change was lost: the content is past that version and has an older object. Such a difference counts as if
-    /// an audit had found it: the content is stale until everything was listed again. An object that is not there may have been
-    /// deleted, and is no difference.
+    /// Checks the content against a version of an object that the server has shown elsewhere, such as in the answer to a
+    /// write. Returns whether a change was lost: the content is past that version and has an older object. Such a
+    /// difference counts like an audit's: the content is stale until everything was listed again. A missing object may have
+    /// been deleted, and is no difference.
     pub fn check(&self, key: &ObjectKey, version: &ResourceVersion) -> bool {
         let shared = &self.shared;
         let Some(part) = shared.part_of(key) else { return false };
@@ -69,7 +69,7 @@ fn mark_different(shared: &Shared, part: usize, differences: usize) {
     shared.links[part].handle.relist();
 }
 
-/// The right to audit an informer: one at a time has it.
+/// The permit to audit an informer: only one caller at a time has it.
 pub(crate) struct Turn<'a> {
     shared: &'a Shared,
     _mine: MutexGuard<'a, ()>,

@@ -16,7 +16,7 @@ use crate::store::Digest;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AuditReport {
-    /// The kind of object.
+    /// The resource.
     pub resource: ResourceId,
     /// The time at which the audit began.
     pub began: Instant,
@@ -24,13 +24,13 @@ pub struct AuditReport {
     pub took: Duration,
     /// The revision of the server's list; of a set of namespaces, the lowest of those that were compared.
     pub resource_version: ResourceVersion,
-    /// Objects in the list.
+    /// The number of objects in the list.
     pub listed: usize,
     /// The digest of the list.
     pub digest: Digest,
-    /// Objects that differ. If there are any, the content is being listed again.
+    /// The number of objects that differ. If there are any, the content is being listed again.
     pub differences: usize,
-    /// Some of them.
+    /// Some of the differing objects.
     pub examples: Vec<Difference>,
     /// True if everything was compared, and the store reached the list's revision in time. If it did not, objects that the
     /// store should no longer have, or should have in a newer version, were not looked for.
@@ -43,7 +43,7 @@ pub struct AuditReport {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NotCompared {
-    /// The namespace; `None` if the informer is of all.
+    /// The namespace; `None` if the informer covers all.
     pub namespace: Option<String>,
     /// The reason.
     pub error: AuditError,

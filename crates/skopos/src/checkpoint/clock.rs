@@ -35,7 +35,7 @@ impl WallClock {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let boot = boot.ok().map(|id| id.trim().to_owned());
         Self(Arc::new(move || {
-            // The uptime first: what passes in between makes ages greater.
+            // The uptime first: time that passes in between makes ages greater.
             let up = boot.clone().zip(uptime());
             WallTime::new(SystemTime::now(), up)
         }))

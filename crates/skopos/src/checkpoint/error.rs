@@ -21,7 +21,7 @@ pub enum CheckpointError {
     /// The file ends too early, for example because its writer crashed.
     #[error("the checkpoint is cut off")]
     Truncated,
-    /// Bits have changed since it was written.
+    /// Bits of the file have changed since it was written.
     #[error("the checkpoint is damaged: the checksum of {what} does not fit")]
     Corrupt {
         /// The damaged part.
@@ -43,7 +43,7 @@ pub enum CheckpointError {
     },
 }
 
-/// The checkpoint is of something else than the informer: the caller is at fault, or the cluster is not the one that it was.
+/// A checkpoint with another identity than the informer's: the caller is at fault, or the cluster was replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the checkpoint is of another {what}: of {found}, not of {expected}")]
 pub struct Foreign {

@@ -6,18 +6,18 @@ use std::path::Path;
 use super::{Checkpoint, CheckpointError, CheckpointLimits, Written};
 
 impl Checkpoint {
-    /// Writes it to this file, as [`replace_file`] does.
+    /// Writes the checkpoint to this file, like [`replace_file`].
     ///
     /// # Errors
-    /// Those of the disk. The file that was there is still there.
+    /// Those of the disk. The previous file is still there then.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<Written> {
         replace_file(path, |file| self.write_to(file))
     }
 
-    /// Reads it from a file; as [`read_from`](Checkpoint::read_from).
+    /// Reads a checkpoint from a file, like [`read_from`](Checkpoint::read_from).
     ///
     /// # Errors
-    /// As [`read_from`](Checkpoint::read_from). That there is no file is a [`CheckpointError::Io`] of the kind `NotFound`.
+    /// As [`read_from`](Checkpoint::read_from). A missing file is a [`CheckpointError::Io`] of the kind `NotFound`.
     pub fn load(path: impl AsRef<Path>, limits: &CheckpointLimits) -> Result<Self, CheckpointError> {
         Self::read_from(BufReader::with_capacity(BUFFER, File::open(path)?), limits)
     }

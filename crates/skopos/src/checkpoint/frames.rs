@@ -226,7 +226,7 @@ impl<R: Read> FrameReader<R> {
     }
 }
 
-/// A frame whose digest was right.
+/// A frame with a verified digest.
 struct Frame {
     kind: u8,
     plain: usize,

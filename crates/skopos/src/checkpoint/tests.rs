@@ -136,7 +136,7 @@ fn a_reader_takes_no_more_than_it_was_allowed() {
     assert!(matches!(small, CheckpointError::TooLarge { what: "bytes", .. }));
     let object = limited(CheckpointLimits { object_bytes: 10, ..most });
     assert!(matches!(object, CheckpointError::Malformed { .. }));
-    // A head that promises four gigabytes.
+    // A head that claims four gigabytes.
     let mut boast = whole[..12].to_vec();
     boast.extend([b'B', 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
     assert!(matches!(read(&boast), Err(CheckpointError::TooLarge { .. })));

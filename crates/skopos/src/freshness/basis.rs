@@ -268,7 +268,7 @@ impl Proof {
 
     /// Creates the proof of a read that is sent now. An earlier suspend does not count, even if no tick has noticed it yet.
     pub(crate) fn of_now(common: &Common) -> Self {
-        // The lead first: a sleep between the two then makes ages larger, not smaller.
+        // The lead first: a suspend between the two then makes ages larger, not smaller.
         let lead = common.sleep.lead();
         Self { at: Instant::now(), lead, before: Duration::ZERO }
     }

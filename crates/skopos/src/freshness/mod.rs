@@ -38,7 +38,7 @@ pub enum Freshness {
     Stale {
         /// The time since when it is stale.
         since: Instant,
-        /// Upper bound on the age; `None` when nothing was ever proven in this stretch of history.
+        /// Upper bound on the age; `None` if nothing was ever proven in this stretch of history.
         age: Option<Duration>,
         /// The reason.
         reason: StaleReason,
@@ -137,7 +137,7 @@ impl fmt::Display for Freshness {
 pub enum StaleReason {
     /// The list or watch does not run; the state says why, since when and after how many attempts.
     Link(Arc<LinkState>),
-    /// Objects arrived in a form that cannot be read: what the store has of them is older.
+    /// Objects arrived in an unreadable form: the store has older versions of them.
     Undecodable {
         /// The first of them, if its name could be read.
         key: Option<ObjectKey>,
@@ -149,7 +149,7 @@ pub enum StaleReason {
         /// The number of objects that differ.
         differences: usize,
     },
-    /// The link looks healthy, but nothing has proven the age for longer than the bound
+    /// The link looks healthy, but the last proof of the age is older than the bound
     /// ([`FactoryOptions::stale_after`](crate::FactoryOptions)).
     AgeBound,
     /// The content is from a checkpoint, and the server has not confirmed it yet.

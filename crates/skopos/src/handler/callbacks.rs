@@ -25,7 +25,7 @@ where
     }
 }
 
-/// Makes a handler of a closure that needs no `async`.
+/// Makes a handler from a closure that needs no `async`.
 pub fn sync_handler<K, F>(function: F) -> SyncHandler<F>
 where
     F: Fn(Event<K>) + Send + Sync + 'static,
@@ -56,7 +56,7 @@ pub trait EventCallbacks<K>: Send + Sync + 'static {
     fn on_delete(&self, _object: Object<K>, _final_state_known: bool) {}
 }
 
-/// Makes a handler of [`EventCallbacks`].
+/// An [`EventHandler`] made from [`EventCallbacks`].
 pub struct Callbacks<C>(pub C);
 
 impl<K: 'static, C: EventCallbacks<K>> EventHandler<K> for Callbacks<C> {

@@ -15,7 +15,7 @@ use crate::object::{Entry, Object};
 /// as the handler knows it, no event says so, and the next RV may be lower than the last.
 #[non_exhaustive]
 pub enum Event<K = DynamicObject> {
-    /// An object that the handler did not know.
+    /// The object is new to the handler.
     Added {
         /// The object.
         object: Object<K>,
@@ -24,9 +24,9 @@ pub enum Event<K = DynamicObject> {
         /// The circumstances of the event.
         flags: EventFlags,
     },
-    /// An object that the handler knows has a new version.
+    /// A known object has a new version.
     Updated {
-        /// The object as it was handed to this handler the last time.
+        /// The version that was last delivered to this handler.
         old: Object<K>,
         /// The new version. Equal to `old` in a resync. A list may also find different content at the same RV, where the
         /// server was upgraded or has a new default for it.
@@ -34,11 +34,11 @@ pub enum Event<K = DynamicObject> {
         /// The circumstances of the event.
         flags: EventFlags,
     },
-    /// An object that the handler knows is gone: deleted, or no longer matched by the selectors.
+    /// A known object is gone: deleted, or no longer matched by the selectors.
     Deleted {
         /// Its final state with the RV of the deletion, if that is known, and otherwise the last known state.
         object: Object<K>,
-        /// The object as it was handed to this handler the last time: the same as `object` if its final state is not known.
+        /// The version that was last delivered to this handler: equal to `object` if the final state is not known.
         old: Object<K>,
         /// True if `object` is the final state. If not, the deletion was discovered later, and the object may have changed
         /// before it.
@@ -52,13 +52,13 @@ pub enum Event<K = DynamicObject> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct EventFlags {
-    /// The event stems from comparing two states, between which the server's changes are unknown (a relist): there may
-    /// have been more changes than this one.
+    /// True if the event comes from comparing two states, and the server's changes between them are unknown (a relist):
+    /// there may have been more changes than this one.
     pub gap: bool,
-    /// The handler was too slow for its queue: changes of this key may have been merged into this event, and events of
-    /// different keys come in the order of the keys instead of that of the server.
+    /// True if the handler was too slow for its queue. Changes of this key may have been merged into this event, and events
+    /// of different keys come in the order of the keys instead of that of the server.
     pub coalesced: bool,
-    /// Nothing changed; the handler asked to see every object again from time to time.
+    /// True if nothing changed: the handler requested every object again from time to time.
     pub resync: bool,
 }
 

@@ -19,8 +19,8 @@ use crate::sync::{spawn, timeout_at};
 
 /// Adds a handler to a store and starts its task, which `tasks` tracks and `stop` ends.
 ///
-/// The handler gets the present content as initial additions (or the first list, when it comes), and exactly the changes
-/// after it.
+/// The handler gets the current content as initial additions (or the first list, once there is one), and exactly the
+/// changes after it.
 ///
 /// # Errors
 /// If the store was closed.
@@ -93,14 +93,14 @@ pub struct HandlerStats {
     pub poisoned: u64,
     /// The last 16 of those events.
     pub last_poisoned: Vec<PoisonedEvent>,
-    /// Full rounds of resync that were begun.
+    /// Full rounds of resync that were started.
     pub resyncs: u64,
-    /// Events that wait, at most the capacity or one batch.
+    /// The number of waiting events, at most the capacity or one batch.
     pub waiting: usize,
     /// The maximum number of events that ever waited.
     pub deepest: usize,
-    /// True if the handler lags so far behind, or a list brought so many changes, that a difference of two snapshots is
-    /// waiting or being processed.
+    /// True while a difference of two snapshots is waiting or being processed: the handler lags far behind, or a list has
+    /// replaced the content.
     pub catching_up: bool,
     /// The number of times that the queue was full and began to coalesce.
     pub overflows: u64,
@@ -116,7 +116,7 @@ pub struct HandlerStats {
 pub struct PoisonedEvent {
     /// The object that the event was about.
     pub key: ObjectKey,
-    /// Its RV.
+    /// The object's RV.
     pub resource_version: ResourceVersion,
     /// The message of the last panic.
     pub panic: String,

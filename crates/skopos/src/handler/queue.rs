@@ -32,7 +32,7 @@ use crate::store::Content;
 use crate::sync::Mutex;
 use crate::tree::{self, Item};
 
-/// The queue. The writer feeds it, one runner takes from it.
+/// The queue: the writer feeds it, one runner takes from it.
 pub(crate) struct Queue {
     capacity: usize,
     waiting: Mutex<Waiting>,

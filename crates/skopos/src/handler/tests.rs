@@ -254,7 +254,7 @@ async fn no_call_runs_after_a_removal() {
     };
     let handle = bench.add(handler, HandlerOptions::default());
     log.has(1).await;
-    // The call that runs may end; the next one does not begin.
+    // The running call may end; the next one does not begin.
     handle.remove(LONG).await.unwrap();
     assert_eq!(log.now(), ["begin", "initial a@1"]);
     assert_eq!(bench.core.stats().handlers, 0);
@@ -331,7 +331,7 @@ async fn waiting_for_a_handler_has_a_bound() {
     assert_eq!((waited, begun.elapsed()), (limit, limit));
     assert!(matches!(freshness, Freshness::NeverSynced { .. }), "{freshness}");
 
-    // The handler does not get through.
+    // The handler never finishes.
     let bench = Bench::listed(&["a", "b"]);
     let log = Log::new();
     let handler = {
@@ -462,7 +462,7 @@ async fn handlers_come_and_go_while_the_writer_works() {
     }
     working.close();
     working.wait().await;
-    // Nothing was lost or doubled for the one that stayed.
+    // No event was lost or doubled for the remaining handler.
     let told = survivor.has(1_998).await;
     assert!(told.iter().zip(2..).all(|(line, rv)| line.ends_with(&format!("@{rv}"))));
     assert_eq!(core.stats().handlers, 1);

@@ -50,7 +50,7 @@ impl Turns {
     }
 }
 
-/// All targets that can be asked, the whole cluster first.
+/// The targets that can be asked, the whole cluster first.
 pub(super) type Candidates = BTreeMap<Way, Candidate>;
 
 /// A target that can be asked.

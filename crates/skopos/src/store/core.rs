@@ -73,7 +73,7 @@ pub struct StoreStats {
     pub unknown_deletions: u64,
     /// Complete lists.
     pub lists: u64,
-    /// Objects of lists that were the same as the store's, so that the old one was kept.
+    /// Objects of lists that were equal to the store's, so that the old one was kept.
     pub kept: u64,
     /// Handlers that are registered now.
     pub handlers: usize,

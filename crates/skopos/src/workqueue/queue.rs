@@ -238,7 +238,7 @@ impl<K: Clone + Eq + Hash> Shared<K> {
         self.ready.notify_one();
         self.settled.notify_waiters();
         match left {
-            // The last one ended just now.
+            // The last one has just ended.
             NotDrained { abandoned: 0, processing: 0, .. } => Ok(()),
             left => Err(left),
         }

@@ -19,9 +19,9 @@ pub(crate) struct Bounds {
 /// The requests that count against the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Those of one informer, without the probes of its resource.
+    /// Requests of one informer, without the probes of its resource.
     Informer,
-    /// Those of all clients, with probes: the server does not answer.
+    /// Requests of all clients, with probes: the server does not answer.
     DeadCluster,
 }
 
