@@ -18,9 +18,8 @@ use crate::tree::Item;
 ///
 /// It holds the raw JSON and the metadata that a cache needs; nothing is decoded before it is requested. `K` is the type
 /// that [`typed`](Object::typed) and [`decode`](Object::decode) return: a k8s-openapi type, your own
-/// `#[derive(CustomResource)]`,
-/// [`DynamicObject`], `PartialObjectMeta<K>`, or any `Deserialize` type with just the fields you read.
-/// Cloning copies a pointer. The content never changes: a newer version is another `Object`.
+/// `#[derive(CustomResource)]`, [`DynamicObject`], `PartialObjectMeta<K>`, or any `Deserialize` type with just the fields
+/// you read. Cloning copies a pointer. The content never changes: a newer version is another `Object`.
 pub struct Object<K = DynamicObject> {
     entry: Entry,
     kind: PhantomData<fn() -> K>,

@@ -128,8 +128,8 @@ impl InformerOptions {
         }
     }
 
-    /// Restricts the informer to objects that match this label selector, in kubectl's notation: `app=web,tier in
-    /// (a,b),!canary`.
+    /// Restricts the informer to objects that match this label selector, in kubectl's notation:
+    /// `app=web,tier in (a,b),!canary`.
     pub fn labels(mut self, selector: &str) -> Result<Self, ParseError> {
         self.labels = LabelSelector::parse(selector)?;
         Ok(self)

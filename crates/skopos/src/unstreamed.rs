@@ -14,8 +14,8 @@ pub(crate) struct Unstreamed {
 }
 
 /// The time for which an entry is valid. The server may be upgraded meanwhile, or the proxy that swallowed the end of its
-/// streams be removed. A futile attempt costs one request, or, if the end is swallowed, the `initial_events_patience` (10
-/// s) of a first sync: once an hour per resource is little.
+/// streams be removed. A futile attempt costs one request, or, if the end is swallowed, the `initial_events_patience`
+/// (10 s) of a first sync: once an hour per resource is little.
 const BELIEVED: Duration = Duration::from_secs(3600);
 
 /// The maximum number of entries. Clusters have some hundreds of resources; each one beyond the maximum costs an attempt

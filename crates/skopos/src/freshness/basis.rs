@@ -207,7 +207,7 @@ impl PartBasis {
         self.proof = age.map(|before| Proof { before, ..here });
     }
 
-    /// Returns whether a first complete list was applied, and restored content confirmed.
+    /// Returns whether a first complete list was applied, or the restored content was confirmed.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.synced && self.restored.is_none()
     }

@@ -4,8 +4,9 @@
 //! receives the differences needs RVs for them all the same: it resumes from them.
 //!
 //! * A new version has its own RV, which lies between `h` and `L`.
-//! * A deletion is certain at `L` only, so it comes as late as possible: after all changes with an earlier RV, and at `L −
-//!   1` unless it is the last. Only if another object has taken the name, more is known: the deletion came before that.
+//! * A deletion is certain at `L` only, so it comes as late as possible: after all changes with an earlier RV, and
+//!   at `L − 1` unless it is the last. Only if another object has taken the name, more is known: the deletion came before
+//!   that.
 //! * Every change but the last lies strictly between `h` and `L`, where no watch can start. So a watch that is cut off
 //!   between two of them cannot resume as if it had received all.
 //!

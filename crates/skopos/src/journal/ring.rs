@@ -375,7 +375,7 @@ impl Directory {
     }
 }
 
-/// The minimum step of the window, as a fraction of it.
+/// The minimum number of blocks in a full window, which moves on by whole blocks.
 const SHARES: usize = 8;
 /// The maximum number of changes in a block.
 const BLOCK: usize = 256;

@@ -29,8 +29,8 @@ pub enum RateLimit {
 }
 
 impl Default for RateLimit {
-    /// Returns the limit of client-go's controllers (`DefaultTypedControllerRateLimiter`): the longer one of 5 ms to 1,000
-    /// s for each key, and of 10 a second with a burst of 100 for all.
+    /// Returns the limit of client-go's controllers (`DefaultTypedControllerRateLimiter`): the longer one of 5 ms to
+    /// 1,000 s for each key, and of 10 a second with a burst of 100 for all.
     fn default() -> Self {
         Self::MaxOf(vec![
             Self::Exponential { first: Duration::from_millis(5), longest: Duration::from_secs(1000) },

@@ -38,8 +38,8 @@ impl Order {
         *rv < self.reached || (*rv == self.reached && self.whole)
     }
 
-    /// Returns whether an object of this RV belongs to a replaced history: the current one has not
-    /// reached that RV.
+    /// Returns whether an object of this RV belongs to a replaced history: the current one has not reached
+    /// that RV.
     pub(super) fn is_beyond(&self, rv: &ResourceVersion) -> bool {
         *rv > self.reached
     }
