@@ -1,4 +1,4 @@
-//! For those who come from kube-runtime: an informer in place of its `watcher`.
+//! An informer as the source of a kube-runtime controller, in place of its `watcher`.
 //!
 //! ```text
 //!  Informer ── kube_watcher ──▶ kube_runtime::reflector ──▶ Store, stream ──▶ Controller
@@ -26,7 +26,7 @@ use crate::store::Closed;
 
 /// A kube-runtime store that is kept in step with an informer.
 ///
-/// Dropping it ends that; copies of the store stay as they are then.
+/// Dropping it stops the updates; copies of the store then keep their last content.
 pub struct KubeStore<K: Lookup + Clone + 'static>
 where
     K::DynamicType: Eq + Hash + Clone,
@@ -39,13 +39,14 @@ impl<K> Informer<K>
 where
     K: DeserializeOwned + Clone + Send + Sync + 'static,
 {
-    /// The informer's content and changes in the form of kube-runtime's
+    /// Returns a stream of the informer's content and changes in the form of kube-runtime's
     /// [`watcher`](kube_runtime::watcher()): `Init`, an `InitApply` for each object, `InitDone`, then `Apply` and `Delete`.
     ///
     /// Give it to [`kube_runtime::reflector()`] and on to a `Controller` (`Controller::for_stream`, behind kube-runtime's feature
     /// `unstable-runtime-stream-control`) or to [`kube_runtime::controller::applier`], which is stable; see the examples.
-    /// A state of an object that does not fit `K` comes as an error, and the stream goes on; if the state before did fit, that
-    /// is taken back by a `Delete`, so that nobody takes it for the present one. It ends when the factory is shut down.
+    /// An object that does not fit `K` comes as an error, and the stream continues. If its previous version did fit, a
+    /// `Delete` retracts it, so that the stream's consumer does not take it for the current one. The stream ends when the
+    /// factory is shut down.
     ///
     /// # Errors
     /// If the factory was shut down.
@@ -56,7 +57,7 @@ where
         let handler = move |event: Event<K>| {
             let sender = sender.clone();
             async move {
-                // Nobody listens any more: the handler is on its way out.
+                // The receiver is gone: the handler is being removed.
                 let _ = sender.send(event).await;
             }
         };
@@ -71,8 +72,8 @@ where
         Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) }))
     }
 
-    /// A kube-runtime store of a type that is known when compiling. An object whose newest state does not fit `K` is not in
-    /// it, and the log says so.
+    /// Returns a kube-runtime store of a type that is known at compile time. An object whose newest version does not fit
+    /// `K` is not in the store; the log says so.
     ///
     /// # Errors
     /// If the factory was shut down.
@@ -84,7 +85,7 @@ where
         self.kube_store_with(K::DynamicType::default())
     }
 
-    /// A kube-runtime store of a dynamic type; else as [`Informer::kube_store`].
+    /// Returns a kube-runtime store of a dynamic type; otherwise like [`Informer::kube_store`].
     ///
     /// # Errors
     /// If the factory was shut down.
@@ -122,13 +123,13 @@ where
     }
 }
 
-/// The stream under way.
+/// The state of the stream.
 struct Watch<K> {
     events: mpsc::Receiver<Event<K>>,
     handler: RemoveOnDrop,
     phase: Phase,
     ready: VecDeque<watcher::Result<watcher::Event<K>>>,
-    /// What was given, and is not so any more, before the first list was through: kube-runtime has no word for it.
+    /// Objects that were passed on and retracted before the first list was complete: kube-runtime has no event for that.
     withdrawn: Vec<(ObjectKey, K)>,
 }
 
@@ -166,8 +167,8 @@ impl<K: DeserializeOwned + 'static> Watch<K> {
         }
     }
 
-    /// The handler has handed on all of the first list. The last of it may have come into the channel after this task looked
-    /// there: the handler is on another thread.
+    /// Ends the initial list, once the handler has passed on all of it. Drains the channel first: the handler runs on
+    /// another thread, and its last events may have arrived after this task looked there.
     fn end_listing(&mut self) {
         for _ in 0..self.events.len() {
             let Ok(event) = self.events.try_recv() else { break };
@@ -179,7 +180,8 @@ impl<K: DeserializeOwned + 'static> Watch<K> {
         self.ready.extend(withdrawn.map(|(_, object)| Ok(watcher::Event::Delete(object))));
     }
 
-    /// What is given of a key is its newest state or nothing: a state that does not fit takes back the one before.
+    /// Queues the watcher events of one change. The stream gives a key's newest version or none: a version that does not
+    /// fit retracts the previous one.
     fn take(&mut self, event: &Event<K>) {
         let (newest, passed) = match event {
             Event::Added { object, .. } => (Some(object.decode()), None),
@@ -197,7 +199,7 @@ impl<K: DeserializeOwned + 'static> Watch<K> {
             Some(Err(error)) => Some(error),
             None => None,
         };
-        // It was given if it fits; a deletion tells the final state, if that does.
+        // It was passed on if it fits; a deletion carries the final version, if that fits.
         if let Some(Ok(given)) = passed.map(Object::decode) {
             let last = match event {
                 Event::Deleted { object, .. } => object.decode().unwrap_or(given),

@@ -1,4 +1,4 @@
-//! How an informer is put together: its store, its list/watches, and the probes that tell them how the server stands.
+//! Assembly of an informer: its store, its list/watches, and the probes that tell them the server's revision.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::resource::{ResourceId, Scope};
 use crate::store::{Content, StoreCore};
 use crate::sync::Mutex;
 
-/// The store of an informer, with all that is restored. Its indexes are made by functions of the user, which may take their
-/// time, and ask the factory.
+/// Creates the store of an informer, with the restored content. The user's functions compute its indexes; they may be slow,
+/// and may call the factory.
 pub(crate) fn store_for(ground: &Ground, options: &InformerOptions) -> Arc<StoreCore> {
     let restored = options.restored.as_ref();
     let content = match (restored, &options.scope) {
@@ -27,7 +27,7 @@ pub(crate) fn store_for(ground: &Ground, options: &InformerOptions) -> Arc<Store
     };
     let mut basis = Basis::new(ground.common.clone(), content.parts.len().max(1));
     if let Some(checkpoint) = restored {
-        // First: what passes before the other clock is read counts twice, and not never.
+        // First: time that passes before the other clock is read counts twice, rather than never.
         let here = Proof::of_now(&ground.common);
         let now = ground.options.wall_clock.now();
         for (index, part) in basis.parts.iter_mut().enumerate() {
@@ -40,7 +40,7 @@ pub(crate) fn store_for(ground: &Ground, options: &InformerOptions) -> Arc<Store
     store
 }
 
-/// Starts all of it.
+/// Starts the informer's list/watches, probes and audits.
 pub(crate) fn assemble(
     ground: &Arc<Ground>,
     prober: &Arc<Prober>,
@@ -88,7 +88,7 @@ pub(crate) fn assemble(
     let freshness = store.freshness().clone();
     let stands = Arc::new(move |part: usize| freshness.basis().parts[part].link.condition.is_watching());
     let audit_in = ground.options.audit_interval.map(|interval| interval.mul_f64(ground.jitter()));
-    // What is restored is compared with the server as soon as it can be, also if audits are made on demand only.
+    // Restored content is compared with the server as soon as possible, even if audits run on demand only.
     let next_audit = NextAudit { at: audit_in.map(deadline::after), confirms_at: Instant::now() };
     Shared {
         ground: ground.clone(),
@@ -107,7 +107,7 @@ pub(crate) fn assemble(
     }
 }
 
-/// One target, or one for each namespace of a set.
+/// Returns one target, or one for each namespace of a set.
 fn targets(resource: &ResourceId, form: Form, options: &InformerOptions) -> Vec<Target> {
     let mut all = Target::new(&resource.group, &resource.version, &resource.plural)
         .with_kind(&resource.kind)
@@ -122,7 +122,7 @@ fn targets(resource: &ResourceId, form: Form, options: &InformerOptions) -> Vec<
     }
 }
 
-/// How the machine of a new list/watch behaves: what others of this kind have learned of the server is known.
+/// Returns the options of a new list/watch, with what others of this resource have learned about the server.
 fn machine_options(ground: &Ground, resource: &ResourceId) -> MachineOptions {
     let mut options = ground.options.machine.clone();
     if ground.unstreamed.knows(resource) {

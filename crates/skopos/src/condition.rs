@@ -1,4 +1,4 @@
-//! Waiting until the content is as somebody wants it.
+//! Waiting for a condition on the content.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::store::{Closed, Snapshot};
 use crate::sync::timeout;
 
 impl<K> Informer<K> {
-    /// Waits until `condition` is true of the content, for at most `limit`, and returns the content of which it is.
+    /// Waits until `condition` holds for the content, for at most `limit`, and returns that content.
     ///
-    /// It is asked first of what is there when everything was listed, or at once if it was, and then of what there is after
-    /// each change; of changes that come together, only of the last state. It should be quick, as it runs in the caller's task.
+    /// The condition is evaluated once everything was listed, or at once if it was, and then after each change; of changes
+    /// that come together, only on the last state. It should be quick, as it runs in the caller's task.
     ///
     /// # Errors
-    /// When the time is over, or at once when the factory is shut down.
+    /// When `limit` is over, or at once when the factory is shut down.
     pub async fn wait_until(
         &self,
         mut condition: impl FnMut(&Snapshot<K>) -> bool,

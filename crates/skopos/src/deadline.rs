@@ -1,18 +1,18 @@
-//! Deadlines, also of those who want none.
+//! Deadlines, including none.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// `limit` from now on.
+/// Returns the instant `limit` from now.
 pub(crate) fn after(limit: Duration) -> Instant {
     from(Instant::now(), limit)
 }
 
-/// `limit` after `begun`. `Duration::MAX` is a way to say "never", and no clock goes that far.
+/// Returns the instant `limit` after `begun`. `Duration::MAX` means "never", and no clock goes that far.
 pub(crate) fn from(begun: Instant, limit: Duration) -> Instant {
     begun.checked_add(limit).unwrap_or_else(|| begun + NEVER)
 }
 
-/// 30 years.
+/// The longest wait: 30 years.
 const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);

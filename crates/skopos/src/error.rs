@@ -1,6 +1,6 @@
-//! What can go wrong, and whose turn it is.
+//! Errors of the informers' calls.
 //!
-//! Every error says in one line what did not happen, why, and what to do; each type belongs to one call.
+//! Every error says in one line what failed, why, and what to do; each type belongs to one call.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::freshness::Freshness;
 use crate::resource::ResourceId;
 use crate::store::Closed;
 
-/// An informer that cannot be built as asked: the caller's mistake, except [`BuildError::Closed`].
+/// The reason why an informer cannot be built: the caller's mistake, except [`BuildError::Closed`].
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -26,32 +26,32 @@ pub enum BuildError {
     /// A namespace set without a namespace.
     #[error("the set of namespaces is empty; name at least one, or use InformerOptions::all()")]
     NoNamespaces,
-    /// Not a name that a namespace can have.
+    /// The name is not a valid namespace name.
     #[error("{name:?} is not a namespace's name: use 1 to 63 of a-z, 0-9 and '-', not '-' at either end")]
     InvalidNamespace {
         /// The name.
         name: String,
     },
-    /// The checkpoint to begin with is of something else. Without it, the informer can be built.
+    /// The checkpoint has another identity. Without it, the informer can be built.
     #[error(transparent)]
     Restore(#[from] Foreign),
-    /// Namespaces were given for a kind that has none.
+    /// Namespaces were given for a cluster-scoped resource.
     #[error("{resource} have no namespace; use InformerOptions::all()")]
     ClusterScoped {
-        /// The kind.
+        /// The resource.
         resource: ResourceId,
     },
 }
 
-/// Not everything was synced when the deadline came, or ever will be.
+/// Something had not synced at the deadline, or never will.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NotSynced {
-    /// How long it was waited.
+    /// The time waited.
     pub waited: Duration,
-    /// What is not synced, since when, and why.
+    /// The list/watches that are not synced, since when, and why.
     pub who: Vec<Unsynced>,
-    /// The factory was shut down meanwhile: waiting again is in vain.
+    /// The factory was shut down meanwhile: waiting again is useless.
     pub closed: bool,
 }
 
@@ -59,17 +59,17 @@ pub struct NotSynced {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Unsynced {
-    /// The kind.
+    /// The resource.
     pub resource: ResourceId,
-    /// The namespace, where the list/watch is of one.
+    /// The namespace, if the list/watch has one.
     pub namespace: Option<String>,
-    /// Since when it has been trying.
+    /// The time at which its attempts began.
     pub since: Instant,
-    /// How many requests have failed.
+    /// The number of failed requests.
     pub attempts: u32,
-    /// What it is doing now.
+    /// Its current state.
     pub state: LinkState,
-    /// Why it has not synced: the last trouble, or what it is doing.
+    /// The reason why it has not synced: the last error, or its current activity.
     pub reason: Reason,
 }
 
@@ -112,7 +112,7 @@ impl fmt::Display for Unsynced {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum HandlerNotSynced {
-    /// It was removed, or its informer stopped: waiting again is in vain.
+    /// The handler was removed, or its informer stopped: waiting again is useless.
     #[error(transparent)]
     Closed(#[from] Closed),
     /// The deadline came first: the informer has not synced, or the handler is slow.
@@ -122,16 +122,16 @@ pub enum HandlerNotSynced {
     Late {
         /// The handler's name.
         name: String,
-        /// How long it was waited.
+        /// The time waited.
         waited: Duration,
-        /// Events that wait for the handler.
+        /// The number of events that wait for the handler.
         waiting: usize,
-        /// What is known about the content; why there is none, if there is none.
+        /// The content's freshness; if there is no content, the reason.
         freshness: Freshness,
     },
 }
 
-/// A handler that was removed, and still runs: the caller gave it less than its grace, or the handler blocks its thread.
+/// A removed handler that still runs: the caller waited less than its grace period, or the handler blocks its thread.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "a call of the handler {name} still runs {waited:.1?} after the handler was removed: wait for longer than its grace; if that does not help, it blocks its thread"
@@ -140,11 +140,11 @@ pub enum HandlerNotSynced {
 pub struct HandlerStillRuns {
     /// The handler's name.
     pub name: String,
-    /// How long it was waited.
+    /// The time waited.
     pub waited: Duration,
 }
 
-/// A store did not come to what it was waited for.
+/// The store did not reach the state that the caller waited for.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum WaitError {
@@ -155,73 +155,73 @@ pub enum WaitError {
     #[error("did not reach resource version {wanted} within {waited:.1?}; the content is at {} and {freshness}",
         .reached.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string))]
     NotReached {
-        /// The revision asked for.
+        /// The requested revision.
         wanted: ResourceVersion,
         /// The revision reached.
         reached: Option<ResourceVersion>,
-        /// How long it was waited.
+        /// The time waited.
         waited: Duration,
-        /// What is known about the content.
+        /// The content's freshness.
         freshness: Freshness,
     },
-    /// The deadline came before the condition was true of the content.
+    /// The deadline came before the content met the condition.
     #[error("the condition was not met within {waited:.1?}; the content is {freshness}")]
     NotMet {
-        /// How long it was waited.
+        /// The time waited.
         waited: Duration,
-        /// What is known about the content.
+        /// The content's freshness.
         freshness: Freshness,
     },
-    /// The server's history began anew (a restored backup): the revision may never come.
+    /// The server's history was reset (a restored backup): the revision may never come.
     #[error(
         "the server's history began anew while waiting for resource version {wanted}: read again what you wrote"
     )]
     HistoryBroken {
-        /// The revision asked for.
+        /// The requested revision.
         wanted: ResourceVersion,
     },
 }
 
-/// A read that could not be as fresh as was asked.
+/// A read whose data could not be as fresh as required.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The factory was shut down.
     #[error(transparent)]
     Closed(#[from] Closed),
-    /// Neither the cache could be proven fresh enough nor the server asked in time.
+    /// The cache could not be proven fresh enough, and the server did not answer in time.
     #[error(
         "cannot read data younger than {max_age:.1?} (tried for {waited:.1?}): cache: {cache}; server: {live}"
     )]
     TooOld {
-        /// The age asked for.
+        /// The maximum age that the caller allowed.
         max_age: Duration,
-        /// How long it was tried.
+        /// The time tried.
         waited: Duration,
-        /// What the cache knows about itself.
+        /// The cache's freshness.
         cache: Freshness,
-        /// What came of asking the server.
+        /// The error of the read from the server.
         live: LiveError,
     },
 }
 
-/// A request to the server that gave no answer to use.
+/// A request to the server that brought no usable answer.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum LiveError {
     /// The deadline came first.
     #[error("no complete answer within {waited:.1?}")]
     Deadline {
-        /// How long it was waited.
+        /// The time waited.
         waited: Duration,
     },
-    /// The connection, or the way to one.
+    /// The connection failed, or could not be made.
     #[error(transparent)]
     Connection(#[from] TransportError),
-    /// The server answered that it will not.
+    /// The server refused the request.
     #[error(transparent)]
     Refused(#[from] RefusalError),
-    /// The server answered something that is no answer.
+    /// The server's answer could not be parsed.
     #[error("the server's answer cannot be read: {0}")]
     Malformed(String),
 }
@@ -233,9 +233,9 @@ pub enum LiveError {
 pub struct RefusalError {
     /// The HTTP status.
     pub code: u16,
-    /// What the server said.
+    /// The server's message.
     pub message: String,
-    /// It speaks of one object by name, not of the kind or the path.
+    /// True if the answer names one object, and not only the resource or the path.
     names_object: bool,
 }
 
@@ -258,15 +258,15 @@ impl RefusalError {
         Self { code, message, names_object: details.is_some_and(|details| !details.name.is_empty()) }
     }
 
-    /// Whether the server knows the kind, and has no object of that name. A 404 may also say that it does not serve the
-    /// kind (any more), or come from a proxy.
+    /// Returns whether the server has the resource, and no object of that name. A 404 may also mean that it does not (or no
+    /// longer) serve the resource, or come from a proxy.
     pub(crate) fn is_missing_object(&self) -> bool {
         self.code == 404 && self.names_object
     }
 }
 
 impl LiveError {
-    /// Whether it may be about what was asked for only: the rights to it, its version, its form.
+    /// Returns whether the error may concern only the request's target: the rights to it, its version, its form.
     pub(crate) fn is_refused_by_target(&self) -> bool {
         matches!(self, Self::Refused(refusal) if matches!(refusal.code, 403 | 404 | 406))
     }
@@ -286,22 +286,22 @@ pub enum AuditError {
     /// There is no content to compare yet.
     #[error("the informer has not synced yet: {reason}")]
     NotSynced {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The server could not be asked.
+    /// The list request failed.
     #[error("could not list from the server: {0}")]
     List(#[from] LiveError),
-    /// Another audit of the informer was still running when the time was over.
+    /// Another audit of the informer was still running at the deadline.
     #[error("another audit of the informer still runs")]
     Busy,
-    /// It was not its turn: the list/watch is failing, or only what a checkpoint said was to be compared.
+    /// The part was left out: its list/watch is failing, or only restored content was to be compared.
     #[error("left out of this audit; its list/watch is {condition}")]
     LeftOut {
-        /// How the list/watch stands.
+        /// The condition of the list/watch.
         condition: Condition,
     },
-    /// The content was replaced while it was being compared; ask again.
+    /// The content was replaced during the comparison; try again.
     #[error("the content was replaced during the audit; try again")]
     Replaced,
     /// The server answered with an older revision than the content has: it was restored from a backup, or lags.
@@ -311,12 +311,12 @@ pub enum AuditError {
     WentBack {
         /// The server's revision.
         server: ResourceVersion,
-        /// The content's.
+        /// The content's revision.
         content: ResourceVersion,
     },
 }
 
-/// An object that is not there, or a read that failed.
+/// An object that does not exist, or a read that failed.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum ReadOneError {

@@ -1,4 +1,4 @@
-//! Where informers come from, and what they share.
+//! The informer factory, and the resources that its informers share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::resource::ResourceId;
 use crate::stats::FactoryStats;
 use crate::sync::timeout_at;
 
-/// Makes informers of one cluster, which share connections, lists/watches, stores and probes wherever they can.
+/// A factory of informers of one cluster, which share connections, lists/watches, stores and probes wherever they can.
 ///
 /// ```text
 ///  InformerFactory ─┬─ Transport              connections, shared by all
@@ -31,28 +31,28 @@ use crate::sync::timeout_at;
 ///                   └─ housekeeping           audits; notices that the machine slept
 /// ```
 ///
-/// Cheap to clone. It must be made inside a tokio runtime. When all its clones and all its informers are dropped, everything
-/// ends by itself; [`InformerFactory::shutdown`] also waits for it.
+/// Cheap to clone. It must be made inside a tokio runtime. When all its clones and all its informers are dropped, all its
+/// tasks end; [`InformerFactory::shutdown`] also waits for them.
 #[derive(Clone)]
 pub struct InformerFactory {
     ground: Arc<Ground>,
     registry: Arc<Registry>,
 }
 
-/// What [`InformerFactory::shutdown`] did.
+/// The result of [`InformerFactory::shutdown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Whether every task and, unless the transport was to be kept, every connection was gone within the limit.
+    /// True if every task and, unless the transport was to be kept, every connection was gone within the limit.
     pub complete: bool,
-    /// Tasks that were still running.
+    /// The number of tasks that were still running.
     pub tasks_left: usize,
-    /// How long it took.
+    /// The duration of the shutdown.
     pub took: Duration,
 }
 
 impl InformerFactory {
-    /// A factory for the cluster that `transport` leads to.
+    /// Creates a factory for the cluster that `transport` connects to.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -62,7 +62,7 @@ impl InformerFactory {
         Self { ground, registry }
     }
 
-    /// An informer of a type that is known when compiling, such as those of k8s-openapi.
+    /// Creates an informer of a type that is known at compile time, such as those of k8s-openapi.
     ///
     /// # Errors
     /// If the options make no sense for the type, or the factory was shut down.
@@ -76,7 +76,7 @@ impl InformerFactory {
         self.registry.informer(&self.ground, resource, Form::Full, options)
     }
 
-    /// An informer of a type that is known when running.
+    /// Creates an informer of a type that is known at run time.
     ///
     /// # Errors
     /// If the options make no sense, or the factory was shut down.
@@ -88,7 +88,7 @@ impl InformerFactory {
         self.registry.informer(&self.ground, ResourceId::from(resource), Form::Full, options)
     }
 
-    /// An informer of the metadata of a type: much less to transfer and to keep.
+    /// Creates an informer of the metadata of a type: much less to transfer and to store.
     ///
     /// # Errors
     /// If the options make no sense for the type, or the factory was shut down.
@@ -102,7 +102,7 @@ impl InformerFactory {
         self.registry.informer(&self.ground, resource, Form::MetadataOnly, options)
     }
 
-    /// An informer of the metadata of a type that is known when running.
+    /// Creates an informer of the metadata of a type that is known at run time.
     ///
     /// # Errors
     /// If the options make no sense, or the factory was shut down.
@@ -114,7 +114,7 @@ impl InformerFactory {
         self.registry.informer(&self.ground, ResourceId::from(resource), Form::MetadataOnly, options)
     }
 
-    /// An informer that never decodes anything.
+    /// Creates an informer that never decodes anything.
     ///
     /// # Errors
     /// If the options make no sense, or the factory was shut down.
@@ -126,16 +126,16 @@ impl InformerFactory {
         self.registry.informer(&self.ground, ResourceId::from(resource), Form::Full, options)
     }
 
-    /// Waits until all informers that there are now have synced, for at most [`FactoryOptions::sync_timeout`]. One whose last
-    /// handle is dropped meanwhile is waited for no longer.
+    /// Waits until all informers that exist now have synced, for at most [`FactoryOptions::sync_timeout`]. Does not wait
+    /// for an informer whose last handle is dropped meanwhile.
     ///
     /// # Errors
-    /// When the time is over, with all that is missing and why; at once when the factory is shut down.
+    /// At the deadline, with all that is missing and why; at once when the factory is shut down.
     pub async fn wait_synced(&self) -> Result<(), NotSynced> {
         self.wait_synced_within(self.ground.options.sync_timeout).await
     }
 
-    /// Waits until all informers that there are now have synced, for at most `limit`.
+    /// Waits until all informers that exist now have synced, for at most `limit`.
     ///
     /// # Errors
     /// As [`InformerFactory::wait_synced`].
@@ -144,7 +144,7 @@ impl InformerFactory {
         let informers = self.registry.informers();
         let waits = informers.iter().map(|informer| async move {
             let result = informer.wait_synced(limit).await;
-            // One that somebody else let go meanwhile is not there any more, and nobody's to wait for.
+            // An informer whose last handle was dropped meanwhile no longer exists: do not wait for it.
             result.err().filter(|missing| !missing.closed || self.ground.stop.is_cancelled())
         });
         let missing = futures::future::join_all(waits).await;
@@ -156,8 +156,8 @@ impl InformerFactory {
         }
     }
 
-    /// There is reason to think that the server is there (again): waits after failures are cut short, and ages are proven
-    /// anew. No more often than the list/watch protocol's own budgets allow.
+    /// Makes list/watches and probers retry now, because the caller believes that the server is reachable (again). Cuts
+    /// waits after failures short, and has ages proven by new probes. Never exceeds the list/watch protocol's own budgets.
     pub fn retry_now(&self) {
         self.registry
             .informers()
@@ -167,18 +167,18 @@ impl InformerFactory {
         self.registry.probers().iter().for_each(|prober| prober.nudge());
     }
 
-    /// What the cluster is, where [`FactoryOptions::cluster`] could not say it yet: it is known once the server has
-    /// answered. Returns what counts: what was said first.
+    /// Sets the cluster's name, if [`FactoryOptions::cluster`] could not yet: it is known once the server has answered. The
+    /// first name counts; returns it.
     pub fn identify(&self, cluster: impl Into<Arc<str>>) -> Arc<str> {
         self.ground.identify(cluster.into())
     }
 
-    /// What the cluster is, as far as anybody has said.
+    /// Returns the cluster's name, if it was set.
     pub fn cluster(&self) -> Option<Arc<str>> {
         self.ground.cluster()
     }
 
-    /// Figures.
+    /// Returns the factory's statistics.
     pub fn stats(&self) -> FactoryStats {
         let (informers, probers) = (self.registry.informers(), self.registry.probers());
         let contents: Vec<_> = informers.iter().map(|informer| informer.store.current()).collect();
@@ -196,32 +196,33 @@ impl InformerFactory {
         }
     }
 
-    /// The connections.
+    /// Returns the transport.
     pub fn transport(&self) -> &Transport {
         &self.ground.transport
     }
 
-    /// Whether it was shut down.
+    /// Returns whether the factory was shut down.
     pub fn is_closed(&self) -> bool {
         self.ground.stop.is_cancelled()
     }
 
-    /// Ends all informers, handlers and probes, so that nothing changes any more, and leaves the connections to others. Waits
-    /// until that is so, at most for `limit`; returns whether it is. There are no new informers afterwards.
+    /// Stops all informers, handlers and probes, so that nothing changes any more, and leaves the connections open. Waits
+    /// until they have ended, for at most `limit`; returns whether they have. No new informers can be created afterwards.
     pub async fn freeze(&self, limit: Duration) -> bool {
         self.close();
         timeout_at(deadline::after(limit), self.ground.tasks.wait()).await.is_ok()
     }
 
-    /// Ends all informers, handlers, probes and connections, and waits until nothing is left of them, but at most for
-    /// `limit` (1 s is plenty). Whatever waits in a call of this crate returns at once with a typed `Closed`, and so does
-    /// every later call. What stores hold stays readable, and says that it is not kept any more.
+    /// Stops all informers, handlers, probes and connections, and waits until they have ended, for at most `limit` (1 s is
+    /// plenty). Every waiting call of this crate returns at once with a typed `Closed`, and so does every later call.
+    /// Stores stay readable, and report that they are no longer updated.
     ///
-    /// Not to be called from inside a handler: it would wait for itself, until the limit.
+    /// Do not call it from inside a handler: it would wait for itself, until the limit.
     ///
-    /// What runs in a thread of the runtime for blocking work, such as a plugin that waits for a login or the system's resolver, cannot be
-    /// stopped and is not waited for: a runtime that is dropped waits for it without a bound, so end it with
-    /// [`shutdown_background`](tokio::runtime::Runtime::shutdown_background) or `shutdown_timeout`.
+    /// Work in the runtime's threads for blocking calls, such as a plugin that waits for a login or the system's resolver,
+    /// cannot be stopped, and this call does not wait for it. Dropping the runtime would wait for it without a bound; end
+    /// the runtime with [`shutdown_background`](tokio::runtime::Runtime::shutdown_background) or `shutdown_timeout`
+    /// instead.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let begun = Instant::now();
         let deadline = deadline::from(begun, limit);

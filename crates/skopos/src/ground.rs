@@ -1,4 +1,4 @@
-//! What everything of one factory stands on: connections, clock, tasks, and what is known of the cluster.
+//! The context of one factory: connections, clock, tasks, and knowledge about the cluster.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::sleep::SleepLog;
 use crate::sync::Mutex;
 use crate::unstreamed::Unstreamed;
 
-/// Held by the factory's clones and by its informers: when the last of them goes, everything ends.
+/// The context shared by the factory's clones and its informers: when the last of them is dropped, everything ends.
 pub(crate) struct Ground {
     pub(crate) transport: Transport,
     pub(crate) live: Live,
@@ -22,9 +22,9 @@ pub(crate) struct Ground {
     pub(crate) common: Arc<Common>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
-    /// What list/watches have learned of the server, for those that come after them.
+    /// Knowledge about the server that list/watches gained, for later ones.
     pub(crate) unstreamed: Arc<Unstreamed>,
-    /// What the cluster is, once that is known.
+    /// The cluster's name, once it is known.
     cluster: Mutex<Option<Arc<str>>>,
     random: Mutex<fastrand::Rng>,
 }
@@ -54,12 +54,12 @@ impl Ground {
         self.cluster.lock().clone()
     }
 
-    /// What was said first counts.
+    /// Sets the cluster's name and returns it; the first one counts.
     pub(crate) fn identify(&self, cluster: Arc<str>) -> Arc<str> {
         self.cluster.lock().get_or_insert(cluster).clone()
     }
 
-    /// A random factor from 0.8 to 1.0.
+    /// Returns a random factor from 0.8 to 1.0.
     pub(crate) fn jitter(&self) -> f64 {
         0.8 + self.random.lock().f64() / 5.0
     }
@@ -68,7 +68,7 @@ impl Ground {
         self.random.lock().u64(..)
     }
 
-    /// A generator of its own, for what draws often.
+    /// Returns a separate generator, for code that draws often.
     pub(crate) fn random(&self) -> fastrand::Rng {
         self.random.lock().fork()
     }

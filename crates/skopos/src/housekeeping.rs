@@ -1,4 +1,5 @@
-//! What a factory does by itself: notices that the machine slept, has informers audited when it is time, forgets the gone.
+//! Housekeeping of a factory: detects that the machine was suspended, starts due audits of informers, and prunes dropped
+//! informers.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::informer::{NextAudit, Shared};
 use crate::registry::Registry;
 use crate::sync::{sleep, spawn};
 
-/// Starts it, until the factory is shut down or nobody holds anything of it.
+/// Starts the task. It runs until the factory is shut down or its last handle is dropped.
 pub(crate) fn start(ground: &Arc<Ground>, registry: &Arc<Registry>) {
     let house = House { registry: registry.clone(), audits: Arc::new(Semaphore::new(AUDITS_AT_ONCE)) };
     spawn(&ground.tasks, keep_house(house, Arc::downgrade(ground), ground.stop.clone()));
@@ -23,12 +24,12 @@ pub(crate) fn start(ground: &Arc<Ground>, registry: &Arc<Registry>) {
 
 const AUDITS_AT_ONCE: usize = 2;
 
-/// How long after an attempt to confirm a checkpoint the next one is made.
+/// The interval between attempts to confirm a checkpoint.
 const CONFIRM_AGAIN: Duration = Duration::from_secs(10);
-/// A checkpoint that so many audits could not confirm is replaced by a list.
+/// The number of audits after which an unconfirmed checkpoint is replaced by a list.
 const CONFIRMATIONS: u64 = 3;
 
-/// Once a second: has the machine slept, whose audit is due, what has gone.
+/// Checks once a second for a suspend of the machine, starts due audits, and prunes dropped informers.
 async fn keep_house(house: House, ground: Weak<Ground>, stop: CancellationToken) {
     while stop.run_until_cancelled(sleep(Duration::from_secs(1))).await.is_some() {
         let Some(ground) = ground.upgrade() else { return };
@@ -43,12 +44,13 @@ async fn keep_house(house: House, ground: Weak<Ground>, stop: CancellationToken)
 
 struct House {
     registry: Arc<Registry>,
-    /// Each is a list of everything: not many at once.
+    /// The permits of audits. Each audit is a list of everything: not many at once.
     audits: Arc<Semaphore>,
 }
 
 impl House {
-    /// Nothing that is open is worth much now, and no age is proven: look again.
+    /// Handles a suspend of the machine: open streams are suspect now, and no age is proven, so everything is checked
+    /// again.
     fn slept(&self, by: Duration) {
         tracing::info!(?by, "the machine slept: every age is proven anew");
         self.registry
@@ -71,7 +73,7 @@ impl House {
                     let _permit = audits.acquire().await;
                     let deadline = deadline::after(limit);
                     let Ok(turn) = Turn::wait(informer, deadline).await else { return };
-                    // Somebody else's audit may have confirmed what was restored meanwhile.
+                    // Another caller's audit may have confirmed the restored content meanwhile.
                     let parts = due.parts(informer);
                     parts.iter().for_each(|part| informer.links[*part].comparing());
                     if !parts.is_empty() {
@@ -91,18 +93,18 @@ impl House {
     }
 }
 
-/// What an audit is made for.
+/// The reason for an audit.
 #[derive(Clone, Copy)]
 enum Due {
-    /// What a checkpoint said, whose RV the server has accepted.
+    /// To confirm restored content whose RV the server has accepted.
     Confirmation,
-    /// The age of which nothing but a comparison can prove.
+    /// To prove an age that only a comparison can prove.
     Doubt,
     Interval,
 }
 
 impl Due {
-    /// The parts that are to be audited now.
+    /// Returns the parts that are to be audited now.
     fn parts(self, informer: &Shared) -> Vec<usize> {
         match self {
             Self::Confirmation => informer.confirmable(),
@@ -112,8 +114,8 @@ impl Due {
     }
 }
 
-/// What an informer is to be audited for now, if anything is due. Nothing is again before that is done: what waits for a server
-/// cannot pile up.
+/// Returns the audit that is due, if any. An informer has at most one pending audit, so audits cannot pile up behind a slow
+/// server.
 fn due(informer: &Shared) -> Option<Due> {
     let now = Instant::now();
     let mut next = informer.next_audit.lock();
@@ -127,7 +129,7 @@ fn due(informer: &Shared) -> Option<Due> {
     if due.is_some() {
         *next = None;
     } else if times.at.is_some_and(|at| at <= now) {
-        // It is looked at again soon, but when the server is back, not everything is listed at once.
+        // It is checked again soon, but when the server is back, not everything is listed at once.
         let options = &informer.ground.options;
         let wait = options.audit_interval.map(|interval| interval.mul_f64(informer.ground.jitter() - 0.7));
         times.at = wait.map(deadline::after);
@@ -135,7 +137,7 @@ fn due(informer: &Shared) -> Option<Due> {
     due
 }
 
-/// When an informer is audited next.
+/// Returns when an informer is audited next.
 fn next_audit(informer: &Shared) -> NextAudit {
     let ground = &informer.ground;
     let jitter = ground.jitter();
@@ -143,7 +145,7 @@ fn next_audit(informer: &Shared) -> NextAudit {
     NextAudit { at: ground.options.audit_interval.map(after), confirms_at: after(CONFIRM_AGAIN) }
 }
 
-/// An audit that is under way. When it is over, however it ended, the next one has its time.
+/// A guard of a running audit. When the audit is over, however it ended, the guard schedules the next one.
 struct AuditDone(Arc<Shared>);
 
 impl Drop for AuditDone {

@@ -1,4 +1,4 @@
-//! One kind of object, kept in step with the server.
+//! The informer of one resource, kept in step with the server.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -25,7 +25,7 @@ use crate::store::{Closed, Snapshot, Store, StoreCore};
 use crate::sync::{Mutex, timeout};
 use crate::transform::Transform;
 
-/// A live copy of one kind of object, which knows how old it is.
+/// A live copy of one resource's objects, with a known age.
 ///
 /// Cheap to clone. Informers with the same options share one list/watch and one store; they run until the last handle is
 /// dropped and the last handler is removed, or the factory is shut down. Get one from an
@@ -36,15 +36,15 @@ pub struct Informer<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// Held by handles and handlers: when the last of them goes, the list/watch ends.
+/// The guard shared by handles and handlers: when the last of them is dropped, the list/watch ends.
 pub(crate) struct Running(Arc<Shared>);
 
-/// What informers with the same options share. Tasks may hold it; that does not keep the list/watch running.
+/// State shared by informers with the same options. Tasks may hold it without keeping the list/watch running.
 pub(crate) struct Shared {
     pub(crate) ground: Arc<Ground>,
     pub(crate) resource: ResourceId,
     pub(crate) scope: Scope,
-    /// One, or one for each namespace of a set.
+    /// The only link, or one for each namespace of a set.
     pub(crate) links: Vec<Link>,
     pub(crate) store: Arc<StoreCore>,
     pub(crate) labels: LabelSelector,
@@ -53,18 +53,18 @@ pub(crate) struct Shared {
     pub(crate) probes: Subscription,
     pub(crate) stop: CancellationToken,
     pub(crate) audits: Mutex<AuditStats>,
-    /// None while one is under way.
+    /// The next audit; `None` while one is in progress.
     pub(crate) next_audit: Mutex<Option<NextAudit>>,
-    /// One audit at a time.
+    /// The lock that allows one audit at a time.
     pub(crate) auditing: tokio::sync::Mutex<()>,
 }
 
 /// The next audit of an informer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NextAudit {
-    /// When it is due, if it is.
+    /// The time at which it is due, if it is scheduled.
     pub(crate) at: Option<Instant>,
-    /// Not before this is one made to confirm what a checkpoint said.
+    /// The earliest time of an audit that confirms restored content.
     pub(crate) confirms_at: Instant,
 }
 
@@ -73,27 +73,27 @@ impl<K> Informer<K> {
         Self { shared, resync, kind: PhantomData }
     }
 
-    /// Waits until everything was listed once, for at most `limit`. Content from a checkpoint counts once the server has
-    /// confirmed it; see [`checkpoint`](crate::checkpoint).
+    /// Waits until everything was listed once, for at most `limit`. Restored content counts once the server has confirmed
+    /// it; see [`checkpoint`](crate::checkpoint).
     ///
     /// # Errors
-    /// When the time is over, with what is missing and why; at once when the factory is shut down.
+    /// At the deadline, with what is missing and why; at once when the factory is shut down.
     pub async fn wait_synced(&self, limit: Duration) -> Result<(), NotSynced> {
         self.shared.wait_synced(limit).await
     }
 
-    /// Whether everything was listed once. Content from a checkpoint counts once the server has confirmed it; whether there
-    /// is any says [`Snapshot::is_synced`].
+    /// Returns whether everything was listed once. Restored content counts once the server has confirmed it;
+    /// [`Snapshot::is_synced`] tells whether there is any content.
     pub fn has_synced(&self) -> bool {
         self.shared.store.peek().is_confirmed()
     }
 
-    /// How old the content is at most, or what is wrong.
+    /// Returns an upper bound on the content's age, or what is wrong.
     pub fn freshness(&self) -> Freshness {
         self.shared.freshness().freshness()
     }
 
-    /// How the list/watch stands; of a set of namespaces, the one that is worst off.
+    /// Returns the state of the list/watch; of a set of namespaces, the worst.
     pub fn state(&self) -> LinkState {
         let basis = self.shared.freshness().basis();
         let worst = basis.parts.iter().max_by_key(|part| {
@@ -104,47 +104,47 @@ impl<K> Informer<K> {
         worst.map_or_else(|| basis.parts[0].link.as_ref().clone(), |part| part.link.as_ref().clone())
     }
 
-    /// For how long the list/watch has been in the condition that [`Informer::state`] tells.
+    /// Returns for how long the list/watch has been in the condition of [`Informer::state`].
     pub fn state_for(&self) -> Duration {
         let since = self.shared.ground.common.clock.instant(self.state().since);
         since.elapsed()
     }
 
-    /// How each list/watch stands, with its namespace where it is of one.
+    /// Returns the state of each list/watch, with its namespace if it has one.
     pub fn states(&self) -> Vec<(Option<String>, LinkState)> {
         let basis = self.shared.freshness().basis();
         let namespaces = self.shared.links.iter().map(|link| link.target.namespace.clone());
         namespaces.zip(basis.parts.iter().map(|part| part.link.as_ref().clone())).collect()
     }
 
-    /// The kind of object.
+    /// Returns the resource.
     pub fn resource(&self) -> &ResourceId {
         &self.shared.resource
     }
 
-    /// What the cluster is that the content is of, as far as anybody has said
-    /// ([`FactoryOptions::cluster`](crate::FactoryOptions::cluster)): resource versions mean nothing in another.
+    /// Returns the name of the content's cluster, if it was set
+    /// ([`FactoryOptions::cluster`](crate::FactoryOptions::cluster)): resource versions mean nothing in another cluster.
     pub fn cluster(&self) -> Option<Arc<str>> {
         self.shared.ground.cluster()
     }
 
-    /// The namespaces that it covers.
+    /// Returns the namespaces that the informer covers.
     pub fn scope(&self) -> &Scope {
         &self.shared.scope
     }
 
-    /// The store, for reading. Reading never waits, whatever the network does; see [`Informer::read`] for reads with a bound
-    /// on the age.
+    /// Returns the store, for reading. Reading never waits, whatever the network does; see [`Informer::read`] for reads
+    /// with a bound on the age.
     pub fn store(&self) -> Store<K> {
         self.shared.store.clone().into()
     }
 
-    /// The whole content as it is now.
+    /// Returns the whole current content.
     pub fn snapshot(&self) -> Snapshot<K> {
         self.store().snapshot()
     }
 
-    /// Calls `handler` for every object that is there and every change that comes.
+    /// Calls `handler` for every existing object and every later change.
     ///
     /// The informer runs at least until the handler is removed, also when all its handles are dropped.
     ///
@@ -161,8 +161,8 @@ impl<K> Informer<K> {
         handler::add(&self.shared.store, handler, options, &ground.tasks, &ground.stop)
     }
 
-    /// What is there and every change that comes, as a stream: a convenience over [`Informer::add_handler`], with the same
-    /// promises. It ends when the factory is shut down.
+    /// Returns a stream of the existing objects and every later change: a convenience over [`Informer::add_handler`], with
+    /// the same guarantees. It ends when the factory is shut down.
     ///
     /// # Errors
     /// If the factory was shut down.
@@ -174,7 +174,7 @@ impl<K> Informer<K> {
         let handler = move |event| {
             let sender = sender.clone();
             async move {
-                // Nobody listens any more: the handler is on its way out.
+                // The receiver is gone: the handler is being removed.
                 let _ = sender.send(event).await;
             }
         };
@@ -185,20 +185,20 @@ impl<K> Informer<K> {
         }))
     }
 
-    /// Lists everything again, because somebody has reason to. What changes by it is marked as a gap. The content stays until
+    /// Lists everything again, at the caller's request. The resulting changes are marked as a gap. The content stays until
     /// the new list is complete.
     pub fn relist(&self, reason: &str) {
         tracing::info!(resource = %self.shared.resource, reason, "listing again as asked");
         self.shared.relist();
     }
 
-    /// Figures.
+    /// Returns the informer's statistics.
     pub fn stats(&self) -> InformerStats {
         self.shared.stats()
     }
 }
 
-/// How many events of [`Informer::events`] wait in the channel, beyond those in the handler's queue.
+/// The capacity of the channel of [`Informer::events`], in addition to the handler's queue.
 pub(crate) const EVENTS_AHEAD: usize = 64;
 
 /// A handler that keeps its informer running.
@@ -213,7 +213,7 @@ impl<K, H: EventHandler<K>> EventHandler<K> for Keeping<H> {
     }
 }
 
-/// Ends a handler when it is dropped.
+/// A guard that ends a handler when it is dropped.
 pub(crate) struct RemoveOnDrop(pub(crate) HandlerHandle);
 
 impl Drop for RemoveOnDrop {
@@ -262,7 +262,7 @@ impl Shared {
         }
     }
 
-    /// Which lists/watches have not synced, and why.
+    /// Returns the list/watches that have not synced, and why.
     pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
         let basis = self.freshness().basis();
         let parts = self.links.iter().zip(&basis.parts).filter(|(_, part)| !part.is_confirmed());
@@ -281,17 +281,17 @@ impl Shared {
         self.links.iter().for_each(|link| link.handle.relist());
     }
 
-    /// The parts of which an audit would not be in vain: the list/watch does not wait because its last attempt failed.
+    /// Returns the parts that an audit can usefully compare: their list/watch is not waiting after a failed attempt.
     pub(crate) fn auditable(&self) -> Vec<usize> {
         self.parts_that(|part, condition| !self.store.peek().is_restored(part) && !condition.is_failing())
     }
 
-    /// The parts of what a checkpoint said that an audit can confirm: the server has accepted their RV.
+    /// Returns the restored parts that an audit can confirm: the server has accepted their RV.
     pub(crate) fn confirmable(&self) -> Vec<usize> {
         self.parts_that(|part, condition| self.store.peek().is_restored(part) && condition.is_watching())
     }
 
-    /// The parts that are to be compared with a list, because nothing else can tell whether anything is missing.
+    /// Returns the parts that need a comparison with a list, because nothing else can tell whether anything is missing.
     pub(crate) fn doubted(&self) -> Vec<usize> {
         self.auditable().into_iter().filter(|part| self.links[*part].is_doubted()).collect()
     }
@@ -306,7 +306,7 @@ impl Shared {
         self.stop.is_cancelled()
     }
 
-    /// Ends the list/watch. The content stays readable, and says that it is not kept any more.
+    /// Ends the list/watch. The content stays readable, and reports that it is no longer updated.
     pub(crate) fn close(&self) {
         self.stop.cancel();
         self.freshness().stop();
@@ -317,7 +317,7 @@ impl Shared {
         self.part_of(key).map(|part| &self.links[part])
     }
 
-    /// Returns which part of the content an object belongs to.
+    /// Returns the part of the content that an object belongs to.
     pub(crate) fn part_of(&self, key: &ObjectKey) -> Option<usize> {
         self.links.iter().position(|link| match &link.target.namespace {
             None => true,

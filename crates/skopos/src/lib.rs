@@ -1,4 +1,4 @@
-//! Kubernetes informers that know their own age.
+//! Kubernetes informers with a known age.
 //!
 //! ```text
 //!  API server ══▶ list/watch link ──▶ store ─┬─▶ snapshots, reads        each with the RV it belongs to

@@ -1,4 +1,4 @@
-//! One list/watch of an informer: the driver's task, and what it writes on its way into the store.
+//! One list/watch of an informer: the driver's task, and the sink that writes to the store.
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -30,38 +30,38 @@ pub(crate) struct Link {
     pub(crate) handle: DriverHandle,
     pub(crate) troubles: Arc<TroubleLog>,
     pub(crate) set_aside: Arc<SetAside>,
-    /// Only a comparison with a list can tell whether anything is missing.
+    /// True while only a comparison with a list can tell whether anything is missing.
     doubted: Arc<AtomicBool>,
     broken: Arc<AtomicBool>,
 }
 
 impl Link {
-    /// Returns whether the content is to be compared with a list now.
+    /// Returns whether the content should be compared with a list now.
     pub(crate) fn is_doubted(&self) -> bool {
         self.doubted.load(Ordering::Relaxed)
     }
 
-    /// Takes in that the content is being compared.
+    /// Records that the content is being compared.
     pub(crate) fn comparing(&self) {
         self.doubted.store(false, Ordering::Relaxed);
     }
 
-    /// Whether it panicked: nothing comes from it any more.
+    /// Returns whether the list/watch panicked: it will not deliver anything any more.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// As if it had panicked.
+    /// Simulates a panic.
     #[cfg(test)]
     pub(crate) fn break_down(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }
 }
 
-/// What one list/watch needs to run.
+/// The parameters of one list/watch.
 pub(crate) struct LinkParts<'a> {
     pub(crate) ground: &'a Ground,
-    /// Which part of the content it fills.
+    /// The part of the content that it fills.
     pub(crate) part: usize,
     pub(crate) resource: &'a ResourceId,
     pub(crate) target: Target,
@@ -71,7 +71,7 @@ pub(crate) struct LinkParts<'a> {
     pub(crate) transform: Transform,
     pub(crate) stop: CancellationToken,
     pub(crate) seed: u64,
-    /// Where the content stands that is there already, from a checkpoint.
+    /// The position of the restored content.
     pub(crate) resume: Option<Resume>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
         seed,
         resume,
     } = parts;
-    // What is restored is proven as soon as a watch stands, as after an outage.
+    // Restored content is proven as soon as the watch is open, as after an outage.
     let was_down = resume.is_some();
     machine.resume = resume;
     let troubles = Arc::new(TroubleLog::default());
@@ -125,7 +125,7 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
     };
     let broken = Arc::new(AtomicBool::new(false));
     let (name, flag) = (target.to_string(), broken.clone());
-    // Boxed: a future that is handed on by value takes its place twice, and this one is most of what an idle informer needs.
+    // Boxed: a future passed by value takes its space twice, and this one is most of an idle informer's memory.
     let run = async move { drop(driver.run(intake, stop).await) }.boxed();
     ground.tasks.spawn(async move {
         if let Some(panic) = panic_of(run).await {
@@ -137,12 +137,13 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
     Link { target, handle, troubles, set_aside, doubted, broken }
 }
 
-/// Runs to the end; what it said if it panicked.
+/// Runs the future to its end; returns its panic's message if it panicked.
 async fn panic_of(run: impl Future<Output = ()>) -> Option<String> {
     AssertUnwindSafe(run).catch_unwind().await.err().map(|panic| text_of(&*panic))
 }
 
-/// A panic is a mistake of ours. Nobody shall take what it left behind for content that is kept.
+/// Publishes a panic, which is a bug in this crate, as the list/watch's state. The content must not be taken for live
+/// content.
 fn tell_of_panic(cell: &FreshnessCell, part: usize, clock: Clock, panic: &str) {
     let reason: Reason =
         format!("the list/watch panicked: {panic}; ask the factory for the informer anew").into();
@@ -154,7 +155,7 @@ fn tell_of_panic(cell: &FreshnessCell, part: usize, clock: Clock, panic: &str) {
     });
 }
 
-/// Publishes what the link says of itself as freshness.
+/// An observer that publishes the link's state as freshness.
 struct Observer {
     part: usize,
     store: Arc<StoreCore>,
@@ -162,14 +163,14 @@ struct Observer {
     clock: Clock,
     troubles: Arc<TroubleLog>,
     prober: Arc<Prober>,
-    /// The link has failed since it last stood.
+    /// True if the link has failed since its watch was last open.
     was_down: bool,
 }
 
 impl LinkObserver for Observer {
     fn fresh_as_of(&mut self, at: Time) {
-        // An RV proves the age of content that is of this server's history. A checkpoint may be of one that was given up for a
-        // backup since, and an audit or a list has to agree with it first.
+        // An RV proves the age of content that belongs to this server's history. A checkpoint may belong to a history that
+        // was replaced by a backup since, and an audit or a list has to agree with it first.
         if !self.store.peek().is_restored(self.part) {
             self.cell.prove(self.part, self.clock.instant(at));
         }
@@ -184,7 +185,7 @@ impl LinkObserver for Observer {
         self.was_down |= state.condition.is_failing();
         if self.was_down && state.condition.is_watching() {
             self.was_down = false;
-            // What was proven may be long ago, and only a probe proves more.
+            // The last proof may be old, and only a probe brings a newer one.
             self.prober.nudge();
         }
         let state = Arc::new(state.clone());
@@ -192,7 +193,8 @@ impl LinkObserver for Observer {
     }
 }
 
-/// The way from the driver into the store: applies the transform, and notes complete lists and what cannot be read.
+/// The sink between the driver and the store: applies the transform, and records complete lists and objects that cannot be
+/// read.
 struct Intake {
     part: usize,
     writer: StoreWriter,
@@ -200,7 +202,7 @@ struct Intake {
     troubles: Arc<TroubleLog>,
     set_aside: Arc<SetAside>,
     doubted: Arc<AtomicBool>,
-    /// What cannot be read of the list that is on its way in.
+    /// The unreadable objects of the list that is being received.
     staged: BTreeSet<ObjectKey>,
     transform: Transform,
     resource: ResourceId,
@@ -270,7 +272,7 @@ impl Sink for Intake {
         self.unstreamed.learn(&self.resource);
     }
 
-    /// By the next look of the factory's housekeeping.
+    /// Requests a comparison, for the next round of the factory's housekeeping.
     fn compare(&mut self) -> bool {
         self.doubted.store(true, Ordering::Relaxed);
         true

@@ -1,4 +1,4 @@
-//! Asking the server itself: probes, lists and single reads outside of the list/watch.
+//! Requests to the server itself: probes, lists and single reads outside of the list/watch.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::{LiveError, RefusalError};
 
-/// Reads from the server, each call within its deadline. All are consistent reads: the server may not answer from the past.
-/// Of objects in namespaces that were not asked for, lists say nothing, as with the list/watch.
+/// A client for reads from the server, each with a deadline. All are consistent reads: the server may not answer from the
+/// past. Lists ignore objects outside of the requested namespaces, like the list/watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     transport: Transport,
@@ -21,7 +21,7 @@ pub(crate) struct Live {
     most: Room,
 }
 
-/// What one list may still bring.
+/// The remaining size of one list.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     objects: usize,
@@ -29,21 +29,21 @@ struct Room {
 }
 
 impl Live {
-    /// Lists are held to the caps of the list/watch.
+    /// Creates the client. Lists have the same limits as those of the list/watch.
     pub(crate) fn new(transport: Transport, limits: Limits, machine: &MachineOptions) -> Self {
         let most = Room { objects: machine.max_list_objects, bytes: machine.max_list_bytes };
         Self { transport, limits, most }
     }
 
-    /// The server's newest revision, of the storage that the target is in.
+    /// Returns the server's newest revision, of the storage that the target is in.
     pub(crate) async fn probe(&self, target: &Target, limit: Duration) -> Result<ResourceVersion, LiveError> {
         Ok(skopos_reflect::probe(&self.transport, target, limit).await?)
     }
 
     /// Lists everything that the target covers, in pages. Returns the revision that the list belongs to.
     ///
-    /// When the pages cannot be completed because the server forgot their revision, or are of different ones, or lead nowhere,
-    /// `restart` is called and the list is made in one piece.
+    /// If the pages cannot be completed because the server forgot their revision, or have different revisions, or do not
+    /// end, `restart` is called and the list is made in one piece.
     pub(crate) async fn list(
         &self,
         target: &Target,
@@ -70,7 +70,7 @@ impl Live {
             let page = self.page(target, request, deadline, &mut room, &mut |object| list.add(object)).await;
             poor += u32::from(before - room.objects < POOR);
             match page {
-                // Not one snapshot: a server that reads each page anew. Only one answer can hold a whole.
+                // Not one snapshot: the server reads each page at a new revision. Only a single response can be consistent.
                 Ok((revision, _)) if *first.get_or_insert_with(|| revision.clone()) != revision => break,
                 Ok((revision, None)) => return Ok(revision),
                 Ok((_, next)) if next == token || poor > POOR_PAGES => break,
@@ -87,7 +87,7 @@ impl Live {
         }
     }
 
-    /// One object as it is now; `None` if the server does not have it.
+    /// Returns the current version of one object; `None` if the server does not have it.
     pub(crate) async fn get(
         &self,
         target: &Target,
@@ -167,7 +167,7 @@ impl Live {
         if code.is_success() {
             return Ok(Ok(response));
         }
-        // Only as much of a refusal as a Status needs.
+        // Reads only as much of a refusal as a Status needs.
         let body = http_body_util::Limited::new(response.into_body(), REFUSAL_BYTES).collect();
         let body = tokio::time::timeout(REFUSAL_PATIENCE, body).await;
         let status = body.ok().and_then(Result::ok).and_then(|body| Status::from_slice(&body.to_bytes()));
@@ -189,12 +189,12 @@ impl Room {
     }
 }
 
-/// Takes the objects of a list.
+/// A collector of a list's objects.
 pub(crate) trait Collect: Send {
-    /// One object, in the order of the list.
+    /// Adds one object, in the order of the list.
     fn add(&mut self, object: RawObject);
 
-    /// The list begins anew: forget what was added.
+    /// Drops the added objects: the list begins again.
     fn restart(&mut self);
 }
 
@@ -213,7 +213,7 @@ fn is_in(target: &Target, key: &ObjectKey) -> bool {
 }
 
 const PAGE: u32 = 500;
-/// So many pages of a list may bring fewer objects than this, as with the list/watch.
+/// The number of pages of a list that may bring fewer objects than `POOR`, as with the list/watch.
 const POOR_PAGES: u32 = 20;
 const POOR: usize = 5;
 const REFUSAL_BYTES: usize = 64 << 10;

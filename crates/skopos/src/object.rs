@@ -1,4 +1,4 @@
-//! An object of a store: the JSON as the server sent it, and a typed view when somebody asks for one.
+//! An object of a store: the JSON as the server sent it, and a typed view on request.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -16,63 +16,63 @@ use crate::tree::Item;
 
 /// One version of a Kubernetes object, shared between the store, its snapshots, handlers and callers.
 ///
-/// It holds the raw JSON and the metadata that a cache needs; nothing is decoded until somebody asks. `K` is what
-/// [`typed`](Object::typed) and [`decode`](Object::decode) make of it: a k8s-openapi type, your own `#[derive(CustomResource)]`,
-/// [`DynamicObject`], `PartialObjectMeta<K>`, or any `Deserialize` type with just the fields you read.
-/// Cloning copies a pointer. The content never changes: a newer version is another `Object`.
+/// It holds the raw JSON and the metadata that a cache needs; nothing is decoded before it is requested. `K` is the type
+/// that [`typed`](Object::typed) and [`decode`](Object::decode) return: a k8s-openapi type, your own
+/// `#[derive(CustomResource)]`, [`DynamicObject`], `PartialObjectMeta<K>`, or any `Deserialize` type with just the fields
+/// you read. Cloning copies a pointer. The content never changes: a newer version is another `Object`.
 pub struct Object<K = DynamicObject> {
     entry: Entry,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Object<K> {
-    /// An object of its own, outside of any store.
+    /// Creates an object outside of any store.
     pub fn new(raw: RawObject) -> Self {
         Entry::new(raw).into()
     }
 
-    /// Namespace and name.
+    /// Returns namespace and name.
     pub fn key(&self) -> &ObjectKey {
         self.raw().key()
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         self.key().name()
     }
 
-    /// The namespace; `None` for a cluster-scoped object.
+    /// Returns the namespace; `None` for a cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
         self.key().namespace()
     }
 
-    /// The uid, which tells apart two objects that bear the same name one after the other.
+    /// Returns the uid, which distinguishes two successive objects with the same name.
     pub fn uid(&self) -> &str {
         self.raw().uid()
     }
 
-    /// The version of this object: the RV of its last change.
+    /// Returns the version of this object: the RV of its last change.
     pub fn resource_version(&self) -> &ResourceVersion {
         self.raw().resource_version()
     }
 
-    /// The value of a label.
+    /// Returns the value of a label.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.raw().label(name)
     }
 
-    /// The raw object: its JSON bytes and the scanned metadata.
+    /// Returns the raw object: its JSON bytes and the scanned metadata.
     pub fn raw(&self) -> &RawObject {
         self.entry.raw()
     }
 
-    /// True if both are the same version of the same object. A list may find such a one with another content, where the server
-    /// was upgraded or has a new default for it.
+    /// Returns whether both are the same version of the same object. A list may return the same version with other content,
+    /// where the server was upgraded or has a new default for it.
     pub fn same_version<L>(&self, other: &Object<L>) -> bool {
         self.entry.is_same(&other.entry) || self.entry.is_same_version(&other.entry)
     }
 
-    /// The same object, seen as another type. Costs nothing and checks nothing: whether it fits is found when it is
+    /// Returns the same object as another type. Costs nothing and checks nothing: a mismatch is found when the object is
     /// decoded.
     pub fn cast<L>(self) -> Object<L> {
         self.entry.into()
@@ -85,9 +85,9 @@ impl<K> Object<K> {
 }
 
 impl<K: DeserializeOwned> Object<K> {
-    /// Decodes the object anew, and keeps nothing.
+    /// Decodes the object, without caching the result.
     ///
-    /// Right for code that looks at each version once, such as most handlers: memory stays at the raw JSON.
+    /// Right for code that reads each version once, such as most handlers: memory stays at the raw JSON.
     ///
     /// # Errors
     /// If the JSON does not fit `K`: the type is another version than what the server serves, or the server is at fault.
@@ -97,11 +97,11 @@ impl<K: DeserializeOwned> Object<K> {
 }
 
 impl<K: DeserializeOwned + Send + Sync + 'static> Object<K> {
-    /// The decoded object. Decodes on the first call, and keeps the result for all who share this version, for as long
-    /// as the store or anybody holds it.
+    /// Returns the decoded object. Decodes on the first call, and caches the result for all holders of this version, for as
+    /// long as the store or a caller holds it.
     ///
-    /// Right for objects that are read again and again. It costs the memory of the decoded value beside the raw one; see
-    /// [`decode`](Object::decode). One type is kept per version: whoever asks for another one decodes each time.
+    /// Right for objects that are read again and again. It costs the memory of the decoded value in addition to the raw
+    /// one; see [`decode`](Object::decode). One type is cached per version: calls with another type decode each time.
     ///
     /// # Errors
     /// As [`decode`](Object::decode).
@@ -111,7 +111,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Object<K> {
             return Ok(known);
         }
         let value = Arc::new(self.decode()?);
-        // Who comes second with the same type gets the value of the first, so that all share one.
+        // The second caller with the same type gets the value of the first, so that all share one.
         let kept = typed.get_or_init(|| value.clone());
         Ok(Arc::downcast::<K>(kept.clone()).unwrap_or(value))
     }
@@ -135,24 +135,24 @@ impl<K> fmt::Debug for Object<K> {
     }
 }
 
-/// What stores hold: an object without its type, so that one store serves readers of different types, and the code
-/// behind it exists once.
+/// An object as held by stores, without its type: one store serves readers of different types, and its code is compiled
+/// once.
 #[derive(Clone)]
 pub(crate) struct Entry(Arc<EntryInner>);
 
-/// What look-ups compare comes first, so that it lies in as few lines of memory as can be, beside the counts that a clone
+/// The fields that look-ups compare come first, to be in as few cache lines as possible, beside the counts that a clone
 /// changes.
 #[repr(C)]
 struct EntryInner {
-    /// That of `raw`, one pointer nearer.
+    /// The key of `raw`, one pointer nearer.
     key: ObjectKey,
-    /// How the key begins: most keys as a whole.
+    /// The beginning of the key; most keys fit as a whole.
     head: [u8; HEAD],
     raw: RawObject,
     typed: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
-/// With this an entry takes two lines of memory.
+/// The size of the key's beginning. With it an entry takes two cache lines.
 const HEAD: usize = 64;
 
 impl Entry {
@@ -175,24 +175,24 @@ impl Entry {
         self.0.raw.resource_version()
     }
 
-    /// True if uid and RV are equal. That the content is, is likely, and not certain: servers may come to read otherwise what
-    /// they have.
+    /// Returns whether uid and RV are equal. Then the content is probably equal, but not certainly: a server may come to
+    /// decode its stored data differently.
     pub(crate) fn is_same_version(&self, other: &Entry) -> bool {
         self.rv() == other.rv() && self.uid() == other.uid()
     }
 
-    /// Whether the content is the same, but for `kind` and `apiVersion`, which items of lists may lack.
+    /// Returns whether the content is the same, apart from `kind` and `apiVersion`, which items of lists may lack.
     pub(crate) fn has_content_of(&self, other: &RawObject) -> bool {
         let own = self.raw();
         own.is_same_content(other) || {
-            // A transform may have put them elsewhere than at the beginning.
+            // A transform may have moved them from the beginning.
             own.resource_version() == other.resource_version()
                 && own.kind().is_some() != other.kind().is_some()
                 && members(own).is_some_and(|members_of_own| members(other) == Some(members_of_own))
         }
     }
 
-    /// Tells contents apart, within one process.
+    /// Returns a hash that distinguishes contents, within one process.
     pub(crate) fn content_hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.key(), self.raw().bytes()).hash(&mut hasher);
@@ -200,7 +200,7 @@ impl Entry {
     }
 }
 
-/// The members of an object that say what is in it, each as its text.
+/// Returns the members of an object other than `kind` and `apiVersion`, each as its text.
 fn members(object: &RawObject) -> Option<BTreeMap<String, &str>> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_slice(object.bytes()).ok()?;
     let members = members.into_iter().filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion"));
@@ -215,7 +215,7 @@ impl Item for Entry {
     }
 
     fn has_key(&self, bytes: &[u8]) -> bool {
-        // The key's length lies with the pointer to it.
+        // The key's length is stored with the pointer to it.
         let own = self.0.key.sort_bytes();
         own.len() == bytes.len()
             && match self.0.head.get(..bytes.len()) {

@@ -1,4 +1,4 @@
-//! What an informer keeps, and what makes two informers the same.
+//! Options of factories and informers, and the key by which informers are shared.
 
 use std::any::TypeId;
 use std::time::Duration;
@@ -17,39 +17,40 @@ use crate::sleep::SleepClock;
 use crate::store::Indexer;
 use crate::transform::Transform;
 
-/// How a factory runs its informers. [`FactoryOptions::default`] is right for nearly everybody.
+/// The options of a factory. [`FactoryOptions::default`] suits nearly every use.
 #[derive(Clone, Debug)]
 pub struct FactoryOptions {
-    /// How often the age of each kind of object is proven by a consistent read of one object's metadata (30 s, each time
-    /// up to 20 % sooner). One such probe serves all informers of the kind.
+    /// The interval at which a consistent read of one object's metadata proves the age of each resource (30 s, each time up
+    /// to 20 % sooner). One such probe serves all informers of the resource.
     pub probe_interval: Duration,
-    /// How long one probe may take (10 s).
+    /// The timeout of one probe (10 s).
     pub probe_timeout: Duration,
-    /// How the list/watch protocol behaves: page size, backoff, how long a watch may be behind a probe, and so on. That a server
-    /// streams no lists of a kind is remembered for an hour: informers that are started in that time ask for pages at once.
+    /// The options of the list/watch protocol: page size, backoff, a watch's maximum lag behind a probe, and so on. If a
+    /// server does not stream lists of a resource, that is remembered for an hour: informers started in that time request
+    /// pages at once.
     pub machine: MachineOptions,
-    /// Caps on what is accepted from the server.
+    /// Limits on what is accepted from the server.
     pub limits: Limits,
-    /// The age above which content is not called live any more (90 s).
+    /// The age above which content is no longer live (90 s).
     pub stale_after: Duration,
-    /// How often each informer's content is compared with the server's (10 min, each time up to 20 % sooner);
+    /// The interval at which each informer's content is compared with the server's (10 min, each time up to 20 % sooner);
     /// `None`: only on demand.
     pub audit_interval: Option<Duration>,
-    /// How long one audit may take (60 s).
+    /// The timeout of one audit (60 s).
     pub audit_timeout: Duration,
-    /// How long [`InformerFactory::wait_synced`](crate::InformerFactory) waits by default (30 s).
+    /// The default timeout of [`InformerFactory::wait_synced`](crate::InformerFactory) (30 s).
     pub sync_timeout: Duration,
-    /// Leave the transport running when the factory is shut down, because others use it too (false).
+    /// True to leave the transport running when the factory is shut down, because others use it too (false).
     pub keep_transport: bool,
-    /// Makes every random choice reproducible; `None`: random.
+    /// The seed that makes every random choice reproducible; `None`: random.
     pub seed: Option<u64>,
-    /// The clock that tells of a machine that slept; for tests.
+    /// The clock that detects a suspend of the machine; replaced in tests.
     pub sleep_clock: SleepClock,
-    /// The clock that tells how old a checkpoint is; for tests.
+    /// The clock that measures the age of a checkpoint; replaced in tests.
     pub wall_clock: WallClock,
-    /// What the cluster is, for checkpoints (none): it is written into them, and they are accepted only if it is the same. RVs
-    /// mean nothing in another cluster, so it should change when the cluster is made anew: the uid of its namespace
-    /// kube-system does.
+    /// The cluster's name, for checkpoints (none): it is written into them, and only those of the same cluster are
+    /// accepted. RVs mean nothing in another cluster, so the name should change when the cluster is created again: the uid
+    /// of its namespace kube-system does.
     pub cluster: Option<String>,
 }
 
@@ -73,11 +74,11 @@ impl Default for FactoryOptions {
     }
 }
 
-/// What an informer keeps: of which namespaces, with which selectors, in which form.
+/// The options of an informer: its namespaces, selectors, form and so on.
 ///
-/// Informers of the same kind and form with the same scope, selectors and transform share one list/watch and one store,
-/// whatever their indexes. Functions cannot be compared, so indexes and custom transforms are told apart by their names: the
-/// same name must mean the same function.
+/// Informers of the same resource and form with the same scope, selectors and transform share one list/watch and one store,
+/// whatever their indexes. Functions cannot be compared, so indexes and custom transforms are distinguished by their names:
+/// the same name must mean the same function.
 #[derive(Clone, Debug)]
 pub struct InformerOptions {
     pub(crate) scope: Scope,
@@ -91,24 +92,25 @@ pub struct InformerOptions {
 }
 
 impl InformerOptions {
-    /// Everything: all namespaces, or all objects of a cluster-scoped kind.
+    /// Creates options for everything: all namespaces, or all objects of a cluster-scoped resource.
     pub fn all() -> Self {
         Self::of(Scope::All)
     }
 
-    /// One namespace.
+    /// Creates options for one namespace.
     pub fn namespace(namespace: impl Into<String>) -> Self {
         Self::namespaces([namespace])
     }
 
-    /// A set of namespaces, for those who may not watch all of them: one list/watch each, and one store for all.
+    /// Creates options for a set of namespaces, for clients that may not watch all of them: one list/watch each, and one
+    /// store for all.
     ///
     /// Each namespace has its own resource version, and is synced, aged and recovered on its own.
     pub fn namespaces<N: Into<String>>(namespaces: impl IntoIterator<Item = N>) -> Self {
         Self::of(Scope::Namespaces(namespaces.into_iter().map(Into::into).collect()))
     }
 
-    /// Everything in `scope`. Namespaces in any order, or named twice, are the same set.
+    /// Creates options for everything in `scope`. Namespaces in any order, or named twice, are the same set.
     pub fn of(mut scope: Scope) -> Self {
         if let Scope::Namespaces(namespaces) = &mut scope {
             namespaces.sort_unstable();
@@ -126,22 +128,23 @@ impl InformerOptions {
         }
     }
 
-    /// Only objects that match this label selector, in kubectl's notation: `app=web,tier in (a,b),!canary`.
+    /// Restricts the informer to objects that match this label selector, in kubectl's notation:
+    /// `app=web,tier in (a,b),!canary`.
     pub fn labels(mut self, selector: &str) -> Result<Self, ParseError> {
         self.labels = LabelSelector::parse(selector)?;
         Ok(self)
     }
 
-    /// Only objects that match this field selector: `status.phase=Running,spec.nodeName!=n1`. Which fields it may name is
-    /// the server's decision.
+    /// Restricts the informer to objects that match this field selector: `status.phase=Running,spec.nodeName!=n1`. The
+    /// server decides which fields it may name.
     pub fn fields(mut self, selector: &str) -> Result<Self, ParseError> {
         self.fields = FieldSelector::parse(selector)?;
         Ok(self)
     }
 
-    /// Keeps an index: `values` gives the values under which an object is found again
-    /// ([`Snapshot::by_index`](crate::Snapshot::by_index)). If a store that is shared has an index of this name already, that
-    /// one is used.
+    /// Adds an index: `values` returns the values under which an object is found
+    /// ([`Snapshot::by_index`](crate::Snapshot::by_index)). If a shared store already has an index of this name, that one
+    /// is used.
     pub fn index<F, I>(self, name: impl AsRef<str>, values: F) -> Self
     where
         F: Fn(&RawObject) -> I + Send + Sync + 'static,
@@ -150,34 +153,33 @@ impl InformerOptions {
         self.indexer(Indexer::new(name, move |object: &Object| values(object.raw())))
     }
 
-    /// Keeps an index, such as [`Indexer::by_label`].
+    /// Adds an index, such as [`Indexer::by_label`].
     pub fn indexer(mut self, indexer: Indexer) -> Self {
         self.indexers.push(indexer);
         self
     }
 
-    /// What to do to objects before they are kept.
+    /// Sets the transform that is applied to objects before they are stored.
     pub fn transform(mut self, transform: Transform) -> Self {
         self.transform = transform;
         self
     }
 
-    /// The resync period of handlers that name none of their own (none): so often each is given every object again. Zero: never.
+    /// Sets the interval at which handlers without an own resync period receive every object again (none). Zero: never.
     pub fn resync(mut self, every: Duration) -> Self {
         self.resync = Some(every);
         self
     }
 
-    /// Keeps the last changes for whoever serves watches from them ([`Store::journal`](crate::Store::journal)). If a store
-    /// that is shared keeps a journal already, that one is used, with its own bounds.
+    /// Stores the last changes, for servers that answer watches from them ([`Store::journal`](crate::Store::journal)). If a
+    /// shared store already has a journal, that one is used, with its own bounds.
     pub fn journal(mut self, options: JournalOptions) -> Self {
         self.journal = Some(options);
         self
     }
 
-    /// Begins with what a checkpoint has, instead of a list; see [`checkpoint`](crate::checkpoint). It must be of the same
-    /// cluster, kind, scope, selectors, form and transform. If there is an informer of these options already, it is left as
-    /// it is.
+    /// Starts from a checkpoint instead of a list; see [`checkpoint`](crate::checkpoint). It must have the same cluster,
+    /// resource, scope, selectors, form and transform. An existing informer of these options is not changed.
     pub fn restored(mut self, checkpoint: Checkpoint) -> Self {
         self.restored = Some(checkpoint);
         self
@@ -194,7 +196,7 @@ impl InformerOptions {
         }
     }
 
-    /// Refuses namespaces for a type that has none.
+    /// Refuses namespaces for a cluster-scoped type.
     pub(crate) fn check_scope<K: kube::Resource>(&self, resource: &ResourceId) -> Result<(), BuildError>
     where
         K::Scope: 'static,
@@ -208,7 +210,7 @@ impl InformerOptions {
         }
     }
 
-    /// What content is of that an informer with these options keeps.
+    /// Returns the identity of content with these options.
     pub(crate) fn identity(&self, cluster: Option<&str>, resource: &ResourceId, form: Form) -> Identity {
         Identity {
             cluster: cluster.map(str::to_owned),
@@ -233,7 +235,7 @@ impl InformerOptions {
     }
 }
 
-/// Informers with equal keys share one list/watch.
+/// The key of an informer: informers with equal keys share one list/watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SharingKey {
     resource: ResourceId,
@@ -244,7 +246,8 @@ pub(crate) struct SharingKey {
     transform: String,
 }
 
-/// A DNS-1123 label, which is what a namespace's name must be; and so nothing that changes the meaning of a path.
+/// Returns whether `name` is a DNS-1123 label, as a namespace's name must be; such a name cannot change the meaning of a
+/// path.
 fn is_dns_label(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=63).contains(&name.len())

@@ -1,5 +1,5 @@
-//! Proving the age of content: consistent reads of one object's metadata, one at a time per kind of object, for all
-//! informers of the kind.
+//! Proofs of the content's age: consistent reads of one object's metadata, one at a time per resource, for all informers of
+//! the resource.
 //!
 //! ```text
 //!  informers of pods ──subscribe──▶ Prober(pods) ──LIST limit=1, every 24 to 30 s, or when a read asks──▶ API server
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The resource version of any consistent list is that of the whole storage, so namespace, name and version of the probe do
-//! not matter. They are those of a subscriber all the same: nothing else may be readable, or served.
+//! not matter. They are those of a subscriber all the same: other objects may not be readable, or served.
 
 mod turns;
 
@@ -31,7 +31,7 @@ use self::turns::{Candidate, Candidates, Turns, Way};
 use crate::error::LiveError;
 use crate::sync::Mutex;
 
-/// What a probe found: some moment after `sent_at` the newest revision was `resource_version`.
+/// The result of a probe: at some moment after `sent_at` the newest revision was `resource_version`.
 #[derive(Clone, Debug)]
 pub(crate) struct Probe {
     pub(crate) sent_at: Instant,
@@ -41,40 +41,41 @@ pub(crate) struct Probe {
 /// The last probe, successful or not.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// Its place in the order in which probes begin, from 1: of two moments that a clock cannot tell apart it says which came first.
+    /// The number of the probe, from 1, in the order in which probes begin. It orders two moments that a clock cannot
+    /// distinguish.
     number: u64,
     pub(crate) sent_at: Instant,
     pub(crate) result: Result<ResourceVersion, LiveError>,
 }
 
-/// How the prober asks: the request of a probe for the target, answered within the deadline.
+/// The function that sends a probe for the target, and returns its answer within the deadline.
 pub(crate) type Ask = Arc<dyn Fn(Target) -> Answer + Send + Sync>;
 pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<ResourceVersion, LiveError>> + Send>>;
 
-/// Who is told of successful probes. Must not block.
+/// A callback for successful probes. Must not block.
 pub(crate) type Listener = Arc<dyn Fn(&Probe) + Send + Sync>;
 
-/// Whether the list/watch of a subscriber's target stands, by the target's place. Must not block.
+/// A callback that returns whether the list/watch of a subscriber's target is open, by the target's index. Must not block.
 pub(crate) type Stands = Arc<dyn Fn(usize) -> bool + Send + Sync>;
 
-/// Many links that recover at once need not each have a probe of their own.
+/// The time after a successful probe in which a nudge needs no new one, so that many links that recover at once share it.
 const JUST_NOW: Duration = Duration::from_secs(1);
 
-/// A probe that failed is tried again after twice the first, and at last after the second: not so often as to be a burden to
-/// a server in trouble.
+/// The delays before a failed probe is retried: at first twice the former, at last the latter. A server in trouble is not
+/// burdened.
 const AFTER_FAILURE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
-/// How many targets are asked one after the other while the server refuses them.
+/// The number of targets that are asked one after the other while the server refuses them.
 const IN_A_ROW: usize = 3;
 
-/// When to probe.
+/// The times of a prober.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeTimes {
     pub(crate) interval: Duration,
     pub(crate) timeout: Duration,
 }
 
-/// The prober of one kind of object. Its task ends when it is dropped.
+/// The prober of one resource. Its task ends when it is dropped.
 pub(crate) struct Prober {
     core: Arc<Core>,
     _stop: DropGuard,
@@ -85,7 +86,7 @@ struct Core {
     ask: Ask,
     subscribers: Mutex<BTreeMap<u64, Subscriber>>,
     next_id: AtomicU64,
-    /// What those who wait have not had yet.
+    /// The demand of waiting callers that is not satisfied yet.
     wanted: Mutex<Option<Demand>>,
     demand: Notify,
     last: watch::Sender<Option<Outcome>>,
@@ -95,12 +96,12 @@ struct Core {
     failed: AtomicU64,
 }
 
-/// The probe that is waited for.
+/// The probe that callers wait for.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
-    /// One that began after the probe of this number, whatever came of it.
+    /// Satisfied by a probe that began after the one of this number, whatever its result.
     after: u64,
-    /// Or a successful one, sent at or after this.
+    /// Or by a successful probe, sent at or after this time.
     or_proof: Option<Instant>,
 }
 
@@ -110,7 +111,7 @@ struct Subscriber {
     listener: Listener,
 }
 
-/// Ends when it is dropped. The last one of a prober ends its task.
+/// A subscription, which ends when it is dropped. The last one of a prober ends its task.
 pub(crate) struct Subscription {
     prober: Arc<Prober>,
     id: u64,
@@ -134,7 +135,7 @@ impl Prober {
         Arc::new(Self { core, _stop: stop.drop_guard() })
     }
 
-    /// Tells `listener` of every successful probe from now on, whichever of these targets, or of those of others, it was of.
+    /// Calls `listener` for every later successful probe, whichever of the subscribers' targets it was for.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         targets: impl IntoIterator<Item = Target>,
@@ -147,8 +148,8 @@ impl Prober {
         Subscription { prober: self.clone(), id }
     }
 
-    /// Waits for a probe that is sent after this call, and asks for it; a successful one that was sent after `since` does as well.
-    /// All callers that wait at the same time share one. Bound it from outside.
+    /// Requests a probe that is sent after this call, and waits for it. A successful one that was sent after `since` does
+    /// as well. All concurrent callers share one. The caller must set a timeout.
     pub(crate) async fn probe_after(&self, since: Instant) -> Outcome {
         let mut last = self.core.last.subscribe();
         let after = self.core.begun.load(Ordering::SeqCst);
@@ -162,14 +163,14 @@ impl Prober {
         }
     }
 
-    /// Asks for a probe now, unless one has succeeded just now, and waits for nothing.
+    /// Requests a probe now, unless one has just succeeded, and does not wait for it.
     pub(crate) fn nudge(&self) {
         let now = Instant::now();
         let after = self.core.begun.load(Ordering::SeqCst);
         self.core.want(Demand { after, or_proof: Some(now.checked_sub(JUST_NOW).unwrap_or(now)) });
     }
 
-    /// How many probes were sent, and how many of them failed.
+    /// Returns the number of probes that were sent, and of those that failed.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.core.sent.load(Ordering::Relaxed), self.core.failed.load(Ordering::Relaxed))
     }
@@ -201,7 +202,7 @@ impl Core {
     }
 
     async fn probe_forever(&self, random: &mut fastrand::Rng) {
-        // A first list has just proven the age; many kinds started at once shall not probe at once.
+        // A first list has just proven the age; many resources that start at once must not probe at once.
         let mut next = after(self.times.interval.mul_f64(0.5 + random.f64() / 2.0));
         let mut turns = Turns::default();
         let mut after_failure = AFTER_FAILURE.0;
@@ -249,8 +250,8 @@ impl Core {
             let result =
                 timeout(waited, (self.ask)(target)).await.unwrap_or(Err(LiveError::Deadline { waited }));
             let refused = result.as_ref().is_err_and(LiveError::is_refused_by_target);
-            // One target may fail by itself (the conversion of its version, a limit of its namespace), so another is next; but a
-            // server in trouble is not asked three times as often.
+            // A single target may fail (the conversion of its version, a limit of its namespace), so another is asked next;
+            // but a server in trouble is not asked three times as often.
             match result.is_ok() {
                 true => turns.answered(way),
                 false => turns.failed(way),
@@ -273,7 +274,7 @@ impl Core {
         self.last.send_replace(Some(outcome));
     }
 
-    /// One target for each scope, name and version that somebody is subscribed to.
+    /// Returns one target for each scope, name and version of the subscribers.
     fn candidates(&self) -> Candidates {
         let mut candidates = Candidates::new();
         for subscriber in self.subscribers.lock().values() {
@@ -295,14 +296,14 @@ impl Core {
     }
 }
 
-/// In so long a time, or as good as never.
+/// Returns the instant after `wait`, at most a year from now.
 fn after(wait: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);
     Instant::now() + wait.min(FAR)
 }
 
 impl Demand {
-    /// What satisfies both.
+    /// Returns the demand that satisfies both.
     fn and(self, other: Self) -> Self {
         let or_proof = self.or_proof.zip(other.or_proof).map(|(one, another)| one.max(another));
         Self { after: self.after.max(other.after), or_proof }
@@ -354,7 +355,7 @@ mod tests {
     }
 
     impl Running {
-        /// A list/watch that stands or does not, and that nobody listens for.
+        /// Subscribes with a list/watch that is open or not, and with a listener that does nothing.
         fn subscribe(&self, target: Target, stands: bool) -> Subscription {
             self.prober.subscribe([target], Arc::new(move |_| stands), Arc::new(|_| {}))
         }
@@ -411,7 +412,7 @@ mod tests {
         futures::future::join_all(waits).await;
         assert_eq!(running.prober.counts(), (1, 0));
         assert_eq!(begun.elapsed(), Duration::from_millis(100));
-        // While one is under way that was sent too early, another follows it.
+        // While a probe is in flight that was sent too early, another follows it.
         let early = running.prober.probe_after(Instant::now());
         tokio::pin!(early);
         assert!(timeout(Duration::from_millis(50), &mut early).await.is_err());
@@ -425,7 +426,7 @@ mod tests {
     async fn a_probe_that_was_sent_at_the_same_instant_came_before() {
         let running = start(answering(7, Duration::ZERO));
         let _subscription = running.subscribe(target(None), false);
-        // The clock stands still between the two calls.
+        // The clock does not advance between the two calls.
         let (first, begun) = (running.prober.probe_after(Instant::now()).await, Instant::now());
         let second = running.prober.probe_after(Instant::now()).await;
         assert_eq!((first.sent_at, second.sent_at), (begun, begun));
@@ -451,7 +452,7 @@ mod tests {
         outcomes.changed().await.unwrap();
         assert!(outcomes.borrow().as_ref().is_some_and(|outcome| outcome.result.is_ok()));
         assert!(begun.elapsed() < Duration::from_millis(10));
-        // One that has succeeded just now is enough for all the other links that are back.
+        // A probe that has just succeeded is enough for all the other links that are back.
         running.prober.nudge();
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(running.prober.counts(), (2, 1));
@@ -493,7 +494,7 @@ mod tests {
             let _old = running.subscribe(of("v1"), false);
             let _older = running.subscribe(of("v0"), false);
             let first = running.prober.probe_after(Instant::now()).await;
-            // A server that fails is asked again as late as ever.
+            // A server that fails is not asked again sooner than usual.
             let at_once = matches!(code, 404 | 406);
             assert_eq!(first.result.is_ok(), at_once, "{code}");
             assert_eq!(running.prober.counts().0, if at_once { 2 } else { 1 });
@@ -542,7 +543,7 @@ mod tests {
                 .wait_for(|last| last.as_ref().is_some_and(|o| o.result.is_ok() && o.sent_at >= begun));
             drop(sent.await.unwrap());
             assert!(begun.elapsed() <= Duration::from_secs(60), "{:?}", begun.elapsed());
-            // What is first in line is another now.
+            // Now another target is first in line.
             refused.remove(0);
             tokio::time::advance(Duration::from_millis(1)).await;
         }

@@ -1,9 +1,10 @@
-//! Reads with a bound on the age, and reads of one's own writes: each within its deadline, whatever the network does.
+//! Reads with a bound on the age, and reads of the caller's own writes: each within its deadline, whatever the network
+//! does.
 //!
 //! ```text
 //!  read(max_age, deadline)
 //!    1  the cache, if it is proven to be young enough                                          nanoseconds
-//!    2  a probe (shared by all who ask at once), then the cache, once it has reached the probe   one round trip
+//!    2  a probe (shared by concurrent callers), then the cache, once it has reached the probe    one round trip
 //!    3  a list from the server, with the same selectors                                         the rest of the deadline
 //!    4  an error that says why
 //! ```
@@ -23,55 +24,55 @@ use crate::informer::{Informer, Shared};
 use crate::object::{Entry, Object};
 use crate::store::{Closed, Content, Digest, Index, Snapshot};
 
-/// What a bounded read found.
+/// The result of a bounded read.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Read<K> {
-    /// The content: of the store, or of a list made for this read. It knows its age.
+    /// The content: of the store, or of a list made for this read, with its age.
     pub snapshot: Snapshot<K>,
-    /// Where it came from.
+    /// The source of the content.
     pub source: Source,
 }
 
-/// What a bounded read of one object found.
+/// The result of a bounded read of one object.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ReadOne<K> {
-    /// The object; `None` if there is none.
+    /// The object; `None` if it does not exist.
     pub object: Option<Object<K>>,
-    /// How old the answer was at most when it was given.
+    /// An upper bound on the age of the answer when it was returned.
     pub age: Duration,
-    /// Where it came from.
+    /// The source of the answer.
     pub source: Source,
 }
 
-/// Where the answer to a bounded read came from.
+/// The source of the answer to a bounded read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The store.
     Cache,
-    /// The server, asked for this read.
+    /// The server, with a request for this read.
     Live,
 }
 
 impl<K> Read<K> {
-    /// How old the content is.
+    /// Returns the freshness of the content.
     pub fn freshness(&self) -> Freshness {
         self.snapshot.freshness()
     }
 }
 
 impl<K> Informer<K> {
-    /// Waits until the content has reached `revision`, for at most `limit`: then it holds the write that was answered with
-    /// it. In a set of namespaces, all of them have.
+    /// Waits until the content has reached `revision`, for at most `limit`: then it holds the write that returned this
+    /// revision. In a set of namespaces, waits for all of them.
     ///
-    /// A revision does not say of which history it is. After the server was restored from a backup, content that stands beyond
-    /// it counts as having reached it until its list/watch has noticed, and one that is forbidden cannot notice:
+    /// A revision does not identify its history. After the server was restored from a backup, content beyond the revision
+    /// counts as having reached it until its list/watch has noticed, and a list/watch that is forbidden cannot notice:
     /// [`Informer::read`] is not misled by that.
     ///
     /// # Errors
-    /// When the time is over, when the server's history began anew (the revision may never come), or at once when the
-    /// factory is shut down.
+    /// At the deadline, when the server's history was reset (the revision may never come), or at once when the factory is
+    /// shut down.
     pub async fn wait_for(
         &self,
         revision: &ResourceVersion,
@@ -82,18 +83,20 @@ impl<K> Informer<K> {
         Ok(self.snapshot())
     }
 
-    /// The content within `limit`: of the cache if it is at most `max_age` old or can be proven to be, otherwise listed from
-    /// the server for this read. A list that takes longer than `max_age` is as old as it took: the snapshot says how old.
+    /// Returns the content within `limit`: from the cache if it is at most `max_age` old or can be proven to be, otherwise
+    /// listed from the server for this read. A list that takes longer than `max_age` is as old as it took: the snapshot has
+    /// its age.
     ///
     /// # Errors
-    /// When neither could be had in time, with the reason of both; at once when the factory is shut down.
+    /// If neither was possible in time, with the reason of both; at once when the factory is shut down.
     pub async fn read(&self, max_age: Duration, limit: Duration) -> Result<Read<K>, ReadError> {
         self.all(Bound::MaxAge(max_age), limit).await
     }
 
-    /// The content as it was at `since` or later, within `limit`: of the cache if that is proven or can be, by a probe that all
-    /// callers share, otherwise listed from the server for this read. With the present moment for `since` it is a consistent read,
-    /// such as an API server's answer to a list without a `resourceVersion`: it holds every write that was answered before the call.
+    /// Returns the content as of `since` or later, within `limit`: from the cache if that is proven or can be, by a probe
+    /// that all callers share, otherwise listed from the server for this read. With the present moment for `since` it is a
+    /// consistent read, like an API server's answer to a list without a `resourceVersion`: it holds every write that was
+    /// acknowledged before the call.
     ///
     /// # Errors
     /// As [`Informer::read`].
@@ -112,11 +115,11 @@ impl<K> Informer<K> {
         self.all(Bound::Since(since), limit).await
     }
 
-    /// One object within `limit`: of the cache if that is at most `max_age` old or can be proven to be, otherwise read from
-    /// the server for this call, and then as old as that took.
+    /// Returns one object within `limit`: from the cache if it is at most `max_age` old or can be proven to be, otherwise
+    /// read from the server for this call, and then as old as that took.
     ///
     /// # Errors
-    /// When the key is outside of the informer's namespaces, and as [`Informer::read`].
+    /// If the key is outside of the informer's namespaces, and as [`Informer::read`].
     pub async fn read_one(
         &self,
         key: &ObjectKey,
@@ -126,9 +129,9 @@ impl<K> Informer<K> {
         self.one(key, Bound::MaxAge(max_age), limit).await
     }
 
-    /// One object as it was at `since` or later, within `limit`: of the cache if that is proven or can be, by a probe that all callers
-    /// share, otherwise read from the server for this call. With the present moment for `since` it is a consistent read, such as
-    /// an API server's answer to a GET without a `resourceVersion`.
+    /// Returns one object as of `since` or later, within `limit`: from the cache if that is proven or can be, by a probe
+    /// that all callers share, otherwise read from the server for this call. With the present moment for `since` it is a
+    /// consistent read, like an API server's answer to a GET without a `resourceVersion`.
     ///
     /// # Errors
     /// As [`Informer::read_one`].
@@ -200,10 +203,10 @@ impl<K> Informer<K> {
     }
 }
 
-/// How new content has to be.
+/// The required freshness of content.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
-    /// At most so old when it is given.
+    /// At most this old when it is returned.
     MaxAge(Duration),
     /// Proven by a read that was sent after this moment.
     Since(Instant),
@@ -217,7 +220,8 @@ impl Bound {
         }
     }
 
-    /// Returns after which moment a probe has to be sent, for a call that began then: one for everybody, where any will do.
+    /// Returns the moment after which a probe has to be sent, for a call that began at `begun`. If any probe will do, that
+    /// is the call's begin, so that all callers share one.
     fn since(self, begun: Instant) -> Instant {
         match self {
             Self::MaxAge(_) => begun,
@@ -225,7 +229,7 @@ impl Bound {
         }
     }
 
-    /// Returns how old content may be, for a call that began then.
+    /// Returns the maximum age of content for a call that began at `begun`.
     fn max_age(self, begun: Instant) -> Duration {
         match self {
             Self::MaxAge(max_age) => max_age,
@@ -233,8 +237,8 @@ impl Bound {
         }
     }
 
-    /// Returns whether the answer to what was sent then is too old because the machine slept while it was on its way, and there is
-    /// time to ask again.
+    /// Returns whether the answer to the request sent at `sent` is too old because the machine was suspended meanwhile, and
+    /// there is time to ask again.
     fn is_outslept(self, sent: Proof, common: &Common, deadline: Instant) -> bool {
         let Self::MaxAge(max_age) = self else { return false };
         sent.is_before_a_sleep(common) && sent.age_now(common) > max_age && Instant::now() < deadline
@@ -273,8 +277,8 @@ impl Shared {
         }
     }
 
-    /// The content of the store, if it is or can be proven to be as new as that. Leaves time to ask the server: what a probe has
-    /// seen is waited for as long as `patience`, or about as long as a list takes.
+    /// Returns the content of the store, if it meets the bound or can be proven to. Leaves time to ask the server: waits
+    /// for the probe's revision for at most `patience`, or about as long as a list takes.
     async fn young(
         &self,
         bound: Bound,
@@ -293,15 +297,16 @@ impl Shared {
             let basis = self.freshness().basis();
             basis.is_whole() && basis.parts.iter().all(PartBasis::is_confirmed)
         };
-        // What is missing is told before the content is published, and that nothing is after it: so both before and after.
+        // An error is published before the content, and its end after it: so check both before and after.
         if !whole() {
             return None;
         }
         let latest = begun + deadline.saturating_duration_since(begun) / 3;
         let probe = timeout_at(latest, self.probes.prober().probe_after(bound.since(begun))).await.ok()?;
         let read = ConsistentRead { sent_at: probe.sent_at, revision: probe.result.ok()? };
-        // The server's newest revision cannot be older than what we had seen before we asked, unless its history went back: then
-        // what we have is of another history. Each part for itself: one may have noticed, and another not.
+        // The server's newest revision cannot be older than the content that we had before the probe, unless its history
+        // went back: then the content belongs to another history. Each part separately: one may have noticed, and another
+        // not.
         if (0..self.links.len()).any(|part| read.revision < *before.content().rv_of(part)) {
             return None;
         }
@@ -318,20 +323,20 @@ impl Shared {
         let same_history = after.epoch() == before.epoch();
         let new_enough = match bound {
             Bound::MaxAge(max_age) => after.freshness().is_within(max_age),
-            // The probe was sent after that.
+            // The probe was sent after `since`.
             Bound::Since(_) => after.freshness().is_live(),
         };
         (whole() && same_history && new_enough).then_some(after)
     }
 
-    /// About how long a list would take. A watch of a kind in which nothing happens says nothing of what a probe has seen until its
-    /// next bookmark: to wait for it longer than for a list would at best save half of the time.
+    /// Returns about how long a list would take. The watch of a quiet resource reports a probe's revision only with its
+    /// next bookmark: waiting for it longer than for a list would at best save half of the time.
     fn list_takes(&self) -> Duration {
         let objects = u32::try_from(self.store.peek().objects.len()).unwrap_or(u32::MAX);
         LISTED_IN.saturating_mul(objects).max(LEAST_PATIENCE)
     }
 
-    /// What the server has now, by a list with the same selectors.
+    /// Returns the server's current content, by a list with the same selectors.
     async fn list_live(&self, sent: Proof, deadline: Instant) -> Result<Snapshot, LiveError> {
         let mut content = Content::unsynced();
         content.indexes = self.store.peek().indexes.iter().map(Index::emptied).collect();
@@ -364,7 +369,7 @@ impl Shared {
         ReadError::TooOld { max_age, waited: begun.elapsed(), cache: self.freshness().freshness(), live }
     }
 
-    /// What the server has now of one object that the informer would have.
+    /// Returns the server's current version of one object, if the informer's selectors match it.
     async fn one_live(
         &self,
         target: &Target,
@@ -376,7 +381,7 @@ impl Shared {
             let object = live.get(target, key, deadline).await?;
             return Ok(object.filter(|object| self.labels.matches(object)));
         }
-        // What a field is, only the server knows, and metadata alone do not have most of them.
+        // Only the server knows the fields, and metadata alone lack most of them.
         let by_name = format!("{},metadata.name={}", self.fields, key.name());
         let by_name =
             FieldSelector::parse(&by_name).map_err(|error| LiveError::Malformed(error.to_string()))?;
@@ -387,17 +392,17 @@ impl Shared {
         Ok(objects.into_iter().find(|object| object.key() == key))
     }
 
-    /// Waits until a part of the content holds all that the server had when a consistent read was sent; false if it did not by
-    /// the deadline, or its history has begun anew.
+    /// Waits until a part of the content holds all that the server had when a consistent read was sent. Returns false if it
+    /// did not by the deadline, or its history was reset.
     ///
-    /// Content that has passed the read's revision does. Content that stands at it may lack some of the changes that share it,
-    /// and its list/watch, which has to be told of the read, knows when it does not.
+    /// Content past the read's revision does. Content at that revision may lack some of the changes that share it; its
+    /// list/watch, which must be informed of the read, knows when it does not.
     async fn holds(&self, part: usize, read: &ConsistentRead, deadline: Instant) -> Result<bool, Closed> {
         let epoch = self.store.peek().epoch_of(part);
         let mut progress = self.store.progress();
         let settled = async {
             loop {
-                // Whoever proves anything after this look wakes us.
+                // Proofs after this check wake us.
                 let proven = self.freshness().next_proof();
                 let is_proven = self.freshness().basis().parts[part].is_proven_since(read.sent_at);
                 let (closed, began_anew, order) = {
@@ -422,8 +427,8 @@ impl Shared {
         timeout_at(deadline, settled).await.unwrap_or(Ok(false))
     }
 
-    /// Waits until a part of the content has reached `revision`, or is the same as a list with this digest; returns whether it has
-    /// reached it by the deadline.
+    /// Waits until a part of the content has reached `revision`, or is equal to a list with this digest. Returns whether it
+    /// has reached `revision` by the deadline.
     pub(crate) async fn reach_part(
         &self,
         part: usize,
@@ -443,7 +448,7 @@ impl Shared {
         }
     }
 
-    /// Returns whether a part of this content has the very objects of a list with this digest.
+    /// Returns whether a part of this content has exactly the objects of a list with this digest.
     pub(crate) fn has_digest(&self, part: usize, content: &Content, digest: &Digest) -> bool {
         if self.links.len() == 1 {
             return content.digest == *digest;
@@ -456,13 +461,13 @@ impl Shared {
     }
 }
 
-/// About how long an API server takes for each object of a list.
+/// The approximate time that an API server takes for each object of a list.
 const LISTED_IN: Duration = Duration::from_micros(20);
 
-/// How long a probe's revision is waited for at least: a stream that is well brings it with the probe.
+/// The minimum wait for a probe's revision: a healthy stream brings it with the probe.
 const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 
-/// A consistent read: the server had nothing newer than `revision` when it was sent.
+/// A consistent read: the server had no newer revision than `revision` when it was sent.
 struct ConsistentRead {
     sent_at: Instant,
     revision: ResourceVersion,

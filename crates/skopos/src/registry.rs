@@ -1,4 +1,5 @@
-//! Which informers of a factory run, so that one more of the same is one more handle, and the probers that they share.
+//! The registry of a factory's running informers, which lets equal ones share a list/watch, and of the probers that they
+//! share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -17,7 +18,7 @@ use crate::resource::ResourceId;
 use crate::store::Closed;
 use crate::sync::Mutex;
 
-/// Knows what runs, and keeps nothing running.
+/// The registry. It keeps no informer running.
 #[derive(Default)]
 pub(crate) struct Registry {
     entries: Mutex<Entries>,
@@ -26,20 +27,19 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Entries {
     informers: BTreeMap<SharingKey, Entry>,
-    /// Those that panicked, where others have taken their place. Whoever has one may still wait for it.
+    /// Informers that panicked and were replaced. Callers that hold one may still wait for it.
     replaced: Vec<Entry>,
     probers: BTreeMap<(String, String), Weak<Prober>>,
 }
 
-/// An informer. Who only looks at it takes no hold of what keeps it running, not even for a moment: the last user's drop
-/// is what ends it.
+/// An informer. Looking at it must not keep it running, not even for a moment: the last user's drop ends it.
 struct Entry {
     running: Weak<Running>,
     shared: Weak<Shared>,
 }
 
 impl Registry {
-    /// The informer of these options: a new one, or one more handle of the one that runs.
+    /// Returns the informer of these options: a new one, or another handle of the running one.
     pub(crate) fn informer<K>(
         &self,
         ground: &Arc<Ground>,
@@ -57,10 +57,10 @@ impl Registry {
         if let Some(running) = running {
             return Ok(share(running, options));
         }
-        // Not under the lock: indexes are made by functions of the user.
+        // Not under the lock: the user's functions compute the indexes.
         let store = store_for(ground, &options);
         let mut entries = self.entries.lock();
-        // Somebody may have been quicker.
+        // Another caller may have been quicker.
         if let Some(running) = entries.running(ground, &key)? {
             drop(entries);
             return Ok(share(running, options));
@@ -73,12 +73,12 @@ impl Registry {
         Ok(Informer::new(running, resync))
     }
 
-    /// All informers that there are. Does not keep them running.
+    /// Returns all existing informers. Does not keep them running.
     pub(crate) fn informers(&self) -> Vec<Arc<Shared>> {
         self.entries.lock().informers.values().filter_map(Entry::shared).collect()
     }
 
-    /// Ends all informers, also those that others have replaced.
+    /// Ends all informers, including replaced ones.
     pub(crate) fn close(&self) {
         let all: Vec<_> = {
             let entries = self.entries.lock();
@@ -99,18 +99,18 @@ impl Registry {
     }
 }
 
-/// One more handle of an informer that runs.
+/// Returns another handle of a running informer.
 fn share<K>(running: Arc<Running>, options: InformerOptions) -> Informer<K> {
-    // Those that it has already are the same: see `InformerOptions::index`.
+    // Existing indexes of the same name are the same: see `InformerOptions::index`.
     options.indexers.into_iter().for_each(|indexer| drop(running.store.add_indexer(indexer)));
     options.journal.into_iter().for_each(|journal| running.store.keep_journal(journal));
     Informer::new(running, options.resync)
 }
 
 impl Entries {
-    /// What runs with these options. One that panicked is nobody's any more, but of those who have it.
+    /// Returns the running informer of these options. One that panicked is left to its holders.
     fn running(&self, ground: &Ground, key: &SharingKey) -> Result<Option<Arc<Running>>, Closed> {
-        // Under the lock: who shuts down takes it after the token fired, so that whatever is started here is seen.
+        // Under the lock: a shutdown takes it after the token fired, so it sees every informer that is started here.
         if ground.stop.is_cancelled() {
             return Err(Closed);
         }
@@ -118,7 +118,7 @@ impl Entries {
         Ok(entry.and_then(|entry| entry.running.upgrade()))
     }
 
-    /// The prober of a kind: versions of a group share one storage, and so one prober.
+    /// Returns the prober of a resource: versions of a group share one storage, and so one prober.
     fn prober(&mut self, ground: &Ground, resource: &ResourceId) -> Arc<Prober> {
         let key = (resource.group.clone(), resource.plural.clone());
         if let Some(prober) = self.probers.get(&key).and_then(Weak::upgrade) {
@@ -155,8 +155,8 @@ impl Entry {
     }
 }
 
-/// So much later than the transport's own deadline for probes, which takes a silent connection out of use, as a caller's
-/// deadline does not.
+/// The margin of a probe's own deadline over the transport's deadline for probes. The transport's deadline takes a silent
+/// connection out of use; a caller's does not.
 const GRACE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -169,7 +169,7 @@ mod tests {
     use crate::error::WaitError;
     use crate::{FactoryOptions, InformerFactory};
 
-    /// A factory that never gets a connection.
+    /// Creates a factory that never gets a connection.
     fn factory() -> InformerFactory {
         let config = kube::Config::new("http://nowhere.test".parse().unwrap());
         let dialer = dialer_fn(|_| pending());

@@ -1,10 +1,10 @@
-//! Which objects: of what kind, and of which namespaces.
+//! Identification of objects: the resource, and the namespaces.
 
 use std::fmt;
 
 use kube::core::ApiResource;
 
-/// A kind of object as the server's paths name it.
+/// A resource as the server's paths name it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceId {
     /// The API group; empty for the core group.
@@ -40,7 +40,7 @@ impl From<&ApiResource> for ResourceId {
 }
 
 impl fmt::Display for ResourceId {
-    /// As kubectl writes it: `pods`, `deployments.apps`.
+    /// Formats the resource like kubectl: `pods`, `deployments.apps`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group.as_str() {
             "" => write!(f, "{}", self.plural),
@@ -49,7 +49,7 @@ impl fmt::Display for ResourceId {
     }
 }
 
-/// Which namespaces an informer covers.
+/// The namespaces that an informer covers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// All namespaces, and cluster-scoped objects.

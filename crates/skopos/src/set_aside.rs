@@ -1,4 +1,4 @@
-//! Which objects a list/watch could not read: of them the store is known to differ from the server.
+//! Objects that a list/watch could not read: they are known to differ between store and server.
 
 use std::collections::BTreeSet;
 
@@ -6,30 +6,30 @@ use skopos_wire::ObjectKey;
 
 use crate::sync::Mutex;
 
-/// What one list/watch could not read. Its sink notes it, audits look at it.
+/// The record of one list/watch's unreadable objects. Its sink writes it, audits read it.
 #[derive(Debug, Default)]
 pub(crate) struct SetAside(Mutex<Unread>);
 
-/// What could not be read.
+/// Objects that could not be read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unread {
     pub(crate) keys: BTreeSet<ObjectKey>,
-    /// Objects of the last list that cannot even be named.
+    /// The number of objects in the last list that have no readable name.
     pub(crate) nameless: usize,
 }
 
 impl SetAside {
-    /// A list has replaced everything, and this is what it could not read.
+    /// Replaces the record, after a list, with the objects that the list could not read.
     pub(crate) fn listed(&self, unread: Unread) {
         *self.0.lock() = unread;
     }
 
-    /// A change of this object could not be read.
+    /// Records that a change of this object could not be read.
     pub(crate) fn passed_over(&self, key: &ObjectKey) {
         self.0.lock().keys.insert(key.clone());
     }
 
-    /// What is the newest of these could be read.
+    /// Removes objects whose newest version could be read.
     pub(crate) fn read<'a>(&self, keys: impl Iterator<Item = &'a ObjectKey>) {
         let mut unread = self.0.lock();
         if !unread.keys.is_empty() {
@@ -45,7 +45,7 @@ impl SetAside {
 }
 
 impl Unread {
-    /// What could not be read at one of two moments.
+    /// Returns the objects that could not be read at either of two moments.
     pub(crate) fn or(mut self, other: Self) -> Self {
         self.keys.extend(other.keys);
         self.nameless = self.nameless.max(other.nameless);

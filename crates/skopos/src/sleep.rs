@@ -1,4 +1,4 @@
-//! Noticing that the machine slept: a monotonic clock stands still meanwhile, and every age would be too small.
+//! Detection of a suspended machine: its monotonic clock stops meanwhile, and every age would be too small.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,15 +10,15 @@ use tokio::time::Instant;
 
 use crate::sync::Mutex;
 
-/// Tells by how much the wall clock is ahead of the monotonic clock: that grows by the time a machine slept.
+/// The wall clock's lead over the monotonic clock. It grows by the time that the machine is suspended.
 ///
-/// Both are the machine's real clocks, also under a test's virtual time, so that only a real sleep (or a wall clock that
-/// somebody moved forward, which then overstates ages until the next probe) makes a difference.
+/// Both are the machine's real clocks, also under a test's virtual time. So only a real suspend changes the lead, or
+/// setting the wall clock forward, which overstates ages until the next probe.
 #[derive(Clone)]
 pub struct SleepClock(Arc<dyn Fn() -> i128 + Send + Sync>);
 
 impl SleepClock {
-    /// The machine's clocks.
+    /// Creates a clock that reads the machine's clocks.
     pub fn system() -> Self {
         #[allow(clippy::disallowed_methods, reason = "the real monotonic clock is the one that stands still")]
         let origin = std::time::Instant::now();
@@ -28,12 +28,12 @@ impl SleepClock {
         }))
     }
 
-    /// A clock made for a test: `lead` gives nanoseconds.
+    /// Creates a clock for a test: `lead` returns nanoseconds.
     pub fn from_fn(lead: impl Fn() -> i128 + Send + Sync + 'static) -> Self {
         Self(Arc::new(lead))
     }
 
-    /// The lead now, in nanoseconds; only differences mean something.
+    /// Returns the current lead, in nanoseconds; only differences are meaningful.
     fn lead(&self) -> i64 {
         i64::try_from((self.0)()).unwrap_or(i64::MAX)
     }
@@ -55,21 +55,21 @@ impl fmt::Debug for SleepClock {
     }
 }
 
-/// What the lead was in the last minutes, so that a proof can be dated although the machine slept since.
+/// A log of the lead in the last minutes, so that a proof can be dated even if the machine was suspended since.
 #[derive(Debug)]
 pub(crate) struct SleepLog {
     clock: SleepClock,
-    /// What the clock said last, give or take [`STEADY`](Self::STEADY).
+    /// The clock's last lead, give or take [`STEADY`](Self::STEADY).
     seen: AtomicI64,
-    /// By how much the wall clock was set back, all in all.
+    /// The total by which the wall clock was set back.
     set_back: AtomicI64,
-    /// Oldest first. One entry for as long as the lead does not change.
+    /// The leads, oldest first. One entry for as long as the lead does not change.
     leads: Mutex<VecDeque<(Instant, i64)>>,
 }
 
 impl SleepLog {
     const ENTRIES: usize = 64;
-    /// Two clocks that are read one after the other differ by less.
+    /// The maximum difference between two clocks that are read one after the other, in nanoseconds.
     pub(crate) const STEADY: i64 = 10_000_000;
 
     pub(crate) fn new(clock: SleepClock) -> Self {
@@ -78,15 +78,16 @@ impl SleepLog {
         Self { clock, seen: lead.into(), set_back: 0.into(), leads: Mutex::new(leads) }
     }
 
-    /// The lead now, as if the wall clock had never been set back: that would hide as long a sleep afterwards.
+    /// Returns the current lead, as if the wall clock had never been set back: that would hide as long a suspend
+    /// afterwards.
     ///
-    /// Two who notice it at once may both count it, which overstates ages until the next proof; nobody misses it.
+    /// Concurrent callers may both count a set-back, which overstates ages until the next proof; none misses it.
     pub(crate) fn lead(&self) -> i64 {
         loop {
             let lead = self.clock.lead();
             let seen = self.seen.load(SeqCst);
             let back = seen.saturating_sub(lead);
-            // Before it is seen, so that whoever sees it has it counted.
+            // Before `seen` is updated, so that every reader of it also sees the count.
             if back > Self::STEADY {
                 self.set_back.fetch_add(back, SeqCst);
             }
@@ -98,9 +99,9 @@ impl SleepLog {
         }
     }
 
-    /// To be called every second. Gives by how much the lead has grown since the last call.
+    /// Records the lead; must be called every second. Returns by how much it has grown since the last call.
     pub(crate) fn tick(&self) -> Duration {
-        // The lead first: a sleep between the two then makes ages larger, not smaller.
+        // The lead first: a suspend between the two then makes ages larger, not smaller.
         let lead = self.lead();
         let now = Instant::now();
         let mut leads = self.leads.lock();
@@ -114,7 +115,7 @@ impl SleepLog {
         Duration::from_nanos(grown.max(0).unsigned_abs())
     }
 
-    /// The lead at `at`, or less.
+    /// Returns the lead at `at`, or less.
     pub(crate) fn lead_at(&self, at: Instant) -> i64 {
         let leads = self.leads.lock();
         let known = leads.iter().rev().find(|(since, _)| *since <= at).or(leads.front());
@@ -126,7 +127,7 @@ impl SleepLog {
 mod tests {
     use super::*;
 
-    /// A log, and the lead that its clock tells.
+    /// Creates a log, and the lead of its clock.
     fn log() -> (SleepLog, Arc<AtomicI64>) {
         let lead = Arc::new(AtomicI64::new(0));
         let told = lead.clone();

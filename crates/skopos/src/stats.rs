@@ -1,4 +1,4 @@
-//! Figures as plain structs: for tables, metrics and tests.
+//! Statistics as plain structs: for tables, metrics and tests.
 
 use std::fmt;
 
@@ -13,61 +13,61 @@ use crate::resource::ResourceId;
 use crate::store::StoreStats;
 use crate::sync::Mutex;
 
-/// How an informer stands, and what it has done since it was started.
+/// The state of an informer, and its counters since it was started.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct InformerStats {
-    /// The kind of object.
+    /// The resource.
     pub resource: ResourceId,
-    /// How old its content is.
+    /// The freshness of the content.
     pub freshness: Freshness,
-    /// Objects in the store.
+    /// The number of objects in the store.
     pub objects: usize,
-    /// The size of their JSON.
+    /// The size of their JSON, in bytes.
     pub bytes: u64,
     /// The revision of the content; of a set of namespaces, the lowest.
     pub resource_version: ResourceVersion,
-    /// How often the server's history began anew.
+    /// The number of times that the server's history was reset.
     pub epoch: u64,
-    /// Watch events applied.
+    /// The number of watch events that were applied.
     pub events: u64,
-    /// Lists begun because the watch could not be continued.
+    /// The number of lists begun because the watch could not be continued.
     pub relists: u64,
-    /// Requests that failed.
+    /// The number of failed requests.
     pub failures: u64,
-    /// Events dropped because they were known already.
+    /// The number of events dropped because they were known already.
     pub duplicates: u64,
-    /// Frames and objects that could not be decoded.
+    /// The number of frames and objects that could not be decoded.
     pub undecodable: u64,
-    /// List requests sent; each page is one.
+    /// The number of list requests sent; each page is one.
     pub lists_sent: u64,
-    /// Watches opened.
+    /// The number of watches opened.
     pub watches_sent: u64,
-    /// What the store counted.
+    /// The counters of the store.
     pub store: StoreStats,
-    /// The lists and watches: one, or one for each namespace of a set.
+    /// The list/watches: one, or one for each namespace of a set.
     pub links: Vec<LinkStats>,
-    /// The last trouble of any of them.
+    /// The last trouble of any list/watch.
     pub last_trouble: Option<Trouble>,
-    /// What audits found.
+    /// The results of audits.
     pub audits: AuditStats,
 }
 
-/// How one list/watch stands.
+/// The state and counters of one list/watch.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LinkStats {
-    /// The namespace, where the list/watch is of one.
+    /// The namespace, if the list/watch has one.
     pub namespace: Option<String>,
-    /// How it stands.
+    /// The current state.
     pub state: LinkState,
-    /// What it has done.
+    /// The counters.
     pub machine: MachineStats,
     /// The last trouble.
     pub last_trouble: Option<Trouble>,
 }
 
-/// Something that went wrong with a list/watch, and how it went right again.
+/// An error of a list/watch, and its recovery.
 ///
 /// ```
 /// use skopos::transport::Death;
@@ -82,22 +82,21 @@ pub struct LinkStats {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trouble {
-    /// What it began with: what the connection died of, what the server answered.
+    /// The first error: the connection's failure, or the server's answer.
     pub origin: Reason,
-    /// What came last of it. Of a server that is restarted: no longer that the connection was reset, but that the next
-    /// one is refused.
+    /// The last error. For a restarting server: no longer the reset of the connection, but the refusal of the next one.
     pub reason: Reason,
-    /// When it began.
+    /// The time of the first error.
     pub began: Instant,
-    /// When and how it ended; `None` while it lasts.
+    /// The time and kind of recovery; `None` while the trouble lasts.
     pub healed: Option<(Instant, Healed)>,
 }
 
-/// How a trouble ended.
+/// The kinds of recovery from a trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Healed {
-    /// The watch went on where it had ended: nothing was missed.
+    /// The watch resumed where it had ended: nothing was missed.
     Resumed,
     /// Everything was listed again.
     Relisted(ReplaceCause),
@@ -123,59 +122,59 @@ impl fmt::Display for Healed {
     }
 }
 
-/// What audits found.
+/// The counters of audits, and the last report.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct AuditStats {
-    /// Audits completed.
+    /// The number of completed audits.
     pub completed: u64,
-    /// Audits that could not be completed.
+    /// The number of audits that could not be completed.
     pub failed: u64,
-    /// Audits that found a difference.
+    /// The number of audits that found a difference.
     pub mismatches: u64,
-    /// The last that was completed.
+    /// The report of the last completed audit.
     pub last: Option<AuditReport>,
 }
 
-/// How a factory stands.
+/// The state of a factory.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FactoryStats {
-    /// Lists/watches with their stores; informers that share one count once.
+    /// The number of list/watches with their stores; informers that share one count once.
     pub informers: usize,
-    /// Those that have synced.
+    /// The number of synced ones.
     pub synced: usize,
-    /// Objects in all stores.
+    /// The number of objects in all stores.
     pub objects: usize,
-    /// The size of their JSON.
+    /// The size of their JSON, in bytes.
     pub bytes: u64,
-    /// Probers: one for each kind of object.
+    /// The number of probers: one for each resource.
     pub probers: usize,
-    /// Probes sent.
+    /// The number of probes sent.
     pub probes: u64,
-    /// Probes that failed.
+    /// The number of failed probes.
     pub probe_failures: u64,
-    /// Tasks of the factory that run now: list/watches, probers, handlers and one for housekeeping.
+    /// The number of running tasks: list/watches, probers, handlers and one for housekeeping.
     pub tasks: usize,
-    /// The connections.
+    /// The statistics of the connections.
     pub transport: TransportStats,
 }
 
 impl Trouble {
-    /// One that begins now.
+    /// Creates a trouble that begins now.
     fn new(reason: Reason) -> Self {
         Self { origin: reason.clone(), reason, began: Instant::now(), healed: None }
     }
 }
 
-/// Remembers the last trouble of one list/watch.
+/// A log of the last trouble of one list/watch.
 #[derive(Debug, Default)]
 pub(crate) struct TroubleLog {
     last: Mutex<Option<Trouble>>,
 }
 
 impl TroubleLog {
-    /// The link's state has changed.
+    /// Records a new state of the link.
     pub(crate) fn state(&self, state: &LinkState) {
         let mut last = self.last.lock();
         let condition = &state.condition;
@@ -197,7 +196,7 @@ impl TroubleLog {
         }
     }
 
-    /// A list replaced the content.
+    /// Records that a list replaced the content.
     pub(crate) fn relisted(&self, cause: ReplaceCause) {
         let now = Instant::now();
         let mut last = self.last.lock();
@@ -205,7 +204,7 @@ impl TroubleLog {
             Some(trouble @ Trouble { healed: None, .. }) => {
                 trouble.healed = Some((now, Healed::Relisted(cause)))
             }
-            // The server ended a watch that it could no longer serve: trouble and cure are one.
+            // The server ended a watch that it could no longer serve: error and recovery coincide.
             _ if cause != ReplaceCause::Initial => {
                 let healed = Healed::Relisted(cause);
                 let trouble = Trouble::new(healed.to_string().into());

@@ -1,4 +1,4 @@
-//! What this crate's own tests share.
+//! Helpers shared by this crate's tests.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use skopos_wire::{Limits, RawObject};
 use crate::freshness::FreshnessCell;
 use crate::store::{Content, LinkObserver, Snapshot, Store, StoreCore, StoreWriter};
 
-/// The number of cases of a property test: `few`, or what `PROPTEST_CASES` says.
+/// Returns the number of cases of a property test: `few`, or the value of `PROPTEST_CASES`.
 pub(crate) fn cases(few: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few)
 }
 
-/// A small object. Its label `app` is the first letter of its name, and `spec.rv` changes with each version.
+/// Makes a small object. Its label `app` is the first letter of its name, and `spec.rv` changes with each version.
 pub(crate) fn object(namespace: &str, name: &str, uid: &str, rv: u64) -> RawObject {
     let json = json!({
         "metadata": {
@@ -34,7 +34,7 @@ pub(crate) fn deleted(name: &str, uid: &str, rv: u64) -> Change {
     Change::Deleted(object("ns", name, uid, rv))
 }
 
-/// A deletion of which no last state is known.
+/// Makes a deletion without a last state.
 pub(crate) fn gone(key: &str, rv: u64) -> Change {
     Change::Gone { key: key.parse().unwrap(), resource_version: rv.into() }
 }
@@ -44,7 +44,7 @@ pub(crate) fn commit(rv: u64, epoch: u64, gap: bool) -> Commit {
     Commit { resource_version: rv.into(), epoch, gap, cause, asked_at, nameless: 0 }
 }
 
-/// A store and its writer.
+/// Makes a store and its writer.
 pub(crate) fn store() -> (Arc<StoreCore>, StoreWriter) {
     let core = StoreCore::new(Content::unsynced(), FreshnessCell::alone());
     (core.clone(), StoreWriter::new(core, 0, Unobserved))

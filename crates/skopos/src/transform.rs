@@ -1,4 +1,4 @@
-//! What is kept of an object.
+//! Transforms: the reduction of objects before they are stored.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,21 +9,21 @@ use skopos_wire::{Limits, RawObject};
 
 use crate::panic::text_of;
 
-/// What is done to each object before it is kept.
+/// The change of each object before it is stored.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Transform {
-    /// Kept as the server sent it.
+    /// Store the object as the server sent it.
     #[default]
     Keep,
-    /// Without `metadata.managedFields`, which is often half of an object and which hardly anybody reads.
+    /// Remove `metadata.managedFields`, which is often half of an object and rarely read.
     DropManagedFields,
-    /// Your own function from JSON to JSON. It must leave name, namespace, uid and resourceVersion as they are; if it does not, or
-    /// panics, the object is kept as it was, and that is logged.
+    /// A custom function from JSON to JSON. It must not change name, namespace, uid and resourceVersion; if it does, or
+    /// panics, the object is stored unchanged, and that is logged.
     Custom {
-        /// Tells this transform from others: the same name must mean the same function.
+        /// The name that distinguishes this transform from others: the same name must mean the same function.
         name: String,
-        /// From the object's JSON to the JSON that is kept.
+        /// The function from the object's JSON to the JSON that is stored.
         apply: TransformFn,
     },
 }
@@ -40,7 +40,7 @@ impl Transform {
         }
     }
 
-    /// The object as it is kept.
+    /// Returns the object in the form in which it is stored.
     pub(crate) fn refine(&self, object: RawObject) -> RawObject {
         let json = match self {
             Self::Keep => return object,

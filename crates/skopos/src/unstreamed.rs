@@ -1,4 +1,4 @@
-//! Which kinds of object a server streams no lists of, as far as anybody here has found out.
+//! Resources whose lists the server does not stream, as far as list/watches have found out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,17 +8,18 @@ use tokio::time::Instant;
 use crate::resource::ResourceId;
 use crate::sync::Mutex;
 
-/// Remembers, beyond the life of the list/watch that found out, so that the next one is spared the attempt.
+/// A memory of such resources that outlives the list/watch that found out, so that the next one skips the attempt.
 pub(crate) struct Unstreamed {
     learned: Mutex<BTreeMap<ResourceId, Instant>>,
 }
 
-/// How long that is believed. A server may be upgraded meanwhile, or what swallowed the end of its streams be taken away. An
-/// attempt in vain costs one request, or, where the end is swallowed, the `initial_events_patience` (10 s) of a first sync:
-/// once an hour for a kind is little.
+/// The time for which an entry is valid. The server may be upgraded meanwhile, or the proxy that swallowed the end of its
+/// streams be removed. A futile attempt costs one request, or, if the end is swallowed, the `initial_events_patience`
+/// (10 s) of a first sync: once an hour per resource is little.
 const BELIEVED: Duration = Duration::from_secs(3600);
 
-/// Kinds that are remembered. Clusters have some hundreds; whatever comes and goes beyond that costs an attempt each time.
+/// The maximum number of entries. Clusters have some hundreds of resources; each one beyond the maximum costs an attempt
+/// every time.
 const MOST: usize = 1_000;
 
 impl Unstreamed {
@@ -26,7 +27,7 @@ impl Unstreamed {
         Self { learned: Mutex::new(BTreeMap::new()) }
     }
 
-    /// A list/watch of this kind has just found out.
+    /// Records that a list/watch of this resource has just found out.
     pub(crate) fn learn(&self, resource: &ResourceId) {
         let now = Instant::now();
         let mut learned = self.learned.lock();

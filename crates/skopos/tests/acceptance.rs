@@ -1,5 +1,5 @@
-//! Scenarios that the reference implementations test, at the level of informers: what the other tests do not show already.
-//! docs/acceptance.md says which test shows what.
+//! Scenarios that the reference implementations test, at the level of informers, as far as no other test covers them.
+//! docs/acceptance.md lists the test of each scenario.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn paged() -> FactoryOptions {
     options
 }
 
-/// The lists and watches of config maps that have reached the server, without probes.
+/// Returns the lists and watches of config maps that have reached the server, without probes.
 fn asked(world: &World) -> Vec<RequestRecord> {
     let of_maps = |r: &RequestRecord| r.resource.as_deref() == Some("configmaps");
     let is_probe = |r: &RequestRecord| r.query_param("limit").as_deref() == Some("1");
@@ -46,7 +46,7 @@ fn values(maps: &Informer<ConfigMap>) -> BTreeMap<String, String> {
     maps.snapshot().iter().map(|object| (object.key().to_string(), value(&object))).collect()
 }
 
-/// What a handler has made of its events.
+/// The content that a handler has built from its events.
 #[derive(Clone, Default)]
 struct Mirror(Arc<Mutex<BTreeMap<String, String>>>);
 
@@ -71,8 +71,8 @@ impl Mirror {
     }
 }
 
-/// Line 7: the revision of the list is where the watch begins; and a streamed list needs no second request.
-/// Lines 15, 16 and 17: the first list is consistent, and comes in pages.
+/// Covers line 7: the watch begins at the list's revision, and a streamed list needs no second request. Lines 15, 16 and
+/// 17: the first list is consistent, and comes in pages.
 #[tokio::test(start_paused = true)]
 async fn a_watch_begins_where_the_list_ended() {
     let world = world_with(TestServer::builder(), paged()).await;
@@ -105,7 +105,7 @@ async fn a_watch_begins_where_the_list_ended() {
     assert!(is_streamed_list(&requests[0]));
 }
 
-/// Line 8: a list that fails, a watch that fails, and then success.
+/// Covers line 8: a list that fails, a watch that fails, and then success.
 #[tokio::test(start_paused = true)]
 async fn a_failed_list_and_a_failed_watch_are_followed_by_success() {
     let world = world_with(TestServer::builder(), paged()).await;
@@ -120,7 +120,7 @@ async fn a_failed_list_and_a_failed_watch_are_followed_by_success() {
     assert_eq!((stats.relists, stats.failures), (0, 2));
 }
 
-/// Line 10: the backoff is an option.
+/// Covers line 10: the backoff is an option.
 #[tokio::test(start_paused = true)]
 async fn the_backoff_is_an_option() {
     let mut options = paged();
@@ -132,14 +132,15 @@ async fn the_backoff_is_an_option() {
     tokio::time::sleep(secs(300)).await;
     let times: Vec<std::time::Duration> = asked(&world).iter().map(|request| request.at).collect();
     assert!((4..=20).contains(&times.len()), "{} requests in five minutes", times.len());
-    // The first retry comes soon, with whatever jitter; the ones after it have grown to the bounds.
+    // The first retry comes soon, with any jitter; the later ones have grown to the bounds.
     let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps[2..].iter().all(|gap| (secs(10)..=secs(60)).contains(gap)), "{gaps:?}");
     fault.heal();
     maps.wait_synced(secs(60)).await.unwrap();
 }
 
-/// Lines 1, 13 and 32: an ERROR event ends the stream. What it says decides: 500 is retried at the same revision, 410 lists.
+/// Covers lines 1, 13 and 32: an ERROR event ends the stream. Its code decides: 500 is retried at the same revision, 410
+/// lists.
 #[tokio::test(start_paused = true)]
 async fn an_error_event_ends_the_stream_and_its_code_decides() {
     for (code, lists) in [(500, 0), (504, 0), (429, 0), (410, 1)] {
@@ -162,7 +163,7 @@ async fn an_error_event_ends_the_stream_and_its_code_decides() {
     }
 }
 
-/// Line 22: a watch asks to be ended after 5 to 10 minutes, each time another.
+/// Covers line 22: a watch requests an end after 5 to 10 minutes, each time a different one.
 #[tokio::test(start_paused = true)]
 async fn watches_end_after_random_five_to_ten_minutes() {
     let world = world_with(TestServer::builder(), paged()).await;
@@ -198,15 +199,15 @@ fn bookmark(revision: u64, annotated: bool) -> Value {
     json!({"type": "BOOKMARK", "object": {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata}})
 }
 
-/// A watch with these events, which then ends cleanly.
+/// Returns a watch with these events, which then ends cleanly.
 fn stream_of(events: &[Value]) -> Fault {
     let headers = vec![(header::CONTENT_TYPE, "application/json".to_owned())];
     let lines: Vec<String> = events.iter().map(|event| format!("{event}\n")).collect();
     Fault::Answer { code: 200, headers, body: lines.concat() }
 }
 
-/// Lines 27 and 29: the content becomes visible with the annotated bookmark, with what had changed before it.
-/// Line 31: after that a watch that ends is continued, not begun anew.
+/// Covers lines 27 and 29: the content becomes visible with the annotated bookmark, with all earlier changes. Line 31:
+/// after that a watch that ends is continued, not restarted.
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_counts_with_its_end_and_with_what_changed_in_it() {
     let world = world().await;
@@ -231,8 +232,8 @@ async fn a_streamed_list_counts_with_its_end_and_with_what_changed_in_it() {
     assert_eq!(maps.stats().relists, 0);
 }
 
-/// Line 28: a bookmark without the annotation ends nothing. Lines 23 and 30: a stream that ends before its end is begun anew,
-/// and the revisions of what it had begun with count for nothing.
+/// Covers line 28: a bookmark without the annotation does not complete the list. Lines 23 and 30: a stream that ends too
+/// early is restarted, and the revisions of its objects are ignored.
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_without_its_end_is_no_list() {
     let world = world().await;
@@ -259,7 +260,8 @@ async fn a_streamed_list_without_its_end_is_no_list() {
     assert!(requests[..2].iter().all(unset));
 }
 
-/// Line 33: 429 is retried as what it was. Lines 34 and 35: who has no streamed lists is asked for ordinary ones, at once.
+/// Covers line 33: a throttled request (429) is retried unchanged. Lines 34 and 35: a server without streamed lists is
+/// asked for ordinary ones, at once.
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_that_is_throttled_is_retried_and_one_that_is_refused_falls_back() {
     let throttled = world().await;
@@ -278,7 +280,8 @@ async fn a_streamed_list_that_is_throttled_is_retried_and_one_that_is_refused_fa
     assert_eq!(asked(&old).iter().filter(|r| r.verb == "list").count(), 1);
 }
 
-/// Lines 46, 58 and 59: whatever happens to the watch, what handlers were told adds up to the store, with and without resync.
+/// Covers lines 46, 58 and 59: whatever happens to the watch, a handler's events add up to the store, with and without
+/// resync.
 #[tokio::test(start_paused = true)]
 async fn handlers_see_through_every_disruption() {
     let world = world().await;
@@ -311,14 +314,14 @@ async fn handlers_see_through_every_disruption() {
         maps.wait_for(&revision.into(), secs(60)).await.unwrap();
         plain.equals(&maps).await;
         resynced.equals(&maps).await;
-        // No minute sees more than six requests.
+        // No minute has more than six requests.
         tokio::time::sleep(secs(15)).await;
     }
     let (objects, _) = world.server.list("configmaps", Some("a")).unwrap();
     assert_eq!(values(&maps).len(), objects.len());
 }
 
-/// Line 47: informers and handlers that are started at the same moment all get everything.
+/// Covers line 47: informers and handlers that are started at the same moment all get everything.
 #[tokio::test(start_paused = true)]
 async fn handlers_that_start_while_the_first_list_flows_get_everything_once() {
     let world = Arc::new(world_with(TestServer::builder(), paged()).await);
@@ -349,7 +352,7 @@ async fn handlers_that_start_while_the_first_list_flows_get_everything_once() {
     assert_eq!(world.lists("configmaps"), 15, "one list for all, in pages of two");
 }
 
-/// Line 55: a handler that panics again and again can be removed at any time.
+/// Covers line 55: a handler that panics again and again can be removed at any time.
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_panics_can_be_removed() {
     let world = world().await;
@@ -368,7 +371,7 @@ async fn a_handler_that_panics_can_be_removed() {
     assert_eq!(handle.stats().panics, panics);
 }
 
-/// Line 61: the store's revision is that of the last event or bookmark, also when others are written to.
+/// Covers line 61: the store's revision is that of the last event or bookmark, also when other resources are written.
 #[tokio::test(start_paused = true)]
 async fn bookmarks_advance_the_revision_of_the_store() {
     let world = world_with(TestServer::builder().bookmark_interval(secs(5)), quiet()).await;
@@ -385,7 +388,7 @@ async fn bookmarks_advance_the_revision_of_the_store() {
     assert_eq!((snapshot.len(), maps.stats().events), (1, 1));
 }
 
-/// Lines 67 and 76: who does not read its events holds up neither the store nor the shutdown.
+/// Covers lines 67 and 76: a stream of events that is not read blocks neither the store nor the shutdown.
 #[tokio::test(start_paused = true)]
 async fn events_that_nobody_reads_hold_up_nobody() {
     let world = world().await;
@@ -407,8 +410,8 @@ async fn events_that_nobody_reads_hold_up_nobody() {
     drop(unread);
 }
 
-/// Line 75: a condition that is met already, one that comes to be met, one that never is, and the end of the factory. Without
-/// a server there is no content to ask of, and the time is over in time.
+/// Covers line 75: a condition that is already met, one that is met later, one that never is, and the end of the factory.
+/// Without a server there is no content to check, and the call ends at its deadline.
 #[tokio::test(start_paused = true)]
 async fn a_condition_is_waited_for_and_no_longer_than_said() {
     let world = world().await;
@@ -417,7 +420,7 @@ async fn a_condition_is_waited_for_and_no_longer_than_said() {
     let has = |value: &'static str| {
         move |maps: &skopos::Snapshot<ConfigMap>| maps.iter().any(|map| map.label("value") == Some(value))
     };
-    // Before the first list there is nothing to ask of: an empty content is not the answer.
+    // Before the first list there is no content to check: an empty content is not the answer.
     let first = maps.wait_until(|maps| maps.is_empty() || has("1")(maps), secs(30)).await.expect("met");
     assert_eq!(first.len(), 1);
     let begun = Instant::now();
@@ -449,7 +452,7 @@ async fn a_condition_is_waited_for_and_no_longer_than_said() {
     assert_eq!(begun.elapsed().as_secs(), 5);
 }
 
-/// Whoever wants no deadline says so, and nothing breaks of it.
+/// Checks that `Duration::MAX` works everywhere as "no deadline".
 #[tokio::test(start_paused = true)]
 async fn the_longest_time_there_is_may_be_given_everywhere() {
     const MAX: std::time::Duration = std::time::Duration::MAX;

@@ -1,4 +1,4 @@
-//! docs/acceptance.md and docs/security.md say which test shows what; here, that those tests exist.
+//! Checks that the tests that docs/acceptance.md and docs/security.md name exist.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn no_crate_allows_unsafe_code() {
     }
 }
 
-/// The table names at least so many tests, all of which exist, and has all of its lines.
+/// Checks that the table names more than `least` tests, that all of them exist, and that it has all of its lines.
 fn check(table: &str, least: usize, lines: u32) {
     let table = std::fs::read_to_string(root().join(table)).expect("the table");
     let files = files(&table);
@@ -51,7 +51,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The short names of files, from the table at the top.
+/// Returns the short names of files, from the table at the top.
 fn files(table: &str) -> BTreeMap<&str, &str> {
     let rows = table.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| `")?.split("` | `");
@@ -60,12 +60,12 @@ fn files(table: &str) -> BTreeMap<&str, &str> {
     rows.collect()
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn quoted(table: &str) -> impl Iterator<Item = &str> {
     table.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// The numbers in the first column, row by row.
+/// Returns the numbers in the first column, row by row.
 fn rows(table: &str) -> impl Iterator<Item = Vec<u32>> {
     let numbers = |line: &str| {
         let first = line.strip_prefix("| ")?.split(" |").next()?;
@@ -74,7 +74,7 @@ fn rows(table: &str) -> impl Iterator<Item = Vec<u32>> {
     table.lines().filter_map(numbers)
 }
 
-/// A function of that name with a test attribute just above it.
+/// Returns whether there is a function of that name with a test attribute just above it.
 fn is_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let definition = |line: &str| {

@@ -1,5 +1,5 @@
-//! An age that is reported is never below the true age (I10), whatever goes wrong: random changes, delays, faults and
-//! probes in virtual time, against the server's own log. `SKOPOS_CASES` sets the number of runs.
+//! A reported age is never below the true age (I10), whatever goes wrong: random changes, delays, faults and probes in
+//! virtual time, against the server's own log. `SKOPOS_CASES` sets the number of runs.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 
@@ -24,7 +24,7 @@ fn a_reported_age_is_never_below_the_true_age() {
         runtime.block_on(run(seed, &mut totals));
     }
     println!("{totals:?}");
-    // The property must not hold because there was nothing to check.
+    // The property must not hold for lack of checks.
     assert!(totals.looks > 100 * runs && totals.aged > totals.looks / 2, "{totals:?}");
     assert!(totals.behind > runs && totals.live_reads > 0, "{totals:?}");
 }
@@ -32,15 +32,15 @@ fn a_reported_age_is_never_below_the_true_age() {
 #[derive(Debug, Default)]
 struct Totals {
     looks: u64,
-    /// Looks that reported an age.
+    /// The number of checks that found an age.
     aged: u64,
-    /// Looks at content that was not the newest.
+    /// The number of checks of content that was not the newest.
     behind: u64,
     live_reads: u64,
     read_errors: u64,
 }
 
-/// The server's log: what it had at each revision, and since when.
+/// The server's log: its state at each revision, and since when.
 #[derive(Default)]
 struct Log {
     commits: Vec<(u64, Instant)>,
@@ -55,7 +55,7 @@ impl Log {
         self.commits.push((revision, Instant::now()));
     }
 
-    /// How long ago content of this revision stopped to be the newest.
+    /// Returns how long ago content of this revision stopped being the newest.
     fn true_age(&self, revision: u64) -> Duration {
         let newer = self.commits.iter().find(|(commit, _)| *commit > revision);
         newer.map_or(Duration::ZERO, |(_, at)| at.elapsed())
@@ -100,7 +100,7 @@ async fn run(seed: u64, totals: &mut Totals) {
                 match read {
                     Ok(read) => {
                         totals.live_reads += u64::from(read.source == skopos::Source::Live);
-                        // The clocks that tell of a sleep are real ones, and go on by some nanoseconds.
+                        // The clocks that detect a suspend are real ones, and advance by some nanoseconds.
                         let within = max_age + Duration::from_millis(1);
                         assert!(read.freshness().is_within(within), "seed {seed}: {}", read.freshness());
                         check(seed, &read.snapshot, &log, damaged, totals);
@@ -112,7 +112,7 @@ async fn run(seed: u64, totals: &mut Totals) {
         }
         check(seed, &maps.snapshot(), &log, damaged, totals);
     }
-    // It heals.
+    // The fault is removed.
     drop(fault);
     sleep(secs(200)).await;
     let freshness = maps.freshness();
@@ -136,7 +136,8 @@ fn change(world: &World, log: &mut Log, random: &mut fastrand::Rng) {
     }
 }
 
-/// Everything but what makes the server lie about its own history: lost events, and history that goes back.
+/// Injects a random fault, except those that make the server lie about its own history: lost events, and history that goes
+/// back.
 fn inject(world: &World, random: &mut fastrand::Rng, damaged: &mut bool) -> Option<FaultGuard> {
     let faults = world.server.faults();
     let seconds = |random: &mut fastrand::Rng, most: u64| Duration::from_millis(random.u64(0..most * 1000));
@@ -182,7 +183,7 @@ fn check(seed: u64, snapshot: &Snapshot<ConfigMap>, log: &Log, damaged: bool, to
         .iter()
         .map(|object| (object.name().to_owned(), object.resource_version().as_u64().unwrap()))
         .collect();
-    // I3: it is the server's state at the revision that it claims. Objects that could not be read may be older.
+    // I3: the content is the server's state at its revision. Objects that could not be read may be older.
     if !damaged {
         assert_eq!(
             content,

@@ -1,4 +1,4 @@
-//! What audits make of objects that are known to be unreadable, and audits and reads of changes that share a revision.
+//! Audits of objects that are known to be unreadable, and audits and reads of changes that share a revision.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 
@@ -9,7 +9,7 @@ use skopos::{Condition, DifferenceKind, Informer, InformerOptions, Source};
 use skopos_testserver::{Damage, Fault, Match, TestServer};
 use support::*;
 
-/// An informer of one object, which it cannot read for a while.
+/// Creates an informer of one object, which it cannot read for a while.
 async fn unreadable(trouble: impl FnOnce(&World, &Informer<ConfigMap>)) -> (World, Informer<ConfigMap>) {
     let world = world().await;
     world.create("a", "one", "1");
@@ -47,11 +47,11 @@ async fn what_was_lost_is_not_taken_for_what_could_not_be_read() {
     let report = maps.audit(secs(10)).await.unwrap();
     let found: Vec<_> = report.examples.iter().map(|found| (found.key.name(), found.kind)).collect();
     assert_eq!((report.differences, found), (1, vec![("two", DifferenceKind::Missing)]), "{report}");
-    // There was a list just now, and only so many are made in a minute.
+    // There has just been a list, and the number of lists in a minute is limited.
     eventually_within(secs(120), "it is listed again", || maps.snapshot().len() == 3).await;
 }
 
-/// An informer that was told of the first of two deletions of one revision, just now.
+/// Creates an informer that has just received the first of two deletions of one revision.
 async fn parted() -> (World, Informer<ConfigMap>) {
     let server = TestServer::builder().pause_within_revision(secs(1) / 2);
     let world = world_with(server, quiet()).await;

@@ -20,7 +20,7 @@ use skopos::{
 use skopos_testserver::{Fault, Match, RequestRecord};
 use support::*;
 
-/// A wall clock that was moved by so many seconds since the test began, in a machine that stays up.
+/// Makes a wall clock that has advanced by this number of seconds since the test began, in a machine that stays up.
 fn clock(moved: u64) -> WallClock {
     let up = ("this run".to_owned(), secs(10_000 + moved));
     let now = WallTime::new(SystemTime::UNIX_EPOCH + secs(1_000_000 + moved), Some(up));
@@ -31,19 +31,20 @@ fn options(moved: u64) -> FactoryOptions {
     FactoryOptions { wall_clock: clock(moved), cluster: Some("c1".to_owned()), ..quiet() }
 }
 
-/// Through a file and back.
+/// Returns a checkpoint that was written to a file and read back.
 fn written(informer: &Informer<ConfigMap>) -> Checkpoint {
     let mut file = Vec::new();
     informer.checkpoint().unwrap().write_to(&mut file).unwrap();
     Checkpoint::read_from(file.as_slice(), &CheckpointLimits::default()).unwrap()
 }
 
-/// Within the process.
+/// Returns a checkpoint within the process.
 fn handed_on(informer: &Informer<ConfigMap>) -> Checkpoint {
     informer.checkpoint().unwrap()
 }
 
-/// How often all objects were asked for: by lists that are neither probes nor audits, and by watches that begin with a list.
+/// Returns how often all objects were requested: by lists that are neither probes nor audits, and by watches that begin
+/// with a list.
 fn whole_lists(world: &World, maps: &Informer<ConfigMap>) -> usize {
     let requests = world.server.requests();
     let streamed = |r: &&RequestRecord| r.query_param("sendInitialEvents").as_deref() == Some("true");
@@ -52,7 +53,7 @@ fn whole_lists(world: &World, maps: &Informer<ConfigMap>) -> usize {
     world.lists("configmaps") + requests.iter().filter(streamed).count() - audits
 }
 
-/// A world in which a first run has ended, the checkpoint that it left, and a factory of the next one, an hour later.
+/// Makes a world in which a first run has ended, its checkpoint, and a factory of the next run, an hour later.
 async fn second_run() -> (World, Checkpoint, InformerFactory) {
     let mut world = world().await;
     let first = InformerFactory::new(transport_to(&world.server), options(0));
@@ -76,7 +77,7 @@ async fn a_restart_goes_on_where_the_last_run_ended() {
     let last = world.create("b", "three", "3");
     let restored = InformerOptions::all().restored(checkpoint).journal(JournalOptions::default());
     let maps: Informer<ConfigMap> = factory.informer(restored).unwrap();
-    // At once, and honest.
+    // The content is there at once, with its true age.
     assert_eq!((maps.snapshot().len(), maps.snapshot().is_synced(), maps.has_synced()), (2, true, false));
     match maps.freshness() {
         Freshness::Stale { age: Some(age), reason: StaleReason::Restored { written_at }, .. } => {
@@ -108,7 +109,7 @@ async fn a_machine_that_sleeps_while_content_is_restored_makes_it_no_younger() {
     let slept = Arc::new(AtomicI64::new(0));
     let lead = slept.clone();
     let sleep_clock = SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into());
-    // The machine sleeps right behind the look at the clock.
+    // The machine is suspended right after the clock is read.
     let wall_clock = WallClock::from_fn(move || {
         slept.fetch_add(60_000_000_000, Ordering::SeqCst);
         clock(3600).now()
@@ -121,7 +122,8 @@ async fn a_machine_that_sleeps_while_content_is_restored_makes_it_no_younger() {
     assert!(factory.shutdown(secs(1)).await.complete);
 }
 
-/// Indexes of a whole checkpoint may take seconds, and whoever makes them may ask whatever else there is.
+/// Checks that the factory answers while indexes are computed: those of a whole checkpoint may take seconds, and their
+/// functions may call it.
 #[tokio::test(start_paused = true)]
 async fn while_what_is_restored_is_indexed_the_factory_answers() {
     let (_world, checkpoint, factory) = second_run().await;
@@ -185,7 +187,7 @@ async fn a_cluster_that_is_down_can_be_read_and_gets_older() {
         }
         other => panic!("{other}"),
     }
-    // What was not confirmed can be handed on, and is no younger for it.
+    // Content that is not confirmed can be saved again, and its age does not shrink.
     let again = written(&maps);
     assert!(again.age(&clock(3600)).is_some_and(|age| age >= secs(3610)));
     world.server.resume().await.unwrap();
@@ -215,7 +217,7 @@ async fn finds_a_backup(taken: fn(&Informer<ConfigMap>) -> Checkpoint) {
     maps.wait_synced(secs(5)).await.unwrap();
     let checkpoint = taken(&maps);
     first.shutdown(secs(1)).await;
-    // Past the checkpoint again when we are back, with another history.
+    // When we are back, the server is past the checkpoint's RV again, with another history.
     world.server.roll_back(backup).unwrap();
     for n in 0..10 {
         world.put("b", "busy", &n.to_string());

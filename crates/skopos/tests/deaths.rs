@@ -1,4 +1,4 @@
-//! What kills a connection arrives at the informer as a value that a program can match on, with the words that people read.
+//! Connection errors reach the informer as values that a program can match on, and as readable text.
 
 mod support;
 
@@ -11,7 +11,7 @@ use skopos::{
 use skopos_testserver::{Connections, Direction, Fault, How, Match, TestServer};
 use support::*;
 
-/// An informer that was well until the fault came, and well again after it; the trouble that it had.
+/// Returns the trouble of an informer that was healthy before the fault, and recovered after it.
 async fn trouble_of(fault: impl FnOnce(&World)) -> Trouble {
     let world = world().await;
     let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::all()).expect("an informer");
@@ -77,7 +77,7 @@ async fn a_server_that_is_gone() {
     assert!(matches!(death(&trouble), Death::Reset(_)), "what killed the connection: {trouble:?}");
     assert!(refused(Some(&trouble.reason)), "what stands in the way now: {trouble:?}");
 
-    // A wait that is in vain says the same.
+    // A call that times out reports the same.
     let late: Informer<ConfigMap> =
         world.factory.informer(InformerOptions::namespace("a")).expect("an informer");
     let error = late.wait_synced(secs(5)).await.expect_err("there is no server");
@@ -90,7 +90,7 @@ async fn an_answer_that_does_not_come() {
     options.machine.initial = InitialList::Paged;
     let reason = why_not_synced(options, Fault::WithholdHeaders, Match::list()).await;
     assert!(matches!(reason.death(), Some(Death::HeadersDeadline { .. })), "{reason:?}");
-    // Of a streamed list, the informer itself has less patience than the transport.
+    // For a streamed list, the informer itself has a shorter timeout than the transport.
     let everything = Match::any().resource("configmaps");
     let reason = why_not_synced(quiet(), Fault::WithholdHeaders, everything).await;
     assert_eq!((reason.cause(), &*reason), (&Cause::Silence, "no answer to a streamed list"));

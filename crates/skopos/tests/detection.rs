@@ -1,5 +1,5 @@
-//! How soon each fault that the test server can inflict is noticed, and how soon the content is right again once it is
-//! healed, in virtual time. The bounds are those of the design; `docs/detection.md` is written by this test when
+//! The time until each of the test server's faults is noticed, and the time until the content is correct again after the
+//! fault is healed, in virtual time. The bounds are those of the design; this test writes `docs/detection.md` when
 //! `SKOPOS_WRITE_TABLES=1` is set.
 
 mod support;
@@ -15,7 +15,7 @@ mod table;
 
 use bed::{Measured, measure};
 
-/// Each case runs with so many seeds; the table has the worst of them. `SKOPOS_CASES` says otherwise.
+/// The number of seeds of each case; the table has the worst of them. `SKOPOS_CASES` overrides it.
 const SEEDS: u64 = 3;
 
 #[test]
@@ -41,8 +41,8 @@ fn every_fault_is_noticed_and_healed_within_its_bounds() {
     assert!(missed.is_empty(), "bounds that do not hold:\n{}", missed.join("\n"));
 }
 
-/// After an outage in which a busy cluster has moved on, only a look at the server proves that a quiet kind is as it was. It
-/// is taken as soon as the link is back, and not when the watch has been silent for some time.
+/// Checks an outage in which a busy cluster has moved on: only a request to the server proves that a quiet resource is
+/// unchanged. It is sent as soon as the link is back, and not after the watch has been silent for some time.
 #[test]
 fn a_quiet_kind_is_live_again_soon_after_a_long_outage() {
     for seed in 1..=20 {
@@ -67,7 +67,7 @@ fn a_quiet_kind_is_live_again_soon_after_a_long_outage() {
     }
 }
 
-/// A runtime of its own for each run, so that one leaves nothing to the next.
+/// Runs in a separate runtime, so that no run affects the next.
 fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(run)

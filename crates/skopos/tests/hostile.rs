@@ -1,5 +1,5 @@
-//! A hostile or broken server, and credentials that are wrong: a typed error or a degraded state with its reason, in
-//! bounded memory, and never a panic.
+//! A hostile or broken server, and wrong credentials: a typed error or a degraded state with its reason, in bounded memory,
+//! and never a panic.
 
 mod support;
 
@@ -24,13 +24,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const MIB: u64 = 1 << 20;
 
-/// What may arrive beyond a cap before the client's refusal reaches the server: HTTP/2 windows and buffers in between.
+/// The maximum bytes that arrive beyond a cap before the client's refusal reaches the server: HTTP/2 windows and buffers in
+/// between.
 const SLACK: u64 = 8 * MIB;
 
-/// More than all tests of this file together may ever need, and less than one giant object.
+/// The memory limit of all tests of this file together: less than one giant object.
 const MEMORY: u64 = 700 * MIB;
 
-/// A world whose bytes from the server are counted.
+/// A server, and a factory whose bytes from that server are counted.
 struct Metered {
     world: World,
     received: Arc<AtomicU64>,
@@ -62,7 +63,7 @@ impl Metered {
     }
 }
 
-/// Counts what is read.
+/// A stream that counts the bytes that are read.
 struct Meter<S> {
     stream: S,
     received: Arc<AtomicU64>,
@@ -99,13 +100,13 @@ fn config_maps(factory: &InformerFactory) -> Informer<ConfigMap> {
     factory.informer(InformerOptions::all()).expect("an informer")
 }
 
-/// Begins with a list, where one in a watch would do as well.
+/// Returns options that begin with an ordinary list instead of a streamed one.
 fn listing(mut options: FactoryOptions) -> FactoryOptions {
     options.machine.initial = InitialList::Paged;
     options
 }
 
-/// Caps of 1 MiB, so that a test need not send much to pass them.
+/// Returns options with limits of 1 MiB, so that a test need not send much to exceed them.
 fn small_caps() -> FactoryOptions {
     let mut options = quiet();
     options.limits.max_object_bytes = MIB as usize;
@@ -113,14 +114,14 @@ fn small_caps() -> FactoryOptions {
     options
 }
 
-/// The one list/watch that is not synced.
+/// Returns the only list/watch that is not synced.
 fn the_one(error: &NotSynced) -> &Unsynced {
     assert_eq!(error.who.len(), 1, "{error}");
     assert!(!error.to_string().contains('\n'), "{error}");
     &error.who[0]
 }
 
-/// An answer with status 200 and this body.
+/// Returns an answer with status 200 and this body.
 fn answer(body: impl ToString) -> Fault {
     let headers = vec![(header::CONTENT_TYPE, "application/json".to_owned())];
     Fault::Answer { code: 200, headers, body: body.to_string() }
@@ -134,7 +135,7 @@ fn item(name: &str) -> Value {
     json!({"metadata": {"namespace": "a", "name": name, "uid": name, "resourceVersion": "5"}})
 }
 
-/// The most memory that this process has ever had, where the system tells.
+/// Returns the peak memory of this process, if the system reports it.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -210,7 +211,7 @@ async fn an_endless_line_or_a_giant_object_on_a_watch_makes_the_content_stale_an
 
 #[tokio::test(start_paused = true)]
 async fn a_gzip_bomb_is_not_even_unpacked() {
-    // Sixteen times the cap once unpacked; what matters is that nobody begins to.
+    // Sixteen times the cap once unpacked; what matters is that the client does not begin to unpack.
     let bomb = || Fault::GzipBomb { bytes: 16 * MIB };
     let cases = [
         (bomb(), listing(small_caps())),
@@ -228,7 +229,7 @@ async fn a_gzip_bomb_is_not_even_unpacked() {
     }
 }
 
-/// A list of one object that has a next page, which is the same.
+/// Returns a list of one object whose next page is the same list.
 fn endless_list() -> Value {
     let mut list = list_of(&[item("one")]);
     list["metadata"]["continue"] = "x".into();
@@ -391,7 +392,7 @@ async fn what_could_not_be_decoded_is_read_again_once_the_server_is_well() {
         let is_degraded = || matches!(maps.state().condition, Condition::Degraded(_));
         eventually("it is told", is_degraded).await;
         fault.heal();
-        // Its event is lost on the way, so that none of it comes any more.
+        // The event is lost on the way, so that no further event of the object comes.
         if deleted {
             let fault = world.server.faults().inject(Fault::DropEvents).on(Match::watch()).times(1);
             world.delete("a", "one");
@@ -439,7 +440,7 @@ async fn damaged_events_never_move_the_content_silently() {
     }
 }
 
-/// Lists that are none of config maps, each with what is said of it.
+/// Returns lists that are not of config maps, each with its error.
 fn of_another_kind() -> [(Value, &'static str); 3] {
     let mut secret = item("other");
     secret["kind"] = "Secret".into();
@@ -470,7 +471,7 @@ async fn a_list_of_another_kind_is_refused() {
     }
 }
 
-/// A live read is asked for when something is wrong, so it must not be more trusting than the list/watch.
+/// Checks that a live read is as strict as the list/watch: it is used when something is wrong.
 #[tokio::test(start_paused = true)]
 async fn a_live_read_and_an_audit_refuse_a_list_of_another_kind_too() {
     let world = world().await;
@@ -553,7 +554,7 @@ async fn an_object_that_does_not_fit_its_kind_is_an_error_when_it_is_decoded() {
     assert!(error.to_string().contains("a/other cannot be decoded"), "{error}");
 }
 
-/// A factory that reaches this server over a real socket, with what its kubeconfig says after `change`.
+/// Makes a factory that connects to this server over a real socket, with its kubeconfig changed by `change`.
 async fn over_a_socket(
     server: TestServerBuilder,
     change: impl FnOnce(&mut kube::Config),

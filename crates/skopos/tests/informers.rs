@@ -1,4 +1,4 @@
-//! Informers from first light to shutdown, in virtual time.
+//! Informers from start to shutdown, in virtual time.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 
@@ -210,7 +210,7 @@ async fn who_may_read_one_name_only_has_its_age_proven_all_the_same() {
         tokio::time::sleep(secs(10)).await;
         assert!(maps.freshness().is_live(), "{}", maps.freshness());
     }
-    // And so is history that went back.
+    // History that went back is noticed, too.
     world.server.roll_back(early).unwrap();
     eventually_within(secs(40), "the rollback is found", || maps.snapshot().epoch() > 0).await;
     assert_eq!(fault.hits(), 0);
@@ -227,17 +227,17 @@ async fn reads_are_as_fresh_as_asked_or_say_why_not() {
     assert_eq!(read.source, Source::Cache);
     let probes = world.factory.stats().probes;
 
-    // Fresher than the cache is: one probe, for all who ask at once.
+    // Fresher than the cache: one probe, for all concurrent callers.
     tokio::time::sleep(secs(2)).await;
     let reads = futures::future::join_all((0..20).map(|_| maps.read(secs(0), secs(3)))).await;
-    // An age of nothing cannot be had from a cache: the answer takes some time to come.
+    // A cache cannot provide an age of zero: the answer takes some time to arrive.
     assert!(reads.iter().all(|read| read.is_err() || read.as_ref().unwrap().snapshot.len() == 1));
     tokio::time::sleep(secs(2)).await;
     let reads = futures::future::join_all((0..20).map(|_| maps.read(secs(1), secs(3)))).await;
     assert!(reads.iter().all(|read| read.as_ref().unwrap().source == Source::Cache));
     assert!(world.factory.stats().probes <= probes + 3, "{}", world.factory.stats().probes);
 
-    // The stream is stalled: the cache cannot catch up, so the server is asked.
+    // The stream is stalled: the cache cannot catch up, so the read goes to the server.
     let stall = world.server.faults().inject(Fault::Stall).on(Match::watch());
     world.put("a", "one", "2");
     tokio::time::sleep(secs(2)).await;
@@ -250,7 +250,7 @@ async fn reads_are_as_fresh_as_asked_or_say_why_not() {
     assert_eq!((one.source, one.object.unwrap().label("value")), (Source::Live, Some("2")));
     stall.heal();
 
-    // Nothing answers: an error in time, which says why.
+    // The server does not answer: an error in time, with the reason.
     let dead = world.server.faults().inject(Fault::WithholdHeaders).everywhere();
     until_nothing_is_of_this_moment().await;
     let begun = Instant::now();
@@ -271,17 +271,17 @@ async fn consistent_reads_hold_what_was_committed_before_them() {
         let value = read.snapshot.iter().next().unwrap().label("value").unwrap().to_owned();
         (value, read.source)
     };
-    // The clock stands still between a write and the read after it, so that no moment tells them apart.
+    // The clock does not advance between a write and the read after it, so that the two have the same time.
     for round in 1..20 {
         world.put("a", "one", &round.to_string());
         assert_eq!(value_now().await, (round.to_string(), Source::Cache));
     }
-    // One probe is enough for all who wait.
+    // One probe is enough for all waiting callers.
     let probes = world.factory.stats().probes;
     let reads = futures::future::join_all((0..50).map(|_| maps.read_since(Instant::now(), secs(3)))).await;
     assert!(reads.iter().all(|read| read.as_ref().unwrap().source == Source::Cache));
     assert!(world.factory.stats().probes <= probes + 2);
-    // What is proven already costs nothing.
+    // Content that is proven already costs nothing.
     let (since, probes) = (Instant::now(), world.factory.stats().probes);
     tokio::time::sleep(secs(40)).await;
     let scheduled = world.factory.stats().probes;
@@ -308,7 +308,7 @@ async fn consistent_reads_hold_what_was_committed_before_them() {
     dead.heal();
 }
 
-/// As a kube-apiserver with Events, of which it keeps no watch cache.
+/// Simulates a kube-apiserver with Events, for which it has no watch cache.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_kind_of_a_busy_server_without_bookmarks_stays_live() {
     let world = world().await;
@@ -324,7 +324,7 @@ async fn a_quiet_kind_of_a_busy_server_without_bookmarks_stays_live() {
         let freshness = maps.freshness();
         assert!(freshness.is_live(), "after {second} s: {freshness}");
         if second % 600 == 599 {
-            // What happens is told as ever, and what is created and deleted at once is, too.
+            // Changes arrive as usual, also those of an object that is created and deleted at once.
             world.put("a", "one", &second.to_string());
         }
     }
@@ -337,7 +337,7 @@ async fn a_quiet_kind_of_a_busy_server_without_bookmarks_stays_live() {
     let value = || maps.snapshot().iter().next().unwrap().label("value").map(str::to_owned);
     eventually("the last change is told", || value().as_deref() == Some("3599")).await;
 
-    // A stream that is stalled is found all the same.
+    // A stalled stream is detected all the same.
     let stall = world.server.faults().inject(Fault::Stall).on(Match::watch().resource("configmaps"));
     world.put("a", "one", "stalled");
     let begun = Instant::now();
@@ -353,7 +353,8 @@ async fn a_quiet_kind_of_a_busy_server_without_bookmarks_stays_live() {
     assert!(begun.elapsed() < secs(240));
 }
 
-/// A watch says nothing of what happens elsewhere, which moves the revision that a probe sees.
+/// Checks that reads do not wait for the watch: it does not report changes elsewhere, which move the revision that a probe
+/// sees.
 #[tokio::test(start_paused = true)]
 async fn consistent_reads_of_a_quiet_kind_in_a_busy_cluster_do_not_wait_for_a_bookmark() {
     let world = world().await;
@@ -369,7 +370,7 @@ async fn consistent_reads_of_a_quiet_kind_in_a_busy_cluster_do_not_wait_for_a_bo
     }
 }
 
-/// Metadata have no spec: whether an object has the fields that are asked for, only the server can say.
+/// Checks that the server applies the field selector: metadata have no spec, so only the server knows an object's fields.
 #[tokio::test(start_paused = true)]
 async fn a_live_read_of_metadata_heeds_the_field_selector() {
     let world = world().await;
@@ -382,7 +383,7 @@ async fn a_live_read_of_metadata_heeds_the_field_selector() {
     }
     let options = InformerOptions::all().fields("spec.nodeName!=n1").unwrap();
     let pods = world.factory.metadata::<Pod>(options).unwrap();
-    // Nothing is synced yet: the server is asked.
+    // Not synced yet: the read goes to the server.
     let (here, there) = (ObjectKey::namespaced("a", "here"), ObjectKey::namespaced("a", "there"));
     let read = |key| pods.read_one(key, secs(1), secs(3));
     let (here, there) = futures::future::try_join(read(&here), read(&there)).await.unwrap();
@@ -448,7 +449,7 @@ async fn who_lets_go_of_an_informer_ends_nobody_elses_wait() {
     drop(pods);
     tokio::time::timeout(secs(1), wait).await.unwrap().unwrap();
     assert!(maps.has_synced());
-    // A factory that is shut down is another matter.
+    // A factory that is shut down is different.
     let pods: Informer<Pod> = world.factory.informer(InformerOptions::all()).unwrap();
     let mut wait = Box::pin(world.factory.wait_synced());
     assert!(tokio::time::timeout(secs(1), &mut wait).await.is_err());
@@ -549,7 +550,7 @@ async fn audits_do_not_pile_up_while_a_server_is_away() {
     );
 }
 
-/// In a thread of its own: what never waits can be given up only from outside.
+/// Runs in a separate thread: a loop that never waits can only be given up from outside.
 #[test]
 fn a_resync_period_of_zero_is_never() {
     let (told, resyncs) = std::sync::mpsc::sync_channel(1);
@@ -577,7 +578,7 @@ fn a_resync_period_of_zero_is_never() {
     assert!((50..=60).contains(&every_second) && (handler, informer) == (0, 0));
 }
 
-/// A machine that sleeps for so many nanoseconds as it is told.
+/// Returns a clock that simulates a suspend of the stored number of nanoseconds, and options with it.
 fn sleepy() -> (Arc<AtomicI64>, FactoryOptions) {
     let slept = Arc::new(AtomicI64::new(0));
     let lead = slept.clone();
@@ -611,7 +612,7 @@ async fn what_was_on_its_way_while_the_machine_slept_is_asked_for_again() {
     until_nothing_is_of_this_moment().await;
     let _slow = world.server.faults().inject(Fault::DelayHeaders(secs(2))).everywhere();
     let key = ObjectKey::namespaced("a", "one");
-    // As old as asked for: nothing of before the sleep is, nor what took two seconds.
+    // As fresh as required: a response from before the suspend is not, nor one that took two seconds.
     let sleep = async |verb: &str, until: i64| {
         world.server.clear_requests();
         world.server.wait_for(|server| server.requests().iter().any(|r| r.verb == verb)).await.unwrap();
@@ -627,7 +628,7 @@ async fn what_was_on_its_way_while_the_machine_slept_is_asked_for_again() {
     let read = read.unwrap();
     assert!(read.snapshot.len() == 1 && read.source == Source::Live);
     assert_eq!(read.snapshot.freshness().age(), Some(secs(2)));
-    // Where there is no time for it, the error says so.
+    // If there is no time for that, the error says so.
     let late = maps.read_one(&key, Duration::ZERO, secs(3));
     let (late, ()) = tokio::join!(late, sleep("get", 180_000_000_000));
     assert!(matches!(late, Err(ReadOneError::Read(ReadError::TooOld { .. }))), "{late:?}");
@@ -658,7 +659,7 @@ async fn that_a_server_streams_no_lists_is_remembered_for_an_hour() {
         let requests = world.server.requests();
         requests.iter().filter(|r| r.query_param("sendInitialEvents").as_deref() == Some("true")).count()
     };
-    // Each time an informer of its own: nobody holds it on.
+    // A new informer each time: no handle keeps the last one running.
     let synced_within = async |limit| {
         let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
         maps.wait_synced(limit).await.unwrap();
@@ -670,7 +671,7 @@ async fn that_a_server_streams_no_lists_is_remembered_for_an_hour() {
     let learned = Instant::now();
     synced_within(secs(1)).await;
     assert_eq!(streams(), 1);
-    // It is known of this kind only.
+    // This is known for this resource only.
     let secrets = world.factory.informer::<Secret>(InformerOptions::all()).unwrap();
     secrets.wait_synced(secs(15)).await.unwrap();
     drop(secrets);

@@ -1,4 +1,4 @@
-//! A process that is killed while it writes checkpoints leaves the old one or the new one.
+//! A process that is killed while it writes checkpoints leaves the old file or the new one.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
@@ -15,7 +15,7 @@ use skopos::checkpoint::{Checkpoint, CheckpointLimits};
 use skopos::{Informer, InformerOptions};
 use support::*;
 
-/// Where the child writes to.
+/// The environment variable with the path that the child writes to.
 const FILE: &str = "SKOPOS_TEST_CHECKPOINT";
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn whenever_it_is_killed_the_old_file_or_the_new_one_is_there() {
         for _ in 0..random.u32(0..4) {
             last = saved().expect("it goes on");
         }
-        // At whatever moment of the next.
+        // At any moment of the next write.
         tokio::time::sleep(Duration::from_micros(random.u64(0..5000))).await;
         child.kill().unwrap();
         child.wait().unwrap();

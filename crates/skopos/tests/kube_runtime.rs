@@ -36,7 +36,7 @@ async fn the_stream_is_that_of_a_watcher() {
     assert_eq!([next().await, next().await, next().await], ["init", "init one", "done"]);
     world.create("a", "two", "1");
     assert_eq!(next().await, "apply two");
-    // A deletion in a gap, of which kube-runtime's own watcher would say nothing.
+    // A deletion in a gap, which kube-runtime's own watcher would not report.
     world.server.pause().await;
     world.delete("a", "one");
     world.server.compact();
@@ -90,7 +90,7 @@ async fn a_kube_store_is_kept_in_step() {
     eventually("only housekeeping is left", || world.factory.stats().tasks == 1).await;
 }
 
-/// A config map whose value is a word of which we know one.
+/// A config map whose value must be one of the known words; there is only one.
 #[derive(Clone, Deserialize)]
 struct Told {
     metadata: ObjectMeta,
@@ -158,11 +158,11 @@ async fn a_state_that_does_not_fit_the_type_takes_the_place_of_the_one_before() 
     assert_eq!([next().await, next().await], ["delete one", "error"]);
     world.put("a", "one", "known");
     assert_eq!(next().await, "apply one");
-    // Its final state is the last that it had.
+    // Its final version does not fit, like the last one.
     world.put("a", "one", "strange");
     world.delete("a", "one");
     assert_eq!([next().await, next().await], ["delete one", "error"]);
-    // Of what was never given nothing is taken back.
+    // An object that was never passed on is not retracted.
     world.create("a", "two", "strange");
     assert_eq!(next().await, "error");
     world.delete("a", "two");

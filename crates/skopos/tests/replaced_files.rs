@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole, beside what others may have prepared.
+//! Files that are replaced as a whole, beside files that other users may have prepared.
 #![cfg(unix)]
 
 use std::fs::{self, File};

@@ -1,5 +1,4 @@
-//! The five reports from the field that this project starts from, R1 to R5, each as a test that is red when its
-//! cure is taken out.
+//! The five reports from the field that this project starts from, R1 to R5, each as a test that fails without its fix.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 
@@ -23,17 +22,17 @@ use skopos_testserver::{Connections, Direction, Fault, How, Match, TestServer};
 use support::*;
 use tokio::time::{Instant, timeout};
 
-/// What calls may take beyond their deadline.
+/// The time that calls may take beyond their deadline.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// The longest that anything may take in virtual time before it counts as hanging.
+/// The time in virtual time after which a call counts as hanging.
 const HANGING: Duration = Duration::from_secs(600);
 
 fn config_maps(factory: &InformerFactory) -> Informer<ConfigMap> {
     factory.informer(InformerOptions::all()).unwrap()
 }
 
-/// R1: a service that serves many clusters waited for one that was paused, without a bound, and hung for all of them.
+/// Reproduces R1: a service of many clusters waited for a paused one, without a bound, and hung for all of them.
 #[tokio::test(start_paused = true)]
 async fn r1_a_paused_cluster_cannot_hold_anybody_up() {
     let (well, paused) = (world().await, world().await);
@@ -65,13 +64,14 @@ async fn r1_a_paused_cluster_cannot_hold_anybody_up() {
         assert!(begun.elapsed() <= secs(2) + SLACK);
     }
 
-    // It comes back by itself.
+    // The informer recovers without help.
     paused.server.resume().await.unwrap();
     theirs.wait_synced(secs(2)).await.unwrap();
     assert_eq!(theirs.snapshot().len(), 1);
 }
 
-/// R2: after a restart of the API server, dead connections stayed in the pool, and every cache was frozen for ever.
+/// Reproduces R2: after a restart of the API server, dead connections stayed in the pool, and every cache was frozen
+/// forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r2_ten_restarts_on_the_same_port_with_rst_and_fin() {
     let server = TestServer::builder().tls(true).start().await.unwrap();
@@ -121,7 +121,7 @@ async fn kube_config(server: &TestServer) -> kube::Config {
         .unwrap()
 }
 
-/// R2 with a server whose machine is gone: the old connections are neither closed nor reset, they say nothing any more.
+/// Reproduces R2 with a server whose machine is gone: the old connections are neither closed nor reset, but silent.
 #[tokio::test(start_paused = true)]
 async fn r2_ten_restarts_with_old_connections_black_holed() {
     let server = Arc::new(TestServer::builder().start().await.unwrap());
@@ -145,12 +145,12 @@ async fn r2_ten_restarts_with_old_connections_black_holed() {
         maps.wait_for(&support::revision(&revision).into(), secs(60)).await.unwrap();
         eventually("all informers are live", || maps.freshness().is_live() && services.freshness().is_live())
             .await;
-        // A silent connection is found within 15 s, and a server that is back within 2 s.
+        // A silent connection is detected within 15 s, and a server that is back within 2 s.
         let bound = (gone + secs(15)).max(back) + secs(2);
         assert!(Instant::now() <= bound, "round {round}: live {:?} after the return", back.elapsed());
         hole.heal();
-        // Until the age of the quiet kind is proven again, too: its watch learns only by a second look that other kinds'
-        // revisions do not concern it.
+        // Until the age of the quiet resource is proven again, too: its watch learns only by a verification that revisions
+        // of other resources do not concern it.
         tokio::time::sleep(secs(60)).await;
     }
     assert_eq!(
@@ -161,13 +161,13 @@ async fn r2_ten_restarts_with_old_connections_black_holed() {
     assert_eq!(maps.snapshot().len(), 10);
 }
 
-/// Connections in memory that can be refused while old ones stay.
+/// Makes a transport over connections in memory, which can be refused while old ones stay.
 fn gated_transport(server: &Arc<TestServer>, reachable: &Arc<AtomicBool>) -> Transport {
     let (server, reachable) = (server.clone(), reachable.clone());
     let dialer = dialer_fn(move |attempt| {
         let (server, reachable) = (server.clone(), reachable.clone());
         async move {
-            // A machine that is gone does not refuse: packets vanish, and are sent again as the transport's own dialer does.
+            // A machine that is gone does not refuse: packets vanish, and are sent again as in the transport's own dialer.
             while !reachable.load(Ordering::SeqCst) {
                 tokio::time::sleep(attempt.rhythm()).await;
             }
@@ -179,7 +179,7 @@ fn gated_transport(server: &Arc<TestServer>, reachable: &Arc<AtomicBool>) -> Tra
     Transport::with_dialer(config, TransportOptions { seed: Some(7), ..Default::default() }, dialer).unwrap()
 }
 
-/// R3, 1: waiting to sync with a server that cannot be reached, in each way that it can be.
+/// Reproduces R3, 1: waiting to sync with an unreachable server, for each way of being unreachable.
 #[tokio::test(start_paused = true)]
 async fn r3_waiting_to_sync_with_an_unreachable_server_ends_with_the_reason() {
     let refused =
@@ -208,7 +208,7 @@ async fn r3_waiting_to_sync_with_an_unreachable_server_ends_with_the_reason() {
     }
 }
 
-/// R3, 2: every call after a shutdown, and every call that waits during one.
+/// Reproduces R3, 2: every call after a shutdown, and every call that waits during one.
 #[tokio::test(start_paused = true)]
 async fn r3_requests_after_shutdown_are_refused_as_closed() {
     let world = world().await;
@@ -243,7 +243,7 @@ async fn r3_requests_after_shutdown_are_refused_as_closed() {
     world.factory.shutdown(secs(1)).await;
 }
 
-/// R3, 3: a shutdown when the server is gone, or silent, or in the middle of something.
+/// Reproduces R3, 3: a shutdown when the server is gone, or silent, or in the middle of something.
 #[tokio::test(start_paused = true)]
 async fn r3_shutdown_after_a_disconnect_leaves_nothing() {
     for case in ["closed", "silent", "first list under way", "backing off"] {
@@ -275,7 +275,7 @@ async fn r3_shutdown_after_a_disconnect_leaves_nothing() {
     }
 }
 
-/// R3, 4: a create while the server is gone, and after it has come back.
+/// Reproduces R3, 4: a create while the server is gone, and after it has come back.
 #[tokio::test(start_paused = true)]
 async fn r3_a_create_after_a_disconnect_fails_in_time_and_then_works() {
     let world = world().await;
@@ -308,18 +308,19 @@ fn new_map(name: &str) -> ConfigMap {
     serde_json::from_value(config_map("a", name, "1")).unwrap()
 }
 
-/// How the deletion escapes the client's eyes.
+/// The way in which the deletion escapes the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Escape {
-    /// It does not, after all: the watch goes on where it was, and tells of it.
+    /// It does not: the watch resumes at its last revision, and delivers the deletion.
     Resumed,
-    /// The server has forgotten what happened meanwhile: all that is left is a list.
+    /// The server has compacted the events in between: only a list remains.
     Compacted,
     /// The event is lost on the way: the next one of that name is about another object.
     EventLost,
 }
 
-/// R4: an object that was deleted and created again under the same name during a disconnect arrived as an update.
+/// Reproduces R4: an object that was deleted and created again under the same name during a disconnect arrived as an
+/// update.
 #[tokio::test(start_paused = true)]
 async fn r4_a_recreated_object_is_a_deletion_and_an_addition() {
     for escape in [Escape::Resumed, Escape::Compacted, Escape::EventLost] {
@@ -374,8 +375,8 @@ async fn r4_a_recreated_object_is_a_deletion_and_an_addition() {
     }
 }
 
-/// R5: a raw watch ends when the server closes it. A loop that returned then lost all later events, a loop that went on span
-/// on a closed channel.
+/// Reproduces R5: a raw watch ends when the server closes it. A loop that then returned lost all later events; a loop that
+/// continued was spinning on a closed channel.
 #[tokio::test(start_paused = true)]
 async fn r5_a_raw_watch_outlives_quiet_hours_and_closed_connections() {
     let world = world().await;

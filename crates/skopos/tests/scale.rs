@@ -1,4 +1,4 @@
-//! What many informers cost, and that nothing is left of those that are gone. The figures are printed (`--nocapture`).
+//! The cost of many informers, and a check that dropped ones leave nothing behind. The figures are printed (`--nocapture`).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 
@@ -15,10 +15,10 @@ use tokio::sync::Mutex;
 
 const IDLE: usize = 1000;
 
-/// Each test looks at the memory of the whole process.
+/// The lock of tests that measure the memory of the whole process.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// The resident memory of this process.
+/// Returns the resident memory of this process.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -57,12 +57,12 @@ async fn a_thousand_idle_informers() {
     );
     assert_eq!(stats.tasks, IDLE + 2, "one for each list/watch, a prober and housekeeping");
     assert!(stats.probes <= 30 + IDLE as u64 / 100, "one prober for all: {}", stats.probes);
-    // 100 streams fit a connection: ten for the watches, and one or two for lists and probes. Second looks come and go.
+    // 100 streams fit a connection: ten for the watches, and one or two for lists and probes. Verifications come and go.
     assert!(connections <= IDLE / 100 + 4, "{connections}");
     assert!(world.factory.shutdown(secs(1)).await.complete);
 }
 
-/// Real sockets, so that sockets can leak; a fault in every other round.
+/// Uses real sockets, so that sockets can leak; a fault in every other round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_starts_and_stops_leave_nothing() {
     let _alone = ALONE.lock().await;
@@ -79,7 +79,7 @@ async fn a_thousand_starts_and_stops_leave_nothing() {
     let mut baseline = None;
     for round in 0..rounds {
         if round == rounds / 5 {
-            // Allocators, log rings and pools have their size now.
+            // Allocators, log rings and pools have reached their size now.
             settle(&factory, &server).await;
             baseline = Some((Handle::current().metrics().num_alive_tasks(), open_files(), resident()));
         }
@@ -90,7 +90,7 @@ async fn a_thousand_starts_and_stops_leave_nothing() {
         let events = maps.events().unwrap();
         match fault {
             None => maps.wait_synced(secs(20)).await.unwrap_or_else(|error| panic!("round {round}: {error}")),
-            // Stopped in the middle of whatever it is doing.
+            // Stopped in the middle of its current activity.
             Some(_) => drop(maps.wait_synced(Duration::from_millis(random.u64(0..20))).await),
         }
         drop((maps, events, fault));
@@ -122,7 +122,7 @@ async fn a_thousand_starts_and_stops_leave_nothing() {
     assert!(factory.shutdown(secs(1)).await.complete);
 }
 
-/// Waits until what was dropped is gone.
+/// Waits until the dropped informers are gone.
 async fn settle(factory: &InformerFactory, server: &TestServer) {
     eventually("only housekeeping is left", || factory.stats().tasks == 1).await;
     server.wait_for(|server| server.open_watches() == 0).await.unwrap();

@@ -1,4 +1,4 @@
-//! Informers of a set of namespaces: what troubles one namespace is not another's.
+//! Informers of a set of namespaces: errors of one namespace do not affect another.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 const OF_A: &str = "/api/v1/namespaces/a/";
 const OF_C: &str = "/api/v1/namespaces/c/";
 
-/// An informer of two namespaces, of which the first may not be read any more.
+/// Creates an informer of two namespaces, and then forbids the first.
 async fn half_forbidden(options: FactoryOptions) -> (World, Informer<ConfigMap>, ForbiddenGuard) {
     let world = world_with(TestServer::builder(), options).await;
     world.create("a", "one", "1");
@@ -36,7 +36,7 @@ async fn half_forbidden(options: FactoryOptions) -> (World, Informer<ConfigMap>,
     (world, maps, forbidden)
 }
 
-/// A checkpoint, through a file and back.
+/// Returns a checkpoint that was written to a file and read back.
 fn written(maps: &Informer<ConfigMap>) -> Checkpoint {
     let mut file = Vec::new();
     maps.checkpoint().unwrap().write_to(&mut file).unwrap();
@@ -65,7 +65,7 @@ async fn while_one_namespace_is_forbidden_a_lost_event_of_another_heals() {
     world.create("c", "two", "1");
     lost.wait_hits(1).await;
     lost.heal();
-    // What comes after it hides that it is missing.
+    // The next event hides that it is missing.
     world.create("c", "three", "1");
     eventually_within(secs(180), "it is found and listed again", || maps.snapshot().len() == 4).await;
     let audits = maps.stats().audits;
@@ -79,7 +79,7 @@ async fn while_one_namespace_is_forbidden_a_lost_event_of_another_heals() {
     assert_eq!(maps.snapshot().iter().filter(|object| object.namespace() == Some("a")).count(), 1);
 }
 
-/// An audit that somebody asks for tries everything, and says of what nothing is known.
+/// Checks that an audit on demand tries everything, and lists the namespaces that it could not compare.
 #[tokio::test(start_paused = true)]
 async fn an_audit_says_which_namespaces_were_not_compared() {
     let (world, maps, forbidden) = half_forbidden(quiet()).await;
@@ -95,7 +95,7 @@ async fn an_audit_says_which_namespaces_were_not_compared() {
     assert!(report.complete && report.not_compared.is_empty() && report.listed == 2, "{report}");
 }
 
-/// What a checkpoint said is confirmed for each namespace by itself, and once.
+/// Checks that restored content is confirmed for each namespace separately, and once.
 #[tokio::test(start_paused = true)]
 async fn while_one_namespace_is_forbidden_what_is_restored_of_another_is_confirmed() {
     let mut world = world().await;
@@ -117,7 +117,8 @@ async fn while_one_namespace_is_forbidden_what_is_restored_of_another_is_confirm
     maps.wait_synced(PLENTY).await.unwrap();
 }
 
-/// The server has told of one namespace that its history went back, and would say so of the other, if that could be asked.
+/// Checks a rollback that the server has shown in one namespace; the other namespace is forbidden, so its list/watch cannot
+/// notice.
 #[tokio::test(start_paused = true)]
 async fn what_a_restored_backup_has_taken_from_a_forbidden_namespace_is_not_read_as_live() {
     let world = world().await;

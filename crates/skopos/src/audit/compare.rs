@@ -1,16 +1,16 @@
-//! Comparing a store with a list while events flow, without a false alarm.
+//! Comparison of a store with a list while events flow, without false alarms.
 //!
-//! The list is a consistent one, at revision `L`. The store's content is taken twice: `before` it was sent, at revision
-//! `b <= L`, and `after`, at `a >= L`. An object's resource version tells since when it has not changed, so
+//! The list is a consistent one, at revision `L`. The store's content is taken twice: `before` the list was sent, at
+//! revision `b <= L`, and `after`, at `a >= L`. An object's resource version tells since when it has not changed. So
 //!
-//! - what the list holds unchanged since before `b` (rv < b), `before` must hold too, and the same;
-//! - what `after` holds unchanged since `L` (rv <= L), the list must hold too, and the same;
-//! - what `after` holds with a version beyond its own (rv > a) is of a history that was given up, and was not replaced since:
-//!   the list cannot hold the same;
-//! - if `a = L`, what the list holds that changed at `b`, `after` must hold too, and the same. `before` need not: several changes
-//!   may share that revision, and the last of them may have been on their way.
+//! - an object in the list that has not changed since before `b` (rv < b) must be in `before`, in the same version;
+//! - an object in `after` that has not changed since `L` (rv <= L) must be in the list, in the same version;
+//! - an object in `after` with a version beyond the content's own (rv > a) belongs to a history that was replaced, and has
+//!   not been replaced itself: the list cannot have that version;
+//! - if `a = L`, an object in the list that changed at `b` must be in `after`, in the same version. It need not be in
+//!   `before`: several changes may share that revision, and the last of them may have been in flight.
 //!
-//! Of other objects that changed in between nothing is claimed; the next audit sees them.
+//! The comparison claims nothing about other objects that changed in between; the next audit sees them.
 
 use std::cmp::Ordering::*;
 use std::collections::{HashMap, HashSet};
@@ -21,52 +21,52 @@ use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 use crate::set_aside::Unread;
 use crate::store::Digest;
 
-/// One object that a store and its server do not agree about.
+/// One object that differs between a store and its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The object.
     pub key: ObjectKey,
-    /// How they disagree.
+    /// The kind of difference.
     pub kind: DifferenceKind,
 }
 
-/// How a store and its server disagree about an object.
+/// The kinds of difference between a store and its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DifferenceKind {
-    /// The server has it, the store does not.
+    /// The server has the object, the store does not.
     Missing,
-    /// Both have it, with another uid or resource version.
+    /// Both have the object, with another uid or resource version.
     Different,
-    /// The store has it, the server does not.
+    /// The store has the object, the server does not.
     Phantom,
 }
 
-/// A comparison under way. Needs 16 bytes per object.
+/// A comparison in progress. Needs 16 bytes per object.
 #[derive(Debug)]
 pub(super) struct Comparison {
     before: ResourceVersion,
-    /// Hash of the key → hash of (uid, resource version).
+    /// The hash of (uid, resource version), by the hash of the key.
     listed: HashMap<u64, u64>,
-    /// What changed at `before`, and was not there in this version.
+    /// Objects that changed at `before` and that the earlier content lacks in this version.
     late: HashMap<u64, (ObjectKey, DifferenceKind)>,
     found: Differences,
 }
 
-/// What a comparison found.
+/// The differences that a comparison found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Differences {
     keys: HashSet<u64>,
     pub(super) examples: Vec<Difference>,
-    /// How many of them the server does not have.
+    /// The number of differing objects that the server does not have.
     phantoms: usize,
-    /// Objects in the list.
+    /// The number of objects in the list.
     pub(super) listed: usize,
     /// The digest of the list.
     pub(super) digest: Digest,
 }
 
 impl Comparison {
-    /// Returns the digest of what was listed so far.
+    /// Returns the digest of the objects listed so far.
     pub(super) fn digest(&self) -> Digest {
         self.found.digest
     }
@@ -75,7 +75,7 @@ impl Comparison {
         Self { before, listed: HashMap::new(), late: HashMap::new(), found: Differences::default() }
     }
 
-    /// Takes one object of the list; `known` is what the store held under its key before the list was sent.
+    /// Adds one object of the list. `known` is the store's object with this key before the list was sent.
     pub(super) fn listed(&mut self, object: &RawObject, known: Option<&RawObject>) {
         let (key, version) = (hash_of(object.key()), version_hash(object));
         self.listed.insert(key, version);
@@ -93,8 +93,8 @@ impl Comparison {
         }
     }
 
-    /// What differs now that the list is complete, at `list`; `after` is the store's content and its RV, at or past that, or
-    /// `None` if it never got there.
+    /// Returns the differences now that the list at `list` is complete. `after` is the store's content and its RV, at or
+    /// past the list's, or `None` if the store never reached it.
     pub(super) fn differences<'a>(
         &self,
         list: &ResourceVersion,
@@ -134,13 +134,14 @@ impl Differences {
         }
     }
 
-    /// Whether all that differs is known to: it could not be read. What is not there any more is not one of those.
+    /// Returns whether all differences are known: objects that could not be read. An object that the server no longer has
+    /// is not one of those.
     pub(super) fn are_known(&self, unread: &Unread) -> bool {
         let keys: HashSet<u64> = unread.keys.iter().map(hash_of).collect();
         self.phantoms == 0 && self.keys.difference(&keys).count() <= unread.nameless
     }
 
-    /// How many objects differ.
+    /// Returns the number of objects that differ.
     pub(super) fn count(&self) -> usize {
         self.keys.len()
     }

@@ -1,8 +1,8 @@
-//! Audits: does the store hold what the server holds? So that a lost event heals even when nobody knows why it was lost.
+//! Audits: comparisons of the store with the server. A lost event heals even if its cause is unknown.
 //!
 //! An audit lists the metadata of all objects by a consistent read, waits until the store has reached the list's revision,
-//! and compares keys, uids and resource versions (`compare` says how that is done without a false alarm while events
-//! flow). A difference makes the content stale until a relist has healed it; handlers are told of it as of any gap.
+//! and compares keys, uids and resource versions (`compare` says how this avoids false alarms while events flow). A
+//! difference makes the content stale until a relist has healed it; handlers receive it like any gap.
 
 mod compare;
 pub(crate) mod report;
@@ -25,13 +25,13 @@ use crate::object::Entry;
 use crate::store::{Closed, Content, Digest};
 
 impl<K> Informer<K> {
-    /// Compares the content with the server's, within `limit`. If anything differs, it is counted, the content is stale, and
-    /// everything is listed again. Two audits of one informer at once become one after the other.
+    /// Compares the content with the server's, within `limit`. If anything differs, it is counted, the content is stale,
+    /// and everything is listed again. Concurrent audits of one informer run one after the other.
     ///
-    /// Of a set of namespaces, each is compared for itself, a few at a time; the report says which could not be.
+    /// Each namespace of a set is compared separately, a few at a time; the report names those that could not be.
     ///
     /// # Errors
-    /// When the comparison could not be made, of no namespace; nothing is known of the content then.
+    /// If no namespace could be compared; nothing is known of the content then.
     pub async fn audit(&self, limit: Duration) -> Result<AuditReport, AuditError> {
         let parts: Vec<usize> = (0..self.shared.links.len()).collect();
         let deadline = deadline::after(limit);
@@ -42,17 +42,17 @@ impl<K> Informer<K> {
 }
 
 impl<K> Informer<K> {
-    /// Checks the content against one object that the server has shown elsewhere in this version, such as in the answer to a write.
-    /// Returns whether a change was lost: the content is past that version and has an older object. Such a difference counts as if
-    /// an audit had found it: the content is stale until everything was listed again. An object that is not there may have been
-    /// deleted, and is no difference.
+    /// Checks the content against a version of an object that the server has shown elsewhere, such as in the answer to a
+    /// write. Returns whether a change was lost: the content is past that version and has an older object. Such a
+    /// difference counts like an audit's: the content is stale until everything was listed again. A missing object may have
+    /// been deleted, and is no difference.
     pub fn check(&self, key: &ObjectKey, version: &ResourceVersion) -> bool {
         let shared = &self.shared;
         let Some(part) = shared.part_of(key) else { return false };
         let content = shared.store.current();
         let is_older = |object: &Entry| object.raw().resource_version() < version;
         let lost = content.rv_of(part) > version && content.objects.get(key).is_some_and(is_older);
-        // One that could not be read is known to be older, and told as such.
+        // An object that could not be read is known to be older, and reported as such.
         if lost && !shared.links[part].set_aside.unread().keys.contains(key) {
             tracing::warn!(resource = %shared.resource, %key, %version, "a change was lost: listing again");
             shared.audits.lock().mismatches += 1;
@@ -69,20 +69,20 @@ fn mark_different(shared: &Shared, part: usize, differences: usize) {
     shared.links[part].handle.relist();
 }
 
-/// The right to audit an informer: one at a time has it.
+/// The permit to audit an informer: only one caller at a time has it.
 pub(crate) struct Turn<'a> {
     shared: &'a Shared,
     _mine: MutexGuard<'a, ()>,
 }
 
 impl<'a> Turn<'a> {
-    /// Waits for it, as long as another audit is under way.
+    /// Waits while another audit is running.
     pub(crate) async fn wait(shared: &'a Shared, deadline: Instant) -> Result<Self, AuditError> {
         let mine = timeout_at(deadline, shared.auditing.lock()).await.map_err(|_| AuditError::Busy)?;
         Ok(Self { shared, _mine: mine })
     }
 
-    /// One audit of these parts of the content, its counting and its cure.
+    /// Audits these parts of the content, counts the result, and starts the relist that heals a difference.
     pub(crate) async fn audit_and_heal(
         self,
         parts: &[usize],
@@ -146,10 +146,11 @@ async fn audit(shared: &Shared, parts: &[usize], deadline: Instant) -> Result<Au
     Ok(report)
 }
 
-/// How many namespaces of a set are listed at a time: hundreds of lists at one moment are more than a server gives to one client.
+/// The maximum number of namespaces of a set that are listed concurrently: a server does not serve hundreds of lists at
+/// once to one client.
 const LISTS_AT_ONCE: usize = 8;
 
-/// The parts that an audit of these ones does not compare.
+/// Returns the parts that an audit of these parts does not compare.
 fn left_out(shared: &Shared, parts: &[usize]) -> impl Iterator<Item = NotCompared> {
     let basis = shared.freshness().basis();
     let others = shared.links.iter().enumerate().filter(|(part, _)| !parts.contains(part));
@@ -159,7 +160,7 @@ fn left_out(shared: &Shared, parts: &[usize]) -> impl Iterator<Item = NotCompare
     })
 }
 
-/// What the audit of one list/watch found.
+/// The result of the audit of one list/watch.
 struct PartReport {
     revision: ResourceVersion,
     listed: usize,
@@ -189,7 +190,7 @@ async fn audit_part(
     let mut list = Listed { comparison: Comparison::new(before.rv_of(part).clone()), before: &before, part };
     let revision = shared.ground.live.list(&target, deadline, &mut list).await?;
     drop(listing);
-    // It is as good as a probe, and if it shows that history went back, the link shall know.
+    // The list is as good as a probe; if it shows that history went back, the link must know.
     link.handle.probed(shared.ground.common.clock.at(sent_at), revision.clone());
     if revision < *before.rv_of(part) {
         return Err(AuditError::WentBack { server: revision, content: before.rv_of(part).clone() });
@@ -202,7 +203,7 @@ async fn audit_part(
     let current = shared.store.current();
     let differs = !shared.has_digest(part, &current, &comparison.digest());
     if differs && *current.rv_of(part) < revision && unread.keys.is_empty() && unread.nameless == 0 {
-        // While the link waits for this comparison, it need not wait for its end.
+        // The link may be waiting for this comparison; it need not wait for its end.
         link.handle.differs(revision.clone());
     }
     let until = deadline.min(Instant::now() + PATIENCE);
@@ -224,7 +225,7 @@ async fn audit_part(
         return Err(AuditError::Replaced);
     }
     let known = found.are_known(&unread.or(link.set_aside.unread()));
-    // What is the same by now lacks nothing, whatever it lacked before.
+    // Content that is equal by now lacks nothing, whatever it lacked before.
     let differences = if known || same { 0 } else { found.count() };
     if known && found.count() > 0 {
         // The audit could read them.
@@ -234,7 +235,7 @@ async fn audit_part(
         tracing::warn!(target = %link.target, differences, examples = ?found.examples, "an audit found differences: listing again");
         mark_different(shared, part, differences);
     } else if (reached || same) && shared.store.peek().is_restored(part) {
-        // What was restored is what the server has: each object that has not changed since is the same.
+        // The restored content matches the server's: each object that has not changed since is the same.
         shared.freshness().prove(part, sent_at);
         shared.store.confirm(part);
     }
@@ -248,19 +249,19 @@ async fn audit_part(
     })
 }
 
-/// Waits until this list may be made.
+/// Waits for a permit to list.
 async fn one_of_few(lists: &Semaphore, deadline: Instant) -> Result<SemaphorePermit<'_>, LiveError> {
     let begun = Instant::now();
     let permit = timeout_at(deadline, lists.acquire()).await.ok().and_then(Result::ok);
     permit.ok_or_else(|| LiveError::Deadline { waited: begun.elapsed() })
 }
 
-/// How long the store may take to reach the list's revision, or to become the same as the list: a watch learns of revisions that do
-/// not concern it only by bookmarks, or when the link takes a second look at the probe's behest.
+/// The time that the store may take to reach the list's revision, or to become equal to the list. A watch learns of
+/// revisions that do not concern it only by bookmarks, or when a probe makes the link verify itself.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// Of several changes that share a revision the last may be on their way. A stream that stands for a moment has brought them; one
-/// that has ended leaves them to the next.
+/// Waits for the last of several changes that share a revision, which may be in flight. Returns whether the stream stayed
+/// open meanwhile, and so has delivered them; a stream that ended leaves them to the next one.
 async fn has_the_rest(shared: &Shared, part: usize, deadline: Instant) -> bool {
     let now = shared.ground.common.clock.at(Instant::now());
     let in_time = timeout_at(deadline, sleep(ON_THEIR_WAY)).await.is_ok();
@@ -268,10 +269,10 @@ async fn has_the_rest(shared: &Shared, part: usize, deadline: Instant) -> bool {
     in_time && link.condition.is_watching() && link.since <= now
 }
 
-/// What a server that is well takes far less than, to send the second of two changes of one revision after the first.
+/// The time within which a healthy server certainly sends the second of two changes of one revision after the first.
 const ON_THEIR_WAY: Duration = Duration::from_secs(1);
 
-/// Compares the list as it comes.
+/// A list that is compared while it arrives.
 struct Listed<'a> {
     comparison: Comparison,
     before: &'a Content,

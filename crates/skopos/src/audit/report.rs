@@ -1,4 +1,4 @@
-//! What an audit found.
+//! The report of an audit.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use crate::link::Link;
 use crate::resource::ResourceId;
 use crate::store::Digest;
 
-/// What an audit found.
+/// The report of an audit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AuditReport {
-    /// The kind of object.
+    /// The resource.
     pub resource: ResourceId,
-    /// When it was begun.
+    /// The time at which the audit began.
     pub began: Instant,
-    /// How long it took.
+    /// The duration of the audit.
     pub took: Duration,
     /// The revision of the server's list; of a set of namespaces, the lowest of those that were compared.
     pub resource_version: ResourceVersion,
-    /// Objects in the list.
+    /// The number of objects in the list.
     pub listed: usize,
     /// The digest of the list.
     pub digest: Digest,
-    /// Objects that differ. If there are any, the content is being listed again.
+    /// The number of objects that differ. If there are any, the content is being listed again.
     pub differences: usize,
-    /// Some of them.
+    /// Some of the differing objects.
     pub examples: Vec<Difference>,
-    /// Whether everything was compared, and the store reached the revision of the list in time. If it did not, objects that it
-    /// should no longer have, or have in a newer version, were not looked for.
+    /// True if everything was compared, and the store reached the list's revision in time. If it did not, objects that the
+    /// store should no longer have, or should have in a newer version, were not looked for.
     pub complete: bool,
-    /// Of a set of namespaces, those that were not compared: of them nothing is known.
+    /// The namespaces of a set that were not compared: nothing is known about them.
     pub not_compared: Vec<NotCompared>,
 }
 
@@ -43,9 +43,9 @@ pub struct AuditReport {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NotCompared {
-    /// The namespace; `None` if the informer is of all.
+    /// The namespace; `None` if the informer covers all.
     pub namespace: Option<String>,
-    /// Why.
+    /// The reason.
     pub error: AuditError,
 }
 
@@ -56,7 +56,7 @@ impl NotCompared {
 }
 
 impl AuditReport {
-    /// Whether nothing differed of what was compared.
+    /// Returns whether no compared object differs.
     pub fn is_clean(&self) -> bool {
         self.differences == 0
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// Tells the time across restarts: by the wall clock, and by how long the machine has been up.
+/// A clock that measures time across restarts: by the wall clock and by the machine's uptime.
 ///
 /// A wall clock may be set back, and would then make ages too small. While the machine stays up, its uptime tells the truth,
 /// and the greater of both counts. Across a reboot, or from one machine to another, there is the wall clock alone: it is
@@ -13,66 +13,66 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> WallTime + Send + Sync>);
 
-/// A moment, as a [`WallClock`] tells it.
+/// A moment, as read from a [`WallClock`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WallTime {
     /// Milliseconds since 1970.
     wall_ms: u64,
-    /// Which run of the machine, and for how many milliseconds it had been up.
+    /// The boot ID, and the uptime in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     boot: Option<(String, u64)>,
 }
 
-/// What a wall clock of another machine, or of before a reboot, may differ by.
+/// The maximum difference between wall clocks of two machines, or before and after a reboot.
 const DIFFERENCE: Duration = Duration::from_secs(5);
-/// How exactly the uptime is told.
+/// The resolution of the uptime.
 const GRAIN: Duration = Duration::from_millis(10);
 
 impl WallClock {
-    /// The machine's clocks: on Linux with the uptime, elsewhere the wall clock alone.
+    /// Creates a clock that reads the machine's clocks: on Linux with the uptime, elsewhere the wall clock alone.
     pub fn system() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let boot = boot.ok().map(|id| id.trim().to_owned());
         Self(Arc::new(move || {
-            // The uptime first: what passes in between makes ages greater.
+            // The uptime first: time that passes in between makes ages greater.
             let up = boot.clone().zip(uptime());
             WallTime::new(SystemTime::now(), up)
         }))
     }
 
-    /// A clock made for a test.
+    /// Creates a clock for a test.
     pub fn from_fn(now: impl Fn() -> WallTime + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// The present moment.
+    /// Returns the present moment.
     pub fn now(&self) -> WallTime {
         (self.0)()
     }
 }
 
 impl WallTime {
-    /// A moment: what the wall clock says, and, if known, the name of this run of the machine with the time that it has been up.
+    /// Creates a moment from the wall clock and, if known, the boot ID and the uptime.
     pub fn new(wall: SystemTime, up: Option<(String, Duration)>) -> Self {
         let since_1970 = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { wall_ms: millis(since_1970), boot: up.map(|(id, up)| (id, millis(up))) }
     }
 
-    /// What the wall clock said.
+    /// Returns the wall clock's time.
     pub fn wall(&self) -> SystemTime {
         UNIX_EPOCH.checked_add(Duration::from_millis(self.wall_ms)).unwrap_or(UNIX_EPOCH)
     }
 
-    /// The moment that lies this long before. `None` if there was none.
+    /// Returns the moment that was `span` earlier; `None` if there was none.
     pub fn before(&self, span: Duration) -> Option<Self> {
-        // Cut-off parts of milliseconds must not make it later.
+        // Rounding down to milliseconds must not make it later.
         let span = millis(span).saturating_add(1);
         let boot = self.boot.clone().and_then(|(id, up)| Some((id, up.checked_sub(span)?)));
         Some(Self { wall_ms: self.wall_ms.checked_sub(span)?, boot })
     }
 
-    /// How long ago `earlier` was at this moment, at most. `None` if that cannot be told.
+    /// Returns an upper bound on the time from `earlier` to this moment; `None` if that cannot be computed.
     pub fn since(&self, earlier: &WallTime) -> Option<Duration> {
         let wall = self.wall_ms.checked_sub(earlier.wall_ms).map(Duration::from_millis);
         let up = match (&self.boot, &earlier.boot) {
@@ -93,7 +93,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// For how long the machine has been up, sleep included.
+/// Returns the machine's uptime, including suspend.
 fn uptime() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/uptime").ok()?;
     let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;

@@ -1,69 +1,69 @@
 use std::io;
 
-/// A file that is not served: none of it is used.
+/// An error in reading a checkpoint file: none of the file is used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// It cannot be read: the disk, or whoever gives the bytes, is at fault.
+    /// The file cannot be read: the disk, or the source of the bytes, is at fault.
     #[error("the checkpoint cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// It is something else.
+    /// The file is something else.
     #[error("this is not a checkpoint")]
     NotACheckpoint,
-    /// It was written by another version of this library.
+    /// The file was written by another version of this library.
     #[error("the checkpoint is of format {found}, and only format {known} can be read")]
     Version {
-        /// Its format.
+        /// The file's format.
         found: u32,
-        /// The one that can be read.
+        /// The format that can be read.
         known: u32,
     },
-    /// It ends too early, as when its writer died.
+    /// The file ends too early, for example because its writer crashed.
     #[error("the checkpoint is cut off")]
     Truncated,
-    /// Bits have changed since it was written.
+    /// Bits of the file have changed since it was written.
     #[error("the checkpoint is damaged: the checksum of {what} does not fit")]
     Corrupt {
-        /// Where.
+        /// The damaged part.
         what: &'static str,
     },
-    /// It has more than was allowed.
+    /// The file has more than the limit allows.
     #[error("the checkpoint has more {what} than {limit}")]
     TooLarge {
-        /// Of what.
+        /// The unit of the limit.
         what: &'static str,
-        /// How much is allowed.
+        /// The limit.
         limit: u64,
     },
-    /// Its checksums fit, and it makes no sense: whoever wrote it is at fault.
+    /// The checksums fit, but the content is invalid: its writer is at fault.
     #[error("the checkpoint makes no sense: {what}")]
     Malformed {
-        /// What.
+        /// The invalid part.
         what: String,
     },
 }
 
-/// The checkpoint is of something else than the informer: the caller is at fault, or the cluster is not the one that it was.
+/// A checkpoint with another identity than the informer's: the caller is at fault, or the cluster was replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the checkpoint is of another {what}: of {found}, not of {expected}")]
 pub struct Foreign {
-    /// What differs: the cluster, the resource, the scope, ...
+    /// The part of the identity that differs: the cluster, the resource, the scope, ...
     pub what: &'static str,
-    /// What the informer is of.
+    /// The informer's value.
     pub expected: String,
-    /// What the checkpoint is of.
+    /// The checkpoint's value.
     pub found: String,
 }
 
-/// There is nothing that is worth writing. An older checkpoint keeps its worth.
+/// There is nothing worth writing. An older checkpoint keeps its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoCheckpoint {
     /// There was no complete list yet.
     #[error("nothing was listed yet")]
     NotSynced,
-    /// The content is known to differ from the server's (an object that cannot be decoded, an audit that found a difference),
-    /// and whoever resumed from it would not know.
+    /// The content is known to differ from the server's (an object that cannot be decoded, an audit that found a
+    /// difference). An informer that resumed from it would not know.
     #[error("the content is known to differ from the server's")]
     NotWhole,
 }

@@ -6,28 +6,28 @@ use std::path::Path;
 use super::{Checkpoint, CheckpointError, CheckpointLimits, Written};
 
 impl Checkpoint {
-    /// Writes it to this file, as [`replace_file`] does.
+    /// Writes the checkpoint to this file, like [`replace_file`].
     ///
     /// # Errors
-    /// Those of the disk. The file that was there is still there.
+    /// Those of the disk. The previous file is still there then.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<Written> {
         replace_file(path, |file| self.write_to(file))
     }
 
-    /// Reads it from a file; as [`read_from`](Checkpoint::read_from).
+    /// Reads a checkpoint from a file, like [`read_from`](Checkpoint::read_from).
     ///
     /// # Errors
-    /// As [`read_from`](Checkpoint::read_from). That there is no file is a [`CheckpointError::Io`] of the kind `NotFound`.
+    /// As [`read_from`](Checkpoint::read_from). A missing file is a [`CheckpointError::Io`] of the kind `NotFound`.
     pub fn load(path: impl AsRef<Path>, limits: &CheckpointLimits) -> Result<Self, CheckpointError> {
         Self::read_from(BufReader::with_capacity(BUFFER, File::open(path)?), limits)
     }
 }
 
-/// Puts what `write` writes in the place of a file, which only its owner may read. Whoever looks, also after a crash at
-/// whatever moment, finds what was there before or all of the new: it is written beside it (with `.new` behind the name), and
-/// takes its place when it is on the disk. Links are replaced and never followed. Blocks as long as the disk does.
+/// Replaces a file with what `write` writes; only its owner may read it. Readers find the old content or all of the new,
+/// even after a crash at any moment: the new file is written next to it (with the suffix `.new`), and is renamed once it is
+/// on the disk. Links are replaced and never followed. Blocks as long as the disk does.
 ///
-/// One writer at a time: of several, one wins, or the file is a mixture.
+/// Only one writer at a time: of several, one wins, or the file is a mixture.
 ///
 /// # Errors
 /// Those of `write` and of the disk. The file that was there is still there.
@@ -38,8 +38,8 @@ pub fn replace_file<T>(
     replace(path.as_ref(), true, write)
 }
 
-/// As [`replace_file`], without forcing the content to the disk: a crash of the machine may leave the old file, the new one or a
-/// torn one.
+/// Replaces a file like [`replace_file`], without forcing the content to the disk: a crash of the machine may leave the old
+/// file, the new one or a torn one.
 ///
 /// # Errors
 /// As [`replace_file`].
@@ -69,7 +69,7 @@ fn replace<T>(
         Ok(written)
     });
     if replaced.is_err() {
-        // It may not be there, or not go away; it is no harm, and the next one overwrites it.
+        // The file may not exist, or not be removable; that is harmless, and the next write overwrites it.
         let _ = fs::remove_file(&beside);
     }
     replaced
@@ -89,22 +89,22 @@ fn write_whole<T>(
     Ok(written)
 }
 
-/// Creates a file that only its owner may read and write. What has the name before, a link too, is removed: a file that is there
-/// already keeps its owner and its mode, and may be another one.
+/// Creates a file that only its owner may read and write. An existing file or link of this name is removed first: it would
+/// keep its owner and its mode, and a link points to another file.
 fn create_private(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let mut options = OpenOptions::new();
-    // Follows no link, and fails if another one was faster.
+    // Follows no link, and fails if another process created the file meanwhile.
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
 }
 
-/// Makes sure that a renamed file bears its new name after a crash.
+/// Makes sure that a renamed file keeps its new name after a crash.
 fn sync_directory(path: &Path) -> io::Result<()> {
     if !cfg!(unix) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The file: frames that each vouch for themselves and for all before them.
+//! The file format: frames with a digest of themselves and of all frames before them.
 //!
 //! ```text
 //!   "skoposCP" version:u32  ( kind:u8 stored:u32 plain:u32 payload digest:[u8; 32] )*      numbers: little endian
@@ -16,7 +16,7 @@ use super::error::CheckpointError;
 
 const MAGIC: &[u8; 8] = b"skoposCP";
 const VERSION: u32 = 1;
-/// A block is ended when it has so many bytes of objects; one with an object that is larger has that alone.
+/// The size at which a block of objects ends, in bytes; a larger object has a block of its own.
 const BLOCK: usize = 1 << 20;
 const HEADER: usize = 1 << 20;
 const LEVEL: i32 = 3;
@@ -68,7 +68,7 @@ impl<W: Write> FrameWriter<W> {
         Ok(())
     }
 
-    /// Returns how many bytes were written.
+    /// Ends the file. Returns the number of bytes written.
     pub(super) fn end(mut self) -> io::Result<u64> {
         self.end_block()?;
         let totals = [self.objects.to_le_bytes(), self.plain.to_le_bytes()].concat();
@@ -105,7 +105,7 @@ pub(super) struct FrameReader<R> {
     limits: CheckpointLimits,
     before: Digest,
     block: Vec<u8>,
-    /// How much of the block was given.
+    /// The bytes of the block that were given out.
     given: usize,
     objects: u64,
     plain: u64,
@@ -113,7 +113,7 @@ pub(super) struct FrameReader<R> {
 }
 
 impl<R: Read> FrameReader<R> {
-    /// Returns the header too.
+    /// Begins to read a file. Returns the header too.
     pub(super) fn begin(reader: R, limits: &CheckpointLimits) -> Result<(Self, Vec<u8>), CheckpointError> {
         let expected = preamble();
         let mut frames = Self {
@@ -142,7 +142,7 @@ impl<R: Read> FrameReader<R> {
         Ok((frames, frame.payload))
     }
 
-    /// The next object; `None` when all were given and the end is what it should be.
+    /// Returns the next object; `None` after the last one, if the file's end is correct.
     pub(super) fn object(&mut self) -> Result<Option<&[u8]>, CheckpointError> {
         while self.given == self.block.len() {
             if self.ended || !self.next_block()? {
@@ -192,7 +192,7 @@ impl<R: Read> FrameReader<R> {
     fn frame(&mut self) -> Result<Frame, CheckpointError> {
         let head: [u8; 9] = self.array()?;
         let (kind, stored, plain) = (head[0], number(&head[1..5]) as usize, number(&head[5..9]) as usize);
-        // The head is not known to be right yet. What is believed of it is bounded, and grows only with what is there.
+        // The head is not verified yet. What it claims is bounded, and memory grows only with the bytes that are there.
         let most_plain = match kind {
             BODY => BLOCK.max(self.limits.object_bytes.saturating_add(PREFIX)),
             _ => HEADER,
@@ -226,14 +226,14 @@ impl<R: Read> FrameReader<R> {
     }
 }
 
-/// A frame whose digest was right.
+/// A frame with a verified digest.
 struct Frame {
     kind: u8,
     plain: usize,
     payload: Vec<u8>,
 }
 
-/// The length of an object stands before it.
+/// The size of the length in front of each object.
 const PREFIX: usize = 4;
 
 fn preamble() -> Vec<u8> {

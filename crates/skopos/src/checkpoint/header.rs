@@ -5,26 +5,26 @@ use super::clock::WallTime;
 use super::error::{CheckpointError, Foreign};
 use crate::resource::{ResourceId, Scope};
 
-/// What a checkpoint says of itself.
+/// The header of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) identity: Identity,
     pub(super) written: WallTime,
-    /// One, or one for each namespace of a set, in its order.
+    /// The only part, or one for each namespace of a set, in its order.
     pub(super) parts: Vec<Part>,
 }
 
-/// Where a part of the content stands.
+/// The position of a part of the content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) namespace: Option<String>,
     pub(super) resource_version: ResourceVersion,
     pub(super) epoch: u64,
-    /// The last moment at which it was proven to hold all that the server had.
+    /// The last moment at which the part was proven to hold all that the server had.
     pub(super) proven: Option<WallTime>,
 }
 
-/// What content is of. Only content of the very same may take its place.
+/// The identity of content. Only content with the same identity may replace it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) cluster: Option<String>,
@@ -37,7 +37,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Refuses content of something else.
+    /// Refuses content with another identity.
     pub(crate) fn expect(&self, found: &Identity) -> Result<(), Foreign> {
         let named = |cluster: &Option<String>| cluster.clone().unwrap_or_else(|| "no name".to_owned());
         let api = |resource: &ResourceId| format!("{resource} {} {}", resource.version, resource.kind);
@@ -129,7 +129,7 @@ impl Header {
     }
 }
 
-/// The header as it is written. Another form is another version of the file.
+/// The header as it is serialized. A change of its form needs a new version of the file format.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HeaderForm {

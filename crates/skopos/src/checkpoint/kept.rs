@@ -1,4 +1,4 @@
-//! A checkpoint: content, and what is to be said of it; written to a file and read from one.
+//! A checkpoint: content and its header, written to a file and read from one.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ use crate::resource::{ResourceId, Scope};
 use crate::store::{Content, Digest, RestoredPart};
 use crate::tree::{Item, Tree};
 
-/// The content of an informer at one moment, with all that is needed to begin with it again. Cheap to clone; it holds what a
+/// The content of an informer at one moment, with everything needed to start from it again. Cheap to clone; it holds what a
 /// [`Snapshot`](crate::Snapshot) holds.
 #[derive(Clone)]
 pub struct Checkpoint {
@@ -24,32 +24,32 @@ pub struct Checkpoint {
     pub(super) content: Arc<Content>,
 }
 
-/// What tells the content of one [`Checkpoint`] from that of another: of what it is, at which RVs, and which states of which
-/// objects it has. Two that are equal hold the same, but for a chance of about 2⁻⁶⁴. Good within one process.
+/// A fingerprint of a [`Checkpoint`]'s content: its identity, its RVs, and the versions of its objects. Two equal marks
+/// mean equal content, except for a chance of about 2⁻⁶⁴. Valid within one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentMark {
     identity: Identity,
     parts: Vec<(ResourceVersion, u64)>,
     digest: Digest,
-    /// What of it the digest does not show.
+    /// The changes that the digest does not show.
     rewritten: u64,
 }
 
 impl ContentMark {
-    /// Whether both are of the same states of the same objects, at whatever RVs.
+    /// Returns whether both have the same versions of the same objects, at any RVs.
     pub fn has_same_objects(&self, other: &ContentMark) -> bool {
         (&self.identity, self.digest, self.rewritten) == (&other.identity, other.digest, other.rewritten)
     }
 }
 
-/// What is accepted of a file. The defaults suit a kind of 1,000,000 objects.
+/// Limits on the content of a file. The defaults suit a resource of 1,000,000 objects.
 #[derive(Clone, Debug)]
 pub struct CheckpointLimits {
-    /// The most objects (1,000,000).
+    /// The maximum number of objects (1,000,000).
     pub objects: u64,
-    /// The most bytes of JSON (4 GiB).
+    /// The maximum number of bytes of JSON (4 GiB).
     pub bytes: u64,
-    /// The most bytes of JSON of one object ([`Limits::default`]).
+    /// The maximum number of bytes of JSON of one object ([`Limits::default`]).
     pub object_bytes: usize,
 }
 
@@ -59,20 +59,20 @@ impl Default for CheckpointLimits {
     }
 }
 
-/// What was written.
+/// The size of a written checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The size of the file, in bytes.
     pub bytes: u64,
-    /// How many objects it has.
+    /// The number of objects in the file.
     pub objects: u64,
 }
 
 impl Checkpoint {
-    /// Writes it. Blocks as long as the writer does; takes about a second of computing for 500 MB of JSON.
+    /// Writes the checkpoint. Blocks as long as the writer does; takes about a second of CPU time for 500 MB of JSON.
     ///
     /// # Errors
-    /// Those of the writer. What was written until then is no checkpoint, and will be refused.
+    /// Those of the writer. What was written until then is not a valid checkpoint, and will be refused.
     pub fn write_to(&self, writer: impl Write) -> io::Result<Written> {
         let mut frames = FrameWriter::begin(writer, &self.header.to_json())?;
         for entry in self.content.objects.iter() {
@@ -82,10 +82,10 @@ impl Checkpoint {
         Ok(Written { bytes, objects: self.objects() })
     }
 
-    /// Reads one, checks all of it, and accepts nothing that was not written so to the last bit.
+    /// Reads a checkpoint and verifies all of it, to the last bit.
     ///
     /// # Errors
-    /// If it cannot be read, is none, or is damaged, cut off or too large.
+    /// If it cannot be read, is not a checkpoint, or is damaged, cut off or too large.
     pub fn read_from(reader: impl Read, limits: &CheckpointLimits) -> Result<Self, CheckpointError> {
         let (mut frames, header) = FrameReader::begin(reader, limits)?;
         let header = Header::from_json(&header)?;
@@ -111,60 +111,60 @@ impl Checkpoint {
         Ok(Self { header: Arc::new(header), content: Arc::new(content) })
     }
 
-    /// The kind of object.
+    /// Returns the resource.
     pub fn resource(&self) -> &ResourceId {
         &self.header.identity.resource
     }
 
-    /// The namespaces that it covers.
+    /// Returns the namespaces that the checkpoint covers.
     pub fn scope(&self) -> &Scope {
         &self.header.identity.scope
     }
 
-    /// The cluster that it is of, as [`FactoryOptions::cluster`](crate::FactoryOptions::cluster) said.
+    /// Returns the cluster's name, from [`FactoryOptions::cluster`](crate::FactoryOptions::cluster).
     pub fn cluster(&self) -> Option<&str> {
         self.header.identity.cluster.as_deref()
     }
 
-    /// The RV of the content; of a set of namespaces, the lowest.
+    /// Returns the RV of the content; of a set of namespaces, the lowest.
     pub fn resource_version(&self) -> &ResourceVersion {
         &self.content.rv
     }
 
-    /// The stretch of unbroken history that the RV belongs to.
+    /// Returns the epoch of the RV: the stretch of unbroken history that it belongs to.
     pub fn epoch(&self) -> u64 {
         self.content.epoch
     }
 
-    /// How many objects it has.
+    /// Returns the number of objects.
     pub fn objects(&self) -> u64 {
         self.content.objects.len() as u64
     }
 
-    /// The size of all objects as JSON, in bytes.
+    /// Returns the size of all objects as JSON, in bytes.
     pub fn json_bytes(&self) -> u64 {
         self.content.json_bytes
     }
 
-    /// When it was taken, by the clock of that machine.
+    /// Returns when the checkpoint was taken, by the clock of that machine.
     pub fn written_at(&self) -> SystemTime {
         self.header.written.wall()
     }
 
-    /// Upper bound on the age of the content at this moment; `None` if that cannot be told.
+    /// Returns an upper bound on the current age of the content; `None` if it cannot be computed.
     pub fn age(&self, clock: &WallClock) -> Option<Duration> {
         let now = clock.now();
         let ages = (0..self.header.parts.len()).map(|part| self.age_of(part, &now));
         ages.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
 
-    /// Whether both hold the same states of the same objects at the same RVs, so that one need not be written after the
-    /// other.
+    /// Returns whether both have the same versions of the same objects at the same RVs, so that one need not be written
+    /// after the other.
     pub fn is_same_content(&self, other: &Checkpoint) -> bool {
         self.mark() == other.mark()
     }
 
-    /// What tells its content from that of others, and is small enough to be remembered for long.
+    /// Returns a fingerprint of the content that is small enough to be stored for long.
     pub fn mark(&self) -> ContentMark {
         let parts = self.header.parts.iter().map(|part| (part.resource_version.clone(), part.epoch));
         ContentMark {
@@ -183,17 +183,17 @@ impl Checkpoint {
         &self.content
     }
 
-    /// Upper bound on the age of one part of the content at `now`.
+    /// Returns an upper bound on the age of one part of the content at `now`.
     pub(crate) fn age_of(&self, part: usize, now: &WallTime) -> Option<Duration> {
         let proven = self.header.parts.get(part)?.proven.as_ref()?;
-        // A clock that is behind the one that wrote this is wrong, or that one was.
+        // If this clock is behind the one that wrote the checkpoint, one of the two is wrong.
         now.since(&self.header.written)?;
         now.since(proven)
     }
 }
 
 impl Header {
-    /// Refuses objects that cannot be in content of this scope.
+    /// Refuses objects outside of the content's scope.
     fn admits(&self, key: &ObjectKey) -> Result<(), CheckpointError> {
         match &self.identity.scope {
             Scope::Namespaces(namespaces)

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Informer::checkpoint ──▶ Checkpoint ──write_to──▶ file ──read_from──▶ Checkpoint ──▶ InformerOptions::restored
-//!      a snapshot: free        header: whose, of which RV, when proven        checked to the last bit
+//!      a snapshot: free        header: identity, RVs, last proof              checked to the last bit
 //! ```
 //!
 //! # What a restored informer says
@@ -11,14 +11,14 @@
 //! * Its content can be read at once. [`Freshness`](crate::Freshness) is `Stale` for the reason
 //!   [`StaleReason::Restored`](crate::StaleReason) (or for what is wrong with the link), with the true age: from when the
 //!   content was last proven before it was written, by clocks that can be trusted ([`WallClock`]); none if they cannot.
-//! * The watch goes on at the checkpoint's RV, without a list. If the server no longer has the history from there (410),
-//!   it is listed, and handlers and the journal are told of the differences, marked as a gap.
+//! * The watch resumes at the checkpoint's RV, without a list. If the server no longer has the history from there (410),
+//!   everything is listed, and handlers and the journal receive the differences, marked as a gap.
 //! * [`Informer::has_synced`](crate::Informer::has_synced) and `wait_synced` stay false until the server has confirmed the
-//!   content: as soon as the watch stands, an audit compares it with a list of metadata (a tenth of a list), two informers
-//!   of a factory at a time. An RV alone would confirm nothing: if the server's data were restored from a backup
-//!   meanwhile, it has passed the checkpoint's RV again with other content. If the audit finds that, everything is
-//!   listed, and the differences are told as a gap. Who waits for that wants to act on what the server has, and a
-//!   checkpoint may be of any age; who wants to read, need not wait.
+//!   content. As soon as the watch is open, an audit compares the content with a list of metadata (a tenth of a list), for
+//!   two informers of a factory at a time. An RV alone would confirm nothing: if the server's data were restored from a
+//!   backup meanwhile, it has passed the checkpoint's RV again with other content. If the audit finds that, everything is
+//!   listed, and the differences are reported as a gap. A caller that waits for the sync wants to act on the server's
+//!   state, and a checkpoint may be of any age; a caller that only reads need not wait.
 //!   [`Snapshot::is_synced`](crate::Snapshot::is_synced) tells that there is whole content.
 //!
 //! # The file

@@ -1,4 +1,4 @@
-//! How a checkpoint is taken of an informer, and whether one can begin with it.
+//! Taking a checkpoint of an informer, and checking whether an informer can start from one.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -14,26 +14,26 @@ use crate::resource::ResourceId;
 use crate::store::Content;
 
 impl<K> Informer<K> {
-    /// The content as it is now, to be written. Costs next to nothing, and holds nobody up.
+    /// Returns a checkpoint of the current content. Costs next to nothing, and blocks no other task.
     ///
     /// # Errors
-    /// If there is no whole content: it was never listed, or is known to differ from the server's.
+    /// If there is no whole content: nothing was listed yet, or the content is known to differ from the server's.
     pub fn checkpoint(&self) -> Result<Checkpoint, NoCheckpoint> {
         Checkpoint::of(&self.shared)
     }
 
-    /// Takes checkpoints of this informer, without keeping it running.
+    /// Returns a handle that takes checkpoints of this informer without keeping it running.
     pub fn checkpointer(&self) -> Checkpointer {
         Checkpointer(Arc::downgrade(&self.shared))
     }
 }
 
-/// Takes checkpoints of an informer as long as it runs, and is no reason for it to run.
+/// A handle that takes checkpoints of an informer while it runs, without keeping it running.
 #[derive(Clone)]
 pub struct Checkpointer(Weak<Running>);
 
 impl Checkpointer {
-    /// As [`Informer::checkpoint`]; `None` if the informer runs no more.
+    /// Takes a checkpoint like [`Informer::checkpoint`]; `None` if the informer no longer runs.
     ///
     /// # Errors
     /// As [`Informer::checkpoint`].
@@ -49,16 +49,18 @@ impl fmt::Debug for Checkpointer {
 }
 
 impl Checkpoint {
-    /// Whether an informer of this kind with these options can begin with it, the cluster aside.
+    /// Returns whether an informer of this resource with these options can start from the checkpoint, apart from the
+    /// cluster.
     ///
     /// # Errors
-    /// If it is of something else, with what differs.
+    /// If the identity differs, with the difference.
     pub fn fits(&self, resource: &ResourceId, form: Form, options: &InformerOptions) -> Result<(), Foreign> {
         options.identity(self.cluster(), resource, form).expect(&self.header.identity)
     }
 
     fn of(shared: &Shared) -> Result<Self, NoCheckpoint> {
-        // In this order: the content only gets newer. What it lacks is told before it, and that it lacks nothing after it.
+        // In this order: the content only gets newer. The first basis reports what it lacks, the second that it lacks
+        // nothing.
         let basis = shared.freshness().basis();
         let content = shared.store.current();
         let now = shared.ground.options.wall_clock.now();
@@ -77,14 +79,14 @@ impl Checkpoint {
             proven: age.and_then(|age| now.before(age)),
         });
         let header = Header { identity: shared.identity(), written: now.clone(), parts: parts.collect() };
-        // Whoever begins with it must not take our word for the server's.
+        // An informer that starts from it must have the server confirm the content.
         let content = Content::clone(&content).for_checkpoint();
         Ok(Self { header: Arc::new(header), content: Arc::new(content) })
     }
 }
 
 impl Shared {
-    /// What its content is of.
+    /// Returns the identity of the content.
     fn identity(&self) -> Identity {
         Identity {
             cluster: self.ground.cluster().as_deref().map(str::to_owned),

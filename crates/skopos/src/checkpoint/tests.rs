@@ -27,7 +27,7 @@ fn identity(options: &InformerOptions) -> Identity {
     options.identity(Some("c1"), &resource, Form::Full)
 }
 
-/// A checkpoint of some objects of each of these namespaces.
+/// Makes a checkpoint of some objects in each of these namespaces.
 fn checkpoint(namespaces: &[&str], objects: usize) -> Checkpoint {
     let written = WallTime::new(UNIX_EPOCH + Duration::from_secs(1000), None);
     let scope = match namespaces {
@@ -136,7 +136,7 @@ fn a_reader_takes_no_more_than_it_was_allowed() {
     assert!(matches!(small, CheckpointError::TooLarge { what: "bytes", .. }));
     let object = limited(CheckpointLimits { object_bytes: 10, ..most });
     assert!(matches!(object, CheckpointError::Malformed { .. }));
-    // A head that promises four gigabytes.
+    // A head that claims four gigabytes.
     let mut boast = whole[..12].to_vec();
     boast.extend([b'B', 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
     assert!(matches!(read(&boast), Err(CheckpointError::TooLarge { .. })));

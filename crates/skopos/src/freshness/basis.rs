@@ -1,4 +1,4 @@
-//! What a freshness is computed from: proofs, trouble, and what is missing, as the writer of a store publishes them.
+//! The evidence from which a freshness is computed: proofs, errors, and what is missing, as published by a store's writer.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use super::{Freshness, StaleReason};
 use crate::sleep::{SleepClock, SleepLog};
 use crate::sync::ArcSwap;
 
-/// What is known of the content of one store: proofs and trouble, for each list/watch that fills it. Readers compute
+/// The evidence about the content of one store: proofs and errors, for each list/watch that fills it. Readers compute
 /// [`Freshness`] from it.
 #[derive(Clone, Debug)]
 pub(crate) struct Basis {
@@ -22,89 +22,89 @@ pub(crate) struct Basis {
     pub(crate) parts: Vec<PartBasis>,
 }
 
-/// What is known of one list/watch.
+/// The evidence about one list/watch.
 #[derive(Clone, Debug)]
 pub(crate) struct PartBasis {
-    /// Whether a first complete list was applied.
+    /// True once a first complete list was applied.
     pub(crate) synced: bool,
-    /// How the link stands.
+    /// The link's state.
     pub(crate) link: Arc<LinkState>,
-    /// When an audit found how many differences that no relist has healed yet.
+    /// The number of differences that an audit found and no relist has healed yet, with the audit's time.
     pub(crate) audit: Option<(Instant, usize)>,
     proof: Option<Proof>,
     retraction: Retraction,
-    /// When the checkpoint was taken that it is from, until the server has confirmed it.
+    /// The time at which the restored checkpoint was taken, until the server has confirmed it.
     restored: Option<SystemTime>,
 }
 
-/// What freshness needs to know of the factory.
+/// The data of the factory that freshness needs.
 #[derive(Debug)]
 pub(crate) struct Common {
-    /// Turns the links' moments into instants.
+    /// The clock that converts the links' moments into instants.
     pub(crate) clock: Clock,
-    /// The bound above which a proof counts for nothing.
+    /// The age above which a proof no longer counts.
     pub(crate) stale_after: Duration,
-    /// What is known of sleeps.
+    /// The log of suspends.
     pub(crate) sleep: SleepLog,
 }
 
 impl Common {
-    /// That of no factory.
+    /// Creates a context for stores without a factory.
     pub(crate) fn alone(clock: SleepClock) -> Arc<Self> {
         let stale_after = Duration::from_secs(90);
         Arc::new(Self { clock: Clock::new(), stale_after, sleep: SleepLog::new(clock) })
     }
 }
 
-/// At `at` a consistent read was sent whose revision the content holds.
+/// A proof of freshness: a consistent read was sent at `at`, and the content holds its revision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proof {
     at: Instant,
     /// The wall clock's lead at `at`, or less.
     lead: i64,
-    /// How old the content was then: it had been restored.
+    /// The age of the content at that time, if it had been restored.
     before: Duration,
 }
 
-/// The last time that a proof was taken back, before content was published to which it does not apply.
+/// The last retraction of a proof, before content was published to which the proof does not apply.
 #[derive(Clone, Copy, Debug, Default)]
 struct Retraction {
-    /// How many there were.
+    /// The number of retractions.
     count: u64,
-    /// What was proven of the content that followed.
+    /// The proof that holds for the content that followed.
     to: Option<Proof>,
 }
 
-/// A machine that slept longer than this is told of as such; shorter sleeps only add to the age.
+/// The suspend length above which the machine's suspend is reported as such; shorter ones only add to the age.
 pub(crate) const SLEEP_WORTH_TELLING: Duration = Duration::from_secs(5);
 
-/// A watch that ends after its time is renewed within this; it does not make the content stale.
+/// The time within which a watch that the server ended regularly is renewed; it does not make the content stale.
 const RENEWAL: Duration = Duration::from_secs(2);
 
 impl Basis {
-    /// Nothing is known yet of so many lists and watches.
+    /// Creates a basis without evidence, for this number of list/watches.
     pub(crate) fn new(common: Arc<Common>, parts: usize) -> Self {
         let part = PartBasis::new(false, link(&common, Condition::Connecting));
         Self { common, started: Instant::now(), stopped: false, parts: vec![part; parts] }
     }
 
-    /// Content that was read from the server once, by a consistent read that was sent then.
+    /// Creates the basis of content that one consistent read brought, sent at `sent`.
     pub(crate) fn of_one_read(common: Arc<Common>, sent: Proof) -> Self {
         let mut part = PartBasis::new(true, link(&common, Condition::Watching));
         part.proof = Some(sent);
         Self { common, started: sent.at, stopped: false, parts: vec![part] }
     }
 
-    /// The freshness of the whole at this moment: that of its worst part.
+    /// Returns the current freshness of the whole: that of its worst part.
     pub(crate) fn freshness(&self) -> Freshness {
-        // The monotonic clock first: being held up in between then only makes the age larger.
+        // The monotonic clock first: a delay in between then only makes the age larger.
         let now = Instant::now();
         let lead = self.common.sleep.lead();
         let parts = self.parts.iter().map(|part| self.freshness_at(part, now, lead));
         parts.reduce(Freshness::worst).unwrap_or(Freshness::Stopped { age: None })
     }
 
-    /// How old each part is at most, where that is known.
+    /// Returns an upper bound on each part's age, where one is known.
     pub(crate) fn ages(&self) -> Vec<Option<Duration>> {
         let now = Instant::now();
         let lead = self.common.sleep.lead();
@@ -145,7 +145,7 @@ impl Basis {
         }
     }
 
-    /// Whether the content at its revision is all that the server has at that revision.
+    /// Returns whether the content at its revision is all that the server has at that revision.
     pub(crate) fn is_whole(&self) -> bool {
         self.parts.iter().all(PartBasis::is_whole)
     }
@@ -167,8 +167,8 @@ impl Basis {
         }
     }
 
-    /// Returns this basis with what is wrong by now, and without the proofs that were taken back. The others stay: newer ones may
-    /// be of newer content.
+    /// Returns this basis with the errors known by now, and without the retracted proofs. The other proofs stay: newer ones
+    /// may belong to newer content.
     fn corrected_by(&self, newer: &Self) -> Self {
         let mut basis = self.clone();
         for (part, newer) in basis.parts.iter_mut().zip(&newer.parts) {
@@ -184,7 +184,7 @@ impl Basis {
         basis
     }
 
-    /// Since when the informer has been trying.
+    /// Returns when the informer's attempts began.
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
@@ -200,22 +200,22 @@ impl PartBasis {
         Self { synced, link, audit: None, proof: None, retraction: Retraction::default(), restored: None }
     }
 
-    /// Content that was so old `here`, or a moment later, at most; `None` if that cannot be told.
+    /// Records restored content that was at most `age` old at `here` or a moment later; `None` if the age is unknown.
     pub(crate) fn restore(&mut self, here: Proof, age: Option<Duration>, written_at: SystemTime) {
         self.synced = true;
         self.restored = Some(written_at);
         self.proof = age.map(|before| Proof { before, ..here });
     }
 
-    /// Whether a first complete list was applied, or what a checkpoint said was confirmed.
+    /// Returns whether a first complete list was applied, or the restored content was confirmed.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.synced && self.restored.is_none()
     }
 
-    /// What is wrong, and since when; the age bound aside.
+    /// Returns the current error and when it began; ignores the age bound.
     fn trouble(&self, common: &Common, now: Instant) -> Option<(Instant, StaleReason)> {
         let since = common.clock.instant(self.link.since);
-        // Some proxies hold an answer back until there is an event: a read has shown since that nothing is missing.
+        // Some proxies hold a response back until there is an event: a later read has shown that nothing is missing.
         let proven = self.proof.is_some_and(|proof| since < proof.at);
         let in_time = proven || now.saturating_duration_since(since) < RENEWAL;
         let renewed = self.link.attempts == 0 && in_time;
@@ -237,13 +237,13 @@ impl PartBasis {
         self.synced && self.audit.is_none() && self.link.undecodable == 0
     }
 
-    /// Whether the content is known to hold all that was committed before `at`.
+    /// Returns whether the content is known to hold all that was committed before `at`.
     pub(crate) fn is_proven_since(&self, at: Instant) -> bool {
         self.proof.is_some_and(|proof| proof.at >= at && proof.before.is_zero())
     }
 
-    /// Records that of the content that follows only `at` is proven. What a checkpoint says of its age stays: nothing else was
-    /// proven of it.
+    /// Records that the following content is proven only up to `at`. The age from a checkpoint stays: nothing else was
+    /// proven of that content.
     fn retract(&mut self, common: &Common, at: Option<Instant>) {
         if self.restored.is_none() {
             self.proof = at.map(|at| Proof::of(common, at));
@@ -261,14 +261,14 @@ impl PartBasis {
 }
 
 impl Proof {
-    /// By a read that was sent at that moment, lately.
+    /// Creates the proof of a read that was sent at `at`, recently.
     pub(crate) fn of(common: &Common, at: Instant) -> Self {
         Self { at, lead: common.sleep.lead_at(at), before: Duration::ZERO }
     }
 
-    /// By a read that is sent now. A sleep of before is none of it, though nobody has noticed it yet.
+    /// Creates the proof of a read that is sent now. An earlier suspend does not count, even if no tick has noticed it yet.
     pub(crate) fn of_now(common: &Common) -> Self {
-        // The lead first: a sleep between the two then makes ages larger, not smaller.
+        // The lead first: a suspend between the two then makes ages larger, not smaller.
         let lead = common.sleep.lead();
         Self { at: Instant::now(), lead, before: Duration::ZERO }
     }
@@ -277,14 +277,14 @@ impl Proof {
         if self.at <= other.at { self } else { other }
     }
 
-    /// How old at most the answer is at this moment.
+    /// Returns an upper bound on the current age of the answer.
     pub(crate) fn age_now(self, common: &Common) -> Duration {
         // The monotonic clock first, as in `Basis::freshness`.
         let now = Instant::now();
         self.age(now, common.sleep.lead())
     }
 
-    /// Whether the machine has slept since.
+    /// Returns whether the machine was suspended since.
     pub(crate) fn is_before_a_sleep(self, common: &Common) -> bool {
         common.sleep.lead() - self.lead > SleepLog::STEADY
     }
@@ -299,7 +299,7 @@ impl Proof {
     }
 }
 
-/// Where the writer publishes its [`Basis`], and readers find it.
+/// The cell in which the writer publishes its [`Basis`], and readers find it.
 #[derive(Debug)]
 pub(crate) struct FreshnessCell {
     basis: ArcSwap<Basis>,
@@ -311,13 +311,13 @@ impl FreshnessCell {
         Arc::new(Self { basis: ArcSwap::from_pointee(basis), proofs: Notify::new() })
     }
 
-    /// One of which nothing is known, for content that no factory's informer keeps.
+    /// Creates a cell without evidence, for content that no factory's informer keeps.
     pub(crate) fn alone() -> Arc<Self> {
         Self::new(Basis::new(Common::alone(SleepClock::system()), 1))
     }
 
-    /// The basis as it stands. Load it *before* the content it speaks of, as content only gets newer, and once more after it, for
-    /// [`Basis::of_content_before`].
+    /// Returns the current basis. Load it *before* the content that it describes, as content only gets newer, and once more
+    /// after it, for [`Basis::of_content_before`].
     pub(crate) fn basis(&self) -> Arc<Basis> {
         self.basis.load_full()
     }
@@ -326,7 +326,7 @@ impl FreshnessCell {
         self.basis.load().freshness()
     }
 
-    /// Changes what is known of one part. Call it *after* the content was published.
+    /// Changes the evidence about one part. Call it *after* the content was published.
     pub(crate) fn update(&self, part: usize, change: impl Fn(&mut PartBasis)) {
         self.edit(|basis| {
             if let Some(part) = basis.parts.get_mut(part) {
@@ -335,7 +335,7 @@ impl FreshnessCell {
         });
     }
 
-    /// Notes which parts were listed, after content that holds their lists was published.
+    /// Records which parts were listed. Call it after content that holds their lists was published.
     pub(crate) fn listed(&self, listed: impl Fn(usize) -> bool) {
         let news = |(index, part): (usize, &PartBasis)| !part.synced && listed(index);
         if self.basis.load().parts.iter().enumerate().any(news) {
@@ -356,8 +356,8 @@ impl FreshnessCell {
         self.proofs.notify_waiters();
     }
 
-    /// Records that of the content of one part that follows only `at` is proven, or nothing. Call it *before* the content is
-    /// published.
+    /// Records that the following content of one part is proven only up to `at`, or not at all. Call it *before* the
+    /// content is published.
     pub(crate) fn retract(&self, part: usize, at: Option<Instant>) {
         self.edit(|basis| {
             let common = basis.common.clone();
@@ -367,13 +367,13 @@ impl FreshnessCell {
         });
     }
 
-    /// Done when something was proven after this call.
+    /// Returns a future that completes when something was proven after this call.
     pub(crate) fn next_proof(&self) -> Notified<'_> {
-        // Whoever was made before `notify_waiters` hears it, also if it was not polled yet.
+        // A future created before `notify_waiters` is notified, even if it was not polled yet.
         self.proofs.notified()
     }
 
-    /// Nothing updates the content any more.
+    /// Records that nothing updates the content any more.
     pub(crate) fn stop(&self) {
         self.edit(|basis| basis.stopped = true);
     }
@@ -399,7 +399,7 @@ mod tests {
         slept: Arc<AtomicI64>,
     }
 
-    /// A synced content of this many parts, proven now.
+    /// Creates synced content of this many parts, proven now.
     fn live(parts: usize) -> Cell {
         let slept = Arc::new(AtomicI64::new(0));
         let lead = slept.clone();
@@ -459,7 +459,7 @@ mod tests {
         content.cell.retract(0, Some(older));
         assert_eq!(content.now().age(), Some(secs(4)));
         content.cell.prove(0, proven);
-        // The content may be that of after the retraction, and the second proof that of content that is newer.
+        // The content may be from after the retraction, and the second proof may belong to newer content.
         let seen = before.clone().of_content_before(&content.cell.basis());
         assert_eq!(seen.freshness().age(), Some(secs(4)));
         content.cell.retract(0, Some(older));
@@ -519,7 +519,7 @@ mod tests {
             content.now()
         );
         assert_eq!(content.now().age(), Some(secs(60)));
-        // A proof of before the sleep that arrives after it is as old as the sleep.
+        // A proof from before the suspend that arrives after it is as old as the suspend.
         content.common.sleep.tick();
         let before = Instant::now();
         advance(secs(1)).await;

@@ -1,4 +1,4 @@
-//! How old an answer can be at most.
+//! Freshness: an upper bound on the age of an answer.
 //!
 //! Only a quorum read proves an age: if a consistent read that was *sent* at `t` returned revision `r`, then content that
 //! has reached `r` holds every change committed before `t`. So
@@ -11,8 +11,8 @@
 //! (what is proven, and what is wrong with the link); a reader computes the [`Freshness`] from it when it asks, which
 //! costs a few atomic loads and three clock reads.
 //!
-//! A monotonic clock stands still while a machine sleeps, so the proof also remembers by how much the wall clock was
-//! ahead of the monotonic one; what that lead has grown since is added to the age.
+//! A monotonic clock stops while a machine is suspended, so the proof also records the wall clock's lead over the monotonic
+//! one. The lead's growth since then is added to the age.
 
 mod basis;
 
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 pub(crate) use basis::{Basis, Common, FreshnessCell, PartBasis, Proof, SLEEP_WORTH_TELLING};
 
-/// What a store, a snapshot or a read knows about its own age.
+/// The freshness of a store, a snapshot or a read.
 #[derive(Clone, Debug)]
 pub enum Freshness {
     /// The link is healthy, and the content was the server's newest state at most `age` ago.
@@ -36,18 +36,18 @@ pub enum Freshness {
     },
     /// Something is wrong, or no proof is recent enough. The content is the last that was known.
     Stale {
-        /// Since when.
+        /// The time since when it is stale.
         since: Instant,
-        /// Upper bound on the age; `None` when nothing was ever proven in this stretch of history.
+        /// Upper bound on the age; `None` if nothing was ever proven in this stretch of history.
         age: Option<Duration>,
-        /// What is wrong.
+        /// The reason.
         reason: StaleReason,
     },
     /// There was never a complete first list: the content is empty and means nothing.
     NeverSynced {
-        /// Since when the informer has been trying.
+        /// The time at which the informer's attempts began.
         since: Instant,
-        /// Why it has not succeeded yet.
+        /// The reason why it has not succeeded yet.
         reason: StaleReason,
     },
     /// The informer was stopped: nothing updates the content any more.
@@ -58,12 +58,12 @@ pub enum Freshness {
 }
 
 impl Freshness {
-    /// True for [`Freshness::Live`].
+    /// Returns true for [`Freshness::Live`].
     pub fn is_live(&self) -> bool {
         matches!(self, Self::Live { .. })
     }
 
-    /// Upper bound on the age, where there is one.
+    /// Returns the upper bound on the age, if there is one.
     pub fn age(&self) -> Option<Duration> {
         match self {
             Self::Live { age } => Some(*age),
@@ -72,12 +72,12 @@ impl Freshness {
         }
     }
 
-    /// True if the content is live and at most `max_age` old.
+    /// Returns whether the content is live and at most `max_age` old.
     pub fn is_within(&self, max_age: Duration) -> bool {
         matches!(self, Self::Live { age } if *age <= max_age)
     }
 
-    /// What is wrong, if something is.
+    /// Returns what is wrong, if anything.
     pub fn reason(&self) -> Option<&StaleReason> {
         match self {
             Self::Stale { reason, .. } | Self::NeverSynced { reason, .. } => Some(reason),
@@ -85,7 +85,8 @@ impl Freshness {
         }
     }
 
-    /// The worse of two: what a reader of both may rely on. Its age is the greater of both, whichever of them is the worse.
+    /// Returns the worse of two: what a reader of both may rely on. Its age is the greater of the two ages, whichever is
+    /// the worse.
     pub fn worst(self, other: Self) -> Self {
         let oldest = match (self.age(), other.age()) {
             (Some(one), Some(another)) => Some(one.max(another)),
@@ -130,35 +131,35 @@ impl fmt::Display for Freshness {
     }
 }
 
-/// Why content may not be taken for the server's newest state.
+/// The reason why content may not be taken for the server's newest state.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StaleReason {
     /// The list or watch does not run; the state says why, since when and after how many attempts.
     Link(Arc<LinkState>),
-    /// Objects arrived in a form that cannot be read: what the store has of them is older.
+    /// Objects arrived in an unreadable form: the store has older versions of them.
     Undecodable {
         /// The first of them, if its name could be read.
         key: Option<ObjectKey>,
-        /// How many.
+        /// The number of such objects.
         count: usize,
     },
-    /// An audit found content that differs from the server's; a relist is under way.
+    /// An audit found content that differs from the server's; a relist is in progress.
     AuditMismatch {
-        /// How many objects differ.
+        /// The number of objects that differ.
         differences: usize,
     },
-    /// The link looks healthy, but nothing has proven the age for longer than the bound
+    /// The link looks healthy, but the last proof of the age is older than the bound
     /// ([`FactoryOptions::stale_after`](crate::FactoryOptions)).
     AgeBound,
     /// The content is from a checkpoint, and the server has not confirmed it yet.
     Restored {
-        /// When the checkpoint was taken, by the clock of that machine.
+        /// The time at which the checkpoint was taken, by the clock of that machine.
         written_at: SystemTime,
     },
-    /// The machine slept: until the next probe nothing is known about what happened meanwhile.
+    /// The machine was suspended: until the next probe nothing is known about what happened meanwhile.
     ClockSuspended {
-        /// For about how long.
+        /// The approximate length of the suspend.
         slept: Duration,
     },
 }

@@ -5,8 +5,8 @@ use crate::object::Object;
 
 /// Code that is called for each change, one call at a time, in order.
 ///
-/// Every closure that takes an [`Event`] and returns a future is one. It may take its time: nobody waits for it, and when
-/// it falls behind, its changes are coalesced per key. It must not block the thread; work that does belongs into
+/// Every closure that takes an [`Event`] and returns a future is one. It may be slow: no other task waits for it, and when
+/// it falls behind, its changes are coalesced per key. It must not block the thread; blocking work belongs into
 /// `tokio::task::spawn_blocking` or a thread of its own.
 ///
 /// If it panics, the same event is delivered again, a few times; so an event may be seen in part more than once.
@@ -25,7 +25,7 @@ where
     }
 }
 
-/// Makes a handler of a closure that needs no `async`.
+/// Makes a handler from a closure that needs no `async`.
 pub fn sync_handler<K, F>(function: F) -> SyncHandler<F>
 where
     F: Fn(Event<K>) + Send + Sync + 'static,
@@ -46,17 +46,17 @@ where
     }
 }
 
-/// A handler in three parts, as client-go's users know it. Wrap it in [`Callbacks`] to add it.
+/// A handler with three callbacks, as in client-go. Wrap it in [`Callbacks`] to add it.
 pub trait EventCallbacks<K>: Send + Sync + 'static {
-    /// There is a new object, or `initial`: it was there when the handler started.
+    /// Handles a new object, or, if `initial`, one that existed when the handler started.
     fn on_add(&self, _object: Object<K>, _initial: bool) {}
-    /// An object has a new version.
+    /// Handles a new version of an object.
     fn on_update(&self, _old: Object<K>, _new: Object<K>) {}
-    /// An object is gone. Without `final_state_known`, it may have changed once more before.
+    /// Handles the deletion of an object. Without `final_state_known`, the object may have changed once more before.
     fn on_delete(&self, _object: Object<K>, _final_state_known: bool) {}
 }
 
-/// Makes a handler of [`EventCallbacks`].
+/// An [`EventHandler`] made from [`EventCallbacks`].
 pub struct Callbacks<C>(pub C);
 
 impl<K: 'static, C: EventCallbacks<K>> EventHandler<K> for Callbacks<C> {

@@ -5,65 +5,65 @@ use skopos_wire::ObjectKey;
 
 use crate::object::{Entry, Object};
 
-/// What a handler is told about one object.
+/// A change of one object, as delivered to a handler.
 ///
 /// For each key a handler sees an unbroken story: `Added`, then any number of `Updated` whose `old` is the very object that
 /// it was handed last, then `Deleted`, and only then `Added` again. An update never spans two uids: when the object of a
 /// name was replaced by another, there is a `Deleted` and an `Added`, even if the server's watch never showed the deletion.
 ///
-/// Events without a flag come in the order of their RVs. After a restored backup RVs begin anew: if it holds every object as
-/// the handler knows it, there is no event that says so, and the next RV may be lower than the last.
+/// Events without a flag come in the order of their RVs. After a restored backup RVs start over: if it holds every object
+/// as the handler knows it, no event says so, and the next RV may be lower than the last.
 #[non_exhaustive]
 pub enum Event<K = DynamicObject> {
-    /// An object that the handler did not know.
+    /// The object is new to the handler.
     Added {
         /// The object.
         object: Object<K>,
-        /// Whether it belongs to what was there when the handler or its store started, and is not known to be new.
+        /// True if the object existed when the handler or its store started, and is not known to be new.
         initial: bool,
-        /// Under which circumstances.
+        /// The circumstances of the event.
         flags: EventFlags,
     },
-    /// An object that the handler knows has a new version.
+    /// A known object has a new version.
     Updated {
-        /// The object as it was handed to this handler the last time.
+        /// The version that was last delivered to this handler.
         old: Object<K>,
-        /// The new version. The same as `old` in a resync. A list may also find another content at the same RV, where the server
-        /// was upgraded or has a new default for it.
+        /// The new version. Equal to `old` in a resync. A list may also find different content at the same RV, where the
+        /// server was upgraded or has a new default for it.
         new: Object<K>,
-        /// Under which circumstances.
+        /// The circumstances of the event.
         flags: EventFlags,
     },
-    /// An object that the handler knows is gone: deleted, or no longer matched by the selectors.
+    /// A known object is gone: deleted, or no longer matched by the selectors.
     Deleted {
         /// Its final state with the RV of the deletion, if that is known, and otherwise the last known state.
         object: Object<K>,
-        /// The object as it was handed to this handler the last time: the same as `object` if its final state is not known.
+        /// The version that was last delivered to this handler: equal to `object` if the final state is not known.
         old: Object<K>,
-        /// Whether `object` is the final state. If not, the deletion was found out afterwards, and the object may have
-        /// changed before it.
+        /// True if `object` is the final state. If not, the deletion was discovered later, and the object may have changed
+        /// before it.
         final_state_known: bool,
-        /// Under which circumstances.
+        /// The circumstances of the event.
         flags: EventFlags,
     },
 }
 
-/// Under which circumstances an event came about. None of them is set in ordinary life.
+/// The circumstances of an event. Normally none is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct EventFlags {
-    /// The event stems from comparing two states, between which the server's changes are unknown (a relist): there may
-    /// have been more changes than this one.
+    /// True if the event comes from comparing two states, and the server's changes between them are unknown (a relist):
+    /// there may have been more changes than this one.
     pub gap: bool,
-    /// The handler was too slow for its queue: changes of this key may have been merged into this event, and events of
-    /// different keys come in the order of the keys instead of that of the server.
+    /// True if the handler was too slow for its queue. Changes of this key may have been merged into this event, and events
+    /// of different keys come in the order of the keys instead of that of the server.
     pub coalesced: bool,
-    /// Nothing changed; the handler asked to see every object again from time to time.
+    /// True if nothing changed: the handler requested every object again from time to time.
     pub resync: bool,
 }
 
 impl<K> Event<K> {
-    /// The object that the event is about, in the newest state that it tells of.
+    /// Returns the object that the event is about, in the event's newest version of it.
     pub fn object(&self) -> &Object<K> {
         match self {
             Event::Added { object, .. }
@@ -72,12 +72,12 @@ impl<K> Event<K> {
         }
     }
 
-    /// The key of the object.
+    /// Returns the key of the object.
     pub fn key(&self) -> &ObjectKey {
         self.object().key()
     }
 
-    /// Under which circumstances the event came about.
+    /// Returns the circumstances of the event.
     pub fn flags(&self) -> EventFlags {
         match self {
             Event::Added { flags, .. } | Event::Updated { flags, .. } | Event::Deleted { flags, .. } => {
@@ -86,7 +86,7 @@ impl<K> Event<K> {
         }
     }
 
-    /// The same event, its objects seen as another type.
+    /// Returns the same event with its objects as another type.
     pub fn cast<L>(self) -> Event<L> {
         match self {
             Event::Added { object, initial, flags } => Event::Added { object: object.cast(), initial, flags },
@@ -99,14 +99,14 @@ impl<K> Event<K> {
 }
 
 impl Event {
-    /// A deletion of which no more is known than the last state.
+    /// Makes a deletion whose final state is not known, only the last one.
     pub(crate) fn deleted(last: Entry, flags: EventFlags) -> Self {
         let object: Object = last.into();
         Event::Deleted { old: object.clone(), object, final_state_known: false, flags }
     }
 }
 
-// Not derived: that would ask for `K: Clone`, and the objects are shared.
+// Not derived: that would require `K: Clone`, and the objects are shared.
 impl<K> Clone for Event<K> {
     fn clone(&self) -> Self {
         match self {

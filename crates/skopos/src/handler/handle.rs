@@ -19,8 +19,8 @@ use crate::sync::{spawn, timeout_at};
 
 /// Adds a handler to a store and starts its task, which `tasks` tracks and `stop` ends.
 ///
-/// The handler gets the present content as initial additions (or the first list, when it comes), and exactly the changes
-/// after it.
+/// The handler gets the current content as initial additions (or the first list, once there is one), and exactly the
+/// changes after it.
 ///
 /// # Errors
 /// If the store was closed.
@@ -49,7 +49,7 @@ where
     });
     store.subscribe(&shared.queue)?;
     let runner = Runner::new(handler, options, shared.clone());
-    // The guard fires however the task ends, also when the runtime drops it before it ever ran.
+    // The guard fires however the task ends, also when the runtime drops it before it was first polled.
     let ended = shared.ended.clone().drop_guard();
     spawn(tasks, async move {
         let _ended = ended;
@@ -64,7 +64,7 @@ pub struct HandlerHandle {
     shared: Arc<Shared>,
 }
 
-/// What the handle and the task share.
+/// State shared by the handle and the task.
 pub(super) struct Shared {
     pub(super) name: String,
     pub(super) queue: Arc<Queue>,
@@ -75,38 +75,38 @@ pub(super) struct Shared {
     pub(super) store: Arc<StoreCore>,
 }
 
-/// How a handler fares.
+/// The statistics of a handler.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct HandlerStats {
     /// The handler's name.
     pub name: String,
-    /// Whether the handler has handled every object of the first list.
+    /// True once the handler has handled every object of the first list.
     pub synced: bool,
-    /// Events that were handled, also those that were given up.
+    /// Events that were handled, including those that were given up.
     pub handled: u64,
-    /// Those of them that were delivered with the coalesced flag.
+    /// Handled events with the coalesced flag.
     pub coalesced: u64,
-    /// How often the handler panicked.
+    /// The number of panics of the handler.
     pub panics: u64,
     /// Events that were given up because the handler kept panicking.
     pub poisoned: u64,
-    /// The last few of them.
+    /// The last 16 of those events.
     pub last_poisoned: Vec<PoisonedEvent>,
-    /// Full rounds of resync that were begun.
+    /// Full rounds of resync that were started.
     pub resyncs: u64,
-    /// Events that wait, at most the capacity or one batch.
+    /// The number of waiting events, at most the capacity or one batch.
     pub waiting: usize,
-    /// The most events that ever waited.
+    /// The maximum number of events that ever waited.
     pub deepest: usize,
-    /// Whether the handler lags so far behind, or a list has so much to tell, that a difference of two snapshots waits or
-    /// is being worked off.
+    /// True while a difference of two snapshots is waiting or being processed: the handler lags far behind, or a list has
+    /// replaced the content.
     pub catching_up: bool,
-    /// How often the queue was full and began to coalesce.
+    /// The number of times that the queue was full and began to coalesce.
     pub overflows: u64,
     /// The RV of the object that was handled last.
     pub last_resource_version: Option<ResourceVersion>,
-    /// Whether the handler has ended: it was removed, or its informer was stopped.
+    /// True if the handler has ended: it was removed, or its informer was stopped.
     pub ended: bool,
 }
 
@@ -116,22 +116,22 @@ pub struct HandlerStats {
 pub struct PoisonedEvent {
     /// The object that the event was about.
     pub key: ObjectKey,
-    /// Its RV.
+    /// The object's RV.
     pub resource_version: ResourceVersion,
-    /// What the handler said when it panicked the last time.
+    /// The message of the last panic.
     pub panic: String,
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: u32,
 }
 
 impl HandlerHandle {
-    /// The name from the options.
+    /// Returns the name from the options.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Whether the handler has handled every object of the first list: each addition, and each deletion of what the first
-    /// list had and the server no longer has. Of content from a checkpoint: once the server has confirmed it.
+    /// Returns whether the handler has handled every object of the first list: each addition, and each deletion of an
+    /// object that the first list had and the server no longer has. For restored content: once the server has confirmed it.
     pub fn has_synced(&self) -> bool {
         *self.shared.synced.borrow()
     }
@@ -139,7 +139,7 @@ impl HandlerHandle {
     /// Waits until [`has_synced`](HandlerHandle::has_synced), for at most `limit`.
     ///
     /// # Errors
-    /// When the time is over, with what is still to be handled; at once when the handler ends or has ended.
+    /// At the deadline, with what is still to be handled; at once when the handler ends or has ended.
     pub async fn wait_synced(&self, limit: Duration) -> Result<(), HandlerNotSynced> {
         let begun = Instant::now();
         match timeout_at(deadline::from(begun, limit), self.synced()).await {
@@ -153,18 +153,18 @@ impl HandlerHandle {
         }
     }
 
-    /// [`wait_synced`](HandlerHandle::wait_synced) for those who have a bound of their own.
+    /// Waits like [`wait_synced`](HandlerHandle::wait_synced), for callers with their own deadline.
     pub(crate) async fn synced(&self) -> Result<(), Closed> {
         let mut synced = self.shared.synced.subscribe();
         tokio::select! {
             biased;
-            // Not an error as long as we hold the sender.
+            // Not an error while we hold the sender.
             synced = synced.wait_for(|synced| *synced) => synced.map(|_| ()).map_err(|_| Closed),
             () = self.shared.ended.cancelled() => Err(Closed),
         }
     }
 
-    /// How the handler fares.
+    /// Returns the handler's statistics.
     pub fn stats(&self) -> HandlerStats {
         let shared = &self.shared;
         let queue = shared.queue.state();
@@ -179,20 +179,21 @@ impl HandlerHandle {
         stats
     }
 
-    /// Tells the handler to end, and does not wait for it: what is cancelled cannot wait.
+    /// Tells the handler to end, and does not wait for it: a cancelled caller cannot wait.
     pub fn stop(&self) {
         self.shared.stop.cancel();
     }
 
-    /// Takes the handler out, and waits for at most `limit` until its last call is over. Then no call of it runs and none will
-    /// come; what waited is forgotten.
+    /// Removes the handler, and waits for at most `limit` until its last call is over. Afterwards no call of it runs and
+    /// none will come; waiting events are dropped.
     ///
-    /// A call that is running may go on for the grace of the options; then its future is dropped where it waits, so that a
-    /// second more than the grace is plenty. Removing twice, or after the informer was stopped, is fine. A handler that removes
-    /// itself should do so in another task: within its own call it would wait for itself, until the grace is over.
+    /// A running call may continue for the grace period of the options; then its future is dropped at its current await. A
+    /// second more than the grace period is plenty. Removing twice, or after the informer was stopped, is fine. A handler
+    /// that removes itself should do so in another task: within its own call it would wait for itself, until the grace
+    /// period is over.
     ///
     /// # Errors
-    /// When the time is over and a call still runs: the limit was shorter than the grace, or the call blocks its thread. No
+    /// At the deadline if a call still runs: the limit was shorter than the grace period, or the call blocks its thread. No
     /// other call will come all the same; removing it again waits again.
     pub async fn remove(&self, limit: Duration) -> Result<(), HandlerStillRuns> {
         let begun = Instant::now();

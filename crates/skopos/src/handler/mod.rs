@@ -1,20 +1,20 @@
 //! Handlers: code that is called for each change, each in its own task, behind its own bounded queue.
 //!
 //! ```text
-//!                 ┌─▶ queue ─▶ task ─▶ your handler        may be slow: its queue coalesces, and says so
+//!                 ┌─▶ queue ─▶ task ─▶ your handler        may be slow: its queue coalesces, and flags it
 //!   StoreWriter ──┼─▶ queue ─▶ task ─▶ another one         may panic: caught, retried, recorded
-//!    never waits  └─▶ queue ─▶ task ─▶ …                   may come late: gets what is there, then what follows
+//!    never waits  └─▶ queue ─▶ task ─▶ …                   may come late: gets the content, then the changes
 //! ```
 //!
-//! What each handler may rely on is said at [`Event`], what it costs when it is slow in `queue`.
+//! [`Event`] documents the guarantees for each handler, `queue` the cost of a slow one.
 //!
 //! | piece | offers |
 //! |---|---|
-//! | [`EventHandler`] | what you implement; closures that take an [`Event`] and return a future are handlers already |
+//! | [`EventHandler`] | the trait to implement; closures that take an [`Event`] and return a future implement it already |
 //! | [`sync_handler`], [`Callbacks`] | handlers without `async`: from a plain closure, or from `on_add`, `on_update`, `on_delete` |
 //! | [`HandlerOptions`] | queue capacity, retries after panics, resync period |
-//! | [`HandlerHandle`] | has it seen the first list, how does it fare, remove it |
-//! | `add` | puts all that together for one store |
+//! | [`HandlerHandle`] | whether the handler has seen the first list, its statistics, its removal |
+//! | `add` | connects all of that to one store |
 
 mod callbacks;
 mod event;

@@ -1,28 +1,28 @@
 use std::time::Duration;
 
-/// How one handler is run.
+/// The options of one handler.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HandlerOptions {
     /// A name for logs and statistics. Default: `handler`.
     pub name: String,
-    /// How many events may wait, beyond which changes are coalesced per key. A batch from the network is never split, so
-    /// that a larger batch fits in when nothing else waits. Default: 1,000.
+    /// The maximum number of waiting events; beyond it, changes are coalesced per key. A batch from the network is never
+    /// split: a larger batch fits in when nothing else waits. Default: 1,000.
     pub capacity: usize,
-    /// How often an event is tried again after the handler panicked on it, before it is recorded and skipped. Default: 3.
+    /// The number of retries after the handler panicked on an event, before the event is recorded and skipped. Default: 3.
     pub retries: u32,
     /// The wait before the first such retry; it doubles with each one. Default: 100 ms.
     pub retry_backoff: Duration,
-    /// How often every object is delivered again as an update without a change. Put off while other events wait.
-    /// Zero: never, also if the informer has a period. Default: that of the informer, or never.
+    /// The interval at which every object is delivered again as an update without a change. Postponed while other events
+    /// wait. Zero: never, also if the informer has a period. Default: that of the informer, or never.
     pub resync: Option<Duration>,
-    /// How long a call that is running when the handler is removed may go on; then its future is dropped where it waits.
+    /// The time that a running call may take after the handler is removed; then its future is dropped at its current await.
     /// Default: 500 ms.
     pub grace: Duration,
 }
 
 impl HandlerOptions {
-    /// The defaults, with a name.
+    /// Creates the default options with a name.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }

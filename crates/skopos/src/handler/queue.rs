@@ -1,21 +1,21 @@
-//! The queue between a store's writer and one handler: bounded, and never waited for.
+//! The queue between a store's writer and one handler: bounded, and the writer never waits for it.
 //!
 //! ```text
 //!   writer ──▶ [ event event event … ] ──▶ runner            the handler keeps up
-//!   writer ──▶ [ event event … | difference(from, to) ]      it does not: `to` moves on, nothing grows
+//!   writer ──▶ [ event event … | difference(from, to) ]      it falls behind: `to` moves on, nothing grows
 //! ```
 //!
-//! While the handler keeps up, it gets each change as it was. When the events that wait reach the queue's capacity,
-//! everything after them becomes one *difference*: the snapshot that the handler will have seen when it has worked off what
-//! waits before it, and the newest snapshot. The writer then only replaces a pointer. When the difference comes to the
-//! front, the runner walks over the two snapshots and delivers, key by key, what lies between them; meanwhile new events
-//! queue behind it, one by one again.
+//! While the handler keeps up, it gets every single change. When the waiting events reach the queue's capacity, all later
+//! changes become one *difference*: the snapshot that the handler will have seen after the events in front of it, and the
+//! newest snapshot. The writer then only replaces a pointer. When the difference comes to the front, the runner walks over
+//! the two snapshots and delivers, key by key, the changes between them. Meanwhile new events queue behind it, one by one
+//! again.
 //!
-//! So the last state of a key is never lost, `old` is what was delivered last, an object that came and went is never heard
-//! of, and two uids never merge. What it costs: up to `capacity` events (or one batch from the network, if that alone is
+//! So the last state of a key is never lost, `old` is what was delivered last, an object that came and went is never
+//! delivered, and two uids never merge. The cost: up to `capacity` events (or one batch from the network, if that alone is
 //! more), and at most three differences (one that is being walked, one of a relist, one of an overflow). A difference has
-//! no memory of its own; its older snapshot keeps alive the objects that have changed since. However slow a handler is,
-//! and however many keys change, that is bounded by the size of the store.
+//! no memory of its own; its older snapshot keeps alive the objects that have changed since. However slow a handler is, and
+//! however many keys change, the size of the store bounds that.
 //!
 //! A relist and the initial content are differences too, so that 50,000 of them need no 50,000 events.
 
@@ -32,7 +32,7 @@ use crate::store::Content;
 use crate::sync::Mutex;
 use crate::tree::{self, Item};
 
-/// The queue. The writer feeds it, one runner takes from it.
+/// The queue: the writer feeds it, one runner takes from it.
 pub(crate) struct Queue {
     capacity: usize,
     waiting: Mutex<Waiting>,
@@ -42,10 +42,10 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct Waiting {
     segments: VecDeque<Segment>,
-    /// How many segments are events, and how many are differences.
+    /// The number of segments that are events, and of those that are differences.
     events: usize,
     differences: usize,
-    /// Whether the initial content was put in.
+    /// True once the initial content was queued.
     has_initial: bool,
     overflows: u64,
     deepest: usize,
@@ -56,21 +56,21 @@ enum Segment {
     Difference(Difference),
 }
 
-/// What a handler has yet to be told, as the states before and after.
+/// Changes that a handler has yet to receive, as the states before and after.
 pub(crate) struct Difference {
     from: Arc<Content>,
     to: Arc<Content>,
     gap: bool,
     coalesced: bool,
-    /// Every object of `to` is delivered as an unchanged update.
+    /// True if every object of `to` is delivered as an unchanged update.
     resync: bool,
-    /// What is there only now was there before the handler: it belongs to a first list.
+    /// True if the added objects belong to a first list: they existed before the handler.
     initial: bool,
-    /// With this difference the handler has seen the whole first list.
+    /// True if the handler has seen the whole first list after this difference.
     completes: bool,
 }
 
-/// What a runner takes from a queue.
+/// An item that a runner takes from a queue.
 pub(crate) enum Taken {
     /// One event.
     Event(Event),
@@ -78,7 +78,7 @@ pub(crate) enum Taken {
     Walk(Walk),
 }
 
-/// How a queue stands.
+/// The state of a queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueState {
     pub(crate) events: usize,
@@ -92,7 +92,7 @@ impl Queue {
         Self { capacity: capacity.max(1), waiting: Mutex::default(), fed: Notify::new() }
     }
 
-    /// Puts in what the handler has to be told at first: all of `now`. If there was no list yet, the first one will do it.
+    /// Queues the initial content: all of `now`. If nothing was listed yet, the first list will do it.
     pub(crate) fn start(&self, now: &Arc<Content>) {
         // A set of namespaces has content before all of them are synced.
         if now.synced || now.objects.len() > 0 {
@@ -100,7 +100,7 @@ impl Queue {
         }
     }
 
-    /// Puts in the changes that led from one state to the next.
+    /// Queues the changes that led from one state to the next.
     pub(crate) fn changed(&self, changes: &[Event], before: &Arc<Content>, after: &Arc<Content>) {
         if changes.is_empty() {
             return;
@@ -123,14 +123,14 @@ impl Queue {
         self.fed.notify_one();
     }
 
-    /// Puts in that a list replaced one state by the next.
+    /// Queues the replacement of one state by the next, by a list.
     pub(crate) fn replaced(&self, before: &Arc<Content>, after: &Arc<Content>, gap: bool) {
         let mut waiting = self.waiting.lock();
         let initial = !waiting.has_initial;
         let completes = initial && after.is_confirmed();
         waiting.has_initial |= after.is_confirmed();
         if waiting.differences > 0 {
-            // Relist after relist, and the handler has not even begun with the first: they become one.
+            // A second relist before the handler has begun with the first: they become one difference.
             waiting.merge_into_last_difference(after, gap, initial, completes);
         } else {
             waiting.push(Difference { gap, initial, completes, ..Difference::between(before, after) });
@@ -139,8 +139,8 @@ impl Queue {
         self.fed.notify_one();
     }
 
-    /// Puts in that every object is to be delivered again, unless something waits. `now` must be the state to which the
-    /// changes put in so far have led. Returns whether it did.
+    /// Queues a delivery of every object, unless something waits. `now` must be the state to which the changes queued so
+    /// far have led. Returns whether it was queued.
     pub(crate) fn resync(&self, now: &Arc<Content>) -> bool {
         let mut waiting = self.waiting.lock();
         if !waiting.segments.is_empty() {
@@ -150,7 +150,7 @@ impl Queue {
         true
     }
 
-    /// The next thing to do; waits for one.
+    /// Returns the next item; waits for one.
     pub(crate) async fn take(&self) -> Taken {
         loop {
             if let Some(taken) = self.waiting.lock().take() {
@@ -160,7 +160,7 @@ impl Queue {
         }
     }
 
-    /// Forgets what waits.
+    /// Drops all waiting items.
     pub(crate) fn clear(&self) {
         let mut waiting = self.waiting.lock();
         (waiting.events, waiting.differences) = (0, 0);
@@ -185,7 +185,7 @@ impl Queue {
 }
 
 impl Waiting {
-    /// The difference at the end that takes in every further change, if the queue has overflown.
+    /// Returns the difference at the end that takes in every further change, if the queue has overflowed.
     fn overflow(&mut self) -> Option<&mut Difference> {
         match self.segments.back_mut() {
             Some(Segment::Difference(difference)) if difference.coalesced => Some(difference),
@@ -252,7 +252,7 @@ impl Difference {
     }
 }
 
-/// A walk over a difference, in portions, so that no iterator has to be held while the handler works.
+/// A walk over a difference, in portions, so that no iterator is held while the handler works.
 pub(crate) struct Walk {
     difference: Difference,
     after: Option<ObjectKey>,
@@ -261,7 +261,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// The next event, or `None` at the end.
+    /// Returns the next event, or `None` at the end.
     pub(crate) fn next(&mut self) -> Option<Event> {
         if self.ready.is_empty() && !self.at_end {
             self.walk_on();
@@ -269,7 +269,7 @@ impl Walk {
         self.ready.pop_front()
     }
 
-    /// Whether the handler has seen the first list when it has seen this.
+    /// Returns whether the handler has seen the whole first list after this walk.
     pub(crate) fn completes_first_list(&self) -> bool {
         self.difference.completes
     }
@@ -301,10 +301,10 @@ impl Walk {
     }
 }
 
-/// How many events a walk has ready at once.
+/// The number of events that a walk prepares at once.
 const PORTION: usize = 128;
 
-/// Appends what a handler is told of a key whose object was `old` and is `new`.
+/// Appends the events of a key whose object was `old` and is now `new`.
 fn push_change(
     events: &mut VecDeque<Event>,
     old: Option<&Entry>,
@@ -315,9 +315,9 @@ fn push_change(
     match (old, new) {
         (Some(old), Some(new)) if old.uid() == new.uid() => events.push_back(updated(old, new, flags)),
         _ => {
-            // The final state is not kept: whoever falls behind learns that the object is gone.
+            // The final state is not stored: a handler that falls behind learns only that the object is gone.
             let deleted = old.map(|old| Event::deleted(old.clone(), flags));
-            // An object that took the place of another one is known to be new.
+            // An object that replaced another one is known to be new.
             let initial = initial && old.is_none();
             let added = new.map(|new| Event::Added { object: new.clone().into(), initial, flags });
             events.extend([deleted, added].into_iter().flatten());

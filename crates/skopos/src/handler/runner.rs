@@ -28,7 +28,7 @@ pub(super) struct Runner<K, H> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// The call was still running when the handler's time was over.
+/// An error: the call was still running after the grace period.
 struct Stopped;
 
 impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
@@ -43,12 +43,12 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
             if self.deliver(event).await.is_err() {
                 break;
             }
-            // A handler that is always ready must leave the thread to others from time to time.
+            // A handler that is always ready must yield the thread to other tasks from time to time.
             tokio::task::coop::consume_budget().await;
         }
         self.shared.store.unsubscribe(&self.shared.queue);
         self.shared.queue.clear();
-        // A walk that was stopped in the middle has told nobody of its end.
+        // A walk that was stopped in the middle has not reported its end.
         self.shared.tally.edit(|stats| stats.catching_up = false);
     }
 
@@ -87,7 +87,7 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
         }
     }
 
-    /// Puts every object into the queue if it is time and nothing else waits; otherwise it stays due.
+    /// Queues every object if a resync is due and nothing else waits; otherwise it stays due.
     fn resync_if_due(&mut self) {
         let (Some(period), Some(due)) = (self.options.resync, self.next_resync) else { return };
         let now = Instant::now();
@@ -119,9 +119,9 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
         Ok(())
     }
 
-    /// Calls the handler once; returns what it said if it panicked.
+    /// Calls the handler once; returns its panic's message if it panicked.
     async fn call(&self, event: Event) -> Result<Option<String>, Stopped> {
-        // The block is there so that a closure that panics before it returns a future is caught, too.
+        // The block makes sure that a closure that panics before it returns a future is caught, too.
         let call = AssertUnwindSafe(async { self.handler.handle(event.cast()).await }).catch_unwind();
         let call = async { call.await.err().map(|panic| text_of(&*panic)) };
         tokio::pin!(call);
@@ -147,7 +147,7 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
     }
 }
 
-/// What the runner counts.
+/// The counters of a runner.
 #[derive(Default)]
 pub(super) struct Tally(Mutex<Counts>);
 
@@ -194,5 +194,5 @@ impl Tally {
     }
 }
 
-/// How many given-up events are remembered.
+/// The number of given-up events that are stored.
 const REMEMBERED: usize = 16;

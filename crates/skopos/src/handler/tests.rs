@@ -16,7 +16,7 @@ use crate::object::Object;
 use crate::store::{Closed, StoreCore, StoreWriter};
 use crate::testing::{apply, commit, deleted, list, object, put, store};
 
-/// A store with a writer and what runs handlers.
+/// A store with a writer, and the tasks of its handlers.
 struct Bench {
     core: Arc<StoreCore>,
     writer: StoreWriter,
@@ -51,10 +51,10 @@ impl Bench {
 
 type Untyped = kube::core::DynamicObject;
 
-/// Longer than anything takes.
+/// A limit longer than anything takes.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What a handler was told, to be waited for.
+/// A log of the events that a handler received; tests can wait for its lines.
 #[derive(Clone)]
 struct Log(Arc<watch::Sender<Vec<String>>>);
 
@@ -133,7 +133,8 @@ async fn an_early_handler_is_synced_by_the_first_list_and_not_before() {
     sleep(Duration::from_secs(60)).await;
     assert!(!handle.has_synced());
     list(&mut bench.writer, [object("ns", "a", "u-a", 1), object("ns", "b", "u-b", 2)], commit(2, 0, false));
-    // One of the first list is deleted before the handler has seen anything: it is told of both, and only then synced.
+    // An object of the first list is deleted before the handler has seen anything: it gets both events, and only then is
+    // synced.
     apply(&mut bench.writer, [deleted("b", "u-b", 3)], 3);
     gate.add_permits(1);
     log.has(1).await;
@@ -253,7 +254,7 @@ async fn no_call_runs_after_a_removal() {
     };
     let handle = bench.add(handler, HandlerOptions::default());
     log.has(1).await;
-    // The call that runs may end; the next one does not begin.
+    // The running call may end; the next one does not begin.
     handle.remove(LONG).await.unwrap();
     assert_eq!(log.now(), ["begin", "initial a@1"]);
     assert_eq!(bench.core.stats().handlers, 0);
@@ -330,7 +331,7 @@ async fn waiting_for_a_handler_has_a_bound() {
     assert_eq!((waited, begun.elapsed()), (limit, limit));
     assert!(matches!(freshness, Freshness::NeverSynced { .. }), "{freshness}");
 
-    // The handler does not get through.
+    // The handler never finishes.
     let bench = Bench::listed(&["a", "b"]);
     let log = Log::new();
     let handler = {
@@ -461,7 +462,7 @@ async fn handlers_come_and_go_while_the_writer_works() {
     }
     working.close();
     working.wait().await;
-    // Nothing was lost or doubled for the one that stayed.
+    // No event was lost or doubled for the remaining handler.
     let told = survivor.has(1_998).await;
     assert!(told.iter().zip(2..).all(|(line, rv)| line.ends_with(&format!("@{rv}"))));
     assert_eq!(core.stats().handlers, 1);

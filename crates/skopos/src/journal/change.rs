@@ -6,42 +6,41 @@ use skopos_wire::{ObjectKey, ResourceVersion};
 use crate::object::{Entry, Object};
 use crate::tree::Item;
 
-/// One change of one object, as a journal keeps it.
+/// One change of one object, as stored in a journal.
 ///
-/// An object whose name was taken over by another (a new uid) is two changes: deleted, then added.
+/// If another object (a new uid) takes over a name, that is two changes: deleted, then added.
 pub struct Change<K = DynamicObject> {
-    /// What happened.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// The RV that the content had come to with this change. The object's own, except for deletions, whose RV is that of the
-    /// deletion.
+    /// The RV that the content reached with this change: the object's own, or that of the deletion.
     pub resource_version: ResourceVersion,
-    /// Whether this change was found out by comparing two states: there may have been others before it, of this object and
-    /// of objects that came and went.
+    /// True if this change was found by comparing two states: there may have been other changes before it, of this object
+    /// and of objects that came and went.
     pub gap: bool,
-    /// Whether others that share the RV came before, or a bookmark that had come to it: who has read the content at this RV, or
-    /// stopped watching at it, may lack this change.
+    /// True if an earlier change or bookmark already reached this RV. A reader of the content at this RV, or a watch that
+    /// stopped at it, may lack this change.
     pub further: bool,
-    /// The object before; `None` if it was added.
+    /// The object before the change; `None` if it was added.
     pub old: Option<Object<K>>,
-    /// The object after; `None` if it was deleted.
+    /// The object after the change; `None` if it was deleted.
     pub new: Option<Object<K>>,
-    /// Of a deletion, the final state, with the RV of the deletion in it; `None` if the server did not tell.
+    /// The final state of a deleted object, with the RV of the deletion in it; `None` if the server did not report it.
     pub last: Option<Object<K>>,
 }
 
-/// What happened to an object.
+/// The kinds of changes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeKind {
-    /// It is new.
+    /// The object is new.
     Added,
-    /// It has a new version.
+    /// The object has a new version.
     Modified,
-    /// It is gone.
+    /// The object is gone.
     Deleted,
 }
 
 impl<K> Change<K> {
-    /// The key of the object.
+    /// Returns the key of the object.
     ///
     /// # Panics
     /// If both `old` and `new` were taken out.
@@ -50,12 +49,12 @@ impl<K> Change<K> {
         object.expect("a change has an object before or after it").key()
     }
 
-    /// What a watch of a selection is told of this change, as the API server tells it: an object that comes into the
-    /// selection is added, one that leaves it is deleted. `None`: nothing.
+    /// Returns the event that this change is for a watch with a selector, like the API server's: an object that enters the
+    /// selection is added, one that leaves it is deleted. `None`: no event.
     ///
-    /// The object of a deletion is the final state where that is known (of the object itself), and otherwise the state
-    /// before; that one carries an older RV than [`resource_version`](Change::resource_version), which a watch must put in
-    /// its place.
+    /// The object of a deletion is the final state if it is known (of the object itself), and otherwise the state before.
+    /// The latter carries an older RV than [`resource_version`](Change::resource_version); a watch must send the change's
+    /// RV in its place.
     pub fn seen_by(&self, selects: impl Fn(&Object<K>) -> bool) -> Option<(ChangeKind, &Object<K>)> {
         let before = self.old.as_ref().filter(|old| selects(old));
         let after = self.new.as_ref().filter(|new| selects(new));
@@ -68,7 +67,7 @@ impl<K> Change<K> {
     }
 }
 
-/// What the ring keeps of a change.
+/// A change as stored in the ring.
 pub(crate) struct Record {
     pub(crate) kind: ChangeKind,
     pub(crate) resource_version: ResourceVersion,
@@ -80,14 +79,14 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// An object is there that was not, or in a new version.
+    /// Makes the record of a new object or a new version.
     pub(crate) fn put(old: Option<Entry>, new: Entry) -> Self {
         let kind = if old.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         let resource_version = new.rv().clone();
         Self { kind, resource_version, gap: false, further: false, old, new: Some(new), last: None }
     }
 
-    /// An object is gone.
+    /// Makes the record of a deletion.
     pub(crate) fn deleted(old: Entry, last: Option<Entry>, at: ResourceVersion) -> Self {
         let kind = ChangeKind::Deleted;
         Self { kind, resource_version: at, gap: false, further: false, old: Some(old), new: None, last }
@@ -97,8 +96,8 @@ impl Record {
         Self { gap: true, ..self }
     }
 
-    /// What the record keeps alive that the store does not, in bytes. The new version is the store's; when it is so no
-    /// more, it is the old one of another record.
+    /// Returns the bytes that the record keeps alive and the store does not. The store holds the new version; once it does
+    /// not, that is the old version of another record.
     pub(super) fn bytes(&self) -> u64 {
         let kept = [&self.old, &self.last].into_iter().flatten();
         OVERHEAD + kept.map(|entry| OVERHEAD + entry.raw().bytes().len() as u64).sum::<u64>()
@@ -118,10 +117,10 @@ impl Record {
     }
 }
 
-/// What a record, and an object beside its JSON, take.
+/// The bytes of a record, and of an object in addition to its JSON.
 const OVERHEAD: u64 = 128;
 
-// Neither is derived: that would ask for `K: Clone` and `K: Debug`, and there is no `K` in it.
+// Neither is derived: that would require `K: Clone` and `K: Debug`, and there is no `K` in it.
 impl<K> Clone for Change<K> {
     fn clone(&self) -> Self {
         Self {

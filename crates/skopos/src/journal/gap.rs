@@ -1,17 +1,18 @@
-//! What a list has changed, as changes that can be told one by one.
+//! The changes that a list makes, in an order and with RVs in which they can be sent one by one.
 //!
-//! A list at RV `L` that replaces content at RV `h` says what is different, and not when each difference came about. A
-//! watch that is told of the differences needs RVs for them all the same: it counts on them when it comes back.
+//! A list at RV `L` that replaces content at RV `h` shows the differences, and not when each came about. A watch that
+//! receives the differences needs RVs for them all the same: it resumes from them.
 //!
 //! * A new version has its own RV, which lies between `h` and `L`.
-//! * A deletion is certain at `L` only, so it comes as late as it can: after all that has an earlier RV, and at `L − 1` unless
-//!   it is the last. Only where another object has taken the name is more known: the deletion came before that.
-//! * Every change but the last lies strictly between `h` and `L`, where nobody can start. So whoever is cut off between two
-//!   of them cannot come back as if he had been told all.
+//! * A deletion is certain at `L` only, so it comes as late as possible: after all changes with an earlier RV, and
+//!   at `L − 1` unless it is the last. Only if another object has taken the name, more is known: the deletion came before
+//!   that.
+//! * Every change but the last lies strictly between `h` and `L`, where no watch can start. So a watch that is cut off
+//!   between two of them cannot resume as if it had received all.
 //!
-//! Whatever does not fit into that contradicts what was told before, or the order of RVs: an object that differs although
-//! neither it nor the list is newer, one that has another content at the RV that it had, more than one change between two
-//! neighbouring RVs. It cannot be told.
+//! Everything else contradicts earlier changes, or the order of RVs: an object that differs although neither it nor the
+//! list is newer, one with other content at the same RV, more than one change between two neighbouring RVs. Such a list
+//! cannot be sent as changes.
 
 use skopos_wire::ResourceVersion;
 
@@ -26,18 +27,18 @@ pub(crate) struct Difference {
 
 /// A list that has replaced the content.
 pub(crate) struct Listed {
-    /// Where the content stood; `None` if there was none.
+    /// The previous RV of the content; `None` if there was none.
     pub(crate) before: Option<ResourceVersion>,
-    /// Where it stands.
+    /// The RV of the list.
     pub(crate) now: ResourceVersion,
-    /// Whether it is of the same history.
+    /// True if both belong to the same history.
     pub(crate) same_epoch: bool,
-    /// What the list changed; `None` if that was too much to remember.
+    /// The differences that the list made; `None` if there were too many to store.
     pub(crate) differences: Option<Vec<Difference>>,
 }
 
-/// The differences between the content at `after` and at `until`, in an order and with RVs in which they can be told.
-/// `None` if there is none.
+/// Returns the differences between the content at `after` and at `until` as records, in an order and with RVs in which they
+/// can be sent. `None` if there is no such order.
 pub(super) fn tell(
     differences: Vec<Difference>,
     after: &ResourceVersion,

@@ -12,7 +12,7 @@ use super::ring::{Lost, Mark};
 use crate::store::{Closed, Content, Progress, Snapshot, StoreCore};
 use crate::sync::timeout;
 
-/// The last changes of a store: where one can start to read them. Cheap to clone; no call waits for anything.
+/// The last changes of a store, and the positions from which they can be read. Cheap to clone; no call waits for anything.
 ///
 /// Get one from [`Store::journal`](crate::Store::journal). It keeps the content readable, but not the informer running.
 pub struct Journal<K = DynamicObject> {
@@ -21,13 +21,13 @@ pub struct Journal<K = DynamicObject> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// Reads a store's changes, one after the other, from where it began. Holds none of them: a cursor that nobody reads costs
+/// A reader of a store's changes, one after the other, from its start position. Holds none of them: an unread cursor costs
 /// nothing, and falls out of the window.
 pub struct Cursor<K = DynamicObject> {
     core: Arc<StoreCore>,
     part: usize,
     next: u64,
-    /// What [`Batch::reached`] was last.
+    /// The last value of [`Batch::reached`].
     told: Option<ResourceVersion>,
     /// The RV up to which the reader knows everything.
     known: Option<ResourceVersion>,
@@ -35,72 +35,72 @@ pub struct Cursor<K = DynamicObject> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// What a cursor has read.
+/// The changes that a cursor has read.
 #[derive(Clone)]
 pub struct Batch<K = DynamicObject> {
     /// The changes, in order.
     pub changes: Vec<Change<K>>,
-    /// The RV to which the reader has come: it knows all that the store has at this RV, and nothing at or before it is still
-    /// to come. `None` when there is more to read.
+    /// The RV that the reader has reached: it knows all that the store has at this RV, and no change at or before it is
+    /// still to come. `None` if there is more to read.
     pub reached: Option<ResourceVersion>,
-    /// The content at `reached`, if a list has led there: objects that came and went before the list are not among the changes. A
-    /// reader that knows of such objects from elsewhere learns from this that they are gone.
+    /// The content at `reached`, if a list has led there: objects that came and went before the list are not among the
+    /// changes. A reader that knows of such objects from elsewhere learns from this that they are gone.
     pub relisted: Option<Snapshot<K>>,
-    /// The stretch of unbroken history that all of this belongs to.
+    /// The epoch: the stretch of unbroken history that all of this belongs to.
     pub epoch: u64,
 }
 
-/// Why there is nothing to read from here.
+/// The reason why changes cannot be read from here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The changes after this RV are not known any more, or never were: list anew.
+    /// The changes after this RV are no longer stored, or never were: list again.
     #[error("too old resource version: {requested} ({oldest})")]
     Expired {
-        /// The RV that was asked for.
+        /// The requested RV.
         requested: ResourceVersion,
-        /// The next one from which one can start.
+        /// The next RV from which a reader can start.
         oldest: ResourceVersion,
     },
-    /// This cursor cannot go on: list anew.
+    /// The cursor cannot continue: list again.
     #[error("the changes from here on are gone ({cause:?}); the oldest resource version is {oldest}")]
     FellOut {
-        /// Why.
+        /// The reason.
         cause: Lost,
-        /// The oldest RV from which one can start.
+        /// The oldest RV from which a reader can start.
         oldest: ResourceVersion,
     },
-    /// The RV lies in the future: wait, or start from what there is.
+    /// The RV lies in the future: wait, or start from the current content.
     #[error("too large resource version: {requested}, current: {newest}")]
     Ahead {
-        /// The RV that was asked for.
+        /// The requested RV.
         requested: ResourceVersion,
         /// The RV that the content has reached.
         newest: ResourceVersion,
     },
-    /// There was no list yet: wait.
+    /// Nothing was listed yet: wait.
     #[error("nothing was listed yet")]
     NotSynced,
 }
 
-/// Figures of a journal.
+/// The statistics of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalStats {
-    /// How many changes can be read.
+    /// The number of changes that can be read.
     pub events: u64,
-    /// How many bytes it keeps alive beside the store.
+    /// The bytes that it keeps alive in addition to the store.
     pub bytes: u64,
-    /// How many gaps are among them.
+    /// The number of gaps among them.
     pub gaps: usize,
-    /// The oldest RV from which one can start.
+    /// The oldest RV from which a reader can start.
     pub oldest: ResourceVersion,
     /// The RV that the content has reached.
     pub newest: ResourceVersion,
 }
 
 impl JournalError {
-    /// Whether a client has to list anew: what the API server says with 410 Expired.
+    /// Returns whether a client must list again: the API server's 410 Expired.
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Expired { .. } | Self::FellOut { .. })
     }
@@ -111,40 +111,40 @@ impl<K> Journal<K> {
         Self { core, part, kind: PhantomData }
     }
 
-    /// The oldest RV from which one can start; `None` if nothing was listed yet.
+    /// Returns the oldest RV from which a reader can start; `None` if nothing was listed yet.
     pub fn oldest(&self) -> Option<ResourceVersion> {
         let content = self.core.peek();
         let mark = content.mark_of(self.part).filter(|_| content.is_listed(self.part))?;
         Some(mark.ring.directory().start.clone())
     }
 
-    /// The RV that the content has reached, by changes, lists and bookmarks; `None` if nothing was listed yet.
+    /// Returns the RV that the content has reached, by changes, lists and bookmarks; `None` if nothing was listed yet.
     pub fn newest(&self) -> Option<ResourceVersion> {
         let content = self.core.peek();
         content.is_listed(self.part).then(|| content.rv_of(self.part).clone())
     }
 
-    /// The stretch of unbroken history that the RVs belong to.
+    /// Returns the epoch: the stretch of unbroken history that the RVs belong to.
     pub fn epoch(&self) -> u64 {
         self.core.peek().epoch_of(self.part)
     }
 
-    /// The content, and what follows it.
+    /// Returns the content, and a cursor that begins after it.
     pub fn begin(&self) -> (Snapshot<K>, Cursor<K>) {
         let snapshot = self.core.snapshot();
         let cursor = self.at(&snapshot);
         (snapshot, cursor)
     }
 
-    /// What follows a snapshot of this store (one of another store is a mistake that is not noticed).
+    /// Returns a cursor that begins after a snapshot of this store (a snapshot of another store is an undetected mistake).
     pub fn at(&self, snapshot: &Snapshot<K>) -> Cursor<K> {
         let content = snapshot.content();
         let told = content.is_listed(self.part).then(|| content.rv_of(self.part).clone());
-        // Of before the journal was switched on: as if it had been read too slowly.
+        // A snapshot from before the journal was enabled is treated as read too slowly.
         self.cursor(content.mark_of(self.part).map_or(0, |mark| mark.next), told.clone(), told)
     }
 
-    /// What follows this RV: what a watch from there is told.
+    /// Returns a cursor that begins after this RV, like a watch from there.
     ///
     /// # Errors
     /// If the RV is out of the window, inside of a gap or in the future, or nothing was listed yet.
@@ -157,7 +157,7 @@ impl<K> Journal<K> {
             return Err(JournalError::Ahead { requested: rv.clone(), newest: newest.clone() });
         }
         let next = mark.ring.first_after(rv, mark.next);
-        // Looked at afterwards: if the window has moved on meanwhile, then beyond what was found.
+        // Loaded afterwards: if the window has moved on meanwhile, it has moved past what was found.
         let directory = mark.ring.directory();
         let oldest = match directory.gaps.iter().find(|gap| gap.after < *rv && *rv < gap.until) {
             _ if *rv < directory.start => Some(&directory.start),
@@ -170,7 +170,7 @@ impl<K> Journal<K> {
         }
     }
 
-    /// Figures; `None` if nothing was listed yet.
+    /// Returns the journal's statistics; `None` if nothing was listed yet.
     pub fn stats(&self) -> Option<JournalStats> {
         let bytes = self.core.journal_bytes(self.part);
         let content = self.core.peek();
@@ -185,7 +185,7 @@ impl<K> Journal<K> {
         })
     }
 
-    /// The same journal, its objects seen as another type.
+    /// Returns the same journal with its objects as another type.
     pub fn cast<L>(self) -> Journal<L> {
         Journal::new(self.core, self.part)
     }
@@ -197,7 +197,7 @@ impl<K> Journal<K> {
 }
 
 impl<K> Cursor<K> {
-    /// The next changes, at most `most`; none if nothing has changed. Does not wait.
+    /// Returns the next changes, at most `most`; none if nothing has changed. Does not wait.
     ///
     /// # Errors
     /// If the cursor has fallen out of the window, or nothing was listed yet.
@@ -227,14 +227,14 @@ impl<K> Cursor<K> {
         Ok(Batch { changes, reached, relisted, epoch: content.epoch_of(self.part) })
     }
 
-    /// Waits until [`read`](Cursor::read) has something new to say, for at most `limit`. Tells whether it has.
+    /// Waits until [`read`](Cursor::read) has new changes, for at most `limit`. Returns whether it has.
     ///
     /// # Errors
     /// If the store was closed, and everything was read.
     pub async fn changed(&mut self, limit: Duration) -> Result<bool, Closed> {
         let news = async {
             loop {
-                // Marked as seen before the content is looked at: what comes after that wakes.
+                // Marked as seen before the content is read: later changes wake us.
                 let closed = self.progress.borrow_and_update().closed;
                 if has_news(&self.core.peek(), self.part, self.next, self.told.as_ref()) {
                     return Ok(true);
@@ -258,7 +258,7 @@ fn has_news(content: &Content, part: usize, next: u64, told: Option<&ResourceVer
     })
 }
 
-// None is derived: that would ask for `K: Clone` and `K: Debug`, and there is no `K` in them.
+// None is derived: that would require `K: Clone` and `K: Debug`, and there is no `K` in them.
 impl<K> Clone for Journal<K> {
     fn clone(&self) -> Self {
         Self::new(self.core.clone(), self.part)

@@ -1,4 +1,4 @@
-//! The window of the last changes: pushed to by a store's writer, read without a lock.
+//! The window of the last changes: a store's writer pushes to it, readers take no lock.
 //!
 //! ```text
 //!   Recorder (under the writer's lock)          Directory (one atomic pointer)
@@ -7,9 +7,9 @@
 //!                                                     ▲ a reader: binary search, then slots that are set once
 //! ```
 //!
-//! Changes are numbered from 1 on and never renumbered. The content of the store carries the number of the change that
-//! comes next ([`Mark`]), so a reader who looks at the content first finds every change before it in the window, or learns
-//! that it is gone. A push sets one slot; each eighth of the window, at most 256 changes, the directory is renewed.
+//! Changes are numbered from 1 on and never renumbered. The content of the store carries the number of the next change
+//! ([`Mark`]), so a reader that loads the content first finds every change before it in the window, or an error that it is
+//! gone. A push sets one slot; the directory is renewed for each eighth of the window, or at most 256 changes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -21,13 +21,13 @@ use super::gap::{self, Listed};
 use crate::object::Entry;
 use crate::sync::{ArcSwap, Guard};
 
-/// How much a journal keeps.
+/// The size limits of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// The most changes (10,000).
+    /// The maximum number of changes (10,000).
     pub events: usize,
-    /// The most bytes that are kept alive by the journal and not by the store: old versions, final states of deleted objects,
-    /// and what it takes to keep them (16 MiB). A single change that is larger is kept until the next one comes.
+    /// The maximum bytes that the journal keeps alive and the store does not: old versions, final states of deleted
+    /// objects, and the overhead of storing them (16 MiB). A larger single change is stored until the next one comes.
     pub bytes: u64,
 }
 
@@ -37,21 +37,21 @@ impl Default for JournalOptions {
     }
 }
 
-/// Why a cursor cannot go on.
+/// The reason why a cursor cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lost {
-    /// It was read too slowly: the changes that it needs were let go for newer ones.
+    /// The cursor was read too slowly: the changes that it needs were dropped for newer ones.
     TooSlow,
     /// The server's history was broken, an etcd restore for example.
     NewEpoch,
-    /// A list contradicts what was told before, or changed more than the window holds.
+    /// A list contradicts earlier changes, or changed more than the window holds.
     Corrected,
-    /// It began before there was a first list.
+    /// The cursor began before there was a first list.
     FirstList,
 }
 
-/// Where the content of a store stands in its journal.
+/// The position of a store's content in its journal.
 #[derive(Clone)]
 pub(crate) struct Mark {
     pub(super) ring: Arc<Ring>,
@@ -59,7 +59,7 @@ pub(crate) struct Mark {
     pub(super) next: u64,
 }
 
-/// The window, as readers see it.
+/// The window, as seen by readers.
 pub(crate) struct Ring {
     directory: ArcSwap<Directory>,
 }
@@ -68,15 +68,15 @@ pub(crate) struct Ring {
 pub(super) struct Directory {
     /// The number of the oldest change that can be read.
     oldest: u64,
-    /// The lowest RV that one can start after.
+    /// The lowest RV after which a reader can start.
     pub(super) start: ResourceVersion,
     blocks: VecDeque<Arc<Block>>,
     pub(super) gaps: VecDeque<Gap>,
-    /// Changes before this number are gone for this reason, and not because of the window's size.
+    /// The number before which changes are gone for this reason, and not because of the window's size.
     cut: (u64, Lost),
 }
 
-/// A stretch of history of which the changes are not known. The content was never anywhere inside of it.
+/// A stretch of history whose changes are not known. The content was never at any RV inside of it.
 #[derive(Clone, Debug)]
 pub(super) struct Gap {
     pub(super) after: ResourceVersion,
@@ -94,8 +94,8 @@ impl Ring {
         self.directory.load()
     }
 
-    /// Gives the changes numbered `from` to before `upto`, at most `most` of them, and returns the number of the next one.
-    /// `upto` must come from a mark.
+    /// Passes the changes numbered `from` to before `upto`, at most `most` of them, to `give`, and returns the number of
+    /// the next one. `upto` must come from a mark.
     pub(super) fn read(
         &self,
         from: u64,
@@ -112,7 +112,7 @@ impl Ring {
             let Some(here) = directory.blocks.get(block) else { break };
             match here.get(next) {
                 Some(record) => give(record),
-                // A block that was left before it was full; what comes next is in the one after it.
+                // A block that was ended before it was full; the next change is in the block after it.
                 None if directory.blocks.get(block + 1).is_some_and(|after| after.first == next) => {
                     block += 1;
                     continue;
@@ -124,7 +124,7 @@ impl Ring {
         Ok(next)
     }
 
-    /// The number of the first change, before `upto`, that has a greater RV; `upto` if there is none.
+    /// Returns the number of the first change, before `upto`, that has a greater RV; `upto` if there is none.
     pub(super) fn first_after(&self, rv: &ResourceVersion, upto: u64) -> u64 {
         let directory = self.directory();
         let is_before = |block: &Arc<Block>| {
@@ -146,7 +146,7 @@ impl Ring {
 }
 
 impl Directory {
-    /// Whether the changes from this number on are all there.
+    /// Returns whether the changes from this number on are all available.
     pub(super) fn has(&self, number: u64) -> Result<(), Lost> {
         match number {
             _ if number >= self.oldest => Ok(()),
@@ -155,12 +155,12 @@ impl Directory {
         }
     }
 
-    /// Returns whether there is a gap behind this RV, as far as gaps are remembered.
+    /// Returns whether there is a gap after this RV, as far as gaps are stored.
     pub(super) fn has_gap_after(&self, rv: &ResourceVersion) -> bool {
         *rv < self.start || self.gaps.back().is_some_and(|gap| gap.until > *rv)
     }
 
-    /// The place of the block that has this number, or would have it.
+    /// Returns the index of the block that has this number, or would have it.
     fn block_of(&self, number: u64) -> usize {
         self.blocks.partition_point(|block| block.first <= number).saturating_sub(1)
     }
@@ -177,18 +177,18 @@ impl Block {
     }
 }
 
-/// The writing end of a ring. There is one for each part of a store's content.
+/// The writer of a ring. There is one for each part of a store's content.
 pub(crate) struct Recorder {
     ring: Arc<Ring>,
     options: JournalOptions,
     /// The number of the next change.
     next: u64,
-    /// Where the content stands, as far as it was told.
+    /// The RV of the content, according to the recorded changes.
     head: ResourceVersion,
-    /// What the blocks of the directory hold, and the slots of the last one that are set.
+    /// The size of each block of the directory, and of the set slots of the last one.
     held: VecDeque<Held>,
     last: Option<Arc<Block>>,
-    /// What was told cannot be continued, and what comes until [`Recorder::settle`] is not worth recording.
+    /// The reason why the recorded changes cannot be continued; changes until [`Recorder::settle`] are not recorded.
     broken: Option<Lost>,
 }
 
@@ -199,7 +199,7 @@ struct Held {
 }
 
 impl Recorder {
-    /// A journal that begins with content at `head`; `None` if there was no list yet.
+    /// Creates a journal that begins with content at `head`; `None` if nothing was listed yet.
     pub(crate) fn new(options: JournalOptions, head: Option<&ResourceVersion>) -> Self {
         let head = head.cloned().unwrap_or(ResourceVersion::ZERO);
         let directory = Directory {
@@ -220,13 +220,13 @@ impl Recorder {
         }
     }
 
-    /// One change of a watch.
+    /// Records one change of a watch.
     pub(crate) fn changed(&mut self, record: Record) {
         if self.broken.is_some() {
             return;
         }
-        // The same RV again is a transaction over several objects. A lower one is of a server that broke its order: no RV
-        // could tell those of it who were told of what lies before.
+        // The same RV again is a transaction over several objects. A lower one comes from a server that broke its order: no
+        // RV could place it for readers that have received later changes.
         if record.resource_version < self.head {
             self.broken = Some(Lost::Corrected);
             return;
@@ -234,7 +234,7 @@ impl Recorder {
         self.push(Record { further: record.resource_version == self.head, ..record });
     }
 
-    /// An object that took the place of another without its deletion having been told.
+    /// Records an object that took the place of another whose deletion was not reported.
     pub(crate) fn took_over(&mut self, old: Entry, new: Entry) {
         let before = new.rv().as_u64().and_then(|rv| rv.checked_sub(1)).map(ResourceVersion::from);
         match before.filter(|before| *before > self.head) {
@@ -247,7 +247,7 @@ impl Recorder {
         }
     }
 
-    /// A list has replaced the content.
+    /// Records that a list has replaced the content.
     pub(crate) fn listed(&mut self, listed: Listed) {
         let Some(before) = listed.before else {
             self.broken = Some(Lost::FirstList);
@@ -268,12 +268,12 @@ impl Recorder {
         }
     }
 
-    /// The most differences of a list that are worth remembering.
+    /// Returns the maximum number of a list's differences that are worth storing.
     pub(crate) fn most(&self) -> usize {
         self.options.events
     }
 
-    /// All changes that led to content at `rv` were recorded. Gives what the content is to carry.
+    /// Ends the recording of all changes that led to content at `rv`. Returns the mark that the content carries.
     pub(crate) fn settle(&mut self, rv: &ResourceVersion) -> Mark {
         if let Some(why) = self.broken.take() {
             self.cut(why, rv);
@@ -282,7 +282,7 @@ impl Recorder {
         Mark { ring: self.ring.clone(), next: self.next }
     }
 
-    /// How many bytes are kept.
+    /// Returns the number of bytes that are stored.
     pub(crate) fn bytes(&self) -> u64 {
         self.held.iter().map(|held| held.bytes).sum()
     }
@@ -307,7 +307,7 @@ impl Recorder {
         }
     }
 
-    /// A new block at the end, of which the first change costs so much, and room for it.
+    /// Begins a new block at the end, whose first change costs `cost` bytes, and makes room for it.
     fn begin_block(&mut self, cost: u64) {
         let most = (self.options.events / SHARES).clamp(1, BLOCK);
         let before = self.last.as_ref().map_or(FIRST_BLOCK / 2, |last| last.slots.len());
@@ -342,7 +342,8 @@ impl Recorder {
         self.ring.directory.store(Arc::new(directory));
     }
 
-    /// Nothing that was told can be continued. One number is left out, so that a cursor that has read everything notices too.
+    /// Drops all changes: none can be continued. One number is left out, so that a cursor that has read everything notices
+    /// too.
     fn cut(&mut self, why: Lost, start: &ResourceVersion) {
         self.next += 1;
         self.held.clear();
@@ -362,7 +363,7 @@ impl Recorder {
 }
 
 impl Directory {
-    /// Lets go of gaps that nobody can start in any more. There are at most so many: before that, no more starts.
+    /// Drops gaps in which no reader can start any more. There are at most `GAPS`: readers cannot start before the oldest.
     fn forget_gaps(&mut self) {
         while self.gaps.len() > GAPS {
             let Some(gap) = self.gaps.pop_front() else { break };
@@ -374,11 +375,11 @@ impl Directory {
     }
 }
 
-/// The window moves on in steps of this part of it, at least.
+/// The minimum number of blocks in a full window, which moves on by whole blocks.
 const SHARES: usize = 8;
-/// The most changes of a block.
+/// The maximum number of changes in a block.
 const BLOCK: usize = 256;
-/// The changes of a first block: most kinds change seldom.
+/// The number of changes in a first block: most resources change seldom.
 const FIRST_BLOCK: usize = 8;
-/// How many gaps are remembered.
+/// The number of gaps that are stored.
 const GAPS: usize = 64;

@@ -55,10 +55,10 @@ fn changes_come_with_what_was_before() {
         texts(&batch),
         [
             "Deleted b at 8: 2 - 8",
-            // Another object has taken the name, and nobody had told that the first one was deleted.
+            // Another object has taken the name, and the deletion of the first one was not reported.
             "Deleted a at 10: 6 - -",
             "Added a at 11: - 11 -",
-            // Where it belongs, and not at the end of its batch.
+            // In its place, and not at the end of its batch.
             "Deleted c at 12: 7 - -",
             "Modified a at 13: 11 13 -",
         ]
@@ -142,7 +142,7 @@ fn a_relist_is_told_as_differences_and_nobody_starts_inside_of_it() {
         assert_eq!(journal.after(&rv(inside)).unwrap_err(), expired);
     }
     assert_eq!(journal.after(&rv(20)).unwrap().read(100).unwrap().changes.len(), 0);
-    // A list that changes nothing is a gap all the same: something may have come and gone.
+    // A list without changes is a gap all the same: objects may have come and gone.
     let same: Vec<RawObject> = snapshot(&core).iter().map(|object| object.raw().clone()).collect();
     list(&mut writer, same, commit(30, 0, true));
     let batch = cursor.read(100).unwrap();
@@ -166,7 +166,7 @@ fn what_cannot_be_told_ends_every_cursor() {
     list(&mut writer, [object("ns", "a", "a", 1)], commit(5, 0, false));
     assert_eq!(fell_out(&mut early), (Lost::FirstList, 5));
     let (_, mut cursor) = journal.begin();
-    // An audit found that an object was missing, and no RV lies between.
+    // An audit found that an object was missing, and there is no RV in between.
     list(&mut writer, [object("ns", "a", "a", 1), object("ns", "b", "b", 2)], commit(5, 0, true));
     assert_eq!(fell_out(&mut cursor), (Lost::Corrected, 5));
     assert!(journal.after(&rv(5)).is_ok());
@@ -179,7 +179,7 @@ fn what_cannot_be_told_ends_every_cursor() {
     assert_eq!(fell_out(&mut cursor), (Lost::NewEpoch, 3));
     assert_eq!(journal.epoch(), 1);
     assert!(journal.after(&rv(6)).is_err());
-    // Another content at the same RV.
+    // Other content at the same RV.
     let (_, mut cursor) = journal.begin();
     let json =
         br#"{"metadata":{"name":"a","namespace":"ns","uid":"a","resourceVersion":"2"},"defaulted":true}"#;
@@ -266,7 +266,7 @@ async fn a_cursor_waits_for_changes_bookmarks_and_its_own_end() {
     assert!(told[3].0.is_err());
 }
 
-/// What a client knows: of each name, the uid and the RV of the object.
+/// A client's state: for each name, the uid and the RV of the object.
 type State = BTreeMap<String, (String, u64)>;
 
 fn state_of(snapshot: &Snapshot, selects: impl Fn(&Object) -> bool) -> State {
@@ -298,13 +298,13 @@ fn identity(object: &Object) -> (String, u64) {
     (object.uid().to_owned(), object.resource_version().as_u64().unwrap())
 }
 
-/// A server whose history goes on whether or not the store hears of it.
+/// A server whose history continues whether or not the store receives it.
 struct Server {
     rv: u64,
     state: State,
-    /// What the store has not been told, in order.
+    /// The events that the store has not received, in order.
     pending: Vec<(u64, Told)>,
-    /// What the state was at each RV of this epoch.
+    /// The state at each RV of this epoch.
     past: BTreeMap<u64, State>,
     epoch: u64,
     born: u64,
@@ -338,14 +338,14 @@ impl Server {
     }
 }
 
-/// A client that reads a cursor: of everything, and through a selector.
+/// A client that reads a cursor: everything, and through a selector.
 struct Client {
     cursor: Cursor,
     all: State,
     odd: State,
-    /// What it believes to have come to.
+    /// The RV that it believes to have reached.
     rv: u64,
-    /// Whether it was told of a gap last.
+    /// True if its last change was marked as a gap.
     in_gap: bool,
 }
 
@@ -359,7 +359,7 @@ impl Client {
         Self { cursor, all: state_of(snapshot, |_| true), odd: state_of(snapshot, is_odd), rv, in_gap: false }
     }
 
-    /// Reads `most` changes of which the last `lost` do not arrive. False: it has to list anew.
+    /// Reads `most` changes, and loses the last `lost` of them. Returns false if the client must list again.
     fn read(&mut self, now: &Snapshot, most: usize, lost: usize) -> bool {
         let Ok(batch) = self.cursor.read(most) else { return false };
         let arrived = batch.changes.len().saturating_sub(lost);
@@ -368,7 +368,7 @@ impl Client {
             let follows = at > self.rv || (change.gap && self.in_gap && at == self.rv);
             assert!(follows, "{change:?} after {}", self.rv);
             self.in_gap = change.gap;
-            // What a watch's client takes for its RV: that of the object, which is that of the event for deletions.
+            // A watch client takes the object's RV; for deletions that is the event's RV.
             self.rv = change.new.as_ref().map_or(at, |new| identity(new).1);
             let (kind, object) = change.seen_by(|_| true).unwrap();
             assert_eq!(kind, change.kind);
@@ -394,8 +394,8 @@ impl Client {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(128), ..ProptestConfig::default() })]
 
-    /// Whoever began at a snapshot, or at any RV that the server itself had, and was told what the journal told him since,
-    /// knows what the store holds: through lists, cut connections, rollbacks and a window that moves on.
+    /// Checks that a client that began at a snapshot, or at any RV of the server, and read the journal since then has the
+    /// store's content: through lists, cut connections, rollbacks and a window that moves on.
     #[test]
     fn what_was_told_since_a_snapshot_or_an_rv_makes_the_content(
         events in 4usize..80,
@@ -431,7 +431,7 @@ proptest! {
                     list(&mut writer, listed, commit(server.rv, server.epoch, true));
                 }
                 9 => {
-                    // History goes back to some earlier state, and on from there.
+                    // History goes back to some earlier state, and continues from there.
                     let back = *server.past.keys().nth(usize::from(b) % server.past.len()).unwrap();
                     server.past = server.past.split_off(&0).into_iter().filter(|(at, _)| *at <= back).collect();
                     server.state = server.past[&back].clone();
@@ -446,7 +446,7 @@ proptest! {
                     clients.push(Client::at(&begun, cursor));
                 }
                 11 | 12 => {
-                    // Somebody who was told by the server itself.
+                    // A client that got its state from the server.
                     let past = server.past.iter().nth(usize::from(a) % server.past.len()).unwrap();
                     let (at, all) = (*past.0, past.1.clone());
                     if let Ok(cursor) = journal.after(&at.into()) {
@@ -455,7 +455,7 @@ proptest! {
                     }
                 }
                 13 => {
-                    // A client whose connection is cut comes back with the RV that it has.
+                    // A client whose connection is cut comes back with its RV.
                     if let Some(mut client) = clients.pop()
                         && client.read(&now(), usize::from(a % 8) + 1, usize::from(b % 3) + 1)
                         && let Ok(cursor) = journal.after(&client.rv.into())

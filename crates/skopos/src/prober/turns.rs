@@ -1,26 +1,26 @@
-//! Whom a probe asks: some subscribers may read only what is theirs, or are of a version that is not served any more, and we
-//! do not know which until the server says no.
+//! Rotation of a probe's targets. Some subscribers may read only their own objects, or use a version that is no longer
+//! served, and only the server's refusal shows which.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use skopos_reflect::Target;
 
-/// Whose turn it is. While none answers, it is by turns that of the one of which most can be hoped, and that of the one that
-/// was not asked for longest: one that answers is found soon among many that do not, and none is left out for ever.
+/// The rotation. While no target answers, it alternates between the most promising target and the one that was not asked
+/// for longest. So an answering target is found soon among many that do not answer, and none is left out.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// Who answered last.
+    /// The target that answered last.
     answered: Option<Way>,
-    /// Those that have failed since they answered, with the number of the last failure.
+    /// The targets that have failed since they answered, with the number of the last failure.
     failed: BTreeMap<Way, u64>,
     failures: u64,
-    /// It is the turn of the one that was not asked for longest.
+    /// True if the next turn belongs to the target that was not asked for longest.
     longest_waiting: bool,
 }
 
 impl Turns {
-    /// Takes the one whose turn it is out of the candidates.
+    /// Removes the target whose turn it is from the candidates and returns it.
     pub(super) fn take(&self, candidates: &mut Candidates) -> Option<(Way, Target)> {
         let next = candidates.iter().min_by_key(|(way, candidate)| {
             let hope = (self.answered.as_ref() == Some(*way), candidate.stands);
@@ -44,23 +44,23 @@ impl Turns {
         self.longest_waiting = !self.longest_waiting;
     }
 
-    /// Forgets those that cannot be asked any more.
+    /// Drops targets that can no longer be asked.
     pub(super) fn forget_the_gone(&mut self, candidates: &Candidates) {
         self.failed.retain(|way, _| candidates.contains_key(way));
     }
 }
 
-/// All targets that can be asked, the whole cluster first.
+/// The targets that can be asked, the whole cluster first.
 pub(super) type Candidates = BTreeMap<Way, Candidate>;
 
 /// A target that can be asked.
 pub(super) struct Candidate {
     pub(super) target: Target,
-    /// Whether a list/watch of it stands: then the server most likely answers.
+    /// True if a list/watch of this target is open: then the server most likely answers.
     pub(super) stands: bool,
 }
 
-/// By what the server tells one target from another: it may answer for the one and refuse the other.
+/// The properties by which the server distinguishes targets: it may answer one and refuse the other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Way {
     namespace: Option<String>,
@@ -78,7 +78,7 @@ impl Way {
 mod tests {
     use super::*;
 
-    /// So many whose list/watch stands, and one whose does not.
+    /// Returns `standing` targets whose list/watch is open, and one whose list/watch is not.
     fn candidates(standing: usize) -> Candidates {
         let candidate = |(namespace, stands): (String, bool)| {
             let target = Target::new("", "v1", "pods").in_namespace(namespace);

@@ -11,12 +11,12 @@ use crate::handler::{Event, Queue};
 use crate::journal::{JournalOptions, Recorder};
 use crate::sync::{ArcSwap, Guard, Mutex};
 
-/// What the writer, the readers and the handlers of one store share.
+/// State shared by the writer, the readers and the handlers of one store.
 ///
 /// Two things change: the pointer to the current content, which readers follow without a lock, and the list of handlers'
-/// queues behind a lock that the writer, and whoever adds a handler or an index, holds for one batch at a time. Under that lock
-/// "the current content" and "what the queues were told" are the same, so that a late handler misses nothing and hears
-/// nothing twice.
+/// queues. A lock protects the queues; the writer, and callers that add a handler or an index, hold it for one batch at a
+/// time. Under it the current content always matches what the queues have received, so a late handler misses nothing and
+/// receives nothing twice.
 pub(crate) struct StoreCore {
     freshness: Arc<FreshnessCell>,
     current: ArcSwap<Content>,
@@ -27,30 +27,30 @@ pub(crate) struct StoreCore {
 struct Feed {
     queues: Vec<Arc<Queue>>,
     retired: VecDeque<Arc<Content>>,
-    /// One for each part of the content, or for the whole; none unless a journal is kept.
+    /// The journals: one for each part of the content, or for the whole; none unless a journal is kept.
     journals: Vec<Recorder>,
     stats: StoreStats,
     closed: bool,
 }
 
-/// How far a store's content has come.
+/// The progress of a store's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// The RV that the content belongs to.
+    /// The RV of the content.
     pub resource_version: ResourceVersion,
-    /// The stretch of unbroken history that the RV belongs to.
+    /// The epoch: the stretch of unbroken history that the RV belongs to.
     pub epoch: u64,
-    /// Whether there was a complete list yet, or whole content from a checkpoint.
+    /// True once there was a complete list, or whole content from a checkpoint.
     pub synced: bool,
-    /// Whether the server has confirmed it: there was a list, or a consistent read whose revision a checkpoint's content
-    /// has reached.
+    /// True once the server has confirmed the content: there was a list, or a consistent read whose revision the restored
+    /// content has reached.
     pub confirmed: bool,
-    /// Whether the store was closed: it will not go on.
+    /// True if the store was closed: its content will not change any more.
     pub closed: bool,
 }
 
-/// What a store has done since it exists.
+/// The counters of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreStats {
@@ -73,27 +73,27 @@ pub struct StoreStats {
     pub unknown_deletions: u64,
     /// Complete lists.
     pub lists: u64,
-    /// Objects of lists that were the same as the store's, so that the old one was kept.
+    /// Objects of lists that were equal to the store's, so that the old one was kept.
     pub kept: u64,
     /// Handlers that are registered now.
     pub handlers: usize,
 }
 
-/// What an update did to the content.
+/// The effect of an update on the content.
 pub(crate) enum Update {
-    /// These changes.
+    /// Individual changes.
     Changes,
-    /// A list replaced it.
+    /// A replacement by a list.
     Replaced {
-        /// Whether the changes since the content before are unknown.
+        /// True if the changes since the previous content are unknown.
         gap: bool,
     },
 }
 
-/// Where an update accounts for what it does to the content.
+/// The destinations in which an update records its changes.
 pub(crate) struct Account<'a> {
     pub(crate) stats: &'a mut StoreStats,
-    /// The changes that it makes one by one.
+    /// The individual changes.
     pub(crate) events: &'a mut Vec<Event>,
     /// The journal of the part, if there is one.
     pub(crate) journal: Option<&'a mut Recorder>,
@@ -110,7 +110,7 @@ pub struct Closed;
 pub struct DuplicateIndex(pub String);
 
 impl StoreCore {
-    /// A store without content. `nothing` says of which parts the content will be.
+    /// Creates a store without content. `nothing` lists the parts that the content will have.
     pub(crate) fn new(nothing: Content, freshness: Arc<FreshnessCell>) -> Arc<Self> {
         let feed = Feed {
             queues: Vec::new(),
@@ -127,30 +127,30 @@ impl StoreCore {
         })
     }
 
-    /// The current content and what is known of its age.
+    /// Returns the current content with its freshness.
     pub(crate) fn snapshot<K>(&self) -> Snapshot<K> {
-        // In this order: the content only gets newer, and what it lacks is told before it.
+        // In this order: the content only gets newer, and what it lacks is published before it.
         let basis = self.freshness.basis();
         let content = self.current();
         Snapshot::of(content, basis.of_content_before(&self.freshness.basis()))
     }
 
-    /// What is known of the age of the content.
+    /// Returns the freshness of the content.
     pub(crate) fn freshness(&self) -> &Arc<FreshnessCell> {
         &self.freshness
     }
 
-    /// The current content, to hold.
+    /// Returns the current content, for holding it.
     pub(crate) fn current(&self) -> Arc<Content> {
         self.current.load_full()
     }
 
-    /// The current content, for one look.
+    /// Returns the current content, for a short look.
     pub(crate) fn peek(&self) -> Guard<Arc<Content>> {
         self.current.load()
     }
 
-    /// Follows the progress of the content. A receiver that is slow sees only the newest.
+    /// Returns a receiver of the content's progress. A slow receiver sees only the newest value.
     pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }
@@ -160,8 +160,8 @@ impl StoreCore {
         StoreStats { handlers: feed.queues.len(), ..feed.stats.clone() }
     }
 
-    /// Changes a part of a copy of the content, publishes it and tells the handlers: `update` gets the copy, and where to
-    /// account for what it does.
+    /// Changes a part of a copy of the content, publishes the copy and informs the handlers. `update` gets the copy, and
+    /// the account in which it records its changes.
     pub(crate) fn update(
         &self,
         part: usize,
@@ -194,7 +194,8 @@ impl StoreCore {
         changes.clear();
     }
 
-    /// Adds an index over what is there and what comes. Takes about a microsecond per object, in which the writer waits.
+    /// Adds an index over the existing and all later objects. Takes about a microsecond per object, in which the writer
+    /// waits.
     pub(crate) fn add_indexer(&self, indexer: Indexer) -> Result<(), DuplicateIndex> {
         let feed = self.feed.lock();
         let mut content = Content::clone(&self.current.load());
@@ -206,7 +207,7 @@ impl StoreCore {
         Ok(())
     }
 
-    /// The server has confirmed a part of what a checkpoint said.
+    /// Records that the server has confirmed a part of the restored content.
     pub(crate) fn confirm(&self, part: usize) {
         if !self.peek().is_restored(part) {
             return;
@@ -218,12 +219,12 @@ impl StoreCore {
         let after = Arc::new(after);
         self.publish(&after, feed.closed);
         if after.is_confirmed() {
-            // Nothing has changed, but now they have seen what there is.
+            // Nothing has changed, but now the handlers have seen the whole content.
             feed.queues.iter().for_each(|queue| queue.replaced(&before, &after, false));
         }
     }
 
-    /// Keeps a journal from now on, unless one is kept already.
+    /// Keeps a journal from now on, unless there is one already.
     pub(crate) fn keep_journal(&self, options: JournalOptions) {
         let mut feed = self.feed.lock();
         if !feed.journals.is_empty() {
@@ -239,12 +240,12 @@ impl StoreCore {
         self.publish(&Arc::new(content), feed.closed);
     }
 
-    /// What the journal of a part keeps alive, in bytes.
+    /// Returns the bytes that the journal of a part keeps alive.
     pub(crate) fn journal_bytes(&self, part: usize) -> u64 {
         self.feed.lock().journals.get(part).map_or(0, Recorder::bytes)
     }
 
-    /// Adds a queue, which gets the present content as a beginning, and then every change after it.
+    /// Adds a queue, which gets the current content first, and then every later change.
     pub(crate) fn subscribe(&self, queue: &Arc<Queue>) -> Result<(), Closed> {
         let mut feed = self.feed.lock();
         if feed.closed {
@@ -255,19 +256,19 @@ impl StoreCore {
         Ok(())
     }
 
-    /// Takes a queue out; it gets nothing any more.
+    /// Removes a queue; it gets nothing any more.
     pub(crate) fn unsubscribe(&self, queue: &Arc<Queue>) {
         self.feed.lock().queues.retain(|other| !Arc::ptr_eq(other, queue));
     }
 
-    /// Has every object delivered to this queue again, if nothing waits in it.
+    /// Delivers every object to this queue again, if nothing waits in it.
     pub(crate) fn resync(&self, queue: &Queue) -> bool {
         let _fed = self.feed.lock();
         let now = self.current.load_full();
         now.synced && queue.resync(&now)
     }
 
-    /// Ends the store: readers keep the content, nobody can be added.
+    /// Closes the store: readers keep the content, no handler can be added.
     pub(crate) fn close(&self) {
         let mut feed = self.feed.lock();
         feed.closed = true;
@@ -278,7 +279,7 @@ impl StoreCore {
 
     fn publish(&self, content: &Arc<Content>, closed: bool) {
         self.current.store(content.clone());
-        // Before anybody is woken: who is told that it is synced must not then read that it never was.
+        // Before waiters are woken: a caller that is notified of the sync must not then read that the content never synced.
         self.freshness.listed(|part| content.is_listed(part));
         self.progress.send_replace(Progress::of(content, closed));
     }
@@ -297,8 +298,8 @@ impl Progress {
 }
 
 impl Feed {
-    /// Keeps the content that was current until now as long as a reader has it in hand, so that taking its nodes apart
-    /// falls to the writer and not to whoever happened to read last. The newest one stays until the next batch.
+    /// Holds the previous content while a reader has it, so that the writer frees its nodes and not the last reader. The
+    /// newest one stays until the next batch.
     fn retire(&mut self, content: Arc<Content>) {
         self.retired.retain(|content| Arc::strong_count(content) > 1);
         if self.retired.len() == RETIRED {
@@ -308,8 +309,8 @@ impl Feed {
     }
 }
 
-/// How many former contents are kept for their readers. Readers that hold one for longer than so many batches take it apart
-/// themselves.
+/// The number of previous contents that are held for their readers. A reader that holds one for more batches than this
+/// frees it itself.
 const RETIRED: usize = 8;
 
 #[cfg(test)]

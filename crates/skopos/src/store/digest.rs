@@ -3,11 +3,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use skopos_wire::{ObjectKey, ResourceVersion};
 
-/// A fingerprint of a set of objects: of the key, uid and RV of each, in whatever order.
+/// A fingerprint of a set of objects: of the key, uid and RV of each, in any order.
 ///
-/// A store keeps its own up to date with every change. An audit computes another from a fresh list of metadata; if the
-/// two differ at the same RV, the store has lost something. Two different sets have the same digest with a probability of
-/// about 2⁻⁶⁴. Not stable across versions of this crate: of one that was stored, only that it is equal says anything.
+/// A store updates its own with every change. An audit computes another from a new list of metadata; if the two differ at
+/// the same RV, the store has lost something. Two different sets have the same digest with a probability of about 2⁻⁶⁴. Not
+/// stable across versions of this crate: of a stored digest, only equality is meaningful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
     objects: u64,
@@ -18,25 +18,25 @@ impl Digest {
     /// The digest of no objects.
     pub const EMPTY: Digest = Digest { objects: 0, sum: 0 };
 
-    /// Takes an object in.
+    /// Adds an object.
     pub fn add(&mut self, key: &ObjectKey, uid: &str, rv: &ResourceVersion) {
         self.objects = self.objects.wrapping_add(1);
         self.sum = self.sum.wrapping_add(fingerprint(key, uid, rv));
     }
 
-    /// Takes an object out that was taken in before.
+    /// Removes an object that was added before.
     pub fn remove(&mut self, key: &ObjectKey, uid: &str, rv: &ResourceVersion) {
         self.objects = self.objects.wrapping_sub(1);
         self.sum = self.sum.wrapping_sub(fingerprint(key, uid, rv));
     }
 
-    /// Takes in all that is in another one, which must have no object in common with this.
+    /// Adds all objects of another digest, which must have no object in common with this one.
     pub fn merge(&mut self, other: Digest) {
         self.objects = self.objects.wrapping_add(other.objects);
         self.sum = self.sum.wrapping_add(other.sum);
     }
 
-    /// How many objects are in it.
+    /// Returns the number of objects.
     pub fn objects(&self) -> u64 {
         self.objects
     }

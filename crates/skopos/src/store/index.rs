@@ -1,4 +1,4 @@
-//! Indexes: from a value to the keys of the objects that have it.
+//! Indexes: maps from a value to the keys of the objects that have it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,10 +10,10 @@ use skopos_wire::ObjectKey;
 use crate::object::{Entry, Object};
 use crate::tree::{Item, Tree};
 
-/// A named function from an object to the values under which it is to be found.
+/// A named function from an object to the values under which it can be found.
 ///
-/// An object may have none, one or many values. The function is called for every version of every object, in the task
-/// that feeds the store, so it must be quick; it must give the same values for the same version each time. If it panics,
+/// An object may have none, one or many values. The function is called for every version of every object, in the task that
+/// writes to the store, so it must be quick; it must return the same values for the same version each time. If it panics,
 /// the object has no values in this index.
 #[derive(Clone)]
 pub struct Indexer {
@@ -24,7 +24,7 @@ pub struct Indexer {
 type ValuesOf = dyn Fn(&Entry) -> Vec<String> + Send + Sync;
 
 impl Indexer {
-    /// An index of this name over the values that the function gives.
+    /// Creates an index of this name over the function's values.
     pub fn new<K: 'static, V, I>(
         name: impl AsRef<str>,
         values: impl Fn(&Object<K>) -> I + Send + Sync + 'static,
@@ -37,14 +37,14 @@ impl Indexer {
         Self { name: name.as_ref().into(), values: Arc::new(values) }
     }
 
-    /// An index over the values of one label; its name is `label:` and the label.
+    /// Creates an index over the values of one label; its name is `label:` and the label.
     pub fn by_label(label: impl Into<String>) -> Self {
         let label = label.into();
         let name = format!("label:{label}");
         Self::new(name, move |object: &Object| object.label(&label).map(str::to_owned))
     }
 
-    /// An index over the uids of an object's owners, [`Indexer::OWNER_UID`].
+    /// Creates an index over the uids of an object's owners, [`Indexer::OWNER_UID`].
     pub fn by_owner_uid() -> Self {
         Self::new(Self::OWNER_UID, |object: &Object| {
             let owners = object.raw().decode::<Owned>().map(|owned| owned.metadata.owner_references);
@@ -52,15 +52,15 @@ impl Indexer {
         })
     }
 
-    /// The name of the index that [`by_owner_uid`](Indexer::by_owner_uid) makes.
+    /// The name of the index of [`by_owner_uid`](Indexer::by_owner_uid).
     pub const OWNER_UID: &'static str = "owner-uid";
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The values of an object, each once.
+    /// Returns the values of an object, each once.
     fn values(&self, entry: &Entry) -> Vec<String> {
         let mut values = catch_unwind(AssertUnwindSafe(|| (self.values)(entry))).unwrap_or_else(|_| {
             tracing::error!(index = %self.name, object = %entry.key(), "an indexer panicked: the object is not in this index");
@@ -99,14 +99,14 @@ struct Owner {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the store has no index {name:?}: give it one with `Store::add_indexer` (it has: {known:?})")]
 pub struct UnknownIndex {
-    /// The name that was asked for.
+    /// The requested name.
     pub name: String,
-    /// The names that the store has.
+    /// The names of the store's indexes.
     pub known: Vec<String>,
 }
 
-/// One index of one snapshot. It holds keys, not objects: a change of an object that leaves its values as they are costs
-/// an index nothing.
+/// One index of one snapshot. It holds keys, not objects: a change of an object that does not change its values costs an
+/// index nothing.
 #[derive(Clone)]
 pub(crate) struct Index {
     indexer: Indexer,
@@ -120,7 +120,7 @@ impl Index {
         index
     }
 
-    /// The same index of nothing.
+    /// Returns an empty index with the same function.
     pub(crate) fn emptied(&self) -> Self {
         Self { indexer: self.indexer.clone(), buckets: Tree::new() }
     }
@@ -129,7 +129,7 @@ impl Index {
         self.indexer.name()
     }
 
-    /// Follows the change of one object from `old` to `new`.
+    /// Updates the index for the change of one object from `old` to `new`.
     pub(crate) fn change(&mut self, old: Option<&Entry>, new: Option<&Entry>) {
         let before = old.map(|entry| self.indexer.values(entry)).unwrap_or_default();
         let after = new.map(|entry| self.indexer.values(entry)).unwrap_or_default();
@@ -147,12 +147,12 @@ impl Index {
         }
     }
 
-    /// The keys of the objects with this value.
+    /// Returns the keys of the objects with this value.
     pub(crate) fn keys(&self, value: &str) -> Option<&Tree<ObjectKey>> {
         self.buckets.get(value).map(|bucket| &bucket.keys)
     }
 
-    /// All values that any object has, in order, each with the number of its objects.
+    /// Returns the values of all objects, in order, each with the number of its objects.
     pub(crate) fn values(&self) -> impl Iterator<Item = (&str, usize)> {
         self.buckets.iter().map(|bucket| (&*bucket.value, bucket.keys.len()))
     }

@@ -1,21 +1,21 @@
-//! The store: what the server has, as immutable snapshots that each belong to one RV.
+//! The store: the server's content, as immutable snapshots at one RV each.
 //!
 //! ```text
 //!   list/watch link ──▶ StoreWriter ── one snapshot per batch ──▶ Store ──▶ Snapshot ──▶ readers, without a lock
 //!    (Sink calls)            │                                      ▲
-//!                            └── the batch's changes ──▶ handler queues (never waited for)
+//!                            └── the batch's changes ──▶ handler queues (the writer never waits)
 //! ```
 //!
 //! | piece | offers |
 //! |---|---|
-//! | [`Store`] | the reading end: the current [`Snapshot`], `get`, indexers, progress (what RV the content has reached) |
-//! | [`Snapshot`] | content of one RV: get, iterate in order, by namespace, page, index, label selector; its digest |
-//! | `StoreWriter` | the writing end, a `skopos_reflect::Sink`: turns lists and watch events into changes |
-//! | `StoreCore` | what both share: the current snapshot, the handlers' queues, statistics |
+//! | [`Store`] | the reader: the current [`Snapshot`], `get`, indexers, progress (the RV that the content has reached) |
+//! | [`Snapshot`] | content at one RV: get, iterate in order, by namespace, page, index, label selector; its digest |
+//! | `StoreWriter` | the writer, a `skopos_reflect::Sink`: turns lists and watch events into changes |
+//! | `StoreCore` | the state that both share: the current snapshot, the handlers' queues, statistics |
 //! | `crate::tree` | the persistent map below |
 //!
-//! Readers never block the writer, and the writer never blocks a reader: the current snapshot is one atomic pointer. What
-//! a held snapshot costs is the objects that have changed since.
+//! Readers never block the writer, and the writer never blocks a reader: the current snapshot is one atomic pointer. The
+//! cost of a held snapshot is the objects that have changed since.
 
 mod core;
 mod digest;

@@ -15,54 +15,54 @@ use crate::freshness::{Freshness, FreshnessCell};
 use crate::journal::Journal;
 use crate::object::Object;
 
-/// The reading end of a store. Cheap to clone; no call waits for anything.
+/// A reader of a store. Cheap to clone; no call waits for anything.
 ///
-/// Two calls may see two states. Whoever needs several reads that belong together takes one [`snapshot`](Store::snapshot).
+/// Two calls may see two states. For several consistent reads, take one [`snapshot`](Store::snapshot).
 pub struct Store<K = DynamicObject> {
     core: Arc<StoreCore>,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Store<K> {
-    /// A store that no informer keeps, and where its content is written. For measurements: nothing is ever proven of its age.
+    /// Creates a store without an informer, and the sink that writes to it. For measurements: its age is never proven.
     #[doc(hidden)]
     pub fn fed_by_hand() -> (Self, impl Sink) {
         let core = StoreCore::new(Content::unsynced(), FreshnessCell::alone());
         (core.clone().into(), StoreWriter::new(core, 0, ()))
     }
 
-    /// The whole content as it is now.
+    /// Returns the whole current content.
     pub fn snapshot(&self) -> Snapshot<K> {
         self.core.snapshot()
     }
 
-    /// How old the content is at most, or what is wrong.
+    /// Returns an upper bound on the content's age, or what is wrong.
     pub fn freshness(&self) -> Freshness {
         self.core.freshness().freshness()
     }
 
-    /// Returns whether both lead to the same store.
+    /// Returns whether both read the same store.
     pub fn is_same<L>(&self, other: &Store<L>) -> bool {
         Arc::ptr_eq(&self.core, &other.core)
     }
 
-    /// The present version of an object.
+    /// Returns the current version of an object.
     pub fn get(&self, key: &ObjectKey) -> Option<Object<K>> {
         self.core.peek().objects.get(key).cloned().map(Into::into)
     }
 
-    /// The number of objects now.
+    /// Returns the current number of objects.
     pub fn len(&self) -> usize {
         self.core.peek().objects.len()
     }
 
-    /// Whether there are no objects now.
+    /// Returns whether there are no objects now.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds an index over what is there and what comes; it is in every snapshot taken from now on. Takes about a
-    /// microsecond per object, in which no change is applied.
+    /// Adds an index over the existing and all later objects; every later snapshot has it. Takes about a microsecond per
+    /// object, in which no change is applied.
     ///
     /// # Errors
     /// If there is an index of this name.
@@ -70,32 +70,32 @@ impl<K> Store<K> {
         self.core.add_indexer(indexer)
     }
 
-    /// Follows how far the content has come. A receiver that is slow sees only the newest.
+    /// Returns a receiver of the content's progress. A slow receiver sees only the newest value.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.core.progress()
     }
 
-    /// The journal of all changes, if one is kept ([`InformerOptions::journal`](crate::InformerOptions::journal)). A set of
-    /// several namespaces has one for each: [`journal_in`](Store::journal_in).
+    /// Returns the journal of all changes, if one is kept ([`InformerOptions::journal`](crate::InformerOptions::journal)).
+    /// A set of several namespaces has one for each: [`journal_in`](Store::journal_in).
     pub fn journal(&self) -> Option<Journal<K>> {
         let content = self.core.peek();
         let is_one = content.parts.len() <= 1;
         (is_one && content.mark_of(0).is_some()).then(|| Journal::new(self.core.clone(), 0))
     }
 
-    /// The journal of the changes in one namespace of a set, if one is kept.
+    /// Returns the journal of the changes in one namespace of a set, if one is kept.
     pub fn journal_in(&self, namespace: &str) -> Option<Journal<K>> {
         let content = self.core.peek();
         let part = content.parts.iter().position(|part| &*part.namespace == namespace)?;
         content.mark_of(part).map(|_| Journal::new(self.core.clone(), part))
     }
 
-    /// What the store has done since it exists.
+    /// Returns the store's counters.
     pub fn stats(&self) -> StoreStats {
         self.core.stats()
     }
 
-    /// The same store, its objects seen as another type.
+    /// Returns the same store with its objects as another type.
     pub fn cast<L>(self) -> Store<L> {
         self.core.into()
     }

@@ -1,4 +1,4 @@
-//! Immutable content of one RV.
+//! Immutable content at one RV.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ use crate::tree::{self, Iter, Tree};
 
 /// The whole content of a store at one resource version. It never changes.
 ///
-/// Taking one from a store and cloning it cost a few nanoseconds, however many objects it has. Holding one keeps the
+/// Taking one from a store and cloning it cost a few nanoseconds, however many objects it has. A held snapshot keeps the
 /// objects alive that have changed since, so hold it for a request, not for a day.
 pub struct Snapshot<K = DynamicObject> {
     content: Arc<Content>,
@@ -28,96 +28,97 @@ pub struct Snapshot<K = DynamicObject> {
 }
 
 impl<K> Snapshot<K> {
-    /// The RV that the content belongs to: it is the server's at exactly this RV. `0` before the first list.
+    /// Returns the RV of the content, which is the server's at exactly this RV. `0` before the first list.
     pub fn resource_version(&self) -> &ResourceVersion {
         &self.content.rv
     }
 
-    /// The RV that the content of one namespace belongs to: for informers of a set of namespaces, where each has its own
-    /// and [`resource_version`](Snapshot::resource_version) is the lowest.
+    /// Returns the RV of one namespace's content. In informers of a set of namespaces each has its own, and
+    /// [`resource_version`](Snapshot::resource_version) is the lowest.
     pub fn resource_version_in(&self, namespace: &str) -> &ResourceVersion {
         let part = self.content.parts.iter().find(|part| &*part.namespace == namespace);
         part.map_or(&self.content.rv, |part| &part.rv)
     }
 
-    /// How old this content is now. It only gets older: what is proven later is said of later snapshots.
+    /// Returns the current freshness of this content. Its age only grows: later proofs apply to later snapshots.
     pub fn freshness(&self) -> Freshness {
         self.basis.freshness()
     }
 
-    /// Upper bound on the age of this content; `None` when nothing is proven.
+    /// Returns an upper bound on the age of this content; `None` if nothing is proven.
     pub fn age(&self) -> Option<Duration> {
         self.freshness().age()
     }
 
-    /// Returns whether the content is live and proven by a consistent read that was sent after `since`: then it holds every change
-    /// that was committed before that.
+    /// Returns whether the content is live and proven by a consistent read that was sent after `since`. Then it holds every
+    /// change that was committed before that read.
     pub fn is_proven_after(&self, since: Instant) -> bool {
         self.freshness().is_live() && self.basis.is_proven_after(since)
     }
 
-    /// The stretch of unbroken history that the RV belongs to. RVs of different epochs cannot be compared.
+    /// Returns the epoch: the stretch of unbroken history that the RV belongs to. RVs of different epochs cannot be
+    /// compared.
     pub fn epoch(&self) -> u64 {
         self.content.epoch
     }
 
-    /// Whether there was a complete list yet, or whole content from a [checkpoint](crate::checkpoint). Before, the content is
-    /// empty and means nothing.
+    /// Returns whether there was a complete list yet, or whole content from a [checkpoint](crate::checkpoint). Before that,
+    /// the content is empty and means nothing.
     pub fn is_synced(&self) -> bool {
         self.content.synced
     }
 
-    /// The number of objects.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.content.objects.len()
     }
 
-    /// Whether there are no objects.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The size of all objects as JSON, in bytes.
+    /// Returns the size of all objects as JSON, in bytes.
     pub fn json_bytes(&self) -> u64 {
         self.content.json_bytes
     }
 
-    /// The digest of all objects' keys, uids and RVs. Costs nothing: it is kept up to date with each change.
+    /// Returns the digest of all objects' keys, uids and RVs. Costs nothing: it is updated with each change.
     pub fn digest(&self) -> Digest {
         self.content.digest
     }
 
-    /// The object of this key.
+    /// Returns the object with this key.
     pub fn get(&self, key: &ObjectKey) -> Option<Object<K>> {
         self.content.objects.get(key).cloned().map(Into::into)
     }
 
-    /// Whether there is an object of this key.
+    /// Returns whether there is an object with this key.
     pub fn contains(&self, key: &ObjectKey) -> bool {
         self.content.objects.get(key).is_some()
     }
 
-    /// All objects in the order of their keys: by namespace, then name.
+    /// Returns all objects in the order of their keys: by namespace, then name.
     pub fn iter(&self) -> Objects<'_, K> {
         Objects::new(self.content.objects.iter())
     }
 
-    /// The objects of one namespace, in the order of their names. Costs nothing for other namespaces.
+    /// Returns the objects of one namespace, in the order of their names. Objects of other namespaces cost nothing.
     pub fn in_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = Object<K>> + 'a {
         let objects = self.content.objects.seek(|key| key.namespace() < Some(namespace));
         Objects::new(objects).take_while(move |object| object.namespace() == Some(namespace))
     }
 
-    /// The namespaces that have objects, in order.
+    /// Returns the namespaces that have objects, in order.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> + '_ {
         let first = self.next_namespace(None);
         std::iter::successors(first, |namespace| self.next_namespace(Some(namespace)))
     }
 
-    /// One page: at most `limit` objects whose keys are greater than `after`, in order.
+    /// Returns one page: at most `limit` objects whose keys are greater than `after`, in order.
     ///
-    /// Pages of one snapshot fit together. With keys from an older snapshot they do so too, as seen by a reader of the
-    /// newer one: nothing that existed all the time is missed or seen twice.
+    /// Pages of one snapshot are consistent. With keys from an older snapshot they are too, as seen by a reader of the
+    /// newer one: an object that existed all the time is neither missed nor seen twice.
     pub fn page(&self, after: Option<&ObjectKey>, limit: usize) -> Page<K> {
         let mut rest = Objects::new(self.content.objects.seek(|key| after.is_some_and(|after| key <= after)));
         let objects: Vec<Object<K>> = rest.by_ref().take(limit).collect();
@@ -126,7 +127,7 @@ impl<K> Snapshot<K> {
         Page { objects, next }
     }
 
-    /// The objects that an index has under this value, in order.
+    /// Returns the objects with this value in an index, in order.
     ///
     /// # Errors
     /// If the store has no index of this name.
@@ -139,7 +140,7 @@ impl<K> Snapshot<K> {
         Ok(keys.into_iter().flatten().filter_map(|key| self.get(key)))
     }
 
-    /// All values that an index has, in order, each with the number of its objects.
+    /// Returns all values in an index, in order, each with the number of its objects.
     ///
     /// # Errors
     /// If the store has no index of this name.
@@ -147,8 +148,8 @@ impl<K> Snapshot<K> {
         Ok(self.index(index)?.values())
     }
 
-    /// The objects that the selector matches, in order. Looks at the labels of each object; for selections that are made
-    /// often, see [`Indexer::by_label`](super::Indexer::by_label).
+    /// Returns the objects that the selector matches, in order. Reads the labels of each object; for frequent selections,
+    /// see [`Indexer::by_label`](super::Indexer::by_label).
     pub fn select<'a>(&'a self, selector: &'a LabelSelector) -> impl Iterator<Item = Object<K>> + 'a {
         let matching = self.content.objects.iter().filter(|entry| selector.matches(entry.raw()));
         matching.cloned().map(Into::into)
@@ -157,7 +158,7 @@ impl<K> Snapshot<K> {
     /// Returns the keys of the objects that differ from those of an `earlier` snapshot of the same store: changed, added or
     /// removed, in order.
     ///
-    /// What the two share is passed over by pages, so that the cost is that of the changes and not of the content.
+    /// Shared parts of the two are skipped by pages, so the cost is that of the changes and not of the content.
     ///
     /// ```
     /// # fn example(informer: &skopos::Informer<k8s_openapi::api::core::v1::Pod>) {
@@ -178,12 +179,12 @@ impl<K> Snapshot<K> {
         keys
     }
 
-    /// The same snapshot, its objects seen as another type.
+    /// Returns the same snapshot with its objects as another type.
     pub fn cast<L>(self) -> Snapshot<L> {
         Snapshot::of(self.content, self.basis)
     }
 
-    /// Content of which `basis` is known. The basis has to be loaded before the content.
+    /// Creates a snapshot of content with this basis. The basis has to be loaded before the content.
     pub(crate) fn of(content: Arc<Content>, basis: Arc<Basis>) -> Self {
         Self { content, basis, kind: PhantomData }
     }
@@ -215,15 +216,15 @@ impl<K> fmt::Debug for Snapshot<K> {
     }
 }
 
-/// Some objects of a snapshot in key order, and where the next ones begin.
+/// Some objects of a snapshot in key order, and the key after which the next ones begin.
 pub struct Page<K> {
     /// The objects of this page.
     pub objects: Vec<Object<K>>,
-    /// What to give as `after` for the next page; `None` if this is the last one.
+    /// The value of `after` for the next page; `None` if this is the last one.
     pub next: Option<ObjectKey>,
 }
 
-// Neither is derived: that would ask for `K: Clone` and `K: Debug`, and there is no `K` in it.
+// Neither is derived: that would require `K: Clone` and `K: Debug`, and there is no `K` in it.
 impl<K> Clone for Page<K> {
     fn clone(&self) -> Self {
         Self { objects: self.objects.clone(), next: self.next.clone() }
@@ -236,7 +237,7 @@ impl<K> fmt::Debug for Page<K> {
     }
 }
 
-/// Iterates over objects of a snapshot in key order.
+/// An iterator over objects of a snapshot in key order.
 pub struct Objects<'a, K> {
     entries: Iter<'a, Entry>,
     kind: PhantomData<fn() -> K>,
@@ -256,31 +257,31 @@ impl<K> Iterator for Objects<'_, K> {
     }
 }
 
-/// What a snapshot is of, without a type. The writer clones it (a few pointers), changes the clone and publishes that.
+/// The content of a snapshot, without a type. The writer clones it (a few pointers), changes the clone and publishes that.
 #[derive(Clone)]
 pub(crate) struct Content {
     /// The RV of the content; where there are parts, the lowest of theirs.
     pub(crate) rv: ResourceVersion,
-    /// Grows when the history of the content, or of any part of it, is broken.
+    /// The epoch. It grows when the history of the content, or of any part of it, is broken.
     pub(crate) epoch: u64,
-    /// Whether there was a complete list of all of it.
+    /// True once there was a complete list of all of it.
     pub(crate) synced: bool,
-    /// Whether it is from a checkpoint, and the server has not confirmed it yet.
+    /// True if it is from a checkpoint, and the server has not confirmed it yet.
     pub(crate) restored: bool,
-    /// For a set of namespaces, how far each has come; empty otherwise.
+    /// The progress of each namespace of a set; empty otherwise.
     pub(crate) parts: Vec<Part>,
     pub(crate) objects: Tree<Entry>,
     pub(crate) indexes: Vec<Index>,
     pub(crate) digest: Digest,
     pub(crate) json_bytes: u64,
-    /// What lists have rewritten of objects whose versions stayed, which the digest does not show. Equal for what was rewritten
-    /// alike, and 0 where nothing was.
+    /// A hash of the content that lists have changed in objects whose versions stayed, which the digest does not show.
+    /// Equal for equal changes, and 0 for none.
     pub(crate) rewritten: u64,
-    /// Where it stands in its journal, if there is one; where there are parts, each has its own.
+    /// The position in its journal, if there is one; if there are parts, each has its own.
     mark: Option<Mark>,
 }
 
-/// How far the content of one namespace has come.
+/// The progress of one namespace's content.
 #[derive(Clone)]
 pub(crate) struct Part {
     pub(crate) namespace: Arc<str>,
@@ -291,7 +292,7 @@ pub(crate) struct Part {
     mark: Option<Mark>,
 }
 
-/// Where a part of the content of a checkpoint stands, or the whole if it has no namespace.
+/// The position of a part of a checkpoint's content, or of the whole if it has no namespace.
 pub(crate) struct RestoredPart {
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) rv: ResourceVersion,
@@ -299,7 +300,7 @@ pub(crate) struct RestoredPart {
 }
 
 impl Content {
-    /// What a checkpoint has.
+    /// Creates content from a checkpoint.
     pub(crate) fn restored(parts: Vec<RestoredPart>, objects: Tree<Entry>) -> Self {
         let mut content = Self::unsynced_set(parts.iter().filter_map(|part| part.namespace.as_deref()));
         for (index, part) in parts.iter().enumerate() {
@@ -310,7 +311,7 @@ impl Content {
         content.for_checkpoint()
     }
 
-    /// This, as a checkpoint has it: the server has confirmed nothing, and what the store keeps beside the objects is not there.
+    /// Returns this content in the form of a checkpoint: not confirmed by the server, and with only the objects.
     pub(crate) fn for_checkpoint(mut self) -> Self {
         (self.restored, self.mark) = (true, None);
         self.parts.iter_mut().for_each(|part| (part.restored, part.mark) = (true, None));
@@ -318,7 +319,7 @@ impl Content {
         self
     }
 
-    /// Nothing yet of these namespaces, each of which is filled by a writer of its own.
+    /// Creates empty content of these namespaces, each with its own writer.
     pub(crate) fn unsynced_set<'a>(namespaces: impl IntoIterator<Item = &'a str>) -> Self {
         let part = |namespace: &str| Part {
             namespace: namespace.into(),
@@ -331,37 +332,37 @@ impl Content {
         Self { parts: namespaces.into_iter().map(part).collect(), ..Self::unsynced() }
     }
 
-    /// The RV of a part, or of the whole if there are no parts.
+    /// Returns the RV of a part, or of the whole if there are no parts.
     pub(crate) fn rv_of(&self, part: usize) -> &ResourceVersion {
         self.parts.get(part).map_or(&self.rv, |part| &part.rv)
     }
 
-    /// The epoch of a part, or of the whole if there are no parts.
+    /// Returns the epoch of a part, or of the whole if there are no parts.
     pub(crate) fn epoch_of(&self, part: usize) -> u64 {
         self.parts.get(part).map_or(self.epoch, |part| part.epoch)
     }
 
-    /// Whether a part, or the whole if there are no parts, was ever listed.
+    /// Returns whether a part, or the whole if there are no parts, was ever listed.
     pub(crate) fn is_listed(&self, part: usize) -> bool {
         self.parts.get(part).map_or(self.synced, |part| part.synced)
     }
 
-    /// Where a part, or the whole if there are no parts, stands in its journal.
+    /// Returns the journal position of a part, or of the whole if there are no parts.
     pub(crate) fn mark_of(&self, part: usize) -> Option<&Mark> {
         self.parts.get(part).map_or(self.mark.as_ref(), |part| part.mark.as_ref())
     }
 
-    /// A part, or the whole if there are no parts, stands there in its journal.
+    /// Sets the journal position of a part, or of the whole if there are no parts.
     pub(crate) fn set_mark(&mut self, part: usize, mark: Mark) {
         *self.parts.get_mut(part).map_or(&mut self.mark, |part| &mut part.mark) = Some(mark);
     }
 
-    /// Whether this key is of the part; every key is if there are no parts.
+    /// Returns whether this key belongs to the part; every key does if there are no parts.
     pub(crate) fn is_of(&self, part: usize, key: &ObjectKey) -> bool {
         self.parts.get(part).is_none_or(|part| key.namespace() == Some(&part.namespace))
     }
 
-    /// A part, or the whole if there are no parts, has come to this RV.
+    /// Sets the RV of a part, or of the whole if there are no parts.
     pub(crate) fn set_rv(&mut self, part: usize, rv: &ResourceVersion) {
         match self.parts.get_mut(part) {
             None => self.rv = rv.clone(),
@@ -373,7 +374,7 @@ impl Content {
         }
     }
 
-    /// A part, or the whole if there are no parts, was listed.
+    /// Records that a part, or the whole if there are no parts, was listed.
     pub(crate) fn set_listed(&mut self, part: usize, rv: &ResourceVersion, epoch: u64) {
         match self.parts.get_mut(part) {
             None => (self.epoch, self.synced) = (epoch, true),
@@ -387,12 +388,12 @@ impl Content {
         self.set_confirmed(part);
     }
 
-    /// Whether a part, or the whole if there are no parts, is what a checkpoint said, and the server has not confirmed it.
+    /// Returns whether a part, or the whole if there are no parts, was restored, and the server has not confirmed it.
     pub(crate) fn is_restored(&self, part: usize) -> bool {
         self.parts.get(part).map_or(self.restored, |part| part.restored)
     }
 
-    /// The server has confirmed a part, or the whole if there are no parts.
+    /// Records that the server has confirmed a part, or the whole if there are no parts.
     pub(crate) fn set_confirmed(&mut self, part: usize) {
         if let Some(part) = self.parts.get_mut(part) {
             part.restored = false;
@@ -400,12 +401,12 @@ impl Content {
         self.restored = self.parts.iter().any(|part| part.restored);
     }
 
-    /// Whether all of it is the server's, and not only what a checkpoint said.
+    /// Returns whether all of it is the server's, and not only restored.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.synced && !self.restored
     }
 
-    /// Nothing yet.
+    /// Creates empty content.
     pub(crate) fn unsynced() -> Self {
         Self {
             rv: ResourceVersion::ZERO,
@@ -429,14 +430,14 @@ impl Content {
         old
     }
 
-    /// Takes an object out.
+    /// Removes an object and returns it.
     pub(crate) fn take(&mut self, key: &ObjectKey) -> Option<Entry> {
         let old = self.objects.remove(key)?;
         self.account(Some(&old), None);
         Some(old)
     }
 
-    /// Follows the change of one object in everything that is kept beside the objects.
+    /// Updates the digest, the size and the indexes for the change of one object.
     pub(crate) fn account(&mut self, old: Option<&Entry>, new: Option<&Entry>) {
         if let Some(entry) = old {
             self.digest.remove(entry.raw().key(), entry.uid(), entry.rv());

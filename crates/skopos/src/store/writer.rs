@@ -1,4 +1,4 @@
-//! The writing end of a store: what the list/watch link says becomes content and changes.
+//! The writer of a store: turns the link's data into content and changes.
 
 mod order;
 
@@ -17,54 +17,55 @@ use crate::journal::{Difference, Listed, Record, Recorder};
 use crate::object::Entry;
 use crate::tree::{Item, Tree};
 
-/// Who is told how the link stands and what is proven of the content's age. Calls must not block.
+/// An observer of the link's state and of proofs of the content's age. Calls must not block.
 ///
-/// Content comes first: when `fresh_as_of` is called, a snapshot taken then holds what the proof is about. So who reads
-/// the proven time first and takes the snapshot second never claims too young an age, unless a proof was taken back in between,
-/// which a second look at the proven time shows. The first list alone comes behind its proof:
-/// before it there is nothing that could have an age.
+/// Content comes first: when `fresh_as_of` is called, a snapshot taken then holds what the proof is about. So a reader that
+/// first reads the proven time and then takes the snapshot never claims too young an age. A proof may be retracted in
+/// between; reading the proven time again shows that. Only the first list comes after its proof: before it there is no
+/// content that could have an age.
 pub(crate) trait LinkObserver: Send {
-    /// The content holds every change that the server had committed by `at`.
+    /// Records that the content holds every change that the server had committed by `at`.
     fn fresh_as_of(&mut self, at: Time);
 
-    /// Of the content that is about to be published only `at` is proven, or nothing. Called before it is.
+    /// Records that the content to be published next is proven only up to `at`, or not at all. Called before it is
+    /// published.
     fn fresh_only_as_of(&mut self, at: Option<Time>);
 
-    /// How the link stands.
+    /// Records the link's state.
     fn state(&mut self, state: &LinkState);
 }
 
-/// Nobody.
+/// The observer that does nothing.
 impl LinkObserver for () {
     fn fresh_as_of(&mut self, _at: Time) {}
     fn fresh_only_as_of(&mut self, _at: Option<Time>) {}
     fn state(&mut self, _state: &LinkState) {}
 }
 
-/// The one writer of a store. It keeps the promises of the content and of [`Event`], whatever the server sends:
+/// The only writer of a store. It keeps the guarantees of the content and of [`Event`], whatever the server sends:
 ///
 /// * an object of another uid under the same name is a deletion and an addition;
-/// * a state that the store already has, or a newer one of, is dropped and counted;
+/// * a version that the store already has, or has a newer one of, is dropped and counted;
 /// * changes that share an RV are in order, also if they come in more than one batch;
-/// * an object of a namespace that this writer is not for is left out, for it is another writer's;
-/// * a list is put beside the old content and takes its place in one step. An object of the same content keeps its old memory
-///   and the new bytes are dropped at once, so that a relist of an unchanged store needs almost none.
+/// * an object of a namespace that belongs to another writer is left out;
+/// * a list is built next to the old content and replaces it in one step. An object with the same content keeps its old
+///   memory and the new bytes are dropped at once, so a relist of an unchanged store needs almost none.
 pub(crate) struct StoreWriter {
     core: Arc<StoreCore>,
-    /// Which part of the content it writes; there is but one unless the content is of a set of namespaces.
+    /// The part of the content that it writes; there is only one unless the content is of a set of namespaces.
     part: usize,
     observer: Box<dyn LinkObserver>,
     staging: Option<Staging>,
     events: Vec<Event>,
     order: Order,
-    /// Keys of which a change was, or may have been, passed over because it could not be read: what comes next of them is not the
-    /// next.
+    /// Keys with a change that was, or may have been, skipped because it could not be read. Their next event does not
+    /// directly follow the previous one.
     behind: BTreeSet<ObjectKey>,
 }
 
 impl StoreWriter {
-    /// A writer for a part of this store (0, unless the content is of a set of namespaces). There must be only one at a time
-    /// for each part.
+    /// Creates a writer for a part of this store (0, unless the content is of a set of namespaces). There must be only one
+    /// at a time for each part.
     pub(crate) fn new(core: Arc<StoreCore>, part: usize, observer: impl LinkObserver + 'static) -> Self {
         let order = Order::after(core.peek().rv_of(part).clone());
         Self {
@@ -78,7 +79,7 @@ impl StoreWriter {
         }
     }
 
-    /// The list that is on its way in, if this key is one of those that this writer is for.
+    /// Returns the list that is being received, if this key belongs to the writer's part.
     fn staging_of(&mut self, key: &ObjectKey) -> Option<&mut Staging> {
         let part = self.part;
         self.staging.as_mut().filter(|staging| staging.base.is_of(part, key))
@@ -114,7 +115,7 @@ impl Sink for StoreWriter {
         self.behind = staging.unreadable().cloned().collect();
         self.order = Order::after_all_of(commit.resource_version.clone());
         if !commit.gap {
-            // Who is woken by the first list must not read that nothing is known of its age.
+            // A caller that is woken by the first list must not read that its age is unknown.
             self.observer.fresh_as_of(commit.asked_at);
         }
         self.core.update(part, &mut self.events, |content, account| {
@@ -177,7 +178,7 @@ fn advance(content: &mut Content, part: usize, to: &ResourceVersion) {
     }
 }
 
-/// One batch of watch events on its way into the content.
+/// One batch of watch events that is being applied to the content.
 struct Batch<'a> {
     content: &'a mut Content,
     account: Account<'a>,
@@ -200,7 +201,7 @@ impl Batch<'_> {
         let lost = known.is_some_and(|known| self.order.is_beyond(known.rv()));
         let is_old = match known {
             Some(known) => rv <= known.rv() && !lost,
-            // A deleted object has no RV of its own any more.
+            // A deleted object no longer has an RV of its own.
             None => self.order.is_past(object.key(), rv),
         };
         if is_old {
@@ -238,7 +239,7 @@ impl Batch<'_> {
     fn delete(&mut self, object: RawObject) {
         let at = object.resource_version().clone();
         let Some(known) = self.content.objects.get(object.key()) else {
-            // What it was in between is told to nobody, and is over.
+            // Its versions in between are not delivered, and no longer matter.
             self.behind.remove(object.key());
             self.account.stats.unknown_deletions += 1;
             return;
@@ -253,7 +254,7 @@ impl Batch<'_> {
         let Some(old) = self.content.take(object.key()) else { return };
         self.order.deleted(object.key(), &at);
         let Account { stats, events, journal } = &mut self.account;
-        // If it was another object of this name that was deleted, then ours was before, and we know no more of it.
+        // If another object of this name was deleted, then ours was deleted before, and its final state is unknown.
         let last = (old.uid() == object.uid()).then(|| Entry::new(object));
         stats.applied += 1;
         stats.deleted += 1;
@@ -286,8 +287,9 @@ impl Batch<'_> {
         events.push(Event::deleted(old, flags));
     }
 
-    /// Moves on to the RV of a change that is applied. One that the content has already passed is news of its object, but not
-    /// in order; neither is one that follows one that could not be read, or a state of a lost history.
+    /// Advances to the RV of a change that is applied, and returns its flags. A change that the content has already passed
+    /// is new for its object, but not in order. Neither is one after an unreadable change, or after a version of a lost
+    /// history.
     fn follow(&mut self, key: &ObjectKey, rv: &ResourceVersion, lost: bool) -> EventFlags {
         let late = self.order.is_late(rv);
         self.order.reach(rv);
@@ -297,10 +299,10 @@ impl Batch<'_> {
     }
 }
 
-/// A list on its way in, beside the content that readers see.
+/// A list that is being received, next to the content that readers see.
 struct Staging {
     base: Arc<Content>,
-    /// As they came. Lists come in the order of keys, or nearly.
+    /// The items as received. Lists come in the order of keys, or nearly.
     items: Vec<Staged>,
 }
 
@@ -317,7 +319,7 @@ impl Staging {
         self.items.push(Staged::Object(known.unwrap_or_else(|| Entry::new(object))));
     }
 
-    /// The keys of objects that are there and cannot be read.
+    /// Returns the keys of objects that exist and cannot be read.
     fn unreadable(&self) -> impl Iterator<Item = &ObjectKey> {
         self.items.iter().filter_map(|item| match item {
             Staged::Unreadable(key) => Some(key),
@@ -325,7 +327,7 @@ impl Staging {
         })
     }
 
-    /// Turns the content, or one part of it, into what was staged.
+    /// Replaces the content, or one part of it, by the staged list.
     fn commit(
         self,
         content: &mut Content,
@@ -361,7 +363,7 @@ impl Staging {
         }
     }
 
-    /// The objects of the list, each key once and in order; of a key that came more than once, what came last counts.
+    /// Returns the objects of the list, each key once and in order; of a repeated key, the last item counts.
     fn settle(self) -> Vec<Entry> {
         let in_order = self.items.is_sorted_by(|a, b| a.key() < b.key());
         if in_order && self.items.iter().all(|item| matches!(item, Staged::Object(_))) {
@@ -377,7 +379,7 @@ impl Staging {
                 Staged::Object(entry) => drop(last.insert(entry.key().clone(), entry)),
                 Staged::Absent(key) => drop(last.remove(&key)),
                 Staged::Unreadable(key) => {
-                    // The object exists, so an older state of it is nearer to the truth than none.
+                    // The object exists, so an older version of it is nearer to the truth than none.
                     if let (Some(known), btree_map::Entry::Vacant(vacant)) =
                         (self.base.objects.get(&key), last.entry(key))
                     {
@@ -399,19 +401,19 @@ impl Staged {
     }
 }
 
-/// The merge of the listed objects into the content. Only what differs is touched, so that content before and after
+/// The merge of the listed objects into the content. Only differences are touched, so that the contents before and after
 /// share the rest.
 struct Merge<'a> {
     content: &'a mut Content,
     stats: &'a mut StoreStats,
     keeps_unlisted: bool,
-    /// What is kept so may have changed.
+    /// The keys whose objects were kept although they may have changed.
     behind: &'a mut BTreeSet<ObjectKey>,
     differences: Differences,
 }
 
-/// What a list changes, for the journal, and how much of it is worth remembering; `None` if that is nothing, or if it has
-/// become too much.
+/// The differences that a list makes, for the journal, with the number that is worth storing. `None` if no differences are
+/// needed, or there are too many.
 struct Differences(Option<(usize, Vec<Difference>)>);
 
 impl Differences {
@@ -434,14 +436,14 @@ impl Differences {
 }
 
 impl Merge<'_> {
-    /// The listed objects become the content of an empty store.
+    /// Makes the listed objects the content of an empty store.
     fn first(&mut self, listed: Vec<Entry>) {
         self.stats.added += listed.len() as u64;
         listed.iter().for_each(|entry| self.content.account(None, Some(entry)));
         self.content.objects = Tree::from_sorted(listed);
     }
 
-    /// The listed objects take the place of the old ones, or of those of one namespace. Both are in order.
+    /// Replaces the old objects, or those of one namespace, by the listed ones. Both are in order.
     fn merge(&mut self, old: &Tree<Entry>, listed: Vec<Entry>, namespace: Option<&str>) {
         let old = old.seek(|key| namespace.is_some_and(|namespace| key.namespace() < Some(namespace)));
         let old = old.take_while(|entry| namespace.is_none() || entry.key().namespace() == namespace);
@@ -473,8 +475,8 @@ impl Merge<'_> {
     }
 
     fn known(&mut self, before: &Entry, listed: Entry) {
-        // The same RV may stand for another content: in the history after a rollback, and where the server reads what it has
-        // otherwise than before (a new default, a mended conversion, an upgrade), of which no event tells.
+        // The same RV may have other content: in the history after a rollback, and where the server decodes its data
+        // differently than before (a new default, a fixed conversion, an upgrade), without an event.
         if before.is_same(&listed) || before.has_content_of(listed.raw()) {
             self.stats.kept += 1;
             return;

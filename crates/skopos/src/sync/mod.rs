@@ -1,5 +1,5 @@
-//! What threads meet at: locks, the atomic pointer, tasks and time. All that more than one thread changes goes through here,
-//! so that the tests in `threads` can put a model in its place, under which every order of steps can be tried.
+//! Synchronization between threads: locks, the atomic pointer, tasks and time. All state that more than one thread changes
+//! goes through here, so that the tests in `threads` can replace it by a model that tries every order of steps.
 
 #[cfg(shuttle)]
 mod model;

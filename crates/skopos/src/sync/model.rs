@@ -1,8 +1,9 @@
-//! The model: the same words on shuttle's threads, which run one at a time, in any order that its scheduler likes.
+//! The model: the same interface on shuttle's threads, which run one at a time, in any order that its scheduler chooses.
 //!
 //! Tokio's own primitives (`Notify`, `watch`, cancellation tokens) are used as they are: each call of one is a single step here.
-//! Time is tokio's paused clock. A task that sleeps lets others run, and may then wake at once, with the clock moved to where
-//! it wants to be: every delay may be over at every moment. Those of more than a day never are, so that who hangs is found.
+//! Time is tokio's paused clock. A task that sleeps lets others run, and may then wake at once, with the clock moved to its
+//! deadline: every delay may be over at any moment. Delays of more than a day never end, so that a task that hangs is
+//! found.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,10 +36,10 @@ impl<T> fmt::Debug for Mutex<T> {
     }
 }
 
-/// What `ArcSwap::load` returns: to be looked through, as the real one.
+/// The guard of `ArcSwap::load`, with the same use as the real one.
 pub(crate) type Guard<T> = T;
 
-/// One pointer; each call is one step.
+/// An atomic pointer; each call is one step.
 #[derive(Debug)]
 pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
 
@@ -59,7 +60,7 @@ impl<T> ArcSwap<T> {
         *self.0.lock() = value;
     }
 
-    /// Computes anew if somebody was quicker, as the real one.
+    /// Computes again if another thread was quicker, like the real one.
     pub(crate) fn rcu<R: Into<Arc<T>>>(&self, mut update: impl FnMut(&Arc<T>) -> R) -> Arc<T> {
         loop {
             let before = self.load_full();
@@ -91,7 +92,7 @@ pub(crate) async fn sleep_until(at: Instant) {
 
 const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
 
-/// The time was over.
+/// An error: the time was over.
 #[derive(Debug)]
 pub(crate) struct Elapsed;
 

@@ -1,4 +1,4 @@
-//! The real thing.
+//! The real primitives.
 
 pub(crate) use arc_swap::{ArcSwap, Guard};
 pub(crate) use parking_lot::Mutex;
@@ -6,7 +6,7 @@ pub(crate) use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 
 use tokio_util::task::TaskTracker;
 
-/// Runs a future in a task of its own, which `tasks` knows of.
+/// Spawns a future as a task that `tasks` tracks.
 pub(crate) fn spawn(tasks: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
     tasks.spawn(task);
 }

@@ -10,7 +10,7 @@ use super::{Happened, explore};
 use crate::handler::{HandlerOptions, sync_handler};
 use crate::{Event, FactoryOptions, Freshness, Informer, InformerFactory, InformerOptions};
 
-/// A factory whose lists and watches never get a connection: nothing runs on tokio here.
+/// Makes a factory whose lists and watches never get a connection: nothing runs on tokio here.
 fn factory() -> InformerFactory {
     let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let transport = Transport::from_config(config, TransportOptions::default()).unwrap();

@@ -16,10 +16,10 @@ use crate::handler::{self, Event, EventHandler, HandlerHandle, HandlerOptions};
 use crate::store::{StoreCore, StoreWriter};
 use crate::testing::{apply, commit, deleted, list, object, put, snapshot, store};
 
-/// Names with uid and RV.
+/// The objects by name, with uid and RV.
 type State = BTreeMap<String, (String, u64)>;
 
-/// A handler that adds up what it is told, and notes where that makes no sense.
+/// A handler that folds its events into a state, and records inconsistent ones.
 #[derive(Clone, Default)]
 struct Fold {
     state: Arc<watch::Sender<(State, Vec<String>)>>,
@@ -72,7 +72,7 @@ impl Bench {
     }
 }
 
-/// Writes lists, changes, and a name that changes hands.
+/// Writes lists, changes, and a name that another object takes over.
 fn write(mut writer: StoreWriter) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let listed = |rv| [object("ns", "a", "u-a", 1), object("ns", "b", &format!("u-b{rv}"), rv)];
@@ -83,7 +83,7 @@ fn write(mut writer: StoreWriter) -> thread::JoinHandle<()> {
         let relisted = [object("ns", "a", "u-a", 6), object("ns", "b", "u-b8", 8)];
         list(&mut writer, relisted, commit(8, 0, true));
         apply(&mut writer, [put("c", "u-c9", 9), put("a", "u-a", 10)], 10);
-        // Whatever comes last must come through.
+        // The last change must always arrive.
         if thread_rng().gen_bool(0.5) {
             let relisted = [("a", "u-a", 10), ("b", "u-b8", 11), ("d", "u-d", 12)];
             list(
@@ -114,7 +114,7 @@ fn handlers_early_and_late_see_an_unbroken_story_that_ends_with_the_content() {
         let content = content(&bench.core);
         assert_eq!(content.len(), 3);
         for (fold, handle) in [(early, &first), (late, &second)] {
-            // A last state that never comes is a deadlock.
+            // If the last state never comes, that is a deadlock.
             let mut state = fold.state.subscribe();
             let told =
                 block_on(state.wait_for(|(state, nonsense)| *state == content || !nonsense.is_empty()));
@@ -125,7 +125,7 @@ fn handlers_early_and_late_see_an_unbroken_story_that_ends_with_the_content() {
     coalesced.check("a queue that overflowed");
 }
 
-/// A handler that says whether it runs.
+/// A handler that records whether it is running.
 #[derive(Clone, Default)]
 struct Calls {
     removed: Arc<AtomicBool>,
@@ -154,7 +154,7 @@ fn no_call_runs_after_a_removal() {
         let calls = Calls { before: noted.clone(), ..Calls::default() };
         let handle = bench.add(calls.clone());
         let writer = write(writer);
-        // Two at once may remove it.
+        // Two callers may remove it concurrently.
         let twice = handle.clone();
         let other = spawn(async move { twice.remove(Duration::MAX).await.unwrap() });
         block_on(handle.remove(Duration::MAX)).unwrap();
@@ -182,7 +182,7 @@ fn a_store_that_closes_while_handlers_come_leaves_none_running() {
                 handler::add(&core, Fold::default(), HandlerOptions::default(), &tasks, &stop).is_ok()
             })
         });
-        // As an informer does it.
+        // Like an informer.
         bench.stop.cancel();
         bench.core.close();
         let added = adders.map(|adder| usize::from(adder.join().unwrap())).iter().sum::<usize>();

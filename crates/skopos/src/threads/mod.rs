@@ -1,10 +1,10 @@
-//! What happens where threads meet, in many orders of their steps: the work queue, the store, the handlers' queues and the
-//! factory's registry, on the model of `crate::sync`. `cargo xtask threads` runs these, and nothing else does.
+//! Tests of concurrent steps in many orders: the work queue, the store, the handlers' queues and the factory's registry, on
+//! the model of `crate::sync`. Only `cargo xtask threads` runs them.
 //!
-//! The model is shuttle. Loom would try every order, and those of weak memory too, but is done only for a few dozen steps; here
-//! tasks, wakers and locks take hundreds, and the only thing that is shared without a lock is one pointer, of `arc-swap`.
-//! Shuttle draws orders by chance, half of them uniformly and half with few but deep preemptions (PCT), so that more runs find
-//! more. One that fails is printed as a schedule; a task that waits for ever is found as a deadlock.
+//! The model is shuttle. Loom would try every order, and those of weak memory too, but is limited to a few dozen steps.
+//! Here tasks, wakers and locks take hundreds, and the only state that is shared without a lock is one pointer, of
+//! `arc-swap`. Shuttle draws orders at random, half of them uniformly and half with few but deep preemptions (PCT), so that
+//! more runs find more. A failing order is printed as a schedule; a task that never wakes is found as a deadlock.
 
 mod factory;
 mod handlers;
@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
-/// Runs `test` in as many orders as `SKOPOS_SCHEDULES` says (300), drawn with `SKOPOS_SEED` (0).
+/// Runs `test` in `SKOPOS_SCHEDULES` orders (300), drawn with `SKOPOS_SEED` (0).
 fn explore(test: impl Fn() + Send + Sync + 'static) {
     let runs = usize::try_from(number("SKOPOS_SCHEDULES", 300)).unwrap();
     let seed = number("SKOPOS_SEED", 0);
-    // Its clock is the model's; nothing ever runs in it.
+    // Only its clock is used, by the model; no task ever runs in it.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let _entered = runtime.enter();
@@ -30,7 +30,7 @@ fn explore(test: impl Fn() + Send + Sync + 'static) {
     run(PctScheduler::new_from_seed(seed, DEPTH, runs / 2), test);
 }
 
-/// How many preemptions PCT makes at places that matter.
+/// The number of preemptions that PCT makes at relevant steps.
 const DEPTH: usize = 3;
 
 fn run(scheduler: impl Scheduler + 'static, test: Arc<impl Fn() + Send + Sync + 'static>) {
@@ -44,7 +44,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(default)
 }
 
-/// Counts, over all runs, that what a test is about did happen in one.
+/// A counter, over all runs, of the event that a test is about, to prove that it did happen.
 #[derive(Clone, Default)]
 struct Happened(Arc<AtomicUsize>);
 

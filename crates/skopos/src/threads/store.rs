@@ -16,7 +16,7 @@ const NAMES: [&str; 2] = ["a", "b"];
 /// The last RV that a writer writes. At each RV, all objects have this RV.
 const LAST: u64 = 6;
 
-/// A store whose age is proven up to so many seconds after `begun` when it has come to that RV.
+/// A store that, at each RV, is proven to hold all changes up to that number of seconds after `begun`.
 struct Bench {
     core: Arc<StoreCore>,
     begun: Instant,
@@ -61,7 +61,7 @@ impl Bench {
         }
     }
 
-    /// The content is whole, of its RV, and as young as it claims.
+    /// Checks that the content is whole, belongs to its RV, and is as young as it claims.
     fn check(&self, snapshot: &Snapshot) -> u64 {
         let rv = snapshot.resource_version();
         let rv: u64 = rv.to_string().parse().unwrap();
@@ -162,7 +162,7 @@ fn an_index_that_is_added_while_the_writer_works_misses_nothing() {
     between.check("an index added before the last write");
 }
 
-/// The name of the one index.
+/// Returns the name of the only index.
 fn snapshot_index(snapshot: &Snapshot) -> String {
     let unknown = snapshot.index_values("none of this name").err().unwrap();
     unknown.known.into_iter().next().unwrap()

@@ -13,7 +13,7 @@ use crate::workqueue::{AddError, Item, WorkQueue, WorkQueueOptions};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A thing that changes, of which a worker sees the version.
+/// A value that changes, and the version that a worker has seen.
 #[derive(Default)]
 struct Thing {
     version: AtomicU32,
@@ -91,7 +91,7 @@ fn a_delayed_key_comes_although_workers_come_and_go() {
             let (delayed_came, both_came) = both.clone();
             async move {
                 match *item {
-                    // Work that takes until the other key has come: nobody can count on this worker.
+                    // This worker is busy until the other key has come: no other key can count on it.
                     "now" => delayed_came.notified().await,
                     _ => delayed_came.notify_one(),
                 }

@@ -1,9 +1,9 @@
 //! The bounds between the children of an inner node, arranged so that finding a child reads few cache lines.
 //!
-//! The keys of one node begin alike (`namespace-013 NUL deployment-00…`). What they share is kept once, and of what
-//! follows the first eight bytes as one number, all of that within the node: finding the child compares numbers that lie
-//! side by side and are fetched together. Only bounds whose number equals that of the key asked for are looked up where
-//! they lie in memory. The keys themselves are shared on their own, because most changes leave them as they are.
+//! The keys of one node begin alike (`namespace-013 NUL deployment-00…`). Their common prefix is stored once, and the first
+//! eight bytes after it as one number, all of that within the node. Finding the child compares numbers that are adjacent in
+//! memory and are fetched together. Only bounds whose number equals the requested key's are read from their own memory. The
+//! keys themselves are shared separately, because most changes do not change them.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -11,18 +11,19 @@ use std::sync::Arc;
 use super::bytes::Bytes;
 use super::node::FANOUT;
 
-/// Sorted keys, fewer than [`FANOUT`], or as many for a moment. See the module's documentation.
+/// Sorted keys, fewer than [`FANOUT`], or temporarily as many. See the module's documentation.
 #[derive(Clone)]
 pub(super) struct Bounds<K> {
     keys: Arc<Vec<K>>,
-    /// The first `shared` bytes are those that all keys begin with.
+    /// The common prefix of all keys: the first `shared` bytes.
     prefix: [u8; PREFIX],
     shared: usize,
-    /// `heads[n]` is what follows the shared prefix in `keys[n]`; behind them the greatest number.
+    /// The numbers after the prefix: `heads[n]` is that of `keys[n]`; behind them is the greatest number.
     heads: [u64; FANOUT],
 }
 
-/// Longer prefixes are shared in part; then more keys have equal heads, and are compared in full.
+/// The maximum length of the prefix. Longer prefixes are shared in part; then more keys have equal heads, and are compared
+/// in full.
 const PREFIX: usize = 40;
 
 impl<K: Bytes + Clone> Bounds<K> {
@@ -37,13 +38,14 @@ impl<K: Bytes + Clone> Bounds<K> {
         self.keys.len()
     }
 
-    /// How many bounds are not greater than the key, which is the position of the child that the key belongs to.
+    /// Returns the number of bounds that are not greater than the key, which is the index of the child that the key belongs
+    /// to.
     pub(super) fn child_of<Q: Bytes + ?Sized>(&self, key: &Q) -> usize {
         let bytes = key.bytes();
         let prefix = &self.prefix[..self.shared];
         let start = &bytes[..bytes.len().min(self.shared)];
         if start != prefix {
-            // The key lies before all bounds or behind all, and a key that is a prefix of a bound lies before it.
+            // The key is before all bounds or after all, and a key that is a prefix of a bound is before it.
             return if start < prefix { 0 } else { self.keys.len() };
         }
         let head = head_of(bytes, self.shared);
@@ -54,9 +56,9 @@ impl<K: Bytes + Clone> Bounds<K> {
         smaller + self.keys[smaller..].iter().take_while(|bound| bound.bytes() <= bytes).count()
     }
 
-    /// How many heads are smaller, found without a branch that would be guessed wrong half of the time.
+    /// Returns the number of smaller heads, without a branch that would be mispredicted half of the time.
     fn smaller_heads(&self, head: u64) -> usize {
-        // One look at each line of memory, so that they are fetched side by side and not one after the other.
+        // Reads each cache line once, so that they are fetched in parallel and not one after the other.
         const LINE: usize = 8;
         black_box(self.heads.iter().step_by(LINE).fold(0, |all, head| all | head));
         let mut smaller = 0;
@@ -68,7 +70,7 @@ impl<K: Bytes + Clone> Bounds<K> {
         smaller + usize::from(self.heads[smaller] < head)
     }
 
-    /// How many bounds are `before`, which holds for a prefix of the keys.
+    /// Returns the number of bounds that are `before`, which must hold for a prefix of the keys.
     pub(super) fn partition_point(&self, before: impl Fn(&K) -> bool) -> usize {
         self.keys.partition_point(before)
     }
@@ -84,7 +86,7 @@ impl<K: Bytes + Clone> Bounds<K> {
         key
     }
 
-    /// Takes the bounds from `at` on out, as the bounds of a right neighbour, and returns the one between the two.
+    /// Splits off the bounds from `at` on, as the bounds of a right neighbour, and returns the one between the two.
     pub(super) fn split_off(&mut self, at: usize) -> (Option<K>, Self) {
         let keys = Arc::make_mut(&mut self.keys);
         let right = Self::new(keys.split_off(at));
@@ -93,7 +95,7 @@ impl<K: Bytes + Clone> Bounds<K> {
         (between, right)
     }
 
-    /// Takes in the bounds of the right neighbour, behind the one between the two.
+    /// Appends the bounds of the right neighbour, after the one between the two.
     pub(super) fn append(&mut self, between: K, right: Self) {
         let keys = Arc::make_mut(&mut self.keys);
         keys.push(between);
@@ -107,7 +109,7 @@ impl<K: Bytes + Clone> Bounds<K> {
             [first, .., last] => (first.bytes(), last.bytes()),
             [only] => (only.bytes(), only.bytes()),
         };
-        // Sorted, so that what the first and the last share is shared by all.
+        // Sorted, so the common prefix of the first and the last is common to all.
         self.shared = first.iter().zip(last).take(PREFIX).take_while(|(a, b)| a == b).count();
         self.prefix[..self.shared].copy_from_slice(&first[..self.shared]);
         self.heads = [u64::MAX; FANOUT];
@@ -117,8 +119,8 @@ impl<K: Bytes + Clone> Bounds<K> {
     }
 }
 
-/// The eight bytes behind the first `skip`, as a number that is ordered as they are. A shorter key is filled up with
-/// zeros, so that equal numbers do not mean equal bytes.
+/// Returns the eight bytes after the first `skip`, as a number with the same order. A shorter key is padded with zeros, so
+/// that equal numbers do not mean equal bytes.
 fn head_of(bytes: &[u8], skip: usize) -> u64 {
     let rest = bytes.get(skip..).unwrap_or_default();
     match rest.first_chunk() {

@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use skopos_wire::ObjectKey;
 
-/// Keys of a tree are texts: two are the same if their bytes are, and ordered as their bytes are.
+/// A key of a tree, which is a text: keys are compared and ordered by their bytes.
 pub(crate) trait Bytes {
-    /// The bytes.
+    /// Returns the bytes.
     fn bytes(&self) -> &[u8];
 }
 
@@ -26,14 +26,14 @@ impl Bytes for Arc<str> {
     }
 }
 
-/// A fast hash that only has to tell apart the few dozen keys of a leaf. Keys that collide on purpose cost a comparison
-/// each, no more.
+/// Returns a fast hash that only has to distinguish the few dozen keys of a leaf. Keys that collide on purpose cost a
+/// comparison each, no more.
 pub(super) fn hash_of<Q: Bytes + ?Sized>(key: &Q) -> u32 {
     let (words, rest) = key.bytes().as_chunks::<8>();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     let hash = words.iter().chain([&last]).fold(key.bytes().len() as u64, |hash, word| {
-        // Multiplying by an odd number with well spread bits moves what differs into the upper half.
+        // Multiplying by an odd number with well distributed bits moves differences into the upper half.
         let hash = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash ^ hash >> 29
     });

@@ -6,13 +6,13 @@
 //!   writer, next RV  ──▶ root'─┴────┴─▶ leaf' ──┘      only what changed is copied, and that once per batch
 //! ```
 //!
-//! Cloning a [`Tree`] copies one pointer. A change copies the nodes on its path that somebody else still sees, and
-//! changes those in place that nobody sees (`Arc::make_mut`), so that a batch pays for each node once. A leaf keeps 32
-//! bits of hash for each item: a look-up compares words instead of following pointers into 32 objects, and touches
-//! one object, the right one. How the way down to the leaf is found is said in `bounds`.
+//! Cloning a [`Tree`] copies one pointer. A change copies the nodes on its path that a snapshot shares, and changes the
+//! others in place (`Arc::make_mut`), so that a batch pays for each node once. A leaf has 32 bits of hash for each item: a
+//! look-up compares words instead of following pointers into 32 objects, and touches one object, the right one. The module
+//! `bounds` describes how the path to the leaf is found.
 //!
-//! Nodes are merged when they become thin, but never rebalanced by borrowing: depth is uniform, occupancy is what
-//! deletions leave of it, and an empty node is taken out at once.
+//! Nodes are merged when they become thin, but never rebalanced by borrowing: depth is uniform, deletions reduce occupancy,
+//! and an empty node is removed at once.
 
 mod bounds;
 mod bytes;
@@ -30,26 +30,26 @@ use node::{FANOUT, Inner, Inserted, Leaf, NODE, Node};
 pub(crate) use bytes::Bytes;
 pub(crate) use walk::{Iter, diff};
 
-/// What a tree holds: something that knows its own key.
+/// An item of a tree, with its own key.
 pub(crate) trait Item: Clone {
-    /// The key, which gives the order. It must not change while the item is in a tree.
+    /// The key, which defines the order. It must not change while the item is in a tree.
     type Key: Bytes + Ord + Clone;
 
-    /// The key of this item.
+    /// Returns the key of this item.
     fn key(&self) -> &Self::Key;
 
-    /// Whether this is the item of the key that has these bytes. To be told with as few looks at memory as can be.
+    /// Returns whether this item's key has these bytes. Should read as little memory as possible.
     fn has_key(&self, bytes: &[u8]) -> bool {
         self.key().bytes() == bytes
     }
 
-    /// True if both are certainly the same, as when they are the same allocation. [`diff`] passes over such pairs.
+    /// Returns true if both are certainly the same, for example the same allocation. [`diff`] skips such pairs.
     fn is_same(&self, _other: &Self) -> bool {
         false
     }
 
-    /// Reads the memory that cloning or dropping this item will write to. Asking for all of a leaf before touching the
-    /// first lets the processor fetch them side by side instead of one after another.
+    /// Reads the memory that cloning or dropping this item will write to. Reading it for all items of a leaf before the
+    /// first is changed lets the processor fetch it in parallel instead of one after another.
     fn touch(&self) -> usize {
         0
     }
@@ -63,12 +63,12 @@ pub(crate) struct Tree<I: Item> {
 }
 
 impl<I: Item> Tree<I> {
-    /// An empty tree.
+    /// Creates an empty tree.
     pub(crate) fn new() -> Self {
         Self { root: Node::Leaf(Arc::default()), len: 0 }
     }
 
-    /// A tree of items that are sorted by key and have no key twice.
+    /// Creates a tree of items that are sorted by key, without duplicates.
     pub(crate) fn from_sorted(items: Vec<I>) -> Self {
         debug_assert!(items.is_sorted_by(|a, b| a.key() < b.key()));
         let len = items.len();
@@ -88,12 +88,12 @@ impl<I: Item> Tree<I> {
         }
     }
 
-    /// The number of items.
+    /// Returns the number of items.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The item of this key.
+    /// Returns the item with this key.
     pub(crate) fn get<Q: Bytes + ?Sized>(&self, key: &Q) -> Option<&I> {
         let hash = hash_of(key);
         let mut node = &self.root;
@@ -108,7 +108,7 @@ impl<I: Item> Tree<I> {
         }
     }
 
-    /// The item of this key, to be changed in place; its key must stay the same. Copies what snapshots share.
+    /// Returns the item with this key, to be changed in place; its key must not change. Copies nodes that snapshots share.
     pub(crate) fn get_mut<Q: Bytes + ?Sized>(&mut self, key: &Q) -> Option<&mut I> {
         self.get(key)?;
         let hash = hash_of(key);
@@ -129,7 +129,7 @@ impl<I: Item> Tree<I> {
         }
     }
 
-    /// Puts an item in, and returns the one of the same key that it replaces.
+    /// Inserts an item, and returns the one of the same key that it replaces.
     pub(crate) fn insert(&mut self, item: I) -> Option<I> {
         match self.root.insert(hash_of(item.key()), item) {
             Inserted::Replaced(old) => return Some(old),
@@ -146,9 +146,9 @@ impl<I: Item> Tree<I> {
         None
     }
 
-    /// Takes the item of this key out.
+    /// Removes the item with this key and returns it.
     pub(crate) fn remove<Q: Bytes + ?Sized>(&mut self, key: &Q) -> Option<I> {
-        // A key that is not there must not cost a copied path.
+        // A key that does not exist must not cost a copied path.
         self.get(key)?;
         let removed = self.root.remove(hash_of(key), key)?;
         self.len -= 1;
@@ -162,13 +162,13 @@ impl<I: Item> Tree<I> {
         Some(removed)
     }
 
-    /// All items in order.
+    /// Returns all items in order.
     pub(crate) fn iter(&self) -> Iter<'_, I> {
         self.seek(|_| false)
     }
 
-    /// The items in order, beginning with the first whose key is not `before`. `before` must hold for a prefix of the
-    /// keys and for no other.
+    /// Returns the items in order, from the first whose key is not `before`. `before` must hold for a prefix of the keys
+    /// and for no other.
     pub(crate) fn seek(&self, before: impl Fn(&I::Key) -> bool) -> Iter<'_, I> {
         Iter::seek(&self.root, before)
     }
@@ -180,7 +180,7 @@ impl<I: Item> Default for Tree<I> {
     }
 }
 
-/// Packs items into nodes of which `full` is the most, leaving room for a few more before they split.
+/// Packs items into nodes of at most `full`, leaving room for a few more before they split.
 fn in_chunks<T, R>(items: Vec<T>, full: usize, mut make: impl FnMut(Vec<T>) -> R) -> Vec<R> {
     let packed = full * 7 / 8;
     let mut made = Vec::with_capacity(items.len().div_ceil(packed));

@@ -1,4 +1,4 @@
-//! The nodes of a tree: how one takes an item in and gives it up, splits when it is full, and merges when it is thin.
+//! The nodes of a tree: insertion, removal, splits of full nodes, and merges of thin ones.
 
 use std::hint::black_box;
 use std::mem;
@@ -15,23 +15,23 @@ pub(super) enum Node<I: Item> {
 }
 
 pub(super) struct Leaf<I: Item> {
-    /// `hashes[n]` belongs to `items[n]`; what lies behind means nothing.
+    /// The hashes: `hashes[n]` belongs to `items[n]`; the rest is meaningless.
     pub(super) hashes: [u32; NODE],
-    /// Sorted by key.
+    /// The items, sorted by key.
     pub(super) items: Slots<I>,
 }
 
 pub(super) struct Inner<I: Item> {
-    /// `bounds[n]` is greater than every key in `children[n]`, and not greater than any in `children[n + 1]`.
+    /// The bounds: `bounds[n]` is greater than every key in `children[n]`, and not greater than any in `children[n + 1]`.
     pub(super) bounds: Bounds<I::Key>,
     pub(super) children: Vec<Node<I>>,
 }
 
-/// What became of an insertion below a node.
+/// The result of an insertion below a node.
 pub(super) enum Inserted<I: Item> {
     Replaced(I),
     Added,
-    /// The node was full and has given its upper part to a new right neighbour, whose keys begin at the bound.
+    /// The node was full and has moved its upper part to a new right neighbour, whose keys begin at the bound.
     Split(I::Key, Node<I>),
 }
 
@@ -43,7 +43,7 @@ impl<I: Item> Node<I> {
         }
     }
 
-    /// The most that a node of this kind may have.
+    /// Returns the maximum size of a node of this kind.
     pub(super) fn most(&self) -> usize {
         match self {
             Node::Leaf(_) => NODE,
@@ -65,7 +65,7 @@ impl<I: Item> Node<I> {
         }
     }
 
-    /// Takes in the right neighbour, whose keys begin at `bound`.
+    /// Merges the right neighbour into this node; its keys begin at `bound`.
     fn absorb(&mut self, bound: I::Key, right: Node<I>) {
         match (self, right) {
             (Node::Leaf(left), Node::Leaf(right)) => {
@@ -120,7 +120,7 @@ impl<I: Item> Leaf<I> {
         let cut = cut_for(at, NODE);
         let mut right = Leaf { hashes: [0; NODE], items: self.items.split_off(cut) };
         right.hashes[..NODE - cut].copy_from_slice(&self.hashes[cut..]);
-        // The key is that of the first item of the right, whichever that is.
+        // The bound is the key of the first item on the right, old or new.
         let bound = right.items.get(0).filter(|_| at != cut).unwrap_or(&item).key().clone();
         if at < cut {
             self.put_at(at, hash, item);
@@ -238,15 +238,15 @@ impl<I: Item> Default for Leaf<I> {
     }
 }
 
-/// The most items of a leaf. More make the tree lower, and the copy that a change leaves behind larger.
+/// The maximum number of items in a leaf. More make the tree lower, and the copy that a change makes larger.
 pub(super) const NODE: usize = 32;
-/// The most children of an inner node. Higher, because look-ups pay for every level.
+/// The maximum number of children of an inner node. Higher, because look-ups pay for every level.
 pub(super) const FANOUT: usize = 64;
-/// A node with fewer is merged with a neighbour.
+/// The size below which a node is merged with a neighbour.
 const THIN: usize = NODE / 4;
 
-/// Where a full node splits when something was put in at `at`: in the middle, except that whoever appends in order
-/// (names that count up) leaves full nodes behind.
+/// Returns where a full node splits after an insertion at `at`: in the middle. For insertions in order (names that count
+/// up) it splits at the end, so that full nodes remain.
 fn cut_for(at: usize, full: usize) -> usize {
     if at >= full { full } else { full / 2 }
 }

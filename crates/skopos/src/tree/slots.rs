@@ -1,4 +1,4 @@
-//! The items of a leaf, within the leaf: a pointer less to follow, where each is a line of memory to wait for.
+//! The items of a leaf, stored within the leaf: one pointer less to follow, and so one cache line less to wait for.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use super::node::NODE;
 /// Up to [`NODE`] items in order.
 pub(super) struct Slots<I> {
     len: usize,
-    /// The first `len` hold an item, the others none.
+    /// The slots; the first `len` hold an item, the others none.
     items: [Option<I>; NODE],
 }
 
@@ -28,19 +28,19 @@ impl<I> Slots<I> {
         self.items[..self.len].iter().flatten()
     }
 
-    /// How many items are `before`, which holds for those at the start and for no other.
+    /// Returns the number of items that are `before`, which must hold for those at the start and for no other.
     pub(super) fn partition_point(&self, before: impl Fn(&I) -> bool) -> usize {
         self.items[..self.len].partition_point(|item| item.as_ref().is_some_and(&before))
     }
 
-    /// Puts an item in, before the one that is at `at`. There must be room.
+    /// Inserts an item before the one at `at`. There must be room.
     pub(super) fn insert(&mut self, at: usize, item: I) {
         self.items[at..=self.len].rotate_right(1);
         self.items[at] = Some(item);
         self.len += 1;
     }
 
-    /// Takes the item at `at` out.
+    /// Removes the item at `at` and returns it.
     pub(super) fn remove(&mut self, at: usize) -> Option<I> {
         let removed = self.items.get_mut(at)?.take()?;
         self.items[at..self.len].rotate_left(1);
@@ -48,20 +48,20 @@ impl<I> Slots<I> {
         Some(removed)
     }
 
-    /// Takes the items from `at` on out.
+    /// Splits off the items from `at` on.
     pub(super) fn split_off(&mut self, at: usize) -> Self {
         let right = self.items[at..self.len].iter_mut().filter_map(Option::take).collect();
         self.len = at;
         right
     }
 
-    /// Takes in the items of the right neighbour. There must be room.
+    /// Appends the items of the right neighbour. There must be room.
     pub(super) fn append(&mut self, right: Self) {
         right.items.into_iter().flatten().for_each(|item| self.insert(self.len, item));
     }
 
-    /// Reads a part of each line of memory that the items take, so that the processor fetches all of them while it finds out
-    /// which it needs.
+    /// Reads a part of each cache line of the items, so that the processor fetches all of them while it finds out which it
+    /// needs.
     pub(super) fn touch(&self) {
         const LINE: usize = 8;
         black_box(self.items.iter().step_by(LINE).filter(|item| item.is_some()).count());

@@ -41,7 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..1500)
 }
 
-/// Names that begin alike for shorter and longer than what nodes share, that are prefixes of each other, and that end with
+/// Returns a name: some share a prefix shorter or longer than a node's, some are prefixes of each other, and some end with
 /// NULs.
 fn name(key: u16) -> Arc<str> {
     let (kind, n) = (key % 5, key / 5);
@@ -67,7 +67,7 @@ fn check(tree: &Tree<Pair>, model: &Model) {
     check_node(&tree.root, true);
 }
 
-/// Every node within its bounds, and of one depth; returns the depth.
+/// Checks that every node is within its bounds, and all leaves at one depth; returns the depth.
 fn check_node(node: &Node<Pair>, root: bool) -> usize {
     assert!(node.size() <= node.most());
     assert!(root || node.size() > 0);
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// Applying the differences to the old gives the new, also when the walk is broken off and taken up again.
+/// Checks that applying the differences to the old tree gives the new one, also if the walk is interrupted and resumed.
 fn check_diff(old: &Tree<Pair>, old_model: &Model, new: &Tree<Pair>, new_model: &Model) {
     let mut patched = old_model.clone();
     let mut after = None;

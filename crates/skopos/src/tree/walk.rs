@@ -1,4 +1,4 @@
-//! The way through a tree in order, and through two at once, past all that they share.
+//! Walks through a tree in order, and through two at once, skipping the parts that they share.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::node::{Inner, Leaf, Node};
 use super::{Item, Tree};
 
-/// Items of a tree in key order.
+/// An iterator over the items of a tree in key order.
 pub(crate) struct Iter<'a, I: Item> {
     path: Vec<(&'a Inner<I>, usize)>,
     pub(super) leaf: Option<&'a Arc<Leaf<I>>>,
@@ -14,7 +14,7 @@ pub(crate) struct Iter<'a, I: Item> {
 }
 
 impl<'a, I: Item> Iter<'a, I> {
-    /// See [`Tree::seek`].
+    /// Creates the iterator of [`Tree::seek`].
     pub(super) fn seek(root: &'a Node<I>, before: impl Fn(&I::Key) -> bool) -> Self {
         let mut iter = Self { path: Vec::with_capacity(4), leaf: None, at: 0 };
         let mut node = root;
@@ -35,7 +35,7 @@ impl<'a, I: Item> Iter<'a, I> {
         }
     }
 
-    /// The item that `next` will return.
+    /// Returns the item that `next` will return.
     pub(crate) fn peek(&self) -> Option<&'a I> {
         self.leaf?.items.get(self.at)
     }
@@ -45,7 +45,7 @@ impl<'a, I: Item> Iter<'a, I> {
         self.settle();
     }
 
-    /// Moves to the next leaf if this one is at its end.
+    /// Moves to the next leaf at the end of this one.
     fn settle(&mut self) {
         while self.leaf.is_some_and(|leaf| self.at >= leaf.items.len()) {
             self.next_leaf();
@@ -72,7 +72,7 @@ impl<'a, I: Item> Iter<'a, I> {
         }
     }
 
-    /// If both stand at the start of one and the same leaf, moves both behind it.
+    /// Moves both iterators behind their leaf if both are at the start of the same leaf. Returns whether they were.
     fn skip_shared_leaf(&mut self, other: &mut Self) -> bool {
         let shared = self.at == 0
             && other.at == 0
@@ -97,8 +97,8 @@ impl<'a, I: Item> Iterator for Iter<'a, I> {
     }
 }
 
-/// Walks over what differs between two trees in key order, beginning behind `after`, until `visit` breaks off. Leaves
-/// and items that both share are passed over without a look at their keys.
+/// Walks over the differences between two trees in key order, beginning after `after`, until `visit` breaks off. Leaves and
+/// items that both share are skipped without reading their keys.
 pub(crate) fn diff<I: Item>(
     old: &Tree<I>,
     new: &Tree<I>,

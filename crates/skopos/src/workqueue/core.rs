@@ -1,4 +1,4 @@
-//! The queue as a state machine, without a lock, a clock or I/O: what happened and when goes in, the next key comes out.
+//! The queue as a state machine, without a lock, a clock or I/O: events and their times go in, the next key comes out.
 //!
 //! A key is in at most one place, and there is one entry for it:
 //!
@@ -6,7 +6,7 @@
 //! |---|---|
 //! | nowhere | delayed, or there would be no entry |
 //! | waiting, once in the line | maybe delayed |
-//! | processing, in one worker's hands | maybe added meanwhile; maybe delayed |
+//! | processing, held by one worker | maybe added meanwhile; maybe delayed |
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::{self, HashMap};
@@ -21,7 +21,7 @@ use super::lines::{Lines, Priority, Spot};
 use super::options::WorkQueueOptions;
 use super::stats::WorkQueueStats;
 
-/// A key that was not added.
+/// The reason why a key was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AddError {
@@ -33,30 +33,30 @@ pub enum AddError {
         "the work queue has {capacity} keys already: wait for room with add_within, add workers, or raise its capacity"
     )]
     Full {
-        /// The most keys that it may have.
+        /// The maximum number of keys.
         capacity: usize,
     },
 }
 
-/// How the work on a key ended.
+/// The outcome of the work on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Done, nothing is owed.
+    /// Done; no further work is pending.
     Done,
-    /// Failed: again, when the rate limit says so.
+    /// Failed: hand it out again, when the rate limit permits it.
     Retry,
-    /// Done for now: again, after so long.
+    /// Done for now: hand it out again after this delay.
     Again(Duration),
 }
 
-/// What a worker gets.
+/// The result of a worker's request for a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken<K> {
-    /// A key, and how often it was tried in vain.
+    /// A key, and the number of its failed attempts.
     Key(K, u32),
-    /// Nothing waits; a delayed key is due then.
+    /// No key waits; a delayed key is due at `until`.
     Nothing { until: Option<Instant> },
-    /// Nothing waits, and nothing will come.
+    /// No key waits, and none will come.
     Ended,
 }
 
@@ -67,21 +67,21 @@ pub(super) struct Core<K> {
     waiting: Lines<K>,
     delayed: BTreeMap<Due, K>,
     processing: usize,
-    /// How many of those that are processed were added meanwhile.
+    /// The number of keys being processed that were added meanwhile.
     added_meanwhile: usize,
-    /// Delayed keys that there have been: tells those apart that are due at the same time.
+    /// The number of delays so far, which distinguishes keys that are due at the same time.
     delays: u64,
     shut_down: bool,
     stats: WorkQueueStats,
 }
 
-/// When a delayed key is due, and which of those of the same time it is.
+/// The time at which a delayed key is due, and its number among those of the same time.
 type Due = (Instant, u64);
 
 struct Entry {
     place: Place,
     due: Option<Due>,
-    /// How often it was to be tried again since it was done.
+    /// The number of retries since it was last done.
     failures: u32,
 }
 
@@ -92,7 +92,7 @@ enum Place {
     Processing { since: Instant, added: Option<(Instant, Priority)> },
 }
 
-/// Delays and limits are cut to this, so that no sum overflows.
+/// The maximum of delays and limits, so that no sum overflows.
 pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 impl<K: Clone + Eq + Hash> Core<K> {
@@ -111,40 +111,40 @@ impl<K: Clone + Eq + Hash> Core<K> {
         }
     }
 
-    /// The key is to be worked on.
+    /// Adds a key.
     pub(super) fn add(&mut self, key: K, priority: Priority, now: Instant) -> Result<(), AddError> {
         self.admit(&key)?;
         self.put(key, priority, now);
         Ok(())
     }
 
-    /// The key is to be worked on at that time, or earlier if that was said before.
+    /// Adds a key at that time, or at an earlier one that was set before.
     pub(super) fn add_after(&mut self, key: K, delay: Duration, now: Instant) -> Result<(), AddError> {
         self.admit(&key)?;
         self.delay(key, delay, now);
         Ok(())
     }
 
-    /// The key failed and is to be worked on when the rate limit says so.
+    /// Adds a key that failed, when the rate limit permits it.
     pub(super) fn add_rate_limited(&mut self, key: K, now: Instant) -> Result<(), AddError> {
         self.admit(&key)?;
         self.delay_after_failure(key, now);
         Ok(())
     }
 
-    /// Forgets that the key failed.
+    /// Resets the failures of the key.
     pub(super) fn forget(&mut self, key: &K) {
         if let Some(entry) = self.keys.get_mut(key) {
             entry.failures = 0;
         }
     }
 
-    /// How often the key was to be tried again since it was done.
+    /// Returns the number of retries of the key since it was last done.
     pub(super) fn failures(&self, key: &K) -> u32 {
         self.keys.get(key).map_or(0, |entry| entry.failures)
     }
 
-    /// Puts a key into a worker's hands.
+    /// Hands a key out to a worker.
     pub(super) fn take(&mut self, now: Instant) -> Taken<K> {
         self.promote(now);
         let Some(key) = self.waiting.pop() else {
@@ -162,7 +162,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         Taken::Key(key, entry.failures)
     }
 
-    /// Takes a key out of a worker's hands.
+    /// Takes a key back from a worker.
     pub(super) fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) {
         let Some(entry) = self.keys.get_mut(key) else { return };
         let Place::Processing { since, added } = entry.place else { return };
@@ -175,7 +175,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         let open = !self.shut_down;
         match outcome {
             Outcome::Again(delay) if open => self.delay(key.clone(), delay, now),
-            // Added meanwhile, it comes at once: that is the next try.
+            // A key that was added meanwhile comes at once: that is the next try.
             Outcome::Retry if open && added.is_some() => self.count_failure(key),
             Outcome::Retry if open => self.delay_after_failure(key.clone(), now),
             _ => {}
@@ -187,7 +187,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         self.tidy(key);
     }
 
-    /// Nothing is added any more and delayed keys are forgotten; what waits is still handed out.
+    /// Shuts the queue down: refuses additions and drops delayed keys; waiting keys are still handed out.
     pub(super) fn shut_down(&mut self) {
         self.shut_down = true;
         self.stats.abandoned += self.delayed.len() as u64;
@@ -199,7 +199,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         }
     }
 
-    /// Forgets all that waits, so that only what is in workers' hands is left.
+    /// Drops all waiting keys, so that only those held by workers are left.
     pub(super) fn abandon(&mut self) {
         self.stats.abandoned += (self.waiting.len() + self.added_meanwhile) as u64;
         self.added_meanwhile = 0;
@@ -213,12 +213,13 @@ impl<K: Clone + Eq + Hash> Core<K> {
         }
     }
 
-    /// Whether no key waits or is in a worker's hands.
+    /// Returns whether no key waits or is held by a worker.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.processing == 0
     }
 
-    /// Keys that wait, also for the end of work on them; and keys in workers' hands.
+    /// Returns the number of waiting keys, including those that wait for the end of work on them, and of keys held by
+    /// workers.
     pub(super) fn left(&self) -> (usize, usize) {
         (self.waiting.len() + self.added_meanwhile, self.processing)
     }
@@ -231,12 +232,12 @@ impl<K: Clone + Eq + Hash> Core<K> {
         self.shut_down
     }
 
-    /// Whether a worker that waits has to look again, sooner or later: there is a key, or will be, or never will be.
+    /// Returns whether a waiting worker has to check again, sooner or later: there is a key, or will be, or never will be.
     pub(super) fn concerns_workers(&self) -> bool {
         !self.waiting.is_empty() || !self.delayed.is_empty() || self.has_ended()
     }
 
-    /// How many keys wait for a worker.
+    /// Returns the number of keys that wait for a worker.
     pub(super) fn len(&mut self, now: Instant) -> usize {
         self.promote(now);
         self.waiting.len()
@@ -265,7 +266,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         self.shut_down && self.waiting.is_empty() && self.added_meanwhile == 0
     }
 
-    /// Whether the key may be added. A key that is there already takes no more room.
+    /// Checks whether the key may be added. A key that is in the queue already takes no more room.
     fn admit(&mut self, key: &K) -> Result<(), AddError> {
         if self.shut_down {
             return Err(AddError::ShutDown);
@@ -277,8 +278,8 @@ impl<K: Clone + Eq + Hash> Core<K> {
         Ok(())
     }
 
-    /// Puts a key at the end of a line, unless it waits in that or the one in front; a key that is processed comes there when that
-    /// has ended.
+    /// Puts a key at the end of a line, unless it waits in that line or the one in front. A key that is being processed
+    /// comes there when the work has ended.
     fn put(&mut self, key: K, priority: Priority, since: Instant) {
         let (entry, spot) = match self.keys.entry(key) {
             hash_map::Entry::Occupied(occupied) => {
@@ -349,7 +350,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
         self.delayed.insert(due, key);
     }
 
-    /// Delayed keys whose time has come are added.
+    /// Adds delayed keys whose time has come.
     fn promote(&mut self, now: Instant) {
         while let Some(first) = self.delayed.first_entry().filter(|first| first.key().0 <= now) {
             let ((at, _), key) = first.remove_entry();

@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::core::Outcome;
 use super::queue::Shared;
 
-/// A key in a worker's hands. No other worker gets it as long as this exists.
+/// A key that is held by a worker. No other worker gets it while this exists.
 ///
 /// It ends exactly once, with one of the three methods that take it, or when it is dropped: by a `?`, by a panic, by a
-/// future that is cancelled. What was not said to be done is not done, so a dropped key is [tried again](Item::retry).
+/// cancelled future. Work that was not reported as done is not done, so a dropped key is [tried again](Item::retry).
 #[must_use = "dropped, the key is tried again later: say done() when it is"]
 pub struct Item<K: Clone + Eq + Hash> {
     shared: Arc<Shared<K>>,
@@ -24,27 +24,27 @@ impl<K: Clone + Eq + Hash> Item<K> {
         Self { shared, key, failures, outcome: Outcome::Retry }
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// How often it was tried in vain before: [`WorkQueue::num_requeues`](super::WorkQueue::num_requeues) when it was
-    /// handed out.
+    /// Returns the number of failed attempts before: [`WorkQueue::num_requeues`](super::WorkQueue::num_requeues) when the
+    /// key was handed out.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// The work is done, and failures before are forgotten. If the key was added meanwhile, it waits for a worker again.
+    /// Marks the work as done, and resets the failures. If the key was added meanwhile, it waits for a worker again.
     pub fn done(mut self) {
         self.outcome = Outcome::Done;
     }
 
-    /// The work failed: the key comes again after the time that the rate limit says, or at once if it was added meanwhile.
+    /// Marks the work as failed: the key comes again when the rate limit permits it, or at once if it was added meanwhile.
     /// Once the queue is shut down, it does not come again.
     pub fn retry(self) {}
 
-    /// The work is done for now, failures before are forgotten, and the key comes again after `delay` in any case. Once the
+    /// Marks the work as done for now, and resets the failures; the key comes again after `delay` in any case. Once the
     /// queue is shut down, it does not.
     pub fn done_until(mut self, delay: Duration) {
         self.outcome = Outcome::Again(delay);

@@ -1,36 +1,36 @@
-//! How long a key waits before it is tried again.
+//! Rate limits: the wait before a key is tried again.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a key waits before it is tried again.
+/// A rate limit: the wait before a key is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateLimit {
-    /// Each key by itself: so long after its first failure, and twice as long after each further one.
+    /// For each key separately: `first` after its first failure, and twice as long after each further one.
     Exponential {
         /// The wait after the first failure.
         first: Duration,
         /// The longest wait.
         longest: Duration,
     },
-    /// All keys together, as a token bucket: a burst at once, and then so many a second.
+    /// For all keys together, as a token bucket: a burst at once, and then `per_second`.
     Bucket {
-        /// How many a second; 0 counts as 1.
+        /// The number of keys per second; 0 counts as 1.
         per_second: u32,
-        /// How many at once after a quiet time; 0 counts as 1.
+        /// The number of keys at once after a quiet time; 0 counts as 1.
         burst: u32,
     },
-    /// The longest of what these say.
+    /// The longest wait of several limits.
     MaxOf(Vec<RateLimit>),
-    /// What this says, but never longer than so.
+    /// The wait of a limit, but at most this long.
     AtMost(Box<RateLimit>, Duration),
 }
 
 impl Default for RateLimit {
-    /// What client-go's controllers use (`DefaultTypedControllerRateLimiter`): the longer one of 5 ms to 1,000 s for each
-    /// key, and of 10 a second with a burst of 100 for all.
+    /// Returns the limit of client-go's controllers (`DefaultTypedControllerRateLimiter`): the longer one of 5 ms to
+    /// 1,000 s for each key, and of 10 a second with a burst of 100 for all.
     fn default() -> Self {
         Self::MaxOf(vec![
             Self::Exponential { first: Duration::from_millis(5), longest: Duration::from_secs(1000) },
@@ -40,14 +40,14 @@ impl Default for RateLimit {
 }
 
 impl RateLimit {
-    /// The same, but never longer than `longest`.
+    /// Returns the same limit, but with waits of at most `longest`.
     #[must_use]
     pub fn at_most(self, longest: Duration) -> Self {
         Self::AtMost(Box::new(self), longest)
     }
 }
 
-/// A rate limit at work. It keeps nothing about single keys: how often one failed is for the queue to know.
+/// The state of a rate limit. It stores nothing about single keys: the queue counts their failures.
 #[derive(Debug)]
 pub(super) enum Limiter {
     Exponential { first: Duration, longest: Duration },
@@ -68,7 +68,7 @@ impl Limiter {
         }
     }
 
-    /// The wait of a key that has failed so often before.
+    /// Returns the wait of a key with this number of earlier failures.
     pub(super) fn wait(&mut self, failures: u32, now: Instant) -> Duration {
         match self {
             Self::Exponential { first, longest } => {
@@ -82,7 +82,7 @@ impl Limiter {
                 wait.min(*longest)
             }
             Self::Bucket(bucket) => bucket.reserve(now),
-            // Each is asked, whatever the others say: a bucket counts all that passes.
+            // Each is asked, whatever the others return: a bucket counts every key.
             Self::MaxOf(limits) => {
                 limits.iter_mut().map(|limit| limit.wait(failures, now)).max().unwrap_or_default()
             }
@@ -91,13 +91,13 @@ impl Limiter {
     }
 }
 
-/// A token bucket that hands out tokens of the future: the wait is until the token is there.
+/// A token bucket that hands out future tokens: the wait lasts until the token is there.
 #[derive(Debug)]
 pub(super) struct Bucket {
     interval: Duration,
-    /// How far ahead of the even pace one may be.
+    /// The maximum lead over the even pace.
     burst: Duration,
-    /// When the bucket will be full again; in the past if it is full.
+    /// The time at which the bucket will be full again; in the past if it is full.
     full_at: Option<Instant>,
 }
 
@@ -110,7 +110,7 @@ impl Bucket {
     fn reserve(&mut self, now: Instant) -> Duration {
         let full_at = self.full_at.map_or(now, |at| at.max(now)) + self.interval;
         let wait = full_at.duration_since(now).saturating_sub(self.burst);
-        // Who is told to wait for so long will not come: do not run ahead any further.
+        // A caller that gets so long a wait will not come: do not run ahead any further.
         if wait <= LONGEST_RESERVATION {
             self.full_at = Some(full_at);
         }

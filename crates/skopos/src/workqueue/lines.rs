@@ -1,36 +1,37 @@
-//! The keys that wait, in two lines. Neither can starve the other.
+//! The waiting keys, in two lines. Neither can starve the other.
 
 use std::collections::BTreeMap;
 
 /// The line in which a key waits for a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Behind the other line, but of every ten keys one is of this line: for work that is large and not urgent, such as
-    /// the objects of a first list.
+    /// Served after the other line, but one of every ten keys comes from this line. For work that is large and not urgent,
+    /// such as the objects of a first list.
     Background,
-    /// In front.
+    /// Served first.
     #[default]
     Normal,
 }
 
-/// The keys that wait, in the order in which each line is served.
+/// The waiting keys, in the order in which each line is served.
 #[derive(Debug)]
 pub(super) struct Lines<K> {
     normal: BTreeMap<u64, K>,
     background: BTreeMap<u64, K>,
     pushed: u64,
-    /// Keys of the normal line that were served while the other waited.
+    /// The number of keys of the normal line that were served while the other waited.
     in_a_row: u32,
 }
 
-/// The place of a key that waits.
+/// The position of a waiting key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) priority: Priority,
     number: u64,
 }
 
-/// Keys of the normal line that are served in a row while the other line waits: that one gets a tenth.
+/// The maximum number of keys of the normal line that are served in a row while the other line waits: the other gets a
+/// tenth.
 const IN_A_ROW: u32 = 9;
 
 impl<K> Lines<K> {
@@ -46,12 +47,12 @@ impl<K> Lines<K> {
         Spot { priority, number }
     }
 
-    /// Takes a key out of its place.
+    /// Removes a key from its position.
     pub(super) fn remove(&mut self, spot: Spot) -> Option<K> {
         self.line(spot.priority).remove(&spot.number)
     }
 
-    /// Takes the key that is served next.
+    /// Removes the key that is served next.
     pub(super) fn pop(&mut self) -> Option<K> {
         let next = match (self.normal.is_empty(), self.background.is_empty()) {
             (_, true) => Priority::Normal,
@@ -74,7 +75,7 @@ impl<K> Lines<K> {
         self.normal.is_empty() && self.background.is_empty()
     }
 
-    /// Takes all keys.
+    /// Removes all keys.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = K> + use<K> {
         let normal = std::mem::take(&mut self.normal).into_values();
         normal.chain(std::mem::take(&mut self.background).into_values())

@@ -1,5 +1,5 @@
-//! A queue of keys for workers, as client-go's users know it: a key that is worked on is in one worker's hands only, a key
-//! that is added meanwhile is worked on again, and a key that is added many times waits once.
+//! A queue of keys for workers, as in client-go: a key that is being worked on is held by one worker only, a key that is
+//! added meanwhile is worked on again, and a key that is added many times waits once.
 //!
 //! ```text
 //!   add ────────────────▶ waiting, in order ──get──▶ Item, in one worker's hands ──done────▶ forgotten
@@ -8,20 +8,20 @@
 //!                   └───────────── retry, or dropped: later and later ─────────┘
 //! ```
 //!
-//! What differs from client-go:
+//! Differences from client-go:
 //!
 //! | | client-go | here |
 //! |---|---|---|
 //! | the end of work on a key | `Done`, to be called once by hand | an [`Item`] that ends exactly once, however the worker ends |
-//! | a worker that panics, is cancelled, or returns early | the key is done, and lost unless somebody adds it again | the key is tried again, with its rate limit |
-//! | priorities | a number for each key (controller-runtime); a high one starves a low one | two [lines](Priority), of which neither starves |
+//! | a worker that panics, is cancelled, or returns early | the key is done, and lost unless it is added again | the key is tried again, with its rate limit |
+//! | priorities | a number for each key (controller-runtime); a high one starves a low one | two [lines](Priority); neither starves |
 //! | size | without a bound | at most [`capacity`](WorkQueueOptions::capacity) keys; [`WorkQueue::add_within`] waits for room |
-//! | failures of a key | remembered until `Forget` | remembered as long as the key is in the queue; [`Item::done`] forgets them |
-//! | draining | waits for ever | has a limit, and says what was left |
-//! | delayed keys | a goroutine of their own | no task: the workers that wait keep the time |
+//! | failures of a key | stored until `Forget` | stored while the key is in the queue; [`Item::done`] resets them |
+//! | draining | waits without a limit | has a limit, and reports what was left |
+//! | delayed keys | a separate goroutine | no task: the waiting workers keep the time |
 //!
-//! Objects are not kept in it: a worker takes a key and reads the newest state from the store, so that ten changes in a row
-//! are worked on once.
+//! Objects are not stored in it: a worker takes a key and reads the newest version from the store, so that ten changes in a
+//! row are worked on once.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,20 +1,20 @@
 use super::limit::RateLimit;
 
-/// How a work queue behaves.
+/// The options of a work queue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkQueueOptions {
     /// A name for logs and statistics. Default: `workqueue`.
     pub name: String,
-    /// How many keys there may be, each counted once: those that wait, are delayed, or are being worked on. Each takes some
-    /// 200 bytes beside its own size. 0 counts as 1. Default: 1,000,000.
+    /// The maximum number of keys, each counted once: those that wait, are delayed, or are being worked on. Each takes some
+    /// 200 bytes in addition to its own size. 0 counts as 1. Default: 1,000,000.
     pub capacity: usize,
-    /// How long a key waits that is tried again. Default: [`RateLimit::default`].
+    /// The wait before a key is tried again. Default: [`RateLimit::default`].
     pub rate_limit: RateLimit,
 }
 
 impl WorkQueueOptions {
-    /// The defaults, with a name.
+    /// Creates the default options with a name.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }

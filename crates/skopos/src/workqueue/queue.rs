@@ -1,4 +1,4 @@
-//! The queue to be awaited: the state machine behind a lock, and the clock.
+//! The asynchronous queue: the state machine behind a lock, and the clock.
 
 use std::fmt;
 use std::hash::Hash;
@@ -18,24 +18,24 @@ use crate::sync::{Mutex, sleep_until, timeout_at};
 
 /// A queue of keys for workers; see the [module](super).
 ///
-/// Cheap to clone; all clones are the same queue. Nothing runs in it by itself, so that there is nothing to stop: dropping
-/// all clones is fine. It needs no tokio runtime but where it is awaited.
+/// Cheap to clone; all clones are the same queue. It has no task of its own, so that there is nothing to stop: dropping all
+/// clones is fine. Only its async methods need a tokio runtime.
 ///
-/// First in, first out: of keys that wait, and of those that are due at the same time.
+/// First in, first out: for waiting keys, and for those that are due at the same time.
 pub struct WorkQueue<K> {
     shared: Arc<Shared<K>>,
 }
 
-/// What the clones and the items share.
+/// State shared by the clones and the items.
 pub(super) struct Shared<K> {
     core: Mutex<Core<K>>,
-    /// There may be something for a worker that waits. Whoever was told and leaves tells the next one: see [`Baton`].
+    /// Notifies a waiting worker that it has to check. A notified worker that leaves wakes the next one: see [`Baton`].
     ready: Notify,
-    /// A key has ended, or the queue was shut down.
+    /// Notifies that a key has ended, or the queue was shut down.
     settled: Notify,
 }
 
-/// A drain that was not complete when its time was over.
+/// A drain that was not complete at its deadline.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{name} was not drained within {limit:.1?}: {abandoned} keys were not begun and are forgotten, \
@@ -45,23 +45,22 @@ pub(super) struct Shared<K> {
 pub struct NotDrained {
     /// The queue's name.
     pub name: String,
-    /// How long it was waited.
+    /// The time waited.
     pub limit: Duration,
-    /// Keys that waited and are forgotten now.
+    /// Keys that waited and were dropped.
     pub abandoned: usize,
-    /// Keys in the hands of workers that have not ended.
+    /// Keys held by workers that have not ended.
     pub processing: usize,
 }
 
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new(options: WorkQueueOptions) -> Self {
         let core = Mutex::new(Core::new(&options));
         Self { shared: Arc::new(Shared { core, ready: Notify::new(), settled: Notify::new() }) }
     }
 
-    /// The key is to be worked on. If it waits already, nothing changes; if it is being worked on, it is worked on again
-    /// afterwards.
+    /// Adds a key. If it waits already, nothing changes; if it is being worked on, it is worked on again afterwards.
     ///
     /// # Errors
     /// If there are too many keys, or the queue was shut down.
@@ -69,8 +68,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.add_with_priority(key, Priority::Normal)
     }
 
-    /// As [`WorkQueue::add`], in one of the two lines. A key that waits in the background comes to the front when it is added as
-    /// normal; never the other way.
+    /// Adds a key like [`WorkQueue::add`], in one of the two lines. A key that waits in the background moves to the front
+    /// when it is added as normal; never the other way.
     ///
     /// # Errors
     /// As [`WorkQueue::add`].
@@ -78,10 +77,10 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.shared.feed(|core, now| core.add(key, priority, now))
     }
 
-    /// As [`WorkQueue::add`], but while there are too many keys it waits for room, for at most `limit`.
+    /// Adds a key like [`WorkQueue::add`], but waits for room while there are too many keys, for at most `limit`.
     ///
-    /// The right one for a [handler](crate::Informer::add_handler), which then lags behind and loses nothing: its own queue
-    /// coalesces.
+    /// The right method for a [handler](crate::Informer::add_handler), which then lags behind and loses nothing: its own
+    /// queue coalesces.
     ///
     /// # Errors
     /// If there was no room in time, or the queue was shut down.
@@ -89,7 +88,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.add_with_priority_within(key, Priority::Normal, limit).await
     }
 
-    /// As [`WorkQueue::add_within`], in one of the two lines.
+    /// Adds a key like [`WorkQueue::add_within`], in one of the two lines.
     ///
     /// # Errors
     /// As [`WorkQueue::add_within`].
@@ -101,7 +100,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     ) -> Result<(), AddError> {
         let deadline = Instant::now() + limit.min(LONGEST_DELAY);
         loop {
-            // Made before looking, so that what happens in between is not missed.
+            // Created before the check, so that no event in between is missed.
             let settled = self.shared.settled.notified();
             let full = match self.add_with_priority(key.clone(), priority) {
                 Err(full @ AddError::Full { .. }) => full,
@@ -113,8 +112,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// The key is to be worked on in `delay` (at most ten years). If it is delayed already, the earlier time counts.
-    /// Additions without a delay are not touched by it, and do not touch it.
+    /// Adds a key after `delay` (at most ten years). If it is delayed already, the earlier time counts. Independent of
+    /// additions without a delay.
     ///
     /// # Errors
     /// As [`WorkQueue::add`].
@@ -122,8 +121,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.shared.feed(|core, now| core.add_after(key, delay, now))
     }
 
-    /// The key failed: it is to be worked on after the time that the rate limit says. For the key in a worker's hands there
-    /// is [`Item::retry`].
+    /// Adds a key that failed, after the wait of the rate limit. For a key that a worker holds there is [`Item::retry`].
     ///
     /// # Errors
     /// As [`WorkQueue::add`].
@@ -131,21 +129,20 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         self.shared.feed(|core, now| core.add_rate_limited(key, now))
     }
 
-    /// Forgets that a key failed, so that the next failure counts as the first. [`Item::done`] does it by itself.
+    /// Resets the failures of a key, so that the next one counts as the first. [`Item::done`] does so too.
     pub fn forget(&self, key: &K) {
         self.shared.core.lock().forget(key);
     }
 
-    /// How often the key was to be tried again since it was done. A key that is not in the queue has never failed.
+    /// Returns the number of retries of the key since it was last done. A key that is not in the queue has never failed.
     pub fn num_requeues(&self, key: &K) -> u32 {
         self.shared.core.lock().failures(key)
     }
 
-    /// The next key, in the order of addition; waits for one. `None`: the queue was shut down, and there is nothing left to
-    /// do.
+    /// Returns the next key, in the order of addition; waits for one. `None`: the queue was shut down, and no work is left.
     ///
-    /// It waits for the next thing, as a stream does, and has no bound of its own. It may be cancelled at any time (in `tokio::time::timeout` or `select!`) without losing
-    /// a key.
+    /// It waits like a stream, without a bound of its own. It may be cancelled at any time (in `tokio::time::timeout` or
+    /// `select!`) without losing a key.
     pub async fn get(&self) -> Option<Item<K>> {
         let shared = &self.shared;
         let _baton = Baton(shared);
@@ -157,7 +154,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
                 Taken::Nothing { until } => until,
             };
             match until {
-                // Either way, there is something to look at.
+                // In both cases, check again.
                 Some(until) => tokio::select! {
                     biased;
                     () = shared.ready.notified() => {}
@@ -168,39 +165,39 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// How many keys wait for a worker: without those that are delayed, or worked on.
+    /// Returns the number of keys that wait for a worker: without those that are delayed, or being worked on.
     pub fn len(&self) -> usize {
         self.shared.core.lock().len(Instant::now())
     }
 
-    /// Whether no key waits for a worker.
+    /// Returns whether no key waits for a worker.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Figures. Looks at every key.
+    /// Returns the queue's statistics. Reads every key.
     pub fn stats(&self) -> WorkQueueStats {
         self.shared.core.lock().stats(Instant::now())
     }
 
-    /// Nothing can be added any more, and delayed keys are forgotten. What waits is still handed out; when nothing is left,
-    /// [`WorkQueue::get`] returns `None`.
+    /// Shuts the queue down: refuses additions, and drops delayed keys. Waiting keys are still handed out; after the last
+    /// one, [`WorkQueue::get`] returns `None`.
     pub fn shut_down(&self) {
         self.shared.core.lock().shut_down();
         self.shared.ready.notify_one();
         self.shared.settled.notify_waiters();
     }
 
-    /// Shuts down, and waits until the workers have done all that waited, but at most for `limit`; then what still waits is
-    /// forgotten, so that the workers end with what they have in hand.
+    /// Shuts down, and waits until the workers have worked off all waiting keys, but at most for `limit`. Then the
+    /// remaining keys are dropped, so that the workers end with the keys that they hold.
     ///
     /// # Errors
-    /// When the time is over, with what was left.
+    /// At the deadline, with what was left.
     pub async fn shut_down_with_drain(&self, limit: Duration) -> Result<(), NotDrained> {
         let deadline = Instant::now() + limit.min(LONGEST_DELAY);
         self.shut_down();
         loop {
-            // Made before looking, so that what happens in between is not missed.
+            // Created before the check, so that no event in between is missed.
             let settled = self.shared.settled.notified();
             if self.shared.core.lock().is_idle() {
                 return Ok(());
@@ -211,7 +208,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
-    /// Whether it was shut down.
+    /// Returns whether the queue was shut down.
     pub fn is_shut_down(&self) -> bool {
         self.shared.core.lock().is_shut_down()
     }
@@ -241,13 +238,13 @@ impl<K: Clone + Eq + Hash> Shared<K> {
         self.ready.notify_one();
         self.settled.notify_waiters();
         match left {
-            // The last one ended just now.
+            // The last one has just ended.
             NotDrained { abandoned: 0, processing: 0, .. } => Ok(()),
             left => Err(left),
         }
     }
 
-    /// Wakes one worker that waits, if it has a reason to look.
+    /// Wakes one waiting worker, if it has a reason to check.
     fn pass_on(&self) {
         if self.core.lock().concerns_workers() {
             self.ready.notify_one();
@@ -255,8 +252,8 @@ impl<K: Clone + Eq + Hash> Shared<K> {
     }
 }
 
-/// Held by a worker that waits. Of all that wait, one at least has seen the newest state, and keeps the time for the first
-/// delayed key; when it leaves, with a key or because it was cancelled, another one has to look.
+/// A guard of a waiting worker. At least one of the waiting workers has seen the newest state, and keeps the time for the
+/// first delayed key. When that one leaves, with a key or by cancellation, another one has to check.
 struct Baton<'a, K: Clone + Eq + Hash>(&'a Shared<K>);
 
 impl<K: Clone + Eq + Hash> Drop for Baton<'_, K> {

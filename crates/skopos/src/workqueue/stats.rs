@@ -1,52 +1,52 @@
 use std::time::Duration;
 
-/// How a work queue fares. The figures are those that client-go names in its metrics.
+/// The statistics of a work queue, corresponding to client-go's metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkQueueStats {
     /// The queue's name.
     pub name: String,
-    /// Keys that wait for a worker now.
+    /// The number of keys that wait for a worker now.
     pub depth: usize,
-    /// The most that ever waited.
+    /// The maximum number of keys that ever waited.
     pub deepest: usize,
-    /// Keys that wait for their time now.
+    /// The number of keys that are delayed now.
     pub delayed: usize,
-    /// Keys that are being worked on now.
+    /// The number of keys that are being worked on now.
     pub processing: usize,
-    /// Times that a key began to wait for a worker, for whatever reason.
+    /// The number of times that a key began to wait for a worker, for whatever reason.
     pub adds: u64,
-    /// Additions that changed nothing, as the key waited already.
+    /// Additions that changed nothing, because the key waited already.
     pub collapsed: u64,
-    /// Additions that were refused, as there were too many keys.
+    /// Additions that were refused, because there were too many keys.
     pub refused: u64,
-    /// Times that a key was to be tried again with its rate limit.
+    /// The number of retries with the rate limit.
     pub retries: u64,
-    /// Keys that were forgotten when the queue was shut down: delayed ones, and those that a drain did not get to.
+    /// Keys that were dropped when the queue was shut down: delayed ones, and those that a drain did not reach.
     pub abandoned: u64,
-    /// How long keys waited for a worker.
+    /// The times that keys waited for a worker.
     pub latency: Durations,
-    /// How long keys were worked on.
+    /// The times that keys were worked on.
     pub work: Durations,
-    /// How long the key has been worked on that takes longest now. When this grows and grows, a worker hangs.
+    /// The time for which the longest running key has been worked on. If it grows and grows, a worker hangs.
     pub longest_running: Option<Duration>,
-    /// How long all keys that are being worked on now have been, together.
+    /// The sum of the times for which the current keys have been worked on.
     pub unfinished: Duration,
-    /// Whether the queue was shut down.
+    /// True if the queue was shut down.
     pub shut_down: bool,
 }
 
-/// Some lengths of time, summed up.
+/// A summary of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Durations {
-    /// How many.
+    /// The number of durations.
     pub count: u64,
-    /// All together.
+    /// The sum.
     pub sum: Duration,
     /// The longest.
     pub longest: Duration,
-    /// How many were at most as long as the bound of the same place in [`Durations::BOUNDS`].
+    /// The numbers of durations up to each bound of [`Durations::BOUNDS`].
     pub at_most: [u64; 9],
 }
 
@@ -64,7 +64,7 @@ impl Durations {
         Duration::from_secs(1000),
     ];
 
-    /// The mean; nothing if there were none.
+    /// Returns the mean; `None` if there are no durations.
     pub fn mean(&self) -> Option<Duration> {
         (self.count > 0).then(|| self.sum.div_f64(self.count as f64))
     }

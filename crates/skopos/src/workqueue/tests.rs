@@ -13,7 +13,7 @@ fn queue() -> WorkQueue<&'static str> {
     WorkQueue::new(WorkQueueOptions::default())
 }
 
-/// A queue whose keys come again after 10 ms, 20 ms and so on.
+/// Makes a queue whose keys come again after 10 ms, 20 ms and so on.
 fn retrying() -> WorkQueue<&'static str> {
     let rate_limit = RateLimit::Exponential { first: ms(10), longest: Duration::from_secs(10) };
     WorkQueue::new(WorkQueueOptions::default().rate_limit(rate_limit))
@@ -69,7 +69,7 @@ async fn a_key_that_was_done_can_be_added_anew() {
         next(&queue).await.done();
         assert_eq!(queue.stats().processing, 0);
     }
-    // A worker may add the key that it has in hand.
+    // A worker may add the key that it holds.
     queue.add("a").unwrap();
     let item = next(&queue).await;
     queue.add(item.key()).unwrap();
@@ -88,7 +88,7 @@ async fn what_was_done_leaves_nothing_behind() {
             queue.get().await.unwrap().done();
         }
     }
-    // Room for four means that not one of the thousand is kept.
+    // Room for four means that none of the thousand is stored.
     while timeout(Duration::from_secs(3600), queue.get())
         .await
         .is_ok_and(|item| item.map(Item::done).is_some())
@@ -122,7 +122,7 @@ async fn delays_of_any_length_and_none_at_all_are_taken() {
     queue.add_after("now", Duration::ZERO).unwrap();
     assert_eq!(*next(&queue).await, "now");
     assert_eq!(queue.stats().delayed, 2, "the one that was dropped is tried again");
-    // Without a worker that waits, too: whoever looks sees that its time has come.
+    // Without a waiting worker, too: the next call sees that its time has come.
     queue.add_after("soon", ms(1)).unwrap();
     sleep(ms(2)).await;
     assert_eq!(queue.len(), 1);
@@ -152,7 +152,7 @@ async fn among_many_workers_some_keep_the_time() {
         workers.spawn(async move {
             let begun = Instant::now();
             let item = queue.get().await?;
-            // Long work: nobody can count on this worker.
+            // Long work: no other key can count on this worker.
             sleep(Duration::from_secs(60)).await;
             let key = *item.key();
             item.done();
@@ -160,12 +160,12 @@ async fn among_many_workers_some_keep_the_time() {
         });
     }
     sleep(ms(1)).await;
-    // The worker that is told of the delayed key is the one that takes the other key.
+    // The worker that is woken for the delayed key is the one that takes the other key.
     queue.add_after("delayed", ms(100)).unwrap();
     tokio::task::yield_now().await;
     queue.add("at once").unwrap();
     sleep(ms(1)).await;
-    // And one that waits is cancelled.
+    // And a waiting worker is cancelled.
     assert!(is_quiet(&queue, ms(50)).await);
     sleep(ms(100)).await;
     queue.shut_down();
@@ -399,7 +399,7 @@ async fn figures_tell_of_waiting_work_and_who_hangs() {
     sleep(ms(100)).await;
     let a = next(&queue).await;
     queue.add_after("b", ms(50)).unwrap();
-    // 30 ms too late: nobody was there to take it.
+    // 30 ms too late: no worker was there to take it.
     sleep(ms(80)).await;
     let b = next(&queue).await;
     sleep(ms(20)).await;

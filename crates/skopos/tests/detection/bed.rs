@@ -10,16 +10,16 @@ use tokio::time::Instant;
 use super::bounds::{Bounds, LISTS_PER_MINUTE, REQUESTS_PER_MINUTE, Whose};
 use super::support::*;
 
-/// A fault, and what is promised about it.
+/// A fault, and its promised bounds.
 pub(crate) struct Case {
     pub(crate) fault: &'static str,
     pub(crate) bounds: Bounds,
     load: Whose,
-    /// How long the fault lasts.
+    /// The duration of the fault.
     pub(crate) hold: Duration,
-    /// What counts as noticed.
+    /// The event that counts as noticing.
     notice: Notice,
-    /// Whether the informer starts when the fault is there already.
+    /// True if the informer starts when the fault is there already.
     late_start: bool,
     server: fn(TestServerBuilder) -> TestServerBuilder,
     options: fn(FactoryOptions) -> FactoryOptions,
@@ -27,14 +27,14 @@ pub(crate) struct Case {
     inflict: Box<dyn Fn(&World) -> Harm>,
 }
 
-/// When a fault counts as noticed.
+/// The events that count as noticing a fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Notice {
-    /// The content is not called live any more, a trouble or a failure is told, or what was written has arrived all the same.
+    /// The content is no longer live, a trouble or a failure is reported, or the written object has arrived all the same.
     Told,
     /// The transport gave up a request or connection for this reason.
     Death(&'static str),
-    /// The content is there all the same.
+    /// The content is correct all the same.
     Recovered,
 }
 
@@ -46,23 +46,23 @@ pub(crate) struct Harm {
     compacted: bool,
 }
 
-/// What was measured.
+/// The results of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     pub(crate) detected: Option<Duration>,
     pub(crate) recovered: Option<Duration>,
-    /// In the worst minute.
+    /// The load in the worst minute.
     pub(crate) worst: Load,
-    /// From the fault to the recovery.
+    /// The number of lists from the fault to the recovery.
     pub(crate) lists: u64,
-    /// A write after the recovery arrived at once.
+    /// True if a write after the recovery arrived at once.
     pub(crate) follows: bool,
 }
 
-/// Requests in a minute.
+/// The requests in a minute.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
-    /// All, as the transport counts them: also those that vanish on their way.
+    /// All requests, as the transport counts them: also those that vanish on their way.
     pub(crate) requests: u64,
     /// Probes that reached the server.
     pub(crate) probes: u64,
@@ -70,16 +70,16 @@ pub(crate) struct Load {
     pub(crate) lists: u64,
 }
 
-/// This test looks every 20 ms, and a watch that ended in order is opened again within 100 ms.
+/// The tolerance: this test checks every 20 ms, and a watch that ended in order is opened again within 100 ms.
 const SLACK: Duration = Duration::from_millis(120);
 
-/// Nothing takes longer than this, or it is not noticed at all.
+/// The time after which a fault counts as never noticed.
 const GIVE_UP: Duration = Duration::from_secs(1500);
 
 // === impl Case ===
 
 impl Case {
-    /// A fault that lasts for so many seconds.
+    /// Creates a fault that lasts for this number of seconds.
     pub(crate) fn lasting(
         fault: &'static str,
         bounds: Bounds,
@@ -100,7 +100,7 @@ impl Case {
         }
     }
 
-    /// A fault from which the client can recover as soon as it has noticed it.
+    /// Creates a fault from which the client can recover as soon as it has noticed it.
     pub(crate) fn once(
         fault: &'static str,
         bounds: Bounds,
@@ -121,7 +121,7 @@ impl Case {
         Self { notice: Notice::Recovered, ..self }
     }
 
-    /// What happens before the informer starts.
+    /// Sets what happens before the informer starts.
     pub(crate) fn prepare(self, prepare: fn(&World)) -> Self {
         Self { prepare, ..self }
     }
@@ -134,7 +134,7 @@ impl Case {
         Self { options, ..self }
     }
 
-    /// The bounds that do not hold, in words.
+    /// Returns the bounds that do not hold, as text.
     pub(crate) fn missed(&self, measured: &Measured) -> Vec<String> {
         let within = |took: Option<Duration>, bound: Duration| took.is_some_and(|took| took <= bound + SLACK);
         let Measured { detected, recovered, worst, follows, .. } = *measured;
@@ -166,12 +166,12 @@ impl Harm {
         self
     }
 
-    /// The server is paused until the fault is healed.
+    /// Pauses the server until the fault is healed.
     pub(crate) fn paused() -> Self {
         Self { paused: true, ..Self::default() }
     }
 
-    /// ... and has forgotten then what happened meanwhile.
+    /// Pauses the server, and compacts its history when the fault is healed.
     pub(crate) fn paused_and_compacted() -> Self {
         Self { compacted: true, ..Self::paused() }
     }
@@ -212,7 +212,7 @@ impl Load {
         }
     }
 
-    /// All but the probes.
+    /// Returns all requests except the probes.
     pub(crate) fn informers(self) -> u64 {
         self.requests.saturating_sub(self.probes)
     }
@@ -258,7 +258,7 @@ pub(crate) async fn measure(case: &Case, seed: u64) -> Measured {
     while run.begun.elapsed() < case.hold {
         run.step(secs(1) / 2).await;
     }
-    // What the recovery itself asks for is no burden of the fault.
+    // The recovery's own requests are not part of the fault's load.
     let mut load = None;
     if !case.hold.is_zero() {
         load = Some(run.meter.worst_minute());
@@ -279,7 +279,7 @@ struct Run<'a> {
     world: World,
     maps: Option<Informer<ConfigMap>>,
     begun: Instant,
-    /// What was counted when the fault began.
+    /// The count of connection errors when the fault began.
     deaths: u64,
     failures: u64,
     meter: Meter,
@@ -291,7 +291,7 @@ impl<'a> Run<'a> {
         Self { case, world, maps: None, begun, deaths: 0, failures: 0, meter: Meter::default() }
     }
 
-    /// Brings the informer to rest, at a moment between two probes that the seed chooses.
+    /// Lets the informer settle, until a moment between two probes that the seed chooses.
     async fn settle(&mut self, seed: u64) {
         self.start();
         self.maps().wait_synced(secs(5)).await.expect("synced");
@@ -316,7 +316,7 @@ impl<'a> Run<'a> {
         self.maps.as_ref().expect("the informer was started")
     }
 
-    /// Waits; says how long it took since `from`, `None` if in vain.
+    /// Waits until `reached` holds. Returns how long it took since `from`, or `None` after `GIVE_UP`.
     async fn wait(&mut self, from: Instant, reached: fn(&Self) -> bool) -> Option<Duration> {
         while from.elapsed() < GIVE_UP {
             if reached(self) {
@@ -344,7 +344,7 @@ impl<'a> Run<'a> {
         Sample { at: Instant::now(), load }
     }
 
-    /// How many such requests have reached the server.
+    /// Returns the number of such requests that have reached the server.
     fn counted(&self, which: fn(&RequestRecord) -> bool) -> u64 {
         self.world.server.requests().iter().filter(|record| which(record)).count() as u64
     }
@@ -356,7 +356,7 @@ impl<'a> Run<'a> {
             Notice::Told => {
                 let stats = self.maps().stats();
                 let told = stats.last_trouble.is_some_and(|trouble| trouble.began >= self.begun);
-                // What has never synced is not live, and that says nothing.
+                // Content that never synced is not live, and that does not count.
                 let stale = !self.case.late_start && !stats.freshness.is_live();
                 told || stale || stats.failures > self.failures || self.is_recovered()
             }
@@ -372,7 +372,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The content is the server's, and called live.
+    /// Returns whether the content is the server's, and live.
     fn is_recovered(&self) -> bool {
         let maps = self.maps();
         if !maps.freshness().is_live() {
@@ -386,7 +386,7 @@ impl<'a> Run<'a> {
         snapshot.len() == objects.len() && snapshot.iter().zip(&objects).all(same)
     }
 
-    /// Whether a write arrives at once.
+    /// Returns whether a write arrives at once.
     async fn follows(&mut self) -> bool {
         let revision = self.world.put("a", "written", "after");
         self.maps().wait_for(&revision.into(), secs(2)).await.is_ok()
@@ -401,7 +401,7 @@ fn is_probe(record: &RequestRecord) -> bool {
     record.verb == "list" && record.query_param("limit").as_deref() == Some("1")
 }
 
-/// Streamed ones included.
+/// Returns whether the request is a list, including a streamed one.
 fn is_list(record: &RequestRecord) -> bool {
     match record.verb {
         "list" => !is_probe(record),
@@ -409,14 +409,14 @@ fn is_list(record: &RequestRecord) -> bool {
     }
 }
 
-/// Figures, once a second.
+/// Samples of the load, once a second.
 #[derive(Default)]
 struct Meter(Vec<Sample>);
 
 #[derive(Clone, Copy)]
 struct Sample {
     at: Instant,
-    /// Since the beginning.
+    /// The load since the beginning.
     load: Load,
 }
 
@@ -430,7 +430,7 @@ impl Meter {
         first.zip(last).map_or_else(Load::default, |(first, last)| last.load.since(first.load))
     }
 
-    /// The most in any minute.
+    /// Returns the maximum in any minute.
     fn worst_minute(&self) -> Load {
         let minute = |from: &Sample| {
             let inside = self.0.iter().take_while(|to| to.at <= from.at + secs(60));

@@ -1,33 +1,34 @@
-//! What the design promises, and where.
+//! The bounds that the design promises, and their sources.
 
 use std::time::Duration;
 
-/// A promise.
+/// A promised bound, and its source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
     pub(crate) within: Duration,
     pub(crate) source: &'static str,
 }
 
-/// How soon a fault is noticed, and how soon it is over after both it was healed and noticed.
+/// The time until a fault is noticed, and the time until recovery, after it was both healed and noticed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) detect: Bound,
     pub(crate) recover: Bound,
 }
 
-/// Whose requests are counted against the bound.
+/// The requests that count against the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// By one informer, the probes of its kind aside.
+    /// Requests of one informer, without the probes of its resource.
     Informer,
-    /// By everybody, probes included: nobody answers.
+    /// Requests of all clients, with probes: the server does not answer.
     DeadCluster,
 }
 
-/// I15: requests of an informer, and at a dead cluster of all informers and probes together, in any minute of a fault.
+/// I15: the maximum requests of an informer, or of all informers and probes together at a dead cluster, in any minute of a
+/// fault.
 pub(crate) const REQUESTS_PER_MINUTE: u64 = 6;
-/// I15: lists of an informer in any minute of a fault.
+/// I15: the maximum lists of an informer in any minute of a fault.
 pub(crate) const LISTS_PER_MINUTE: u64 = 2;
 
 const fn bounds(detect: Bound, recover: Bound) -> Bounds {
@@ -55,7 +56,7 @@ pub(crate) const WATCH_UNANSWERED: Bounds = bounds(secs(90, NO_HEADERS), secs(5,
 const STALL: &str = "bounds: stalled stream, live PING";
 pub(crate) const STALLED: Bounds = bounds(secs(60, STALL), secs(5, STALL));
 
-// A redirect is refused, not followed (row 27); the rest is as for any answer.
+// A redirect is refused, not followed (row 27); the rest is the same as for any answer.
 const ANSWER: &str = "rows 18 to 20, 25: known with the first answer";
 const BACKOFF: &str = "`backoff_max` 30 s and up to 30 %";
 pub(crate) const ANSWERED: Bounds = bounds(secs(1, ANSWER), secs(39, BACKOFF));

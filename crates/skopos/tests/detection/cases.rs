@@ -173,7 +173,7 @@ fn answers() -> Vec<Case> {
     ]
 }
 
-/// All requests are answered so, and the watch that stands is ended, as its permission is checked only when it starts.
+/// Answers all requests with this fault, and ends the open watch, whose permission is checked only when it starts.
 fn answer(fault: &'static str, bounds: Bounds, make: fn() -> Fault) -> Case {
     Case::lasting(fault, bounds, 180, move |world| {
         let harm = Harm::of(world.server.faults().inject(make()).everywhere());
@@ -269,7 +269,7 @@ fn paged(mut options: skopos::FactoryOptions) -> skopos::FactoryOptions {
     options
 }
 
-/// A cap that is reached in a moment of real time.
+/// Returns limits that are reached in a moment of real time.
 fn small() -> Limits {
     Limits { max_object_bytes: 1 << 20, max_frame_bytes: 1 << 20, ..Limits::default() }
 }

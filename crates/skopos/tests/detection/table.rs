@@ -1,4 +1,4 @@
-//! What was measured, for people.
+//! The table of the results, as Markdown.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! The words of this crate's tests: a server, a factory that is connected to it, and objects.
+//! Helpers of this crate's tests: a server, a factory that is connected to it, and objects.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct World {
     pub factory: InformerFactory,
 }
 
-/// Far more than anything takes, and no time at all where time is virtual.
+/// A timeout far beyond what anything takes; in virtual time it costs nothing.
 pub const PLENTY: Duration = Duration::from_secs(60);
 
 pub fn secs(seconds: u64) -> Duration {
@@ -35,12 +35,12 @@ pub async fn world_with(server: TestServerBuilder, options: FactoryOptions) -> W
     World { server, factory }
 }
 
-/// Deterministic, and without audits.
+/// Returns options for a deterministic factory without audits.
 pub fn quiet() -> FactoryOptions {
     FactoryOptions { audit_interval: None, seed: Some(7), ..FactoryOptions::default() }
 }
 
-/// HTTP/2 over pipes in memory.
+/// Makes a transport that uses HTTP/2 over pipes in memory.
 pub fn transport_to(server: &Arc<TestServer>) -> Transport {
     let server = Arc::downgrade(server);
     let dialer = dialer_fn(move |_| {
@@ -75,12 +75,12 @@ pub fn config_map(namespace: &str, name: &str, value: &str) -> Value {
 }
 
 impl World {
-    /// Creates a config map, and gives its resource version.
+    /// Creates a config map, and returns its resource version.
     pub fn create(&self, namespace: &str, name: &str, value: &str) -> u64 {
         revision(&self.server.create(config_map(namespace, name, value)).expect("created"))
     }
 
-    /// Creates or changes a config map, and gives its resource version.
+    /// Creates or changes a config map, and returns its resource version.
     pub fn put(&self, namespace: &str, name: &str, value: &str) -> u64 {
         let object = config_map(namespace, name, value);
         let put = match self.server.get("configmaps", Some(namespace), name) {
@@ -94,14 +94,14 @@ impl World {
         self.server.delete("configmaps", Some(namespace), name).expect("deleted");
     }
 
-    /// How many requests of this verb for this resource have reached the server.
+    /// Returns the number of requests of this verb for this resource that have reached the server.
     pub fn requests(&self, verb: &str, resource: &str) -> usize {
         let of =
             |r: &&skopos_testserver::RequestRecord| r.verb == verb && r.resource.as_deref() == Some(resource);
         self.server.requests().iter().filter(of).count()
     }
 
-    /// Lists that were no probes.
+    /// Returns the number of lists that were not probes.
     pub fn lists(&self, resource: &str) -> usize {
         let requests = self.server.requests();
         let of = |r: &&skopos_testserver::RequestRecord| {
@@ -115,7 +115,7 @@ pub fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|rv| rv.parse().ok()).expect("a resource version")
 }
 
-/// Waits for something without a better signal, in virtual or real time.
+/// Waits for a condition without a better signal, in virtual or real time.
 pub async fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
     eventually_within(PLENTY, what, &mut reached).await;
 }
@@ -128,8 +128,8 @@ pub async fn eventually_within(limit: Duration, what: &str, mut reached: impl Fn
     }
 }
 
-/// A list or a probe that was under way may prove the content to be of this very moment, and then it is fresh enough for
-/// every read.
+/// Waits until an earlier list or probe no longer proves the content to be of this very moment: it would be fresh enough
+/// for every read.
 pub async fn until_nothing_is_of_this_moment() {
     tokio::time::sleep(secs(1)).await;
 }

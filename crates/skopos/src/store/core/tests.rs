@@ -5,7 +5,7 @@ use crate::store::{RestoredPart, Store};
 use crate::testing::{apply, commit, list, object, put, store};
 use crate::tree::Tree;
 
-/// Whether this content is still in memory.
+/// Returns whether this content is still in memory.
 fn lives(content: &Weak<Content>) -> bool {
     content.strong_count() > 0
 }

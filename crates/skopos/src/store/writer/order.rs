@@ -2,53 +2,54 @@ use std::collections::BTreeSet;
 
 use skopos_wire::{ObjectKey, ResourceVersion};
 
-/// How far a writer has come, and what is in order after that.
+/// The progress of a writer, and the check whether an event is in order after it.
 ///
 /// One transaction changes many objects at one RV, and they may come in more than one batch, or after a new connection. So
-/// with the RV of an event not everything at that RV is there, as it is with that of a list; nor is it with that of a bookmark,
-/// which kube-apiserver may send between two of them.
+/// an event's RV does not mean that everything at that RV has arrived, unlike a list's. Neither does a bookmark's, which
+/// kube-apiserver may send between two of them.
 pub(super) struct Order {
     reached: ResourceVersion,
-    /// Whether everything at this RV was told.
+    /// True if everything at this RV has arrived.
     whole: bool,
-    /// What was deleted at this RV: a state of it from the same RV is of before.
+    /// The objects deleted at this RV: a version of such an object at the same RV is older than the deletion.
     gone: BTreeSet<ObjectKey>,
 }
 
 impl Order {
-    /// Goes on from content at this RV, of which it is not known whether all of the RV is in it.
+    /// Continues after content at this RV, which may lack some of the RV's changes.
     pub(super) fn after(reached: ResourceVersion) -> Self {
         Self { reached, whole: false, gone: BTreeSet::new() }
     }
 
-    /// Goes on from content that has everything up to this RV.
+    /// Continues after content that has everything up to this RV.
     pub(super) fn after_all_of(reached: ResourceVersion) -> Self {
         Self { whole: true, ..Self::after(reached) }
     }
 
-    /// An event of this RV has come, or a bookmark.
+    /// Records an event or a bookmark of this RV.
     pub(super) fn reach(&mut self, rv: &ResourceVersion) {
         if *rv > self.reached {
             *self = Self::after(rv.clone());
         }
     }
 
-    /// Whether what comes with this RV comes too late.
+    /// Returns whether an event of this RV comes too late.
     pub(super) fn is_late(&self, rv: &ResourceVersion) -> bool {
         *rv < self.reached || (*rv == self.reached && self.whole)
     }
 
-    /// Whether an object of this RV is of a history that was given up: this one has not come so far.
+    /// Returns whether an object of this RV belongs to a replaced history: the current one has not reached
+    /// that RV.
     pub(super) fn is_beyond(&self, rv: &ResourceVersion) -> bool {
         *rv > self.reached
     }
 
-    /// Whether a state with this RV, of an object that is not there, is of before its deletion, or may be.
+    /// Returns whether a version with this RV, of an object that does not exist, is or may be older than its deletion.
     pub(super) fn is_past(&self, key: &ObjectKey, rv: &ResourceVersion) -> bool {
         self.is_late(rv) || (*rv == self.reached && self.gone.contains(key))
     }
 
-    /// This object was deleted at this RV.
+    /// Records that this object was deleted at this RV.
     pub(super) fn deleted(&mut self, key: &ObjectKey, rv: &ResourceVersion) {
         if *rv == self.reached && self.gone.len() < REMEMBERED {
             self.gone.insert(key.clone());
@@ -56,6 +57,6 @@ impl Order {
     }
 }
 
-/// So many deletions of one RV are remembered. They guard against servers that send an event again, of which the link lets none
-/// through; and who deletes at one RV without end has no claim to it.
+/// The number of deletions at one RV that are stored. They guard against servers that repeat an event; the link lets no
+/// repeated event through. A server that deletes without end at one RV loses this guard.
 const REMEMBERED: usize = 10_000;

@@ -19,7 +19,7 @@ fn names(snapshot: &Snapshot) -> Vec<String> {
     snapshot.iter().map(|o| format!("{}@{}", o.name(), o.resource_version())).collect()
 }
 
-/// All events that wait in a queue, as text.
+/// Returns all events that wait in a queue, as text.
 fn drain(queue: &Queue) -> Vec<String> {
     let mut reader = QueueReader::default();
     std::iter::from_fn(|| reader.next(queue)).map(|event| format!("{event:?}")).collect()
@@ -118,7 +118,7 @@ fn what_is_old_is_dropped_and_counted() {
     let stats = core.stats();
     assert_eq!((stats.duplicates, stats.unknown_deletions, stats.late), (5, 1, 0));
     assert_eq!(names(&snapshot(&core)), ["a@6"]);
-    // Newer than what we have of it, though the server had said that there was nothing up to 20.
+    // Newer than the stored version, though the server had said that there was nothing up to 20.
     let queue = Arc::new(Queue::new(10));
     core.subscribe(&queue).unwrap();
     drain(&queue);
@@ -181,7 +181,7 @@ fn what_came_and_went_in_a_form_that_could_not_be_read_leaves_no_gap() {
     );
 }
 
-/// Notes whether there was content when something was proven.
+/// An observer that records whether there was content when something was proven.
 struct Proofs(Arc<StoreCore>, Arc<Mutex<Vec<(Time, bool)>>>);
 
 impl LinkObserver for Proofs {
@@ -257,7 +257,7 @@ fn a_list_with_changes_and_unreadable_objects_in_it() {
     writer.stage_unreadable(&"ns/e".parse().unwrap());
     writer.commit_replace(commit(8, 0, true));
     assert_eq!(names(&reader.snapshot()), ["a@1", "b@7", "e@4"]);
-    // Two objects that nobody can name: what is not listed may be one of them.
+    // Two objects without a readable name: objects that are not listed may be among them.
     writer.begin_replace();
     writer.commit_replace(Commit { nameless: 2, ..commit(9, 0, true) });
     assert_eq!(names(&reader.snapshot()), ["a@1", "b@7", "e@4"]);
@@ -268,7 +268,7 @@ fn whoever_is_told_of_the_first_list_reads_that_there_was_one() {
     let (core, mut writer) = store();
     assert!(matches!(core.freshness().freshness(), Freshness::NeverSynced { .. }));
     list(&mut writer, [], commit(5, 0, false));
-    // Nothing but the writer has had its turn since progress was told.
+    // Only the writer has run since progress was published.
     assert!(core.progress().borrow().synced);
     assert!(!matches!(core.freshness().freshness(), Freshness::NeverSynced { .. }));
 }
@@ -282,7 +282,7 @@ fn the_namespaces_of_a_set_are_listed_each_for_itself() {
     core.subscribe(&queue).unwrap();
     list(&mut writers[1], [object("b", "x", "u1", 1), object("b", "y", "u2", 2)], commit(9, 0, false));
     assert!(!snapshot(&core).is_synced());
-    // What is not of its namespace is none of a writer's business.
+    // A writer ignores objects outside of its namespace.
     list(&mut writers[0], [object("a", "x", "u3", 3), object("b", "x", "u9", 9)], commit(7, 0, false));
     assert_eq!((keys(), snapshot(&core).is_synced()), (vec!["a/x".into(), "b/x".into(), "b/y".into()], true));
     assert_eq!(*snapshot(&core).resource_version(), 7.into());
@@ -315,7 +315,7 @@ fn a_list_says_nothing_of_other_namespaces_not_even_that_they_cannot_be_read() {
     a.stage_unreadable(&x);
     a.commit_replace(commit(7, 0, true));
     assert_eq!(names(&snapshot(&core)), ["x@6"]);
-    // Nor does a change that could not be read: what comes next of it is the next.
+    // Neither does a change that could not be read: the next change of the object is the next.
     a.passed_over(&x, &8.into());
     assert!(a.behind.is_empty());
 }
@@ -395,25 +395,25 @@ fn pages_namespaces_and_selections_are_in_order() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The server writes: key number, and what.
+    /// The server writes a key, given by its number.
     Write(u8, Write),
-    /// The same, if it can be part of the transaction before it.
+    /// The same, in the transaction before it if that is possible.
     Join(u8, Write),
-    /// The link delivers up to so many events as one batch, with so many of the last ones again before them.
+    /// The link delivers up to this many events as one batch, after repeating this many of the last ones.
     Deliver(usize, usize),
     /// A bookmark, if everything was delivered.
     Bookmark,
     /// The link lists: all that was not delivered yet is a gap.
     Relist,
-    /// The server is restored to a state so many writes ago, and the link lists.
+    /// The server is restored to its state this many writes ago, and the link lists.
     Rollback(usize),
-    /// A handler comes, with a queue of this capacity.
+    /// A handler is added, with a queue of this capacity.
     Handler(usize),
-    /// A handler handles up to so many events.
+    /// A handler handles up to this many events.
     Handle(usize, usize),
     /// A handler asks for a resync.
     Resync(usize),
-    /// A reader takes a snapshot and keeps it.
+    /// A reader takes a snapshot and holds it.
     Hold,
 }
 
@@ -449,7 +449,7 @@ struct Server {
     log: Vec<(u64, Change, State)>,
     rv: u64,
     uids: u64,
-    /// What the last transaction has changed, as long as it may go on.
+    /// The keys that the last transaction has changed, while it may continue.
     joined: BTreeSet<u8>,
 }
 
@@ -458,7 +458,7 @@ impl Server {
         self.log.last().map(|(_, _, state)| state.clone()).unwrap_or_default()
     }
 
-    /// Everything up to its RV is told: the next write is another transaction.
+    /// Ends the transaction and returns its RV: the next write is another transaction.
     fn settle(&mut self) -> u64 {
         self.joined.clear();
         self.rv
@@ -506,21 +506,21 @@ impl Server {
     }
 }
 
-/// A handler: checks every event against what it was told before, and folds them.
+/// A handler that checks every event against the previous ones, and folds them.
 struct Handler {
     queue: Arc<Queue>,
     reader: QueueReader,
     view: BTreeMap<ObjectKey, Entry>,
-    /// The RV of the last event that came without a flag, since the last flag.
+    /// The RV of the last event without a flag, since the last flag.
     last_plain: Option<u64>,
-    /// RVs of the events since the beginning, as long as none had a flag.
+    /// The RVs of all events since the beginning, while none had a flag.
     plain: Option<Vec<u64>>,
     started: bool,
-    /// How much of the log is in the state that it began with.
+    /// The length of the log in the state that it began with.
     began: usize,
     epoch_changed: bool,
-    /// How often RVs may yet begin anew without an event that says so: once for each rollback, for one that leaves all
-    /// objects as they were is no event.
+    /// The number of times that RVs may still start over without an event that says so: once for each rollback, because one
+    /// that leaves all objects unchanged causes no event.
     anew: usize,
 }
 
@@ -581,7 +581,7 @@ impl Handler {
                 self.anew -= 1;
             }
             self.last_plain = Some(rv);
-            // A deletion that another uid's event implies carries the old RV and is no event of the log.
+            // A deletion implied by another uid's event carries the old RV and is not an event of the log.
             if let Some(plain) = &mut self.plain {
                 plain.push(rv);
             }
@@ -629,7 +629,7 @@ impl World {
                 self.delivered = end;
             }
             Step::Bookmark if self.synced && self.delivered == self.server.log.len() => {
-                self.server.rv += 1; // somebody writes to another resource
+                self.server.rv += 1; // a write to another resource
                 self.writer.advance(&self.server.settle().into());
             }
             Step::Relist => self.relist(),
@@ -690,7 +690,7 @@ impl World {
         self.delivered = self.server.log.len();
     }
 
-    /// What the store must have: the fold of the log up to what was delivered.
+    /// Returns the content that the store must have: the fold of the log up to the last delivered entry.
     fn expected(&self) -> State {
         let delivered = &self.server.log[..self.delivered];
         delivered.last().filter(|_| self.synced).map(|(_, _, state)| state.clone()).unwrap_or_default()
@@ -714,7 +714,7 @@ impl World {
             let view = handler.view.values();
             let content = self.core.current();
             assert!(view.map(Entry::rv).eq(content.objects.iter().map(Entry::rv)));
-            // Nothing was merged and there was no gap: exactly the log, event by event.
+            // No events were merged and there was no gap: exactly the log, event by event.
             if let Some(plain) = handler.plain.as_ref().filter(|_| self.epoch == 0 && self.synced) {
                 let log = self.server.log[handler.began..self.delivered].iter();
                 let log: Vec<u64> = log.map(|(rv, _, _)| *rv).collect();
@@ -801,7 +801,7 @@ fn a_handler_that_stands_still_costs_its_bound_and_one_difference() {
     let state = queue.state();
     assert_eq!((state.events, state.differences, state.overflows), (100, 1, 1));
     let events: VecDeque<_> = drain(&queue).into();
-    // The first hundred as they were, and then each key once, with its last state.
+    // The first hundred unchanged, and then each key once, with its last state.
     assert_eq!(events.len(), 100 + 500);
     assert!(events.iter().skip(100).all(|event| event.contains("coalesced")));
     assert!(events.contains(&"Updated(Object(ns/o2 uid=u rv=9502), old rv=2, coalesced)".to_owned()));

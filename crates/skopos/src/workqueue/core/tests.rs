@@ -1,4 +1,4 @@
-//! The state machine against a model of what is promised, under any course of calls.
+//! Tests of the state machine against a model of its guarantees, under random sequences of calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::super::limit::RateLimit;
 use super::*;
 use crate::testing::cases;
 
-/// What happens to a queue. Times are milliseconds.
+/// A step of a test. Times are in milliseconds.
 #[derive(Clone, Debug)]
 enum Step {
     Add(u8),
@@ -16,7 +16,7 @@ enum Step {
     AddRateLimited(u8),
     Forget(u8),
     Take,
-    /// Ends the work on one of those in workers' hands.
+    /// Ends the work on one of the keys that workers hold.
     Finish(usize, Outcome),
     Pass(u64),
 }
@@ -39,10 +39,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is owed to each key, and who has it.
+/// The pending keys of the model, and the keys that workers hold.
 #[derive(Default)]
 struct Promises {
-    /// Keys that are to be handed out, with the times from which on; each at least once after the latest of those that have
+    /// The keys that must be handed out, with the times from which on; each at least once after the latest time that has
     /// passed.
     owed: BTreeMap<u8, BTreeSet<Instant>>,
     processing: Vec<u8>,
@@ -75,12 +75,12 @@ fn core() -> Core<u8> {
     Core::new(&WorkQueueOptions::default().capacity(CAPACITY).rate_limit(rate_limit))
 }
 
-/// The wait of a key that has failed so often.
+/// Returns the wait of a key after this number of failures.
 fn wait(failures: u32) -> Duration {
     Duration::from_millis((5 << failures.min(10)).min(50))
 }
 
-/// Plays these steps, checks the promises on the way, and works all off at the end.
+/// Plays these steps, checks the guarantees after each, and works everything off at the end.
 fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let mut now = Instant::now();
     let mut core = core();
@@ -130,7 +130,7 @@ fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
                     Outcome::Done => prop_assert_eq!(core.failures(&key), 0),
                     Outcome::Again(delay) => promises.delay(key, now + delay, now),
                     Outcome::Retry => {
-                        // One that was added meanwhile comes at once.
+                        // A key that was added meanwhile comes at once.
                         if !added {
                             promises.delay(key, now + wait(failures), now);
                         }
@@ -146,7 +146,7 @@ fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
 }
 
 impl Promises {
-    /// Of the times in the future only the earliest counts.
+    /// Delays a key; of its times in the future only the earliest counts.
     fn delay(&mut self, key: u8, at: Instant, now: Instant) {
         if at <= now {
             return self.owe(key, at);
@@ -167,7 +167,7 @@ fn check(core: &mut Core<u8>, promises: &Promises, now: Instant) -> Result<(), T
         .filter(|key| promises.is_due(**key, now) && !promises.processing.contains(key))
         .count();
     prop_assert_eq!(stats.depth, waiting);
-    // What there is to be kept is kept, and nothing else.
+    // Exactly the keys that must be stored are stored.
     let known = promises.owed.iter().filter(|(_, owed)| !owed.is_empty()).map(|(key, _)| *key);
     let known: BTreeSet<u8> = known.chain(promises.processing.iter().copied()).collect();
     prop_assert_eq!(core.keys.keys().copied().collect::<BTreeSet<_>>(), known);

@@ -1,4 +1,4 @@
-//! What the store says that it has done: each thing once.
+//! The counters of the store: each effect is counted once.
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn a_list_is_counted_for_what_it_changed() {
     let (core, mut writer) = store();
     let listed = ["a", "b", "c", "d"].map(|name| object("ns", name, name, 1));
     list(&mut writer, listed, commit(5, 0, false));
-    // One as it was, one newer, one of another uid, one gone, one new.
+    // One unchanged, one newer, one of another uid, one gone, one new.
     let now = [
         object("ns", "a", "a", 1),
         object("ns", "b", "b", 6),

@@ -1,4 +1,4 @@
-//! What is in order, what is not, and what is told of either.
+//! Events in order and out of order, and their effects.
 
 use std::sync::mpsc;
 
@@ -6,7 +6,7 @@ use skopos_reflect::Condition;
 
 use super::*;
 
-/// A store with these objects at RV 5, and a queue that was told of them.
+/// Makes a store with these objects at RV 5, and a queue that has received them.
 fn with<const N: usize>(names: [&str; N]) -> (Arc<StoreCore>, StoreWriter, Arc<Queue>) {
     let (core, mut writer) = store();
     list(&mut writer, names.map(|name| object("ns", name, name, 1)), commit(5, 0, false));
@@ -33,7 +33,7 @@ fn a_transaction_may_come_in_two_batches() {
     assert_eq!(names(&snapshot(&core)), ["c@6"]);
     assert!(drain(&queue).iter().all(|event| !event.contains("gap")), "they are in order");
     assert_eq!((core.stats().late, core.stats().duplicates), (0, 0));
-    // What the same RV brings again is told to nobody.
+    // A repeated event of the same RV is not delivered.
     apply(&mut writer, [put("a", "a", 6), put("c", "c", 6)], 6);
     assert_eq!((names(&snapshot(&core)), drain(&queue)), (vec!["c@6".to_owned()], vec![]));
     assert_eq!((core.stats().late, core.stats().duplicates), (0, 2));
@@ -81,7 +81,7 @@ fn a_batch_out_of_order_is_applied_as_far_as_it_is_news_and_marked() {
 #[test]
 fn a_name_that_is_not_there_is_not_made_by_an_event_of_before() {
     let (core, mut writer, _) = with(["a"]);
-    // Older than what this batch has brought already: it may have been deleted by then.
+    // Older than an earlier change of this batch: it may have been deleted by then.
     apply(&mut writer, [put("a", "a", 8), put("z", "z", 7)], 8);
     assert_eq!(names(&snapshot(&core)), ["a@8"]);
     assert_eq!(core.stats().duplicates, 1);
@@ -106,13 +106,14 @@ fn of_an_object_that_a_list_has_twice_the_last_one_counts() {
     assert_eq!(snapshot(&core).len(), 2);
 }
 
-/// An object that is the same version, with another content.
+/// Makes an object of the same version with other content.
 fn reading(n: u64) -> RawObject {
     let json = serde_json::json!({"metadata": {"name": "a", "namespace": "ns", "uid": "a", "resourceVersion": "5"}, "n": n});
     RawObject::from_value(&json, &skopos_wire::Limits::default()).unwrap()
 }
 
-/// A new default of its definition, a mended conversion, an upgraded server: objects read otherwise and keep their versions.
+/// Simulates a new default in the definition, a fixed conversion, or an upgraded server: objects are decoded differently
+/// and keep their versions.
 #[test]
 fn a_list_that_reads_otherwise_at_the_same_version_is_taken() {
     let (core, mut writer, queue) = with::<0>([]);
@@ -132,14 +133,14 @@ fn a_list_that_reads_otherwise_at_the_same_version_is_taken() {
         (0, 1)
     );
     assert_eq!((core.stats().updated, core.stats().kept), (1, 1));
-    // An audit goes by versions, and so does the digest; what was saved of it is to be saved again.
+    // An audit compares versions, and so does the digest; a checkpoint of it has to be saved again.
     assert_eq!(after.digest(), before.digest());
     assert_ne!(after.content().rewritten, before.content().rewritten);
     list(&mut writer, [reading(0)], commit(13, 0, true));
     assert_eq!(snapshot(&core).content().rewritten, before.content().rewritten, "as it was");
 }
 
-/// As transforms write it that put members in the order of their names.
+/// Checks objects from transforms that sort members by name.
 #[test]
 fn types_that_items_of_lists_lack_are_no_other_content_wherever_they_stand() {
     let (core, mut writer) = store();
@@ -200,7 +201,7 @@ fn what_a_rollback_left_unread_is_replaced_by_a_list_that_can_read_it() {
     writer.begin_replace();
     writer.stage_unreadable(&"ns/a".parse().unwrap());
     writer.commit_replace(commit(50, 1, true));
-    // The new history has come to the same version, by another way.
+    // The new history has reached the same version by other changes.
     let json = serde_json::json!({"metadata": {"name": "a", "namespace": "ns", "uid": "a", "resourceVersion": "100"}});
     let other = RawObject::from_value(&json, &skopos_wire::Limits::default()).unwrap();
     list(&mut writer, [other], commit(100, 1, true));
@@ -252,7 +253,7 @@ fn a_list_that_was_given_up_is_not_kept() {
     writer.abort_replace();
     writer.commit_replace(commit(5, 0, false));
     assert!(!snapshot(&core).is_synced() && snapshot(&core).is_empty());
-    // Each part of a set is listed, or is not, for itself.
+    // Each part of a set is listed separately.
     let set = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::alone());
     list(&mut StoreWriter::new(set.clone(), 1, Unobserved), [], commit(5, 0, false));
     assert_eq!([0, 1].map(|part| set.peek().is_listed(part)), [false, true]);
@@ -277,7 +278,7 @@ fn what_is_kept_because_of_an_object_without_a_name_is_marked_at_its_next_change
             "Updated(Object(ns/a uid=a rv=123), old rv=120)",
         ]
     );
-    // The next list has it all.
+    // The next list is complete.
     let listed = [object("ns", "a", "a", 123), object("ns", "c", "c", 122)];
     list(&mut writer, listed, commit(130, 0, true));
     apply(&mut writer, [put("a", "a", 131)], 131);
