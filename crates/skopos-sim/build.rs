@@ -1,4 +1,4 @@
-//! Lets the compiler know of a flag that only `cargo xtask sim` sets.
+//! Declares a flag that only `cargo xtask sim` sets to the compiler.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-//! The command line: names and meanings as kubectl has them, wherever kubectl has one.
+//! The command line. Names and meanings are those of kubectl wherever kubectl has the same option.
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,10 +23,10 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What is logged to standard error, and how.
+/// Options of the log on standard error.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogArgs {
-    /// Log to standard error what goes on beneath (-v decisions, -vv requests, -vvv everything)
+    /// Log to standard error what happens inside (-v decisions, -vv requests, -vvv everything)
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options", display_order = 900)]
     pub(crate) verbose: u8,
     /// Form of the log lines
@@ -65,7 +65,7 @@ pub(crate) enum Command {
     /// Serve the Kubernetes API of many clusters from memory, with the age of every answer
     ///
     /// kubectl and every other client of the Kubernetes API can use /clusters/NAME as their server. Reads come from memory
-    /// and say how old they are; a cluster that is paused, slow or gone delays nobody.
+    /// and say how old they are; a cluster that is paused, slow or gone delays no other.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
     /// Show the state of a gateway and its clusters
@@ -121,7 +121,7 @@ Examples:
   skopos serve --config gateway.yaml           docs/gateway.md says what can be configured
   kubectl --server http://127.0.0.1:8001/clusters/NAME get pods -A";
 
-/// How to serve.
+/// Options of `skopos serve`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServeArgs {
     /// The configuration, in YAML; it is followed while it changes
@@ -168,7 +168,7 @@ pub(crate) struct NotifyArgs {
 }
 
 impl NotifyArgs {
-    /// Returns whether it answers a question and ends.
+    /// Returns whether the command is a check that ends, rather than a daemon.
     pub(crate) fn is_a_check(&self) -> bool {
         let demo = matches!(&self.command, Some(NotifyCommand::Demo(args)) if args.once);
         self.plan || self.once || self.print_schema || demo
@@ -249,11 +249,11 @@ pub(crate) struct NotifyDemoArgs {
     pub(crate) once: bool,
 }
 
-/// Which gateway.
+/// Address and credentials of the gateway.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Gateway")]
 pub(crate) struct GatewayArgs {
-    /// Where it listens
+    /// URL of the gateway
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001", env = "SKOPOS_SERVER")]
     pub(crate) server: String,
     /// File with a bearer token
@@ -282,7 +282,7 @@ pub(crate) struct StatusArgs {
     pub(crate) output: Form,
 }
 
-/// How results are printed.
+/// Output form of a command's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
     /// Lines for people
@@ -295,12 +295,12 @@ pub(crate) enum Form {
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) gateway: GatewayArgs,
-    /// How often
+    /// Refresh interval
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     pub(crate) every: Duration,
 }
 
-/// Which cluster.
+/// Kubeconfig and context of the cluster.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct ClusterArgs {
@@ -339,7 +339,7 @@ pub(crate) struct WatchArgs {
     /// Leave out the table's header
     #[arg(long)]
     pub(crate) no_headers: bool,
-    /// How long the first complete view may take before this fails with the reason
+    /// Time limit of the first complete view; then this fails with the reason
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub(crate) sync_timeout: Duration,
     #[command(flatten)]
@@ -360,7 +360,7 @@ impl WatchArgs {
     }
 }
 
-/// How objects and their changes are printed.
+/// Output form of objects and their changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
     /// Columns; an update shows the fields that changed
@@ -388,7 +388,7 @@ pub(crate) struct TestserverArgs {
     /// Give Deployments and StatefulSets pods that turn ready, as a cluster does
     #[arg(long)]
     pub(crate) workloads: bool,
-    /// Where the kubeconfig for kubectl is written [default: a file in the temporary directory]
+    /// File to write the kubeconfig for kubectl to [default: one in the temporary directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig_out: Option<PathBuf>,
 }
@@ -413,7 +413,7 @@ pub(crate) struct DemoArgs {
     /// Changes per second that keep happening in them
     #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 2, value_parser = |text: &str| parse_churn(text, 1_000))]
     pub(crate) churn: u32,
-    /// How long each thing that is waited for may take
+    /// Time limit of each step
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub(crate) patience: Duration,
 }
@@ -422,7 +422,7 @@ pub(crate) struct DemoArgs {
 pub(crate) enum DemoCommand {
     /// Pause a cluster of the demo that runs in another terminal, or break it
     Fault {
-        /// What shall happen
+        /// The fault to inflict
         #[arg(value_enum)]
         name: FaultName,
         /// To which cluster [default: the first virtual one]
@@ -450,7 +450,7 @@ pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// `30s`, `1m30s`, `500ms`, or a plain number of seconds; more than nothing, at most a day.
+/// Parses `30s`, `1m30s`, `500ms` or a plain number of seconds. The value must be more than 0 and at most 24 h.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
     let duration = match text.parse::<u64>() {

@@ -1,14 +1,14 @@
-//! From `--kubeconfig` and `--context` to a cluster's configuration, or a line that says what to change.
+//! Resolves `--kubeconfig` and `--context` to a cluster's configuration, or to an error line that says what to change.
 use kube::Config;
 use skopos::transport::{Kubeconfig, KubeconfigPaths};
 
 use crate::args::ClusterArgs;
 use crate::error::CliError;
 
-/// Returns the configuration of the cluster that the flags mean.
+/// Returns the configuration of the cluster that the flags select.
 ///
-/// As kubectl looks for it: the flag, then `$KUBECONFIG`, then `~/.kube/config`, then the service account of the pod that
-/// this runs in.
+/// The order is kubectl's: the flag, then `$KUBECONFIG`, then `~/.kube/config`, then the service account of the pod that
+/// this process runs in.
 pub(crate) async fn load(args: &ClusterArgs) -> Result<Config, CliError> {
     let Some((kubeconfig, source)) = kubeconfig(args).await? else {
         return Config::incluster()
@@ -20,14 +20,14 @@ pub(crate) async fn load(args: &ClusterArgs) -> Result<Config, CliError> {
         .map_err(|error| CliError::new(format!("kubeconfig {source}: {error}")))
 }
 
-/// Returns the name of the context that the flags mean; `None` in a pod, where there is none.
+/// Returns the name of the context that the flags select; `None` in a pod without a kubeconfig.
 pub(crate) async fn context(args: &ClusterArgs) -> Result<Option<String>, CliError> {
     let found = kubeconfig(args).await?;
     let current = found.as_ref().and_then(|(kubeconfig, _)| kubeconfig.current_context());
     Ok(args.context.clone().or(current.map(str::to_owned)))
 }
 
-/// Returns the kubeconfig that the flags mean and its name for messages; `None`: the pod's service account.
+/// Returns the kubeconfig that the flags select and its name for messages; `None`: the pod's service account.
 async fn kubeconfig(args: &ClusterArgs) -> Result<Option<(Kubeconfig, String)>, CliError> {
     let paths = match &args.kubeconfig {
         Some(path) => KubeconfigPaths::file(path),
@@ -48,13 +48,13 @@ async fn kubeconfig(args: &ClusterArgs) -> Result<Option<(Kubeconfig, String)>, 
     Ok(Some((read.map_err(CliError::new)?, name)))
 }
 
-/// Returns what to say where there is no kubeconfig at all.
+/// Returns the error for a missing kubeconfig.
 pub(crate) fn no_kubeconfig(paths: &KubeconfigPaths) -> CliError {
     CliError::new(format!("there is no kubeconfig ({paths} does not exist)"))
         .hint("name one with --kubeconfig FILE, or make a cluster with `skopos testserver`")
 }
 
-/// Says which contexts there are where the chosen one is missing.
+/// Returns an error that lists the existing contexts if the chosen one is missing.
 fn check_context(kubeconfig: &Kubeconfig, wanted: Option<&str>, source: &str) -> Result<(), CliError> {
     let names: Vec<&str> = kubeconfig.contexts().collect();
     if names.is_empty() {

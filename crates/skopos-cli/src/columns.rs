@@ -6,7 +6,7 @@ pub(crate) fn align<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     align_rows(&rows)
 }
 
-/// Does the same for rows whose length is known when the program runs.
+/// Does the same for rows whose number of columns is known at run time only.
 pub(crate) fn align_rows(rows: &[Vec<String>]) -> Vec<String> {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows {

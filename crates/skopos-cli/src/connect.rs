@@ -1,4 +1,4 @@
-//! To a cluster: the transport, and the resource that a name means, or a line that says why not.
+//! Connection to a cluster. Finds the resource of a name, or returns an error line with the cause.
 use std::time::Duration;
 
 use kube::Config;
@@ -11,19 +11,19 @@ use crate::error::{CliError, chain};
 use crate::reason::plain;
 use crate::resource::{Resource, resolve};
 
-/// A cluster that somebody talks to.
+/// A cluster with its connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Cluster {
     /// Its connections
     pub(crate) transport: Transport,
-    /// Where it is, for messages
+    /// The server's URL, for messages
     pub(crate) url: String,
     /// The namespace of its context
     pub(crate) namespace: String,
 }
 
 impl Cluster {
-    /// The cluster of a configuration. Nothing is sent yet.
+    /// Makes the cluster of a configuration. Nothing is sent yet.
     pub(crate) fn new(config: Config) -> Result<Self, CliError> {
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let namespace = config.default_namespace.clone();
@@ -31,10 +31,10 @@ impl Cluster {
         Ok(Self { transport, url, namespace })
     }
 
-    /// The resource that a name means.
+    /// Returns the resource of this name.
     ///
-    /// A server that does not answer yet is asked again until the deadline, and `waiting` is told why. What another
-    /// attempt would not change (certificates, credentials, an unknown name) fails at once.
+    /// If the server does not answer yet, the request is retried until the deadline and `waiting` gets the reason. Errors that a
+    /// retry cannot fix (certificates, credentials, an unknown name) fail at once.
     pub(crate) async fn find(
         &self,
         name: &str,
@@ -69,7 +69,7 @@ impl Cluster {
                 },
                 Err(_) => {}
             }
-            // All of the time is used.
+            // The deadline has passed.
             let left = deadline.saturating_duration_since(Instant::now());
             if left < SHORTEST_PAUSE {
                 let waited = crate::human::seconds(started.elapsed());
@@ -82,15 +82,14 @@ impl Cluster {
     }
 }
 
-/// Returns what to say of a server that was asked by `http://` and closed the connection without an answer: such as one that
-/// speaks TLS.
+/// Returns the hint for a server that closed an `http://` connection without an answer, as a TLS server does.
 pub(crate) fn closed_without_answer(url: &str, death: &Death) -> Option<&'static str> {
     let closed = matches!(death, Death::GoAway { .. } | Death::Eof | Death::Reset(_) | Death::Protocol(_));
     (closed && url.starts_with("http://"))
         .then_some("the server closed the connection without an answer: does it expect https://?")
 }
 
-/// What a failed request means for the next one.
+/// Classification of a failed request: permanent or retryable.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     /// It will fail the same way
@@ -135,7 +134,7 @@ fn judge(error: &kube::Error) -> Verdict {
     }
 }
 
-/// The transport's own error, wherever kube wrapped it.
+/// Returns the transport's own error, at any depth in kube's error.
 fn transport_error(error: &kube::Error) -> Option<&TransportError> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {

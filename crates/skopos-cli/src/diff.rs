@@ -1,4 +1,4 @@
-//! What an update changed, in one short line: `status.phase: Pending → Running`.
+//! Description of an update's changes in one short line: `status.phase: Pending → Running`.
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::human::one_line;
 
-/// How much of a difference is shown.
+/// Size limits of a described difference.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DiffLimits {
     /// Changed fields that are named; the rest is counted
@@ -26,19 +26,19 @@ impl Default for DiffLimits {
 /// One field that differs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
-    /// Where, as `spec.containers[app].image`
+    /// Path of the field, as `spec.containers[app].image`
     pub(crate) path: String,
-    /// What was there; absent when the field is new
+    /// Old value; absent when the field is new
     pub(crate) old: Option<Value>,
-    /// What is there; absent when the field was removed
+    /// New value; absent when the field was removed
     pub(crate) new: Option<Value>,
 }
 
-/// The fields in which two states of an object differ, in the order of the paths.
+/// Returns the fields in which two states of an object differ, in the order of the paths.
 ///
 /// Bookkeeping that differs in every update (`metadata.resourceVersion`, `metadata.managedFields`) is left out, and
 /// `metadata.generation` too unless nothing else changed. Array items that carry a name (or a `type`, as conditions do)
-/// are compared by it, so that one item put in front is one change.
+/// are compared by it, so that an item inserted at the front is one change.
 pub(crate) fn diff(old: &Value, new: &Value) -> Vec<Change> {
     let mut changes = Vec::new();
     walk(&mut String::new(), Some(old), Some(new), &mut changes);
@@ -50,7 +50,7 @@ pub(crate) fn diff(old: &Value, new: &Value) -> Vec<Change> {
     telling
 }
 
-/// The changes in one line. Empty when there are none.
+/// Returns the changes in one line; empty when there are none.
 pub(crate) fn describe(changes: &[Change], limits: DiffLimits) -> String {
     let mut line = String::new();
     for change in changes.iter().take(limits.fields) {
@@ -127,7 +127,7 @@ fn step(path: &mut String, segment: &str, visit: impl FnOnce(&mut String)) {
     path.truncate(length);
 }
 
-/// A key as a step of a path. Keys with dots or slashes, as labels have, stand in brackets.
+/// Returns a key as a step of a path. Keys with dots or slashes, as labels have, are put in brackets.
 fn field(key: &str) -> String {
     let plain = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     if plain { format!(".{key}") } else { format!("[{key}]") }
@@ -137,7 +137,7 @@ fn is_bookkeeping(path: &str) -> bool {
     matches!(path, "metadata.resourceVersion" | "metadata.managedFields")
 }
 
-/// The items by what identifies them, if every item has that and no two share it.
+/// Returns the items by their identity (name, type or IP), if every item has one and no two share it.
 fn by_name(items: &[Value]) -> Option<BTreeMap<&str, &Value>> {
     const IDENTITIES: [&str; 3] = ["name", "type", "ip"];
     if items.is_empty() {

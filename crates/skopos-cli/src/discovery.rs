@@ -1,4 +1,4 @@
-//! Which resources a server has.
+//! Discovery of the resources that a server has.
 use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     APIGroupList, APIResource, APIResourceList, APIVersions,
@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use crate::resource::Resource;
 
-/// All resources of the server, preferred versions first.
+/// Returns all resources of the server, preferred versions first.
 ///
-/// Two requests where the server knows aggregated discovery (Kubernetes 1.26 and later), else one per group version. A
+/// Sends two requests if the server has aggregated discovery (Kubernetes 1.26 and later), otherwise one per group version. A
 /// group version that does not answer (an aggregated API server that is down) is left out.
 pub(crate) async fn resources(client: &kube::Client) -> kube::Result<Vec<Resource>> {
     let (core, groups) =
@@ -72,7 +72,7 @@ fn from_aggregated(resource: APIResourceDiscovery, group: &str, version: &str) -
     }
 }
 
-/// The path, group and version of everything that a classic root document names, preferred versions first.
+/// Returns the path, group and version of everything that a classic root document names, preferred versions first.
 fn classic_paths(document: Value, root: &str) -> serde_json::Result<Vec<(String, String, String)>> {
     if root == "/api" {
         let versions: APIVersions = serde_json::from_value(document)?;

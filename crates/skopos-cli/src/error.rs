@@ -1,4 +1,4 @@
-//! The one way in which a command fails: a line that says what is wrong and what to do.
+//! Error type of all commands: one line that says what is wrong and what to do.
 use std::fmt;
 use std::process::ExitCode;
 
@@ -6,26 +6,26 @@ use skopos_config::ConfigError;
 
 use crate::aside;
 
-/// Why a command ended without having done its work.
+/// Reason for which a command ended without having done its work.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// Something is wrong, and this says what, and what to do about it
+    /// A failure, with an optional hint for the user
     Failed { what: String, hint: Option<String> },
-    /// The command line asks for something that cannot be (clap found nothing wrong with its form)
+    /// The command line asks for something impossible (clap found nothing wrong with its form)
     Usage(String),
-    /// The reader of standard output went away, as `head` does: no failure, except of a check
+    /// The reader of standard output closed it, as `head` does: no failure, except of a check
     BrokenPipe,
     /// Ctrl-C or a termination signal: the number of the signal
     Interrupted(u8),
 }
 
 impl CliError {
-    /// A failure whose text needs no advice.
+    /// Makes a failure without a hint.
     pub(crate) fn new(what: impl fmt::Display) -> Self {
         Self::Failed { what: what.to_string(), hint: None }
     }
 
-    /// What a person can do about it.
+    /// Adds advice for the user.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         match self {
             Self::Failed { what, .. } => Self::Failed { what, hint: Some(hint.into()) },
@@ -33,7 +33,7 @@ impl CliError {
         }
     }
 
-    /// The process' exit code: 1 for failures, 2 for wrong usage, 128 + n after signal n, as shells count.
+    /// Returns the process' exit code: 1 for failures, 2 for wrong usage, 128 + n after signal n, as in shells.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Failed { .. } => 1,
@@ -43,7 +43,7 @@ impl CliError {
         })
     }
 
-    /// The line for standard error, if there is anything to say.
+    /// Returns the line for standard error, if there is anything to say.
     pub(crate) fn line(&self) -> Option<String> {
         const LONGEST: usize = 1000;
         let text = match self {
@@ -56,7 +56,7 @@ impl CliError {
 }
 
 impl From<ConfigError> for CliError {
-    /// Says every problem of a configuration in a line of its own.
+    /// Prints each problem of a configuration in its own line.
     fn from(error: ConfigError) -> Self {
         let ConfigError::Invalid(problems) = error else { return Self::new(error) };
         problems.iter().for_each(aside::say);
@@ -76,7 +76,7 @@ impl From<std::io::Error> for CliError {
     }
 }
 
-/// An error and its causes in one line, without repeating what a cause already said.
+/// Returns an error and its causes in one line, without causes that the text contains already.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! A gateway, as its clients see it.
+//! Client of a gateway.
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use crate::args::GatewayArgs;
 use crate::connect::closed_without_answer;
 use crate::error::{CliError, chain};
 
-/// How long a gateway may take to answer.
+/// Time limit of a gateway's answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Most bytes of its answer: a thousand clusters stay far below.
+/// Maximum size of an answer, in bytes: a thousand clusters need far less.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
-/// The gateway that is asked.
+/// Connection to one gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct Gateway {
     transport: Transport,
     url: String,
 }
 
-/// What it answered.
+/// Response of a gateway.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: StatusCode,
@@ -39,7 +39,7 @@ pub(crate) struct Answer {
 // === impl Gateway ===
 
 impl Gateway {
-    /// The one that the flags mean. Nothing is sent yet.
+    /// Makes a client for the gateway that the flags select. Nothing is sent yet.
     pub(crate) fn new(args: &GatewayArgs) -> Result<Self, CliError> {
         let mut config = Self::config(&args.server)?;
         if let Some(path) = &args.certificate_authority {
@@ -52,7 +52,7 @@ impl Gateway {
         Self::with(config, args.server.clone())
     }
 
-    /// One on this machine, for whoever runs it.
+    /// Makes a client for a gateway on this machine, without credentials.
     pub(crate) fn at(url: &str) -> Result<Self, CliError> {
         Self::with(Self::config(url)?, url.to_owned())
     }
@@ -72,7 +72,7 @@ impl Gateway {
         Ok(Self { transport: transport.map_err(|error| CliError::new(chain(&error)))?, url })
     }
 
-    /// How it and its clusters stand.
+    /// Returns the state of the gateway and its clusters.
     pub(crate) async fn report(&self) -> Result<Report, CliError> {
         let answer = self.ask(Method::GET, "/api/v1/status", None).await?.good()?;
         serde_json::from_slice(&answer.body).map_err(|_| {
@@ -82,7 +82,7 @@ impl Gateway {
         })
     }
 
-    /// Sends a request and reads the whole answer, of whatever code. What is sent is a merge patch, or nothing.
+    /// Sends a request and reads the whole response, whatever its status code. The body is a merge patch or empty.
     pub(crate) async fn ask(
         &self,
         method: Method,
@@ -102,7 +102,7 @@ impl Gateway {
         Ok(Answer { code: parts.status, headers: parts.headers, body: body.to_bytes() })
     }
 
-    /// Opens a watch, whose lines come as they are sent.
+    /// Opens a watch. The returned body streams its lines.
     pub(crate) async fn watch(&self, path: &str) -> Result<TransportBody, CliError> {
         let request = http::Request::get(path).body(Body::empty()).map_err(|error| self.failed(&error))?;
         let answer = self.transport.send(request).await.map_err(|error| self.refused(&error))?;
@@ -140,7 +140,7 @@ impl Gateway {
 // === impl Answer ===
 
 impl Answer {
-    /// The answer, if it is none of a failure.
+    /// Returns the response if its status code is a success.
     pub(crate) fn good(self) -> Result<Self, CliError> {
         if self.code.is_success() {
             return Ok(self);
@@ -149,12 +149,12 @@ impl Answer {
         Err(CliError::new(said.unwrap_or_else(|| format!("the gateway answers {}", self.code))))
     }
 
-    /// Its body.
+    /// Parses the body as JSON.
     pub(crate) fn json(&self) -> Result<Value, CliError> {
         serde_json::from_slice(&self.body).map_err(CliError::new)
     }
 
-    /// A header, if it is there and a text.
+    /// Returns a header's value, if it is there and is text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }

@@ -12,17 +12,17 @@ pub(crate) fn init(args: &LogArgs) {
     let builder = fmt()
         .with_env_filter(EnvFilter::new(directives))
         .with_writer(stderr)
-        // They would go to standard error as well, with a panic where nobody reads it any more.
+        // These errors would go to standard error as well, and panic where it is closed.
         .log_internal_errors(false)
         .with_ansi(stderr().is_terminal());
-    // A second call, as tests of commands make, leaves the first one's logs in place.
+    // A second call, as in tests of commands, leaves the first one's logs in place.
     let _ = match args.log_format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
 }
 
-/// The libraries' own decisions first, then ours and HTTP, then everything.
+/// Returns the log directives: first the libraries' own decisions, then their details and HTTP, then everything.
 fn directives(verbose: u8) -> &'static str {
     match verbose {
         0 => "off",

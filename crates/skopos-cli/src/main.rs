@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     // The libraries take the process' provider of cryptography; a second installation is refused, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut cli = Cli::parse();
-    // A daemon says what it does.
+    // A daemon logs its decisions by default.
     cli.log.verbose = cli.log.verbose.max(u8::from(is_daemon(&cli.command)));
     log::init(&cli.log);
     if let Command::Demo(args) = &mut cli.command {
@@ -80,7 +80,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Notify(args) => {
             let checks = args.is_a_check();
             let result = until_done_within(notify::GRACE, Hangup::GoesOn, |stop| notify::run(args, stop));
-            // A check that was broken off has shown nothing.
+            // A check that was interrupted has proven nothing.
             if checks { result } else { result.or_else(interruption_is_fine) }
         }
         Command::Status(args) => until_done(|stop| status::run(args, stop)),
@@ -93,7 +93,7 @@ fn run(command: Command) -> Result<(), CliError> {
             let checks = args.once;
             let result = until_done_within(demo::GRACE, Hangup::Ends, |stop| demo::run(args, stop));
             demo::leave_terminal();
-            // A check that was broken off has shown nothing.
+            // A check that was interrupted has proven nothing.
             if checks { result.map_err(unread_is_a_failure) } else { result.or_else(interruption_is_fine) }
         }
         Command::Completion { shell } => {
@@ -104,7 +104,7 @@ fn run(command: Command) -> Result<(), CliError> {
     }
 }
 
-/// Runs a command in a runtime of its own, until it ends or a signal asks it to.
+/// Runs a command in its own runtime, until it ends or a signal arrives.
 fn until_done<F, Fut>(command: F) -> Result<(), CliError>
 where
     F: FnOnce(CancellationToken) -> Fut,
@@ -113,7 +113,7 @@ where
     until_done_within(signals::GRACE, Hangup::Ends, command)
 }
 
-/// The same with so much time to leave in order.
+/// Does the same with a grace period for the orderly exit.
 fn until_done_within<F, Fut>(grace: Duration, hangup: Hangup, command: F) -> Result<(), CliError>
 where
     F: FnOnce(CancellationToken) -> Fut,
@@ -121,7 +121,7 @@ where
 {
     let runtime = runtime()?;
     let result = runtime.block_on(signals::until_interrupted(grace, hangup, command));
-    // What still blocks then (a write that nobody reads) ends with the process.
+    // A task that still blocks then (a write to a pipe without a reader) ends with the process.
     runtime.shutdown_background();
     result
 }
@@ -141,7 +141,7 @@ fn unread_is_a_failure(error: CliError) -> CliError {
 
 fn interruption_is_fine(error: CliError) -> Result<(), CliError> {
     match error {
-        // A terminal that went away did not ask for it.
+        // A terminal that went away is no request to end.
         CliError::Interrupted(signal) if signal != signals::SIGHUP => Ok(()),
         other => Err(other),
     }

@@ -1,7 +1,7 @@
-//! Reasons in words that stay the same while the matter does: no countdowns, no numbers of attempts.
+//! Reasons without the parts that change with time, such as countdowns and attempt counts.
 use skopos::StaleReason;
 
-/// Why content is stale.
+/// Returns the reason for which content is stale.
 pub(crate) fn of_stale(reason: &StaleReason) -> String {
     match reason {
         StaleReason::Link(state) => match &state.reason {
@@ -12,7 +12,7 @@ pub(crate) fn of_stale(reason: &StaleReason) -> String {
     }
 }
 
-/// A reason without what changes from one attempt to the next, and without what only programmers read.
+/// Returns a reason without the parts that change between attempts or are for programmers only.
 ///
 /// `not connected, next attempt in 886 ms; last: refused (os error 111)` becomes `refused`.
 pub(crate) fn plain(reason: &str) -> String {
@@ -27,13 +27,13 @@ pub(crate) fn plain(reason: &str) -> String {
     }
 }
 
-/// Whether the end says no more than what stands before it, as in `connection reset: Connection reset by peer`.
+/// Returns whether the tail repeats the head, as in `connection reset: Connection reset by peer`.
 fn repeats(head: &str, tail: &str) -> bool {
     let (head, tail) = (head.to_lowercase(), tail.to_lowercase());
     head.starts_with(&tail) || tail.starts_with(&head)
 }
 
-/// The reason's first clause: what many have in common who have the same trouble.
+/// Returns the reason's first clause, which clusters with the same trouble have in common.
 pub(crate) fn brief(reason: &str) -> &str {
     match reason.split_once(": ") {
         Some((first, _)) if !first.is_empty() => first,

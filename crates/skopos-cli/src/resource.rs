@@ -1,4 +1,4 @@
-//! From what a person types (`po`, `Pod`, `deployments.apps`) to one resource that the server knows.
+//! Resolution of a name as typed (`po`, `Pod`, `deployments.apps`) to one of the server's resources.
 use std::fmt;
 
 /// A resource as discovery describes it.
@@ -10,25 +10,25 @@ pub(crate) struct Resource {
     pub(crate) version: String,
     /// Name in URLs
     pub(crate) plural: String,
-    /// Name for one; may be empty
+    /// Singular name; may be empty
     pub(crate) singular: String,
     /// Kind of its objects
     pub(crate) kind: String,
     /// Abbreviations
     pub(crate) short_names: Vec<String>,
-    /// Whether its objects live in namespaces
+    /// True if its objects live in namespaces
     pub(crate) namespaced: bool,
-    /// Whether it can be listed and watched
+    /// True if it can be listed and watched
     pub(crate) watchable: bool,
 }
 
 impl Resource {
-    /// `v1` or `apps/v1`.
+    /// Returns the API version: `v1` or `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// What stands before the slash in kubectl's `-o name`: `pod`, `deployment.apps`.
+    /// Returns the part before the slash in kubectl's `-o name`: `pod`, `deployment.apps`.
     pub(crate) fn name_prefix(&self) -> String {
         let singular =
             if self.singular.is_empty() { self.kind.to_lowercase() } else { self.singular.to_lowercase() };
@@ -50,14 +50,14 @@ impl Resource {
     }
 }
 
-/// Why a name leads to no resource.
+/// Reason for which a name selects no resource.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum UnknownResource {
-    /// Nothing has this name; these come close
+    /// No resource has this name; `close` are similar ones
     NoSuchName { name: String, close: Vec<String> },
-    /// It exists, but cannot be watched
+    /// The resource exists, but cannot be watched
     NotWatchable { name: String },
-    /// The name is not one that a resource could have
+    /// The text is not a valid resource name
     Malformed { name: String },
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for UnknownResource {
     }
 }
 
-/// Finds the resource that a name means, among those that the server has, in the server's order of preference.
+/// Finds the resource of a name among those of the server, in the server's order of preference.
 ///
 /// The name is a plural, singular, short name or kind in any case, alone or followed by `.group` or `.version.group`,
 /// as in kubectl. Without a group the first match wins, the core group before all others.
@@ -116,7 +116,7 @@ pub(crate) fn resolve<'a>(name: &str, known: &'a [Resource]) -> Result<&'a Resou
     }
 }
 
-/// Up to three names that differ from the wanted one by a slip of the hand.
+/// Returns up to three names that differ from the wanted one by a typing error.
 fn close_names(wanted: &str, known: &[Resource]) -> Vec<String> {
     const MOST: usize = 3;
     let head = wanted.split('.').next().unwrap_or(wanted);
@@ -139,7 +139,7 @@ fn close_names(wanted: &str, known: &[Resource]) -> Vec<String> {
     close.into_iter().take(MOST).map(|(_, name)| name).collect()
 }
 
-/// How many single-character edits (insert, delete, replace) lead from one word to the other.
+/// Returns the number of single-character edits (insert, delete, replace) from one word to the other.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

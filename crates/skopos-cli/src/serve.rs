@@ -1,4 +1,4 @@
-//! `skopos serve`: the gateway, until told to stop.
+//! `skopos serve`: runs the gateway until it is stopped.
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -18,13 +18,13 @@ use crate::cluster::no_kubeconfig;
 use crate::error::CliError;
 use crate::human;
 
-/// How long the end may take at most, whatever the configuration says: a second signal ends everything at once.
+/// Maximum duration of the shutdown, whatever the configuration says. A second signal ends everything at once.
 pub(crate) const GRACE: Duration = Duration::from_secs(120);
 
-/// How long the sources of clusters may take to say what they have before the start is told without it.
+/// Time limit for the sources of clusters before the start is reported without their clusters.
 const SOURCES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Clusters and problems that are named at the start.
+/// Maximum number of clusters and problems named at the start.
 const MAX_NAMED: usize = 20;
 
 /// Serves until stopped.
@@ -72,7 +72,7 @@ async fn quick_start(args: ServeArgs) -> Result<Config, CliError> {
         .map_err(CliError::new)??;
     let joined = all.iter().map(|paths| match std::env::join_paths(paths.files()) {
         Ok(list) => list,
-        // One whose name has the separator in it.
+        // A path with the list separator in its name.
         Err(_) => paths.files().first().map_or(OsString::new(), |path| path.as_os_str().to_owned()),
     });
     let kubeconfigs = joined.map(PathBuf::from).collect();
@@ -109,7 +109,7 @@ fn print_schema() -> Result<(), CliError> {
     io::stdout().write_all(schema.as_bytes()).map_err(|error| CliError::new(format!("cannot print: {error}")))
 }
 
-/// The tokens of clusters and what clusters hold are in memory: a process that dies does not write them to a disk.
+/// Disables core dumps. The memory holds tokens and contents of clusters, and a crash must not write them to a disk.
 fn leave_no_core_dump() {
     #[cfg(unix)]
     {
@@ -120,7 +120,7 @@ fn leave_no_core_dump() {
     }
 }
 
-/// Returns what a failed start means to the person who typed the command.
+/// Returns the error for a failed start, for the user.
 fn start_error(error: DaemonError) -> CliError {
     match error {
         DaemonError::Config(error) => error.into(),
@@ -138,7 +138,7 @@ fn start_error(error: DaemonError) -> CliError {
     }
 }
 
-/// Says where it listens, who may do what, and what to do next. A script that has read what it needs may close its end.
+/// Prints the URL, the callers' rights and the next steps. A script may close its end once it has read what it needs.
 fn introduce(daemon: &Daemon, config: &Config) {
     let url = daemon.url();
     let text = format!(
@@ -152,7 +152,7 @@ fn introduce(daemon: &Daemon, config: &Config) {
     print(&text);
 }
 
-/// Says what callers may do.
+/// Returns the text about what callers may do.
 fn rights(config: &Config) -> &'static str {
     let trusted = config.authorization.loopback == LoopbackTrust::Trusted;
     match (config.authentication.is_configured(), trusted, config.outbound.read_only) {
@@ -173,7 +173,7 @@ fn rights(config: &Config) -> &'static str {
     }
 }
 
-/// Says which clusters there are, and what is wrong with the sources of others.
+/// Prints the clusters that there are, and the problems of their sources.
 fn tell_clusters(fleet: &Fleet, config: &Config) {
     let members = fleet.members();
     let there = members.values().filter(|cluster| cluster.state().condition != Condition::Removed);
@@ -196,7 +196,7 @@ fn tell_clusters(fleet: &Fleet, config: &Config) {
     }
 }
 
-/// Returns the name of a cluster, with that of its context where it is another.
+/// Returns the name of a cluster, with its context's name where that differs.
 fn name(cluster: &Cluster) -> String {
     match cluster.original_name() {
         Some(original) => format!("{} (context {:?})", cluster.id(), human::one_line(&original, 100)),
@@ -212,7 +212,7 @@ fn some(names: &[String]) -> String {
     text
 }
 
-/// Prints for people. A reader that has gone away is no reason to end.
+/// Prints for people. A closed reader does not end the daemon.
 fn print(text: &str) {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

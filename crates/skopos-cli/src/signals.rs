@@ -1,4 +1,4 @@
-//! Ctrl-C, termination and hang-ups: asked to end, a command ends at once.
+//! Ctrl-C, termination and hang-up signals: a command ends at once when one arrives.
 //!
 //! A signal that is ignored when the process starts, as SIGHUP is under `nohup`, stays ignored. SIGINT is the exception: shells
 //! ignore it for every job in the background, and `kill -INT` still has to end it.
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::CliError;
 
-/// How long a command may take to leave in order (close connections, give the terminal back) before it just ends.
+/// Time limit for an orderly exit (close connections, restore the terminal) before the process just ends.
 pub(crate) const GRACE: Duration = Duration::from_millis(700);
 
 /// SIGHUP's number, the same everywhere.
@@ -20,20 +20,20 @@ const SIGINT: u8 = 2;
 /// SIGTERM's number, the same everywhere.
 const SIGTERM: u8 = 15;
 
-/// What SIGHUP does to a command, unless it was ignored from the start.
+/// Effect of SIGHUP on a command, unless the signal was ignored from the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hangup {
     /// It ends the command, which exits with code 129.
     Ends,
-    /// The command goes on: it follows its files anyway.
+    /// The command continues: it follows its files anyway.
     GoesOn,
 }
 
-/// Runs a command until it ends or a signal asks it to.
+/// Runs a command until it ends or a signal arrives.
 ///
-/// The command sees the request through the token and leaves in its own order. One that does not within `grace` (its
-/// output may be blocked by a reader that stopped reading) or that gets a second signal is left behind. It runs in a task
-/// of its own, so that a blocked write does not hold up the waiting for signals.
+/// The token tells the command about the signal, and the command leaves in its own order. It is abandoned if it does not end
+/// within `grace` (its output may be blocked by a reader that stopped reading) or a second signal arrives. It runs in its own
+/// task, so that a blocked write does not delay the handling of signals.
 pub(crate) async fn until_interrupted<F, Fut>(
     grace: Duration,
     hangup: Hangup,
@@ -43,12 +43,12 @@ where
     F: FnOnce(CancellationToken) -> Fut,
     Fut: Future<Output = Result<(), CliError>> + Send + 'static,
 {
-    // Before any handler is there.
+    // This must precede the first handler.
     let _ = ignored_at_start();
     until(grace, || next_signal(hangup), command).await
 }
 
-/// The same with any source of signals.
+/// Does the same with any source of signals.
 async fn until<S, F, Fut>(
     grace: Duration,
     mut next_signal: impl FnMut() -> S,
@@ -79,7 +79,7 @@ where
 async fn outcome(tasks: &mut JoinSet<Result<(), CliError>>) -> Result<(), CliError> {
     match tasks.join_next().await {
         Some(Ok(result)) => result,
-        // The panic has printed itself.
+        // The panic has been printed already.
         Some(Err(error)) => Err(CliError::new(format!("a bug in skopos: {error}"))),
         None => Ok(()),
     }
@@ -156,7 +156,7 @@ mod tests {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
     }
 
-    /// One SIGINT once the command has begun, and no other.
+    /// Returns a source that gives one SIGINT once the command has begun, and no other.
     fn one_signal(mut begun: Receiver<()>) -> impl FnMut() -> BoxFuture<'static, Result<u8, CliError>> {
         let mut first = Some(async move {
             begun.recv().await;
@@ -172,11 +172,11 @@ mod tests {
     fn a_command_that_blocks_its_thread_is_left_behind() {
         let (begun, signal) = channel(1);
         let runtime = runtime();
-        // After the runtime, so that also a failing test first lets the command go.
+        // This comes after the runtime, so that also a failing test releases the command first.
         let (release, released) = sync_channel::<()>(0);
         let blocked = until(GRACE, one_signal(signal), |_| async move {
             let _ = begun.send(()).await;
-            // As a write to a pipe that nobody reads.
+            // As a write to a pipe without a reader does.
             let _ = released.recv();
             Ok(())
         });

@@ -1,4 +1,4 @@
-//! `skopos status` and `skopos top`: how a gateway and its clusters stand.
+//! `skopos status` and `skopos top`: the state of a gateway and its clusters.
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::gateway::Gateway;
 use crate::human;
 use crate::style::{Style, Tone};
 
-/// Prints once. Ends with an error if the gateway has a problem.
+/// Prints the state once. Ends with an error if the gateway has a problem.
 pub(crate) async fn run(args: StatusArgs, stop: CancellationToken) -> Result<(), CliError> {
     let gateway = Gateway::new(&args.gateway)?;
     let Some(report) = stop.run_until_cancelled(gateway.report()).await else { return Ok(()) };
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: StatusArgs, stop: CancellationToken) -> Result<(),
     }
 }
 
-/// Prints again and again. What was seen last stays while the gateway does not answer, with its age.
+/// Prints the state at intervals. While the gateway does not answer, the last state stays, with its age.
 pub(crate) async fn top(args: TopArgs, stop: CancellationToken) -> Result<(), CliError> {
     let gateway = Gateway::new(&args.gateway)?;
     let screen = io::stdout().is_terminal();
@@ -46,7 +46,7 @@ pub(crate) async fn top(args: TopArgs, stop: CancellationToken) -> Result<(), Cl
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 answer = &mut asking => break answer,
-                // Its age goes on while the gateway is silent.
+                // Its age grows while the gateway is silent.
                 _ = redraw.tick(), if screen => picture.draw(screen)?,
             }
         };
@@ -69,13 +69,13 @@ pub(crate) async fn top(args: TopArgs, stop: CancellationToken) -> Result<(), Cl
     Ok(())
 }
 
-/// How often the age of the picture is shown.
+/// Interval at which the age of the picture is redrawn.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// What `top` shows: the last report, when it was had, and why there is no newer one.
+/// Screen content of `top`: the last report, when it was received, and why there is no newer one.
 struct Picture {
     server: String,
-    /// An older one is marked as old, also if nothing has failed yet.
+    /// Age from which the picture is marked as old, even without a failure.
     old: Duration,
     style: Style,
     last: Option<(Report, Instant, jiff::Timestamp)>,
@@ -100,7 +100,7 @@ impl Picture {
     }
 
     fn draw(&self, screen: bool) -> io::Result<()> {
-        // Home, the text with each line's rest cleared, and what was below it.
+        // Cursor home, then the text with the rest of each line cleared, then everything below.
         let text = match screen {
             true => format!("\x1b[H{}\x1b[J", self.text().replace('\n', "\x1b[K\n")),
             false => self.text() + "\n",
@@ -130,10 +130,10 @@ impl Picture {
     }
 }
 
-/// How long an answer may take before the picture is marked as old.
+/// Time for an answer before the picture is marked as old.
 const LATE: Duration = Duration::from_secs(3);
 
-/// As kubectl shows things. Contexts have a column where one is not called as its cluster is.
+/// Formats the report as kubectl does. Contexts get a column if the name of one differs from its cluster's.
 fn table(report: &Report, kinds: bool) -> String {
     let contexts = report.clusters.iter().any(|cluster| cluster.context.is_some());
     let titles = ["CLUSTER", "CONTEXT", "STATE", "FOR", "AGE ≤", "OBJECTS", "MEMORY", "WHY"];
@@ -146,7 +146,7 @@ fn table(report: &Report, kinds: bool) -> String {
         if !contexts {
             row.remove(1);
         }
-        // Reasons and names are of others.
+        // Reasons and names come from others.
         let last = row.len() - 1;
         for (n, cell) in row.iter_mut().enumerate() {
             *cell = human::one_line(cell, if n == last { 120 } else { 60 });
@@ -197,7 +197,7 @@ fn kind_row(kind: &KindReport) -> [String; 8] {
     ]
 }
 
-/// `5s`, `3m`, `2h`, `4d`.
+/// Formats a duration: `5s`, `3m`, `2h`, `4d`.
 fn span(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0}s"),
@@ -207,7 +207,7 @@ fn span(seconds: f64) -> String {
     }
 }
 
-/// `512Ki`, `3Mi`.
+/// Formats a size: `512Ki`, `3Mi`.
 fn bytes(bytes: u64) -> String {
     match bytes {
         b if b < 1 << 10 => b.to_string(),
@@ -264,7 +264,7 @@ mod tests {
         picture.take(Ok(report("shop", None)));
         let text = picture.text();
         assert!(text.contains("(0ms ago)") && text.contains("shop") && !text.contains("old:"), "{text}");
-        // It hangs: nothing has failed yet.
+        // The gateway hangs: nothing has failed yet.
         tokio::time::advance(Duration::from_secs(7)).await;
         let text = picture.text();
         assert!(text.contains("(7.0s ago)") && text.contains("old: the gateway does not answer"), "{text}");

@@ -1,14 +1,14 @@
-//! Colours, on terminals only.
+//! Colours, used on terminals only.
 use std::fmt::Display;
 use std::io::IsTerminal;
 
-/// Paints text for one stream, or leaves it as it is.
+/// Painter of text for one stream. It uses colours or leaves the text as it is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style {
     colour: bool,
 }
 
-/// What a colour means here, rather than which one it is.
+/// Meaning of a colour, rather than the colour itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// New, or healthy again
@@ -22,20 +22,20 @@ pub(crate) enum Tone {
 }
 
 impl Style {
-    /// Colours if the stream is a terminal that knows them and nobody asked for none (<https://no-color.org>).
+    /// Uses colours if the stream is a terminal that supports them and `NO_COLOR` is not set (<https://no-color.org>).
     pub(crate) fn of(stream: &impl IsTerminal) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         Self { colour: stream.is_terminal() && !refused && !dumb }
     }
 
-    /// No colours.
+    /// Uses no colours.
     #[cfg(test)]
     pub(crate) const fn plain() -> Self {
         Self { colour: false }
     }
 
-    /// The text in the colour of this tone.
+    /// Returns the text in the colour of this tone.
     pub(crate) fn paint(self, tone: Tone, text: impl Display) -> String {
         if !self.colour {
             return text.to_string();

@@ -13,13 +13,13 @@ use crate::error::CliError;
 use crate::human;
 use crate::world::{Pace, World};
 
-/// How often changes are made.
+/// Interval between batches of changes.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Serves until stopped.
 pub(crate) async fn run(args: TestserverArgs, stop: CancellationToken) -> Result<(), CliError> {
     let builder = TestServer::builder().tls(args.tls).port(args.port).workloads(args.workloads);
-    // Over TLS no page gets here by a name of its own: it would need a certificate for it.
+    // Over TLS a page cannot reach this server under a host name of its own, for which it would need a certificate.
     let builder = builder.only_local_hosts(!args.tls);
     let server = builder.start().await.map_err(start_error)?;
     let world = World::of_pods(&server, args.objects)?;
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: TestserverArgs, stop: CancellationToken) -> Result
     Ok(())
 }
 
-/// What a failed start means to whoever typed the command.
+/// Returns the error for a failed start, for the user.
 pub(crate) fn start_error(error: StartError) -> CliError {
     match &error {
         StartError::Listen { port, error } if error.kind() == io::ErrorKind::AddrInUse => {
@@ -45,7 +45,7 @@ pub(crate) fn start_error(error: StartError) -> CliError {
     }
 }
 
-/// The file for kubectl. One that was not asked for by name goes with the server.
+/// The file for kubectl. A temporary one is removed with the server.
 #[derive(Debug)]
 enum Kubeconfig {
     Asked(PathBuf),
@@ -84,14 +84,14 @@ fn not_written(path: &Path, error: &io::Error) -> CliError {
         .hint("name another file with --kubeconfig-out")
 }
 
-/// Writes a file that only this user may read. An existing file is replaced and not written to, so that its owner does not
-/// keep it. A link is refused.
+/// Writes a file that only this user may read. An existing file is replaced instead of overwritten, so that its owner does
+/// not keep access. A link is refused.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(there) if there.is_symlink() => {
             return Err(io::Error::other("it is a link; name the file itself"));
         }
-        // A pipe or a device is meant as what it is.
+        // A pipe or a device is written to as it is.
         Ok(there) if !there.is_file() && !there.is_dir() => return std::fs::write(path, text),
         _ => {}
     }
@@ -99,14 +99,14 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     private_file(folder, ".skopos-testserver-", text)?.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// Makes a new file of a name that is not foreseen, with mode 0600. It goes when it is dropped.
+/// Makes a new file with an unpredictable name and mode 0600. It is removed when it is dropped.
 fn private_file(folder: &Path, prefix: &str, text: &str) -> io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new().prefix(prefix).suffix(".yaml").tempfile_in(folder)?;
     file.write_all(text.as_bytes())?;
     Ok(file)
 }
 
-/// Says what runs, and what to do next. A script that has read what it needs may close its end: the server runs on.
+/// Prints what runs and the next steps. A script may close its end once it has read what it needs: the server runs on.
 fn introduce(server: &TestServer, kubeconfig: &Path, objects: u32) {
     let kubeconfig = kubeconfig.display();
     let text = format!(
@@ -122,7 +122,7 @@ fn introduce(server: &TestServer, kubeconfig: &Path, objects: u32) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Makes changes at the asked rate, for ever.
+/// Makes changes at the given rate. Never returns.
 async fn churn(server: &TestServer, mut world: World, per_second: u32) {
     let mut pace = Pace::new(per_second);
     let mut ticks = interval(TICK);

@@ -1,4 +1,4 @@
-//! Pods for the test server, and the changes that keep happening to them.
+//! Pods of the test server, and the changes that keep happening to them.
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use skopos_testserver::{PodGenerator, TestServer};
 
 use crate::error::CliError;
 
-/// Some pods of a test server that keep changing.
+/// Pods of a test server that keep changing.
 #[derive(Debug)]
 pub(crate) struct World {
     pods: Vec<Name>,
@@ -21,11 +21,11 @@ struct Name {
     name: String,
 }
 
-/// Pods whose names are remembered at most; more do not make the changes more varied.
+/// Maximum number of remembered pod names. More would not make the changes more varied.
 const REMEMBERED: usize = 5000;
 
 impl World {
-    /// Realistic ones, in several namespaces.
+    /// Creates realistic pods in several namespaces.
     pub(crate) fn of_pods(server: &TestServer, pods: u32) -> Result<Self, CliError> {
         let pods = pods as usize;
         server.load_pods(pods);
@@ -38,7 +38,7 @@ impl World {
         Ok(Self { pods, rng: fastrand::Rng::new(), serial: 0 })
     }
 
-    /// Lets one thing happen to one pod. Pods that somebody else deleted are forgotten.
+    /// Makes one change to one pod. Pods that another client deleted are forgotten.
     pub(crate) fn change(&mut self, server: &TestServer) {
         self.serial += 1;
         if self.pods.is_empty() {
@@ -53,14 +53,14 @@ impl World {
         };
         if self.rng.u8(..100) >= 10 {
             pod["metadata"]["annotations"]["demo.skopos.dev/revision"] = json!(self.serial.to_string());
-            // Somebody with kubectl may have been faster.
+            // Another client may have been faster.
             let _ = server.update(pod);
             return;
         }
         self.pods.swap_remove(index);
         let successor = successor(&pod, self.serial);
         if server.delete("pods", namespace, &name).is_ok()
-            // A name that is taken is no harm: one pod less.
+            // A name that is taken does no harm: there is one pod less.
             && let Ok(created) = server.create(successor)
         {
             self.pods.push(Name::of(&created));
@@ -75,7 +75,7 @@ impl Name {
     }
 }
 
-/// How many changes are due, at a given rate.
+/// Rate limiter: counts the changes that are due at a given rate.
 #[derive(Debug)]
 pub(crate) struct Pace {
     per_second: f64,
@@ -83,12 +83,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// So many changes per second.
+    /// Makes a pace of this many changes per second.
     pub(crate) fn new(per_second: u32) -> Self {
         Self { per_second: per_second.into(), owed: 0.0 }
     }
 
-    /// How many are due now that so much time has passed since the last question. After a long pause at most those of
+    /// Returns the number of changes that are due after this time since the last call. After a long pause it is at most that of
     /// one second.
     pub(crate) fn due(&mut self, passed: Duration) -> u32 {
         self.owed += self.per_second * passed.as_secs_f64().min(1.0);
@@ -98,7 +98,7 @@ impl Pace {
     }
 }
 
-/// The pod that takes another's place: the same, under a new name.
+/// Returns the replacement of a deleted pod: the same pod under a new name.
 fn successor(pod: &Value, serial: u64) -> Value {
     let name = pod["metadata"]["name"].as_str().unwrap_or("pod");
     let stem = name.rsplit_once('-').map_or(name, |(stem, _)| stem);

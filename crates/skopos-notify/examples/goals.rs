@@ -1,7 +1,8 @@
 //! Figures of the notifier on real servers: `cargo run --release -p skopos-notify --example goals [NAMES]`.
 //!
-//! How long after a change of the cluster the outside answers with it, at 100 changes a second; how long it takes to read everything back; and how many
-//! messages a second a receiver of webhooks gets. The cluster is the test server in this process. BIND and HAProxy are those of the machine.
+//! They are the time from a change of the cluster until the outside answers with it, at 100 changes a second; the time to read
+//! everything back; and the messages a second that a receiver of webhooks gets. The cluster is the test server in this process.
+//! BIND and HAProxy are those of the machine.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -25,7 +26,7 @@ use support::servers::{DnsServer, Haproxy, Kind, ZONE};
 use support::{Cluster, endpoints, secs, sink};
 use tokio::time::{Instant, interval, sleep};
 
-/// Counts what is allocated.
+/// Counts allocated memory.
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
@@ -53,7 +54,7 @@ async fn main() {
     messages(5_000).await;
 }
 
-/// The rate of removals is not what is measured.
+/// Removes the limits on removals, whose rate is not measured here.
 fn unlimited(mut options: SinkOptions) -> SinkOptions {
     (options.plan.per_minute, options.plan.fraction) = (u32::MAX, 1.0);
     options
@@ -69,7 +70,7 @@ async fn changes(
 ) {
     let cluster = Cluster::new().await;
     (0..names).for_each(|index| cluster.put(&format!("s{index}"), &[("10.200.0.1", "ready")]));
-    // The store of the informers is there before the notifier.
+    // The store of the informers is filled before the notifier starts.
     let services = cluster.factory.informer::<Service>(InformerOptions::all()).expect("an informer");
     let slices = cluster.factory.informer::<EndpointSlice>(InformerOptions::all()).expect("an informer");
     services.wait_synced(secs(60)).await.expect("it syncs");

@@ -10,10 +10,10 @@ use litemap::LiteMap;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryName(Arc<str>);
 
-/// One thing behind a name: an address of a DNS name, or `address:port` of a server in a backend.
+/// One value of a name: an address of a DNS name, or `address:port` of a server in a backend.
 pub type EntryValue = Arc<str>;
 
-/// The object of the cluster that asks for a name. The default names none: a sink without marks does not say whose a name is.
+/// The object of the cluster that asks for a name. The default names none, for sinks whose marks do not keep owners.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryOwner {
     /// The resource in the singular, such as `service`.
@@ -22,31 +22,31 @@ pub struct EntryOwner {
     pub namespace: Arc<str>,
     /// The name.
     pub name: Arc<str>,
-    /// The uid: an object that was deleted and created again is another owner.
+    /// The uid. An object that was deleted and created again is another owner.
     pub uid: Arc<str>,
 }
 
 /// The readiness of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Readiness {
-    /// It serves.
+    /// It passes its checks.
     Ready,
-    /// It fails its checks, perhaps for a moment.
+    /// It fails its checks, perhaps only briefly.
     NotReady,
-    /// It is about to go, and may finish what it has begun.
+    /// It is being deleted, and may finish its connections.
     Terminating,
 }
 
-/// A name's values as one owner wants them.
+/// The values of a name that one owner wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredEntry {
     /// The object that asks for it.
     pub owner: Arc<EntryOwner>,
-    /// The values. An entry without values is not the same as no entry: the name is still asked for.
+    /// The values. An entry without values differs from no entry: the name is still asked for.
     pub members: LiteMap<EntryValue, Readiness>,
 }
 
-/// Collects members without spare room: `collect` makes room for four, and most names have one or two.
+/// Collects members without spare capacity: `collect` makes room for four, and most names have one or two.
 pub(crate) fn exact_members<V>(
     members: impl ExactSizeIterator<Item = (EntryValue, V)>,
 ) -> LiteMap<EntryValue, V> {
@@ -98,7 +98,7 @@ impl EntryOwner {
         Some(Self { resource, namespace, name, uid: uid.into() })
     }
 
-    /// Returns whether this is the same object. One that was created again is another.
+    /// Returns whether this is the same object. An object that was created again is another one.
     pub fn is(&self, other: &Self) -> bool {
         self.uid == other.uid
     }

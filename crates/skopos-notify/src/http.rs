@@ -1,4 +1,4 @@
-//! Requests to a receiver outside, with a bound on time and on the answer.
+//! Requests to a receiver outside the cluster, with limits on time and on the size of the answer.
 
 use std::error::Error;
 use std::fmt;
@@ -15,7 +15,7 @@ use skopos::transport::{
 };
 use skopos_fleet::address::AddressPolicy;
 
-/// A client of one receiver: of one scheme, host and port. It finds dead connections by itself and follows no redirect.
+/// HTTP client of one receiver: of one scheme, host and port. It detects dead connections and follows no redirects.
 #[derive(Clone)]
 pub struct HttpClient {
     origin: String,
@@ -27,20 +27,20 @@ pub struct HttpClient {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HttpOptions {
-    /// Bound on an exchange, from the dial to the end of the answer. Default 15 s.
+    /// Time limit of an exchange, from the dial to the end of the answer. Default 15 s.
     pub time_limit: Duration,
     /// File with the CAs of the receiver, in PEM. Default: the system's.
     pub ca: Option<PathBuf>,
-    /// Networks that may be connected to, though they are private or this machine.
+    /// Networks that may be connected to, although they are private or this machine.
     pub allow: Vec<IpNet>,
 }
 
-/// The answer of a receiver.
+/// Response of a receiver.
 #[derive(Clone, Debug)]
 pub struct HttpAnswer {
     /// The status.
     pub status: StatusCode,
-    /// The pause that it asks for.
+    /// The pause that the receiver asks for.
     pub retry_after: Option<Duration>,
     /// The headers.
     pub headers: HeaderMap,
@@ -48,7 +48,7 @@ pub struct HttpAnswer {
     pub body: Bytes,
 }
 
-/// An exchange without an answer.
+/// Error of an exchange without a usable answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
     /// Nothing was sent.
@@ -57,15 +57,15 @@ pub enum HttpError {
     /// It may have arrived or not.
     #[error("{0}")]
     Unknown(String),
-    /// It was answered, and the answer cannot be used.
+    /// There was an answer, but it cannot be used.
     #[error("{0}")]
     Answer(String),
-    /// It was answered, and the body ended early or is too long.
+    /// There was an answer, but its body ended early or is too long.
     #[error("{0}")]
     Cut(String),
 }
 
-/// Networks without receivers of webhooks, unless they are allowed (RFC 1918, 6598, 4193).
+/// Private networks, which are refused unless they are allowed (RFC 1918, 6598, 4193).
 const PRIVATE: [&str; 5] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"];
 
 impl Default for HttpOptions {
@@ -108,7 +108,7 @@ impl HttpClient {
         &self.origin
     }
 
-    /// Sends a request, and reads at most 64 KiB of the answer, for people. The status is the answer, however its body ends.
+    /// Sends a request, and reads at most 64 KiB of the answer, for people. The status counts, however the body ends.
     ///
     /// # Errors
     /// When there is no answer.
@@ -123,7 +123,7 @@ impl HttpClient {
         Ok(for_people(answer).await)
     }
 
-    /// Gets a document. The body of a success is read whole, up to `max_body` bytes; that of another status as [`send`](Self::send) does.
+    /// Gets a document. The body of a success is read up to `max_body` bytes; that of another status as [`send`](Self::send) does.
     ///
     /// # Errors
     /// When there is no answer, or the body of a success ends early or is longer.
@@ -164,7 +164,7 @@ impl HttpClient {
         self.transport.send(request).await.map_err(|error| self.error(error.death()))
     }
 
-    /// Tells a body that came too slowly from one that was cut or is too long.
+    /// Distinguishes a body that came too slowly from one that was cut or is too long.
     fn body_error(
         &self,
         path: &str,
@@ -219,7 +219,7 @@ impl HttpClient {
     }
 }
 
-/// Length of a body that is read. A longer one is no message to people.
+/// Maximum length of a body for people. A longer one is no message.
 const MAX_BODY: usize = 64 * 1024;
 
 impl HttpAnswer {
@@ -228,7 +228,7 @@ impl HttpAnswer {
         Self { status: parts.status, retry_after, headers: parts.headers, body }
     }
 
-    /// Describes the answer for people: the status and the begin of the body.
+    /// Describes the answer for people: the status and the beginning of the body.
     pub fn describe(&self) -> String {
         let body = String::from_utf8_lossy(&self.body);
         let line: String = body.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect();
@@ -245,7 +245,7 @@ impl fmt::Debug for HttpClient {
     }
 }
 
-/// Reads the begin of a body. An error in the middle of it is ignored.
+/// Reads the beginning of a body. An error within it is ignored.
 async fn for_people(answer: Response<TransportBody>) -> HttpAnswer {
     let (parts, body) = answer.into_parts();
     let body = Limited::new(body, MAX_BODY).collect().await.map(|body| body.to_bytes()).unwrap_or_default();

@@ -5,8 +5,9 @@
 //!  observation of the sink ────────┴▶ plan (pure: evidence, guard, order) ─▶ steps ─▶ sink ─▶ read back
 //! ```
 //!
-//! There is no queue of events: work is what is desired and not there. So nothing grows with an outage, and a restart needs no special case. One
-//! number tells how it stands: how old the state of the cluster is that the outside was last seen equal to.
+//! There is no queue of events: the work is the difference between the desired and the observed state. So nothing grows with an
+//! outage, and a restart needs no special case. One number describes the state: the age of the cluster's state that the outside
+//! was last seen equal to.
 
 pub mod config;
 pub mod desired;
@@ -26,7 +27,7 @@ pub use self::{
     },
 };
 
-/// Returns the name of a sink as a part of a file's name.
+/// Returns the name of a sink as a part of a file name.
 fn file_name(sink: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     sink.chars().map(plain).collect()

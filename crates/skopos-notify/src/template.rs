@@ -1,8 +1,8 @@
-//! Texts with places in them.
+//! Texts with placeholders.
 
 use std::collections::BTreeMap;
 
-/// A text with places such as `{service}` in it.
+/// A text with placeholders such as `{service}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<TemplatePart>,
@@ -15,22 +15,22 @@ pub(crate) enum TemplatePart {
     Place(String),
 }
 
-/// Why a template cannot be used.
+/// Error of a template that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// A brace is not closed.
     #[error("a `{{` in {0:?} is not closed")]
     Open(String),
-    /// A place is not known.
+    /// A placeholder is unknown.
     #[error("there is no {{{0}}}: use {1}")]
     Unknown(String, String),
 }
 
 impl Template {
-    /// Parses a template in which these places may stand.
+    /// Parses a template that may have these placeholders.
     ///
     /// # Errors
-    /// When a brace is not closed, or a place is not among them.
+    /// When a brace is not closed, or a placeholder is not among them.
     pub fn parse(text: &str, places: &[&str]) -> Result<Self, TemplateError> {
         let template = Self::parse_any(text)?;
         let unknown = template.places().find(|place| !places.contains(place)).map(str::to_owned);
@@ -38,7 +38,7 @@ impl Template {
         unknown.map_or(Ok(template), |place| Err(TemplateError::Unknown(place, known())))
     }
 
-    /// Parses a template with any places.
+    /// Parses a template with any placeholders.
     pub(crate) fn parse_any(text: &str) -> Result<Self, TemplateError> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -53,12 +53,12 @@ impl Template {
         Ok(Self { parts })
     }
 
-    /// Returns the texts and places, in their order. The first is a text.
+    /// Returns the texts and placeholders, in their order. The first is a text.
     pub(crate) fn parts(&self) -> &[TemplatePart] {
         &self.parts
     }
 
-    /// Returns the places, in their order.
+    /// Returns the placeholders, in their order.
     pub(crate) fn places(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             TemplatePart::Text(_) => None,
@@ -66,7 +66,7 @@ impl Template {
         })
     }
 
-    /// Fills the places. What is filled in is not parsed again, whatever is in it.
+    /// Fills the placeholders. The values are not parsed again.
     pub(crate) fn fill(&self, values: &BTreeMap<&str, &str>) -> String {
         let text = |part: &TemplatePart| match part {
             TemplatePart::Text(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! The alert rules: they are about metrics that exist, and each fires and stays silent where it should.
+//! The alert rules: they use existing metrics, and each fires and stays silent where it should.
 
 mod support;
 

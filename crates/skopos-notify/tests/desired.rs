@@ -1,4 +1,4 @@
-//! The desired state, which looks only at what has changed.
+//! The desired state, which evaluates only what has changed.
 
 mod support;
 
@@ -51,7 +51,7 @@ fn desired() -> Desired {
     Desired::new(Arc::new(MemorySink::zone()), sources)
 }
 
-/// A sequence of numbers below a bound, the same in each run.
+/// Returns a generator of numbers below a bound, the same in each run.
 fn numbers(mut state: u64) -> impl FnMut(u64) -> u64 {
     move |below| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -147,7 +147,7 @@ async fn a_virtual_address_leads_to_the_endpoints_of_each_port() {
     let web =
         [("10.0.0.1:8080".to_owned(), Readiness::Ready), ("10.0.0.2:8080".to_owned(), Readiness::NotReady)];
     assert_eq!(members(&entries, "tcp/10.8.0.1:80"), web);
-    // The other family has a slice of its own, and the port is not in it.
+    // The other family has its own slice, without this port.
     assert_eq!(members(&entries, "tcp/[fd00::1]:80"), []);
     assert_eq!(members(&entries, "udp/10.8.0.1:53"), []);
     let reasons: Vec<_> = desired.rejected().map(|rejected| rejected.reason.as_str()).collect();

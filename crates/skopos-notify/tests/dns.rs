@@ -1,4 +1,4 @@
-//! The DNS sink against BIND and Knot, as Debian has them.
+//! The DNS sink against Debian's BIND and Knot.
 
 mod support;
 
@@ -82,16 +82,16 @@ async fn a_name_is_written_changed_and_deleted_with_its_mark() {
     .await;
 }
 
-// Case 18, and the race that no check before the write can see.
+// Case 18, and the race that no check before the write can detect.
 #[tokio::test]
 async fn what_bears_no_mark_of_ours_is_never_changed() {
     each(async |server| {
         let sink = server.sink();
         assert_eq!(entry(&sink, "mail").await.unwrap().mark, EntryMark::Foreign);
-        // As if it had come after the last look.
+        // As if it had been added after the last observation.
         let outcome = sink.apply(&put("mail", None, &["10.0.0.1"]), None).await;
         assert!(matches!(outcome, StepOutcome::Conflict(_)), "{outcome:?}");
-        // Another notifier's.
+        // A record of another notifier.
         let mut options = server.options();
         options.owner = "others".into();
         let others = DnsSink::new(options).unwrap();
@@ -127,7 +127,7 @@ async fn a_write_on_an_old_view_is_refused_by_the_server() {
     .await;
 }
 
-// Cases 11 and 13: three messages, and never an empty zone.
+// Cases 11 and 13: three different errors, and never an empty zone.
 #[tokio::test]
 async fn a_wrong_key_a_wrong_secret_and_a_wrong_clock_are_told_apart() {
     each(async |server| {
@@ -164,7 +164,7 @@ async fn a_wrong_key_a_wrong_secret_and_a_wrong_clock_are_told_apart() {
     .await;
 }
 
-// Case 15: a type change, watched by queries all the time.
+// Case 15: a type change, observed by continuous queries.
 #[tokio::test]
 async fn a_name_is_there_all_the_time_while_its_type_changes() {
     each(async |server| {
@@ -222,7 +222,7 @@ async fn another_ttl_is_put_right_and_of_too_many_addresses_a_hundred_are_writte
         assert_eq!(report.left_out, BTreeMap::from([(format!("big.{ZONE}"), 50)]));
         let hundred = values(entry(&server.sink(), "big").await);
         assert_eq!(hundred.len(), 100);
-        // One of them goes, and one of the others takes its place.
+        // One of them is removed, and one of the others replaces it.
         let gone = hundred[50].as_str();
         let rest: Vec<_> = many.iter().copied().filter(|(address, _)| *address != gone).collect();
         cluster.put("big", &rest);
@@ -244,7 +244,7 @@ async fn another_ttl_is_put_right_and_of_too_many_addresses_a_hundred_are_writte
     .await;
 }
 
-// Case 21: at no time neither name is there.
+// Case 21: at no time both names are missing.
 #[tokio::test]
 async fn a_rename_writes_the_new_name_before_it_removes_the_old_one() {
     each(async |server| {
@@ -301,7 +301,7 @@ async fn a_silent_watch_is_found_within_a_minute_and_caught_up() {
     cluster.end().await;
 }
 
-// Case 9: killed, and back.
+// Case 9: killed, and restarted.
 #[tokio::test]
 async fn a_dns_server_that_was_killed_is_caught_up_when_it_is_back() {
     let Some(mut server) = DnsServer::start(Kind::Bind, "").await else { return };
@@ -322,7 +322,7 @@ async fn a_dns_server_that_was_killed_is_caught_up_when_it_is_back() {
     cluster.end().await;
 }
 
-// Case 10: frozen; what was sent is done when it wakes.
+// Case 10: frozen; messages that were sent are executed when it wakes.
 #[tokio::test]
 async fn a_frozen_dns_server_that_wakes_has_neither_too_much_nor_too_little() {
     let Some(server) = DnsServer::start(Kind::Bind, "mail IN A 192.0.2.1").await else { return };
@@ -346,7 +346,7 @@ async fn a_frozen_dns_server_that_wakes_has_neither_too_much_nor_too_little() {
     cluster.end().await;
 }
 
-// Case 13: refused transfers are no empty zone.
+// Case 13: a refused transfer is not an empty zone.
 #[tokio::test]
 async fn a_zone_that_may_not_be_read_is_not_taken_for_an_empty_one() {
     let Some(mut server) = DnsServer::start(Kind::Bind, "").await else { return };

@@ -1,4 +1,4 @@
-//! The fence of a zone, on BIND and Knot: what an earlier leader sends is refused by the server.
+//! The fence of a zone, on BIND and Knot: the server refuses writes of an earlier leader.
 
 mod support;
 
@@ -30,7 +30,7 @@ async fn values(sink: &DnsSink, host: &str) -> Vec<String> {
     entry.into_iter().flat_map(|entry| entry.members).map(|(value, _)| value.to_string()).collect()
 }
 
-/// Writes a name over what is there, in a term.
+/// Writes a name over the present values, in a term.
 async fn put(sink: &DnsSink, host: &str, value: &str, fence: Option<&Fence>) -> StepOutcome {
     let owner = EntryOwner {
         resource: "service".into(),
@@ -70,12 +70,12 @@ async fn a_write_of_an_earlier_term_is_refused_by_the_server() {
         let told = problem(put(&first, "web", "10.0.0.3", term_41.as_ref()).await);
         assert!(told.contains("term 42 writes the zone, and this process has term 41"), "{told}");
         assert_eq!(values(&second, "web").await, ["10.0.0.2"], "the record is as the later term wrote it");
-        // Nothing is sent any more, also not for names that are not there.
+        // Nothing more is sent, also not for names that do not exist.
         assert_eq!(problem(put(&first, "other", "10.0.0.3", term_41.as_ref()).await), told);
-        // One that has not written before does not take over either.
+        // A sink that has not written before does not take over either.
         let told = problem(put(&server.sink(), "other", "10.0.0.3", term_41.as_ref()).await);
         assert!(told.contains("term 42"), "{told}");
-        // A conflict is told apart from a fence that has moved.
+        // A conflict is distinguished from a fence that has moved.
         let step = SinkStep { name: name("web"), before: None, action: StepAction::Delete };
         let outcome = second.apply(&step, term_42.as_ref()).await;
         assert!(matches!(outcome, StepOutcome::Conflict(_)), "{outcome:?}");
@@ -101,7 +101,7 @@ async fn a_recreated_lease_takes_over_and_the_old_leader_does_not_take_back() {
         assert!(told.contains("another Lease (uid second)"), "{told}");
         problem(put(&first, "web", "10.0.0.3", old.as_ref()).await);
         assert_eq!(values(&second, "web").await, ["10.0.0.2"]);
-        // The Lease came back from a backup: the same number again, of another process.
+        // The Lease was restored from a backup: the same number again, from another process.
         let restored = server.sink();
         assert_eq!(put(&restored, "web", "10.0.0.4", new.as_ref()).await, StepOutcome::Done);
         problem(put(&second, "web", "10.0.0.5", new.as_ref()).await);
@@ -114,13 +114,13 @@ async fn without_an_election_it_writes_until_a_leader_takes_over() {
     each(async |server| {
         let (guest, leader) = (server.sink(), server.sink());
         assert_eq!(put(&guest, "web", "10.0.0.1", None).await, StepOutcome::Done);
-        // An election is switched on for a zone that is there.
+        // An election is introduced for an existing zone.
         let term = fence("uid", 1);
         assert_eq!(put(&leader, "web", "10.0.0.2", term.as_ref()).await, StepOutcome::Done);
         let told = problem(put(&guest, "web", "10.0.0.1", None).await);
         assert!(told.contains("has no election"), "{told}");
         assert_eq!(values(&leader, "web").await, ["10.0.0.2"]);
-        // `--once` beside a leader takes nothing from it.
+        // `--once` beside a leader takes over nothing.
         assert_eq!(put(&server.sink(), "once", "10.0.0.7", None).await, StepOutcome::Done);
         assert_eq!(put(&leader, "web", "10.0.0.3", term.as_ref()).await, StepOutcome::Done);
     })
@@ -162,7 +162,7 @@ async fn a_fence_of_another_program_is_left_alone_and_told() {
     .await;
 }
 
-// The whole service: what is fenced reports it, writes nothing more, and does not try again.
+// The whole service: a fenced sink reports it, writes nothing more, and does not retry.
 #[tokio::test]
 async fn a_notifier_that_is_fenced_says_so_and_writes_nothing_more() {
     let Some(server) = DnsServer::start(Kind::Bind, "").await else { return };
@@ -173,7 +173,7 @@ async fn a_notifier_that_is_fenced_says_so_and_writes_nothing_more() {
     options.fence = fence("uid", 41);
     let first = cluster.run(vec![options]);
     first.equal(0).await;
-    // A later leader, which wants the same.
+    // A later leader with the same wanted state.
     let mut options = quick("zone", server.sink(), source());
     options.fence = fence("uid", 42);
     let second = cluster.run(vec![options]);

@@ -1,4 +1,4 @@
-//! Servers of a zone: their serials, NOTIFY, keys, transfers that are cut, and a primary that moves.
+//! Servers of a zone: their serials, NOTIFY, keys, truncated transfers, and a primary that moves.
 
 mod support;
 
@@ -37,7 +37,7 @@ async fn until(limit: Duration, mut what: impl AsyncFnMut() -> bool) -> Duration
     begun.elapsed()
 }
 
-// Drift: the serial is looked at, and the zone is read only if it has changed.
+// Drift: the serial is read, and the zone is transferred only if it has changed.
 #[tokio::test]
 async fn an_unchanged_serial_spares_the_transfer_and_a_changed_one_does_not() {
     for kind in BOTH {
@@ -48,7 +48,7 @@ async fn an_unchanged_serial_spares_the_transfer_and_a_changed_one_does_not() {
         options.servers = vec![proxy.address];
         let running = cluster.run(vec![quick("zone", DnsSink::new(options).unwrap(), source())]);
         running.equal(0).await;
-        // Until nothing is written any more, and for many looks after that.
+        // Waits until nothing is written any more, and for many observations after that.
         let (mut transfers, mut serials) = (proxy.transfers(), proxy.serials());
         until(secs(60), async || {
             if transfers != proxy.transfers() {
@@ -82,7 +82,7 @@ async fn a_change_by_hand_is_repaired_within_a_second_of_its_notify() {
         cluster.put("web", &[("10.0.0.1", READY)]);
         let mut options = server.options();
         options.notify = Some(notify);
-        // Nothing else makes it look within the test.
+        // Nothing else triggers an observation within the test.
         let mut zone = sink("zone", DnsSink::new(options).unwrap(), source());
         zone.observe_every = secs(3_600);
         let running = cluster.run(vec![zone]);
@@ -96,7 +96,7 @@ async fn a_change_by_hand_is_repaired_within_a_second_of_its_notify() {
             assert_eq!(values(&server.sink(), "web").await, ["10.0.0.1"]);
         }
         println!("{kind:?}: repaired within {took:?}");
-        // Knot waits for a second before it sends it.
+        // Knot waits for a second before it sends the message.
         let limit = if kind == Kind::Bind { secs(1) } else { secs(3) };
         assert!(took < limit, "{kind:?}: {took:?}");
         // The listener ends with the notifier.
@@ -156,7 +156,7 @@ async fn a_key_is_rotated_without_a_gap() {
     }
 }
 
-// Case 13: a transfer that ends early is an error, and never a smaller zone.
+// Case 13: a truncated transfer is an error, and never a smaller zone.
 #[tokio::test]
 async fn a_transfer_that_is_cut_is_an_error_at_every_length() {
     for kind in BOTH {
@@ -207,7 +207,7 @@ async fn the_primary_moves(first: Kind, second: Kind) {
     else {
         return;
     };
-    // Nobody tells the secondary of changes, so it stays behind.
+    // The secondary is not notified of changes, so it stays behind.
     b.kill();
     b.configure_secondary(a.address);
     b.run().await;

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// The way of one process to a sink that several can reach.
+/// Connection of one process to a sink that several can reach.
 #[derive(Clone)]
 struct Way {
     to: MemorySink,
@@ -140,7 +140,7 @@ async fn a_leader_that_cannot_reach_its_sink_lets_another_go() {
     assert!((secs(60)..secs(90)).contains(&took), "{took:?}");
     assert!(second.works() && !first.works());
 
-    // Neither can: they do not take it from each other all the time.
+    // Neither can reach it: they do not keep taking the Lease from each other.
     ways[1].set_cut(true);
     let mut changes = 0;
     let mut leader = second.works();
@@ -152,7 +152,7 @@ async fn a_leader_that_cannot_reach_its_sink_lets_another_go() {
         }
     }
     assert!(changes <= 8, "{changes} changes of the leader in half an hour");
-    // One can again, whichever leads.
+    // One can reach it again, whichever leads.
     ways[0].set_cut(false);
     cluster.put("web", &[("10.0.0.1", "ready"), ("10.0.0.2", "ready"), ("10.0.0.3", "ready")]);
     until(secs(700), || zone.serving("web").len() == 3).await;

@@ -1,4 +1,5 @@
-//! R2, the field report: controllers for DNS and load balancers slept for hours after a restart of the API server. Here against BIND and HAProxy.
+//! R2, the field report: controllers for DNS and load balancers slept for hours after a restart of the API server. Here with BIND
+//! and HAProxy.
 
 mod support;
 

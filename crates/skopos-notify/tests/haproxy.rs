@@ -1,4 +1,4 @@
-//! The HAProxy sink against HAProxy, as Debian has it.
+//! The HAProxy sink against Debian's HAProxy.
 
 mod support;
 
@@ -94,7 +94,7 @@ async fn what_a_reload_forgets_comes_back() {
     cluster.end().await;
 }
 
-// Cases 33 to 35, with a connection that stays.
+// Cases 33 to 35, with a persistent connection.
 #[tokio::test]
 async fn a_connection_keeps_a_terminating_server_until_it_ends_or_time_is_up() {
     let Some(haproxy) = Haproxy::start(&[WEB]).await else { return };
@@ -109,7 +109,7 @@ async fn a_connection_keeps_a_terminating_server_until_it_ends_or_time_is_up() {
         while let Ok((mut stream, _)) = backend.accept().await {
             connections.spawn(async move {
                 let _ = stream.write_all(b"hello").await;
-                // Until the other side ends it.
+                // Reads until the other side ends it.
                 let _ = stream.read(&mut [0; 1]).await;
             });
         }

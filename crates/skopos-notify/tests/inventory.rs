@@ -1,4 +1,4 @@
-//! A notifier whose outside is an inventory: each pod is an item.
+//! A notifier with an inventory as its sink: each pod is an item.
 
 mod support;
 
@@ -56,7 +56,7 @@ fn pod(name: &str, ip: &str, conditions: &[&str]) -> Value {
 /// Writes a pod with its status, as a kubelet does.
 async fn put(cluster: &Cluster, pod: Value) {
     let name = pod["metadata"]["name"].as_str().expect("a name").to_owned();
-    // It may be there already.
+    // It may exist already.
     let _ = cluster.server.create(pod.clone());
     let pods: Api<Pod> = Api::namespaced(cluster.factory.transport().client("default"), "default");
     let patch = Patch::Merge(json!({"status": pod["status"]}));
@@ -86,7 +86,7 @@ async fn pods_are_mounted_while_they_are_ready() {
     becomes(&inventory, &[("a", "10.0.0.1"), ("b", "10.0.0.2")]).await;
     put(&cluster, pod("a", "10.0.0.1", &[])).await;
     becomes(&inventory, &[("b", "10.0.0.2")]).await;
-    // A pod of a StatefulSet comes back under its name, with another address.
+    // A pod of a StatefulSet is created again under its name, with another address.
     cluster.server.delete("pods", Some("default"), "b").expect("a pod");
     put(&cluster, pod("b", "10.0.0.3", &["Ready"])).await;
     becomes(&inventory, &[("b", "10.0.0.3")]).await;
@@ -121,7 +121,7 @@ async fn what_was_deleted_while_no_notifier_ran_goes_and_what_others_change_is_p
 async fn an_inventory_that_fails_is_left_alone_and_caught_up_with() {
     let (cluster, inventory) = (Cluster::quick().await, Inventory::new().await);
     put(&cluster, pod("a", "10.0.0.1", &["Ready"])).await;
-    // Lists are answered, and writes are not.
+    // Lists are answered, and writes fail.
     inventory.script(|request| (request.method == "PUT").then_some(Fault::Status(500, "")));
     let running = cluster.run(vec![options(&inventory, None)]);
     running.until(0, |report| report.problem_count == 1 && report.steps.get("unknown") == Some(&3)).await;
@@ -129,7 +129,7 @@ async fn an_inventory_that_fails_is_left_alone_and_caught_up_with() {
     assert!(writes <= 4, "{writes} writes in three seconds");
     inventory.script(|_| None);
     becomes(&inventory, &[("a", "10.0.0.1")]).await;
-    // A list that is no list says nothing about what is there.
+    // An invalid list shows nothing about the content.
     inventory.script(|request| {
         (request.method == "GET").then(|| Fault::Body("", r#"{"error": "maintenance"}"#.to_owned()))
     });
@@ -174,7 +174,7 @@ async fn a_pod_with_the_gate_is_told_when_its_item_is_there() {
         };
         timeout(secs(60), waiting).await.unwrap_or_else(|_| panic!("{name} is not told"));
     };
-    // Both wait since before this one was told, and the inventory has refused the other.
+    // Both have waited since before this one was confirmed, and the inventory has refused the other.
     told("b").await;
     assert!(!is_told("a"));
     refuses.store(false, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The IPVS sink against Linux, in a kernel of its own for each test.
+//! The IPVS sink against Linux, with a separate kernel for each test.
 
 mod support;
 
@@ -32,7 +32,7 @@ fn sink() -> IpvsSink {
     IpvsSink::new(options()).expect("a sink")
 }
 
-/// Runs a program by hand, and returns its output; it has to succeed.
+/// Runs a program, and returns its output; it must succeed.
 async fn run(program: &str, arguments: &str) -> String {
     let output = Command::new(program).args(arguments.split(' ')).stdin(Stdio::null()).output().await;
     let output = output.expect("it starts");
@@ -44,7 +44,7 @@ async fn ipvsadm(arguments: &str) -> String {
     run("ipvsadm", arguments).await
 }
 
-/// The addresses of the virtual services and of two servers are all here.
+/// Adds the addresses of the virtual services and of two servers to this machine.
 async fn addresses() {
     for address in ["10.8.0.1/32", "10.9.0.1/32", "10.9.0.2/32"] {
         run("ip", &format!("address add {address} dev lo")).await;
@@ -70,13 +70,13 @@ fn put_action(members: &[(&str, Serving)]) -> StepAction {
     StepAction::Put { owner: owner.into(), members }
 }
 
-/// Puts servers behind a name that is as it was last seen.
+/// Puts servers behind a name, given its last observation.
 async fn put(sink: &IpvsSink, name: &str, members: &[(&str, Serving)]) -> StepOutcome {
     let before = seen(sink, name).await;
     sink.apply(&step(name, before, put_action(members)), None).await
 }
 
-/// Puts servers behind a name, and says what is there then.
+/// Puts servers behind a name, and returns the servers that it has then.
 async fn servers_after(sink: &IpvsSink, name: &str, members: &[(&str, Serving)]) -> Vec<String> {
     assert_eq!(put(sink, name, members).await, StepOutcome::Done);
     servers(sink, name).await
@@ -140,7 +140,7 @@ mod inside {
             -a -t 10.8.0.1:80 -r 10.9.0.2:8080 -m -w 1\n";
         assert_eq!(ipvsadm("-Sn").await, expected);
 
-        // What was done already is no loss, and no problem.
+        // A repeated step is no loss, and no problem.
         let again = step(WEB, None, put_action(&two));
         assert_eq!(sink.apply(&again, None).await, StepOutcome::Done);
         let third = [two[0], two[1], ("10.9.0.3:8080", Active)];
@@ -157,14 +157,14 @@ mod inside {
         assert_eq!(servers_after(&sink, WEB, &drained).await, ["10.9.0.1:8080", "10.9.0.2:8080 draining"]);
         assert_eq!(servers_after(&sink, WEB, &two).await, ["10.9.0.1:8080", "10.9.0.2:8080"]);
         assert_eq!(servers_after(&sink, WEB, &two[..1]).await, ["10.9.0.1:8080"]);
-        // A name without servers is still one.
+        // A name without servers still exists.
         assert_eq!(servers_after(&sink, WEB, &[]).await, Vec::<String>::new());
 
         let delete = step(WEB, seen(&sink, WEB).await, StepAction::Delete);
         assert_eq!(sink.apply(&delete, None).await, StepOutcome::Done);
         assert_eq!(ipvsadm("-Sn").await, "");
         assert_eq!(sink.apply(&delete, None).await, StepOutcome::Done, "it is gone already");
-        // A service that somebody took away under a change of its servers.
+        // A service that another program removed during a change of its servers.
         let changed = step(WEB, before, put_action(&two));
         assert!(matches!(sink.apply(&changed, None).await, StepOutcome::Conflict(_)));
 
@@ -226,7 +226,7 @@ mod inside {
         assert_eq!(servers_after(&sink, WEB, &[(ONE, Draining)]).await, ["10.9.0.1:8080 draining"]);
         assert_eq!(connections(&sink, ONE).await, 1);
         assert!(connect().await.is_none(), "it gets no new connection");
-        // The one that it has goes on.
+        // The existing connection remains.
         assert!(timeout(secs(1), stream.read(&mut [0; 1])).await.is_err());
 
         // It returns.
@@ -322,7 +322,7 @@ mod inside {
                 rules.contains(&format!("-A -t 10.8.0.2:80 -s rr\n-a -t 10.8.0.2:80 -r 10.9.0.1:80 {flag}")),
                 "{rules}"
             );
-            // The kernel would write the port of the virtual service in its place.
+            // The kernel would use the port of the virtual service instead.
             let refused = put(&sink, other, &[("10.9.0.1:8080", Active), ("10.9.0.2:80", Active)]).await;
             assert!(matches!(refused, StepOutcome::Refused(_)), "{refused:?}");
             assert_eq!(servers(&sink, other).await, ["10.9.0.2:80"]);
@@ -357,7 +357,7 @@ mod inside {
         uml::load("ip_vs_wlc").await;
         assert_eq!(sink.apply(&put, None).await, StepOutcome::Done);
 
-        // Root without the right, and another user with it.
+        // Root without the capability, and another user with it.
         let folder = tempfile::tempdir().unwrap();
         let wrapped = |name: &str, script: &str| {
             use std::os::unix::fs::PermissionsExt as _;
@@ -374,7 +374,7 @@ mod inside {
         assert_eq!(without.apply(&put, None).await, StepOutcome::Refused(problem));
         let with = "exec setpriv --reuid=65534 --clear-groups --inh-caps=+net_admin --ambient-caps=+net_admin ipvsadm \"$@\"";
         assert_eq!(servers(&wrapped("with", with), WEB).await, ["10.9.0.1:80"]);
-        // A write that came to no end may have been done, and one that was cut is no answer.
+        // A write that did not complete may have been done, and truncated output is no answer.
         let late = wrapped("late", "ipvsadm \"$@\"; exec sleep 600");
         assert!(matches!(late.observe().await, Err(SinkError::Unreachable(_))));
         let delete = step(WEB, seen(&sink, WEB).await, StepAction::Delete);
@@ -392,7 +392,7 @@ mod inside {
     fn put_service(cluster: &Cluster, endpoints: &[(&str, &str)]) {
         let mut service = service_object("web");
         service["metadata"]["annotations"] = json!({"skopos.dev/vip": "10.8.0.1"});
-        // It may be there already.
+        // It may exist already.
         let _ = cluster.server.create(service);
         cluster.put("web", endpoints);
     }
@@ -432,7 +432,7 @@ mod inside {
         becomes(&["10.9.0.1:8080"]).await;
         let mut stream = connect().await.expect("a connection through the kernel");
 
-        // It ends, and keeps its connection, also while the notifier is restarted.
+        // It terminates and keeps its connection, also while the notifier is restarted.
         put_service(&cluster, &[("10.9.0.1", "terminating"), ("10.9.0.2", "ready")]);
         becomes(&["10.9.0.1:8080 draining", "10.9.0.2:8080"]).await;
         running.kill().await;
@@ -441,13 +441,13 @@ mod inside {
         assert_eq!(servers(&sink(), WEB).await, ["10.9.0.1:8080 draining", "10.9.0.2:8080"]);
         assert!(timeout(secs(1), stream.read(&mut [0; 1])).await.is_err(), "it goes on");
 
-        // It comes back while no notifier runs, and gets traffic again (kubernetes #92019).
+        // It returns while no notifier runs, and gets traffic again (kubernetes #92019).
         running.kill().await;
         put_service(&cluster, &[("10.9.0.1", "ready"), ("10.9.0.2", "ready")]);
         let running = notifier(&cluster);
         becomes(&["10.9.0.1:8080", "10.9.0.2:8080"]).await;
 
-        // The Service goes, and with it each server when its last connection has ended.
+        // The Service is deleted, and each server is removed when its last connection has ended.
         cluster.delete("web");
         becomes(&["10.9.0.1:8080 draining"]).await;
         stream.set_zero_linger().unwrap();

@@ -1,4 +1,4 @@
-//! A notifier on a cluster in the process, under virtual time, with sinks in the process.
+//! A notifier with a cluster and sinks in this process, under virtual time.
 
 mod support;
 
@@ -69,7 +69,7 @@ async fn ten_restarts_of_the_api_server_remove_nothing_and_are_caught_up_within_
         assert_eq!(zone.steps().len() + edge.steps().len(), steps);
         let age = running.handle.reports()[0].outside_age_seconds.unwrap();
         assert!((20.0..35.0).contains(&age), "the age tells: {age}");
-        // What happens while nobody sees it.
+        // A change while no watch is open.
         let new = format!("10.0.1.{restart}");
         cluster.put("s0", &[("10.0.0.1", READY), ("10.0.0.2", READY), (new.as_str(), READY)]);
         cluster.start_server();
@@ -255,7 +255,7 @@ async fn names_come_from_annotations_and_the_first_keeps_its_name() {
     let report = running.until(0, |report| !report.rejected.is_empty()).await;
     assert_eq!(report.rejected[0].about, "service/default/a");
     assert_eq!(zone.serving("web.example.test"), ["192.0.2.2".into()]);
-    // A rename: the new name first, and the old one goes to who waited for it.
+    // A rename: the new name is written first, and the old one goes to the object that waited for it.
     cluster.server.update(service("b", "new.example.test", "192.0.2.2")).unwrap();
     running.until(0, |_| zone.serving("web.example.test") == ["192.0.2.1".into()]).await;
     assert_eq!(zone.serving("new.example.test"), ["192.0.2.2".into()]);
@@ -268,7 +268,7 @@ async fn names_come_from_annotations_and_the_first_keeps_its_name() {
     cluster.end().await;
 }
 
-// Case 31, and the last one behind a name.
+// Case 31, and the last value of a name.
 #[tokio::test(start_paused = true)]
 async fn a_service_that_is_scaled_to_zero_keeps_its_last_backend() {
     let cluster = Cluster::new().await;
@@ -287,7 +287,7 @@ async fn a_service_that_is_scaled_to_zero_keeps_its_last_backend() {
     cluster.end().await;
 }
 
-// As in each cluster that does anything: its revision moves, and Services do not change. Bookmarks come once a minute.
+// As in any active cluster, the revision moves and Services do not change. Bookmarks come once a minute.
 #[tokio::test(start_paused = true)]
 async fn the_age_of_a_quiet_view_of_a_busy_cluster_stays_below_twenty_seconds() {
     let cluster = Cluster::new().await;
@@ -309,7 +309,7 @@ async fn the_age_of_a_quiet_view_of_a_busy_cluster_stays_below_twenty_seconds() 
     cluster.end().await;
 }
 
-// Cases 18 and 20, and a removal that waits for a person: `kubectl describe service` says it.
+// Cases 18 and 20, and a removal that waits for a person: `kubectl describe service` shows them.
 #[tokio::test(start_paused = true)]
 async fn a_service_that_does_not_get_its_name_has_an_event_that_says_why() {
     let cluster = Cluster::new().await;
@@ -328,7 +328,7 @@ async fn a_service_that_does_not_get_its_name_has_an_event_that_says_why() {
     }
     let running = cluster.run(vec![sink("zone", zone.clone(), annotated())]);
     running.until(0, |report| report.outside == 1 && report.foreign_count == 1).await;
-    // Who came later does not get it.
+    // The later object does not get it.
     cluster.put("c", &[]);
     annotate("c", "shared");
     let told = |count: usize| {
@@ -364,11 +364,11 @@ async fn a_service_that_does_not_get_its_name_has_an_event_that_says_why() {
         events[0].2.contains("foreign exists in zone")
             && events[1].2.contains("belongs to service/default/a")
     );
-    // What lasts is told again, in the same Event.
+    // A lasting problem is reported again, in the same Event.
     sleep(secs(310)).await;
     let events = told(2).await;
     assert_eq!(events.iter().map(|(.., count)| *count).collect::<Vec<_>>(), [2, 2], "{events:#?}");
-    // What has passed is not.
+    // A solved problem is not.
     zone.change(|outside| drop(outside.entries.remove("foreign")));
     running.until(0, |report| report.foreign_count == 0 && report.outside == 2).await;
     sleep(secs(310)).await;
@@ -378,7 +378,7 @@ async fn a_service_that_does_not_get_its_name_has_an_event_that_says_why() {
     cluster.end().await;
 }
 
-// Case 5: the namespace that says which cluster it is comes late.
+// Case 5: the namespace with the cluster's identity appears late.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_before_the_cluster_is_known_to_be_the_same() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The sink of inventories, against one that does as a script says.
+//! The sink of inventories, against a scripted one.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn sink(inventory: &Inventory) -> RestSink {
     RestSink::new(options(inventory)).expect("a sink")
 }
 
-/// One that does not wait long.
+/// Makes a sink with a short time limit.
 fn impatient(inventory: &Inventory) -> RestSink {
     let mut options = options(inventory);
     options.http.time_limit = Duration::from_millis(300);
@@ -85,7 +85,7 @@ async fn what_is_put_is_read_back_replaced_and_deleted() {
     assert_eq!(sink.apply(&put(&name, None, std::slice::from_ref(&old)), None).await, StepOutcome::Done);
     assert_eq!(inventory.items(), BTreeMap::from([(WEB.to_owned(), json!({"ip": "10.0.0.1"}))]));
     assert_eq!(sink.observe().await, Ok(only(&name, &old)));
-    // The one that is there is still among them, because nothing is removed before something is added.
+    // The present value is still among them, because nothing is removed before something is added.
     let both = [old.clone(), new.clone()];
     assert_eq!(sink.apply(&put(&name, Some(&ours(&old)), &both), None).await, StepOutcome::Done);
     assert_eq!(sink.observe().await, Ok(only(&name, &new)));
@@ -93,7 +93,7 @@ async fn what_is_put_is_read_back_replaced_and_deleted() {
     assert_eq!(sink.read(&names).await, Ok(only(&name, &new)));
     assert_eq!(sink.apply(&delete(&name, &ours(&new)), None).await, StepOutcome::Done);
     assert_eq!(sink.observe().await, Ok(Observed::default()));
-    // Somebody was faster.
+    // Another client was faster.
     assert_eq!(sink.apply(&delete(&name, &ours(&new)), None).await, StepOutcome::Done);
     let requests = inventory.requests();
     let first = &requests[1];
@@ -117,14 +117,14 @@ async fn an_item_of_somebody_else_is_never_touched() {
     let entry = &observed.entries[&name];
     assert_eq!(entry.mark, EntryMark::Foreign);
     let mine = [value(&sink, "10.0.0.1")];
-    // Seen, and not seen because it came in between.
+    // With and without having observed the concurrent item.
     for before in [Some(entry), None] {
         let outcome = sink.apply(&put(&name, before, &mine), None).await;
         assert!(matches!(outcome, StepOutcome::Conflict(_)), "{outcome:?}");
     }
     assert!(matches!(sink.apply(&delete(&name, entry), None).await, StepOutcome::Conflict(_)));
     assert_eq!(inventory.items()[WEB], json!({"ip": "10.0.0.1", "by": "hand"}));
-    // Ours says whose it is.
+    // Our item names its owner.
     let other = sink.name("/nodes/shop/hosts/10.0.0.2").unwrap();
     assert_eq!(sink.apply(&put(&other, None, &mine), None).await, StepOutcome::Done);
     assert_eq!(inventory.items()[other.as_str()], json!({"ip": "10.0.0.1", "by": "skopos"}));
@@ -257,7 +257,7 @@ async fn a_write_without_an_answer_may_have_been_done() {
             "{text}: {outcome:?}"
         );
     }
-    // The first was done.
+    // The first write was done.
     assert_eq!(waiting.observe().await, Ok(only(&name, &value)));
 }
 
@@ -325,7 +325,7 @@ async fn hostile_fields_stay_in_their_segment_or_are_refused() {
         assert_eq!(path.split(['/', '?']).count(), 5, "{path}");
         names.insert(name);
     }
-    // The list says them decoded, and they come to the same names.
+    // The list has them decoded, and they give the same names.
     let observed: BTreeSet<_> = sink.observe().await.unwrap().entries.into_keys().collect();
     assert_eq!(observed, names);
     for tree in ["", ".", "..", "../..", "a/../b", "..\\", "a\r\nHost: x", "a\nb", "\0"] {
@@ -334,7 +334,7 @@ async fn hostile_fields_stay_in_their_segment_or_are_refused() {
     }
 }
 
-/// Does what a planner says until nothing is to be done.
+/// Executes the planner's steps until none is due.
 async fn settle(planner: &mut Planner, sink: &RestSink, now: Time) -> SinkPlan {
     for _ in 0..20 {
         let plan = planner.plan(now);

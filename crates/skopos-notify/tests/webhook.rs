@@ -1,4 +1,4 @@
-//! Webhooks: a cluster in the process, and receivers that do as a script says.
+//! Webhooks: a cluster in the process, and scripted receivers.
 
 mod support;
 
@@ -37,7 +37,7 @@ fn delete(cluster: &Cluster, name: &str) {
 fn webhook(url: &str) -> WebhookOptions {
     let mut options = WebhookOptions::new(url.parse().expect("a URL"));
     options.http.allow = vec!["127.0.0.0/8".parse().expect("a network")];
-    // Long enough for a busy machine: an answer that comes later is a message that is sent again, rightly.
+    // Long enough for a busy machine: after a later answer the message is rightly sent again.
     options.http.time_limit = Duration::from_secs(3);
     options.secrets = vec![SECRET.to_owned()];
     options
@@ -91,13 +91,13 @@ async fn a_receiver_is_told_of_each_state_of_an_object() {
     let what: Vec<_> = all.iter().map(|message| message.what()).collect();
     assert_eq!(what, ["created web", "updated web", "deleted web"]);
     assert_eq!(all.iter().map(|message| message.id()).collect::<BTreeSet<_>>().len(), 3);
-    // The signature is over ID, time and body.
+    // The signature covers ID, time and body.
     let mut headers = http::HeaderMap::new();
     for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
         headers.insert(name, first.headers[name].parse().unwrap());
     }
     standardwebhooks::Webhook::new(SECRET).unwrap().verify(first.text.as_bytes(), &headers).unwrap();
-    // A CloudEvent has these.
+    // Attributes of a CloudEvent.
     assert_eq!(first.headers["content-type"], "application/cloudevents+json; charset=utf-8");
     for (attribute, value) in [("specversion", "1.0"), ("type", "dev.skopos.object.created"), ("epoch", "0")]
     {
@@ -147,7 +147,7 @@ async fn answers_that_are_no_success_are_tried_again_with_the_same_id() {
         let running = world.run();
         running.equal(0).await;
         let all = world.receiver.messages();
-        // A status is an answer, however its body ends.
+        // A status counts, however the body ends.
         let expected = if matches!(answer, Answer::Endless) { 1 } else { 2 };
         assert_eq!(all.len(), expected, "{answer:?}: {all:#?}");
         assert!(all.iter().all(|message| message.id() == all[0].id()), "{answer:?}");
@@ -189,7 +189,7 @@ async fn a_message_that_is_never_taken_is_a_dead_letter_and_holds_up_no_other() 
     assert_eq!((report.dead[0].object.as_str(), report.outside), ("configmaps default/bad", 1));
     assert!(report.dead[0].problem.contains("422"), "{report:#?}");
     running.stop().await;
-    // It is remembered over a restart.
+    // This survives a restart.
     let running = world.run();
     let report = running.until(0, |report| report.dead_count == 1 && report.view_age_seconds.is_some()).await;
     assert_eq!(world.receiver.messages().len(), 2);
@@ -247,7 +247,7 @@ async fn a_deletion_while_no_notifier_ran_is_told_and_nothing_else_is() {
 async fn a_process_that_is_killed_repeats_at_most_what_was_under_way() {
     let world = World::new().await;
     (0..10).for_each(|index| put(&world.cluster, &format!("object{index}"), "1"));
-    // Killed after the first message, after the second, and so on: the receiver has taken it, and the answer is lost.
+    // Killed after the first message, after the second, and so on: the receiver has it, and the answer is lost.
     for killed_at in 1..6 {
         let before = world.receiver.messages().len();
         let mut left = killed_at;
@@ -304,7 +304,7 @@ async fn two_notifiers_do_not_share_a_ledger() {
     let report = second.until(0, |report| report.sink_problem.is_some()).await;
     assert!(report.sink_problem.is_some_and(|problem| problem.contains("another notifier")));
     running.stop().await;
-    // The place is free.
+    // The slot is free.
     second.equal(0).await;
     assert_eq!(world.receiver.messages().len(), 1);
     second.stop().await;
@@ -368,7 +368,7 @@ async fn a_resource_that_is_not_served_is_told_and_tried_again() {
     world.cluster.end().await;
 }
 
-/// A disk of some pages.
+/// A disk with a few pages.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -404,7 +404,7 @@ async fn nothing_is_sent_while_the_disk_is_full_and_all_is_when_there_is_room() 
     let mut file = std::fs::File::create(&fill).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
     drop(file);
-    // Some pages of the ledger are free still. When they are used up, nothing more is sent.
+    // Some pages of the ledger are still free. When they are used up, nothing more is sent.
     let mut index = 0;
     let full = |problem: &String| problem.contains("No space left");
     while !running.handle.reports()[0].sink_problem.as_ref().is_some_and(full) {
@@ -413,7 +413,7 @@ async fn nothing_is_sent_while_the_disk_is_full_and_all_is_when_there_is_room() 
         assert!(index < 5_000, "the disk is never full");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // What was under way is answered; then there is silence.
+    // Messages in flight are answered; then there is silence.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = world.receiver.messages().len();
     put(&world.cluster, "late", "1");

@@ -1,5 +1,5 @@
-//! Deterministic simulation: the unchanged client under virtual time, against simulated API servers, through a network
-//! that fails; and an oracle that judges what was recorded.
+//! Deterministic simulation: the unchanged client under virtual time, against simulated API servers, through a faulty network; and
+//! an oracle that judges the recorded history.
 //!
 //! ```text
 //!  seed ──▶ plan ──▶ cluster ◀── net (faults) ──▶ client ◀── users
@@ -7,7 +7,7 @@
 //!                       └─────────────┴── history ───┴──────────┘ ──▶ oracle ──▶ report
 //! ```
 //!
-//! One seed decides everything, and gives one trace, byte for byte.
+//! One seed determines everything, and gives one trace, byte for byte.
 
 pub mod cluster;
 pub mod fault;
@@ -25,7 +25,7 @@ pub mod users;
 
 pub use self::run::run;
 
-/// Keeps panics that are meant to happen out of the output.
+/// Hides planned panics from the output.
 pub fn quiet_planned_panics() {
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -20,7 +20,7 @@ struct Args {
 enum Command {
     /// Runs one plan and judges it.
     Run(RunArgs),
-    /// Runs every fault by itself and mixed hours, judges all, and writes a report.
+    /// Runs every fault alone and mixed hours, judges all, and writes a report.
     Gate(skopos_sim::gate::GateArgs),
     /// Prints the digests of mixed runs, for a gate that compares them with its own.
     #[command(hide = true)]
@@ -44,7 +44,7 @@ struct RunArgs {
     /// Prints the plan, and does not run it.
     #[arg(long)]
     print: bool,
-    /// Looks for a smaller plan that breaks the same invariant, in at most so many runs, and writes it to this file.
+    /// Looks for a smaller plan that breaks the same invariant, in at most this many runs, and writes it to this file.
     #[arg(long, num_args = 2, value_names = ["RUNS", "FILE"])]
     shrink: Option<Vec<String>>,
     /// Also prints how often each invariant was evaluated.
@@ -110,7 +110,7 @@ fn make_smaller(plan: &Plan, invariant: Invariant, shrink: &[String]) -> anyhow:
     Ok(())
 }
 
-/// How often each predicate was evaluated, and how often it could have been broken.
+/// Prints how often each predicate was evaluated, and how often it could have been broken.
 fn tell(verdict: &Verdict) {
     for invariant in Invariant::ALL {
         let counts = verdict.counts(invariant);

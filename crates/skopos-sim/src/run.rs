@@ -1,4 +1,4 @@
-//! One run: a plan becomes a history.
+//! One run, from a plan to its history.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub fn run(plan: &Plan) -> History {
     run_at(plan, Pace::Full)
 }
 
-/// The same, by a machine that stops for a moment now and then: whatever looks at its clocks takes another course.
+/// Runs a plan on a machine that pauses briefly now and then. Code that depends on real clocks then behaves differently.
 pub(crate) fn run_haltingly(plan: &Plan) -> History {
     run_at(plan, Pace::Halting)
 }
@@ -28,8 +28,8 @@ pub(crate) fn run_haltingly(plan: &Plan) -> History {
 fn run_at(plan: &Plan, pace: Pace) -> History {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_time().start_paused(true);
-    // Otherwise tokio draws the order in which it wakes those who wait for the same `watch` channel from the system's
-    // randomness. Its builder takes a seed only with this flag, which `cargo xtask sim` sets.
+    // Otherwise tokio uses the system's randomness for the order in which it wakes the waiters of one `watch` channel. Its builder
+    // takes a seed only with this flag, which `cargo xtask sim` sets.
     #[cfg(tokio_unstable)]
     runtime.rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes()));
     let runtime = runtime.build().unwrap_or_else(|error| panic!("no runtime: {error}"));
@@ -58,12 +58,12 @@ async fn play(plan: &Plan, pace: Pace) -> History {
                 .unwrap_or_else(|error| panic!("a cluster does not start: {error}"))
         })
         .collect();
-    // Whatever is drawn where no generator was handed in is drawn from here.
+    // Code without an explicit generator draws from this one.
     fastrand::seed(plan.seed);
     let ending = CancellationToken::new();
     let mut clients = JoinSet::new();
     let mut events = JoinSet::new();
-    // What is there at first is there before anybody asks.
+    // The initial objects exist before the first request.
     let (early, late): (Vec<_>, Vec<_>) = plan.bursts.iter().partition(|burst| burst.at.is_zero());
     for burst in early {
         write(&scene, &clusters[burst.cluster], burst).await;
@@ -125,7 +125,7 @@ async fn play(plan: &Plan, pace: Pace) -> History {
     recorder.finish()
 }
 
-/// Starts the gateway, and has its visitors come.
+/// Starts the gateway and its visitors.
 async fn visited(scene: &Scene, clusters: &[Arc<Cluster>], plan: &Plan, visits: &mut JoinSet<()>) -> Visited {
     let seed = plan.seed ^ 0x6761_7465;
     let visited = Visited::start(scene, clusters, &plan.gateway, seed).await;
@@ -134,7 +134,7 @@ async fn visited(scene: &Scene, clusters: &[Arc<Cluster>], plan: &Plan, visits: 
     visited
 }
 
-/// A client, from its start to its end.
+/// Runs a client, from its start to its end.
 async fn live(
     scene: Scene,
     cluster: Arc<Cluster>,
@@ -187,7 +187,7 @@ async fn strike(scene: &Scene, harmed: Harmed, plan: &FaultPlan, length: Duratio
     }
     let active = Active::begin(harmed, plan.number, &plan.what);
     if let Inflict::Starve(time) = plan.what {
-        // The clock goes on, and nobody is polled.
+        // The clock advances, and no task is polled.
         tokio::time::advance(time).await;
     }
     active.hold_until((Instant::now() + plan.lasts).min(end), &plan.what).await;

@@ -1,5 +1,5 @@
-//! What the simulation has found once: each plan in `tests/plans` broke an invariant of the client, and breaks none now.
-//! The changelog says what each was. `skopos-sim run --plan FILE` shows one at work.
+//! Violations that the simulation has found: each plan in `tests/plans` broke an invariant of the client, and breaks none now.
+//! The changelog describes each. `skopos-sim run --plan FILE` reproduces one.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 

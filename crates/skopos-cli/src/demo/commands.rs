@@ -1,7 +1,7 @@
-//! What a person can try in another terminal while the demo runs.
+//! Commands to try in another terminal while the demo runs.
 use std::path::Path;
 
-/// What the commands speak of.
+/// Names that the commands use.
 #[derive(Debug, Clone)]
 pub(crate) struct Scene {
     /// The gateway's URL
@@ -19,11 +19,11 @@ pub(crate) struct Try {
     pub(crate) shows: &'static str,
 }
 
-/// Where `skopos serve`, and so `skopos status`, is by default.
+/// Default URL of `skopos serve`, and so of `skopos status`.
 const USUAL: &str = "http://127.0.0.1:8001";
 
 impl Scene {
-    /// The commands, in the order in which they tell a story.
+    /// Returns the commands, in the order of the demonstration.
     pub(crate) fn commands(&self) -> Vec<Try> {
         let Self { url, kubeconfig, names } = self;
         let name = |number: usize| names.get(number % names.len().max(1)).map_or("", String::as_str);
@@ -46,7 +46,7 @@ impl Scene {
         pairs.into_iter().map(|(command, shows)| Try { command, shows }).collect()
     }
 
-    /// The commands as lines, what they show behind them as comments.
+    /// Returns the commands as lines, with what they show as comments.
     pub(crate) fn lines(&self) -> Vec<String> {
         let commands = self.commands();
         let width = commands.iter().map(|tried| tried.command.chars().count()).max().unwrap_or(0);
@@ -58,7 +58,7 @@ impl Scene {
     }
 }
 
-/// A kubeconfig whose contexts are the whole fleet (the current one) and each cluster, by context and the cluster's name.
+/// Makes a kubeconfig whose contexts are the whole fleet (the current one) and each cluster, by context and the cluster's name.
 pub(crate) fn kubeconfig(url: &str, clusters: &[(String, String)]) -> String {
     let mut text = "apiVersion: v1\nkind: Config\ncurrent-context: fleet\nclusters:\n".to_owned();
     let paths = clusters.iter().map(|(context, id)| (context.as_str(), format!("/clusters/{id}")));
@@ -74,7 +74,7 @@ pub(crate) fn kubeconfig(url: &str, clusters: &[(String, String)]) -> String {
     text
 }
 
-/// How to call this program from where it was called: by its name if the shell finds it, or else by its path.
+/// Returns the name of this program if the shell finds it, or else its path, relative to the current directory if possible.
 fn program() -> String {
     let fallback = || "skopos".to_owned();
     let Ok(path) = std::env::current_exe() else { return fallback() };

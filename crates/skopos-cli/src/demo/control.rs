@@ -1,7 +1,7 @@
-//! How a second command reaches the running demo: a port on loopback, and a token in a file that only its owner reads.
+//! Connection of a second command to the running demo: a port on loopback, and a token in a file that only its owner reads.
 //!
-//! The demo keeps a directory of its own in the temporary directory, with `kubeconfig` and `control.json` in it. Who can
-//! read the token may inflict faults on the demo's own toy server, and nothing else.
+//! The demo keeps its own directory in the temporary directory, with `kubeconfig` and `control.json` in it. A reader of the
+//! token can inflict faults on the demo's own toy server, and nothing else.
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ const DIRECTORY_PREFIX: &str = "skopos-demo-";
 const CONTROL_FILE: &str = "control.json";
 /// Longest line that either side reads.
 const LINE_LIMIT: u64 = 4096;
-/// How long either side waits for the other's line.
+/// Time that either side waits for the other's line.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A fault that somebody asks for, and where the answer goes.
+/// Request for a fault, and the channel of its answer.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// What shall happen
+    /// The fault
     pub(crate) fault: FaultName,
-    /// To which cluster; the first virtual one if none is named
+    /// The cluster; the first virtual one if none is named
     pub(crate) cluster: Option<String>,
-    /// What came of it, for the person who asked
+    /// The outcome, for the command that asked
     pub(crate) answer: oneshot::Sender<Result<String, String>>,
 }
 
@@ -52,7 +52,7 @@ impl DemoDir {
         Ok(Self { path })
     }
 
-    /// A file of it.
+    /// Returns the path of a file in it.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -72,7 +72,7 @@ impl Drop for DemoDir {
     }
 }
 
-/// What `control.json` holds.
+/// Content of `control.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Control {
     port: u16,
@@ -92,7 +92,7 @@ struct Answer {
     message: String,
 }
 
-/// The demo's end: takes orders and hands them to the demo.
+/// Server side: takes orders and passes them to the demo.
 #[derive(Debug)]
 pub(crate) struct ControlServer {
     listener: TcpListener,
@@ -101,7 +101,7 @@ pub(crate) struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens on loopback and writes down where.
+    /// Listens on loopback and writes the port and token to a file.
     pub(crate) async fn start(dir: &DemoDir, orders: mpsc::Sender<Order>) -> Result<Self, CliError> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let token: String = std::iter::repeat_with(fastrand::alphanumeric).take(32).collect();
@@ -118,7 +118,7 @@ impl ControlServer {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            // One after the other is enough for people, and bounds what strangers can use up.
+            // One after the other is enough for people, and limits the resources that strangers can use.
             let _ = timeout(PATIENCE, self.serve(stream)).await;
         }
     }
@@ -149,7 +149,7 @@ impl ControlServer {
     }
 }
 
-/// The other command's end: asks the newest running demo for a fault, and returns what it answered.
+/// Asks the newest running demo for a fault, and returns its answer. This is the client side.
 pub(crate) async fn ask(fault: FaultName, cluster: Option<String>) -> Result<String, CliError> {
     for dir in demo_dirs(&std::env::temp_dir()) {
         if let Some((control, stream)) = connect(&dir).await {
@@ -161,7 +161,7 @@ pub(crate) async fn ask(fault: FaultName, cluster: Option<String>) -> Result<Str
     Err(CliError::new("no demo is running").hint("start `skopos demo` in another terminal"))
 }
 
-/// The directories of demos, newest first; some may be left over from demos that were killed.
+/// Returns the directories of demos, newest first; some may be left over from demos that were killed.
 fn demo_dirs(temp: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(temp).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(DIRECTORY_PREFIX));

@@ -1,4 +1,4 @@
-//! The faults that a person can inflict on the demo: their names, keys and what they mean.
+//! Faults that a user can inflict on the demo: their names, keys and meanings.
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -28,12 +28,12 @@ pub(crate) enum FaultName {
     Undecodable,
     /// Every request is answered with 503 Service Unavailable
     Unavailable,
-    /// Whatever is broken is mended
+    /// Everything broken is mended
     Heal,
 }
 
 impl FaultName {
-    /// All of them in the order in which they are shown.
+    /// All faults, in the order in which they are shown.
     pub(crate) const ALL: [Self; 12] = [
         Self::BlackHole,
         Self::Reset,
@@ -49,7 +49,7 @@ impl FaultName {
         Self::Heal,
     ];
 
-    /// The key that inflicts it.
+    /// Returns the key that inflicts it.
     pub(crate) const fn key(self) -> char {
         match self {
             Self::BlackHole => 'b',
@@ -67,12 +67,12 @@ impl FaultName {
         }
     }
 
-    /// The fault of a key.
+    /// Returns the fault of a key.
     pub(crate) fn of_key(key: char) -> Option<Self> {
         Self::ALL.into_iter().find(|fault| fault.key() == key)
     }
 
-    /// A word or two for the line of keys.
+    /// Returns a short label for the line of keys.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::BlackHole => "black hole",
@@ -90,7 +90,7 @@ impl FaultName {
         }
     }
 
-    /// What happens, as a line of the log.
+    /// Returns a line for the log.
     pub(crate) const fn tale(self) -> &'static str {
         match self {
             Self::BlackHole => "black hole: the open connections swallow everything",
@@ -108,7 +108,7 @@ impl FaultName {
         }
     }
 
-    /// What is the case while it lasts.
+    /// Returns the cluster's state during the fault.
     pub(crate) const fn condition(self) -> &'static str {
         match self {
             Self::BlackHole => "black hole",
@@ -121,13 +121,13 @@ impl FaultName {
         }
     }
 
-    /// Whether it is worth showing that it lasts.
+    /// Returns whether the table shows the fault while it lasts.
     pub(crate) const fn is_shown(self) -> bool {
         !matches!(self, Self::Undecodable)
     }
 
-    /// Returns whether a trouble of this reason belongs to the fault. Some faults close connections to begin with, which is
-    /// seen at once, and is not what they are about.
+    /// Returns whether a trouble with this reason belongs to the fault. Some faults begin by closing connections, which is
+    /// seen at once, and is only a side effect.
     pub(crate) fn explains(self, reason: &str) -> bool {
         let words: &[&str] = match self {
             Self::BlackHole => &["no answer", "silent", "no data arrives", "stalled"],
@@ -144,12 +144,12 @@ impl FaultName {
         words.iter().any(|word| reason.contains(word))
     }
 
-    /// Returns whether it shows only in a cluster in which something changes.
+    /// Returns whether the fault shows only in a cluster whose objects change.
     pub(crate) const fn needs_changes(self) -> bool {
         matches!(self, Self::Lag | Self::Compact)
     }
 
-    /// How long it lasts by itself. `None`: it happens at one moment, or lasts until healed.
+    /// Returns the duration of the fault. `None`: it happens at one moment, or lasts until healed.
     pub(crate) const fn lasts(self) -> Option<Duration> {
         match self {
             Self::Compact => Some(Duration::from_secs(1)),

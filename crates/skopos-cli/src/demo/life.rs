@@ -1,4 +1,4 @@
-//! What happens in the demo's clusters by itself.
+//! Ordinary changes in the demo's clusters.
 use std::time::Duration;
 
 use serde_json::json;
@@ -16,18 +16,18 @@ pub(crate) struct Life {
     scales: bool,
 }
 
-/// Where the sample's things are.
+/// Namespace of the sample's objects.
 const NAMESPACE: &str = "shop";
 
 const DEPLOYMENTS: [&str; 3] = ["cart", "checkout", "search"];
 
 impl Life {
-    /// So many changes per second. `scales`: also of how many pods there are.
+    /// Makes this many changes per second. With `scales` the number of pods changes too.
     pub(crate) fn new(per_second: u32, scales: bool) -> Self {
         Self { pace: Pace::new(per_second), rng: fastrand::Rng::new(), serial: 0, scales }
     }
 
-    /// Lets happen what is due now that so much time has passed since the last call.
+    /// Makes the changes that are due after this time since the last call.
     pub(crate) fn go_on(&mut self, virtuals: &VirtualClusters, passed: Duration) {
         for _ in 0..self.pace.due(passed) {
             let up =
@@ -40,7 +40,7 @@ impl Life {
         }
     }
 
-    /// Somebody with kubectl may have been faster, or deleted what is changed here: that is no harm.
+    /// Makes one change. A conflict with another client, or a deleted object, does no harm.
     fn change(&mut self, server: &TestServer) {
         self.serial += 1;
         if self.scales && self.rng.u8(..4) == 0 {

@@ -1,4 +1,4 @@
-//! `skopos demo`: many clusters behind one gateway, paused and broken before one's eyes.
+//! `skopos demo`: many clusters behind one gateway, paused and broken while the user watches.
 //!
 //! ```text
 //!  keys, `skopos demo fault` ──▶ run ──▶ stage ── a host, virtual clusters, life in them, faults; the gateway in front
@@ -7,7 +7,7 @@
 //!                                 ▼
 //!                               model ──▶ view (terminal) or text (lines)
 //!
-//!  --once: story, which does all of it by itself and checks what comes of it
+//!  --once: story, which does all of it without a user and checks the results
 //! ```
 mod commands;
 mod control;

@@ -1,4 +1,4 @@
-//! What the demo shows, computed from plain numbers: no clock, no I/O, no terminal.
+//! Content of the demo's screen, computed from plain numbers: no clock, no I/O, no terminal.
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::reason;
 pub(crate) struct Row {
     /// As [`TITLES`], but for the last one
     pub(crate) cells: [String; 6],
-    /// What is worth knowing besides
+    /// Further remark
     pub(crate) note: String,
-    /// How the state is to be seen
+    /// Mood of the state
     pub(crate) mood: Mood,
 }
 
-/// The colour of a line, so to speak.
+/// Mood of a line, which a terminal shows as its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
     /// All is well
@@ -36,24 +36,24 @@ pub(crate) enum Mood {
 /// A line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// When
+    /// Time since the start
     pub(crate) at: Duration,
-    /// What
+    /// Text of the line
     pub(crate) text: String,
-    /// How it is to be seen
+    /// Mood of the line
     pub(crate) mood: Mood,
 }
 
 /// The titles of a row's cells and its note.
 pub(crate) const TITLES: [&str; 7] = ["CLUSTER", "STATE", "FOR", "AGE ≤", "OBJECTS", "EVENTS/S", "NOTE"];
 
-/// Over how long events per second are measured.
+/// Time over which events per second are measured.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
-/// How long the same trouble of several clusters is gathered into one line.
+/// Time over which the same trouble of several clusters is gathered into one line.
 const GATHERING: Duration = Duration::from_millis(300);
-/// What happens later than this after a fault has nothing to do with it.
+/// Maximum time between a fault and a trouble that belongs to it.
 const RELATED: Duration = Duration::from_secs(180);
-/// Lines of the log that are kept.
+/// Maximum number of log lines kept.
 const LOG_LENGTH: usize = 500;
 
 /// Everything that the demo shows.
@@ -61,42 +61,42 @@ const LOG_LENGTH: usize = 500;
 pub(crate) struct Model {
     now: Sample,
     known: BTreeMap<String, Known>,
-    /// Troubles that are not told yet, by what they have in common
+    /// Troubles that are not reported yet, by what they have in common
     troubles: BTreeMap<String, Group>,
-    /// Healings that are not told yet, by how they came about
+    /// Healings that are not reported yet, by how they came about
     healings: BTreeMap<String, Group>,
-    /// What a person did last to each cluster
+    /// Last fault that the user inflicted on each cluster
     inflicted: BTreeMap<String, Inflicted>,
     log: VecDeque<Entry>,
     logged: u64,
     synced: bool,
 }
 
-/// What was seen of a cluster so far.
+/// State of a cluster so far.
 #[derive(Debug)]
 struct Known {
     condition: Condition,
     history: VecDeque<(Duration, u64)>,
     /// Switched off, or on again and not live yet
     away: bool,
-    /// When it was switched on again
+    /// Time at which it was switched on again
     switched_on: Option<Duration>,
-    /// What is wrong with it
+    /// The trouble that it has now
     trouble: Option<Trouble>,
-    /// The last thing that was
+    /// The last trouble that is over
     over: Option<Trouble>,
-    /// Troubles that were over by then do not count any more
+    /// Troubles that were over by this time do not count any more
     well_since: Duration,
 }
 
-/// Clusters to which the same happened at about the same time.
+/// Clusters with the same trouble or healing at about the same time.
 #[derive(Debug)]
 struct Group {
-    /// When the first was seen
+    /// Time at which the first was seen
     since: Duration,
-    /// What happened, in the words of the first
+    /// Reason, in the words of the first
     what: String,
-    /// To whom, and when
+    /// Clusters, and the time of each
     members: Vec<(String, Duration)>,
 }
 
@@ -105,12 +105,12 @@ struct Inflicted {
     fault: FaultName,
     at: Duration,
     over: Option<Duration>,
-    /// A trouble was seen that belongs to it
+    /// True once a trouble of this fault was seen
     detected: bool,
 }
 
 impl Model {
-    /// Takes what is known now, and writes down what is new in it.
+    /// Takes a sample, and writes what is new in it to the log.
     pub(crate) fn observe(&mut self, sample: Sample) {
         self.known.retain(|name, _| sample.clusters.iter().any(|cluster| cluster.name == *name));
         for cluster in &sample.clusters {
@@ -130,13 +130,13 @@ impl Model {
         }
     }
 
-    /// Notes that a person did something to a cluster.
+    /// Notes that the user inflicted a fault on a cluster.
     pub(crate) fn inflict(&mut self, at: Duration, fault: FaultName, cluster: &str) {
         self.inflicted.insert(cluster.into(), Inflicted { fault, at, over: None, detected: false });
         self.write(Entry { at, text: format!("{cluster}: {}", fault.tale()), mood: Mood::Deed });
     }
 
-    /// Notes that what was done to a cluster is over, so that recovery counts from here.
+    /// Notes that a fault of a cluster is over, so that recovery counts from here.
     pub(crate) fn fault_over(&mut self, at: Duration, cluster: &str, text: &str) {
         if let Some(inflicted) = self.inflicted.get_mut(cluster) {
             inflicted.over = Some(at);
@@ -144,38 +144,38 @@ impl Model {
         self.write(Entry { at, text: format!("{cluster}: {text}"), mood: Mood::Deed });
     }
 
-    /// Notes something else.
+    /// Notes any other line.
     pub(crate) fn note(&mut self, at: Duration, text: impl Into<String>, mood: Mood) {
         self.write(Entry { at, text: text.into(), mood });
     }
 
-    /// The table's lines.
+    /// Returns the table's lines.
     pub(crate) fn rows(&self) -> Vec<Row> {
         self.now.clusters.iter().map(|cluster| self.row(cluster)).collect()
     }
 
-    /// The newest `n` lines of the log, oldest first.
+    /// Returns the newest `n` lines of the log, oldest first.
     pub(crate) fn log(&self, n: usize) -> impl Iterator<Item = &Entry> {
         self.log.iter().skip(self.log.len().saturating_sub(n))
     }
 
-    /// The lines of the log since a count that this returned before (0 at first), and the new count.
+    /// Returns the lines of the log since a count that this returned before (0 at first), and the new count.
     pub(crate) fn log_since(&self, count: u64) -> (Vec<Entry>, u64) {
         let new = usize::try_from(self.logged - count).unwrap_or(usize::MAX);
         (self.log(new.min(LOG_LENGTH)).cloned().collect(), self.logged)
     }
 
-    /// The newest sample.
+    /// Returns the newest sample.
     pub(crate) fn sample(&self) -> &Sample {
         &self.now
     }
 
-    /// Whether all clusters are found, answer and are in memory.
+    /// Returns whether all clusters are found, answer and are in memory.
     pub(crate) fn all_live(&self) -> bool {
         self.now.clusters.len() >= self.now.expected && self.now.clusters.iter().all(is_well)
     }
 
-    /// Who is not in memory, and why, in one line.
+    /// Returns the clusters that are not in memory, and why, in one line.
     pub(crate) fn missing(&self) -> String {
         let missing = self.now.clusters.iter().filter(|cluster| !is_well(cluster));
         let tell = |cluster: &ClusterSample| {
@@ -187,7 +187,7 @@ impl Model {
         missing.map(tell).chain(unfound).collect::<Vec<_>>().join("; ")
     }
 
-    /// One line that sums it all up.
+    /// Returns one line with the totals.
     pub(crate) fn summary(&self) -> String {
         let of = |condition| self.now.clusters.iter().filter(|c| c.condition == condition).count() as u64;
         let live = self.now.clusters.iter().filter(|cluster| cluster.condition == Condition::Live);
@@ -229,7 +229,7 @@ impl Model {
         Row { cells, note: self.remark(cluster, known), mood }
     }
 
-    /// What is done to it, or why it is as it is, or what the last trouble was.
+    /// Returns the fault in force, or the reason of the state, or the last trouble.
     fn remark(&self, cluster: &ClusterSample, known: Option<&Known>) -> String {
         if let Some(broken) = &cluster.broken {
             return broken.clone();
@@ -288,8 +288,8 @@ impl Model {
         }
     }
 
-    /// Notes troubles and healings that are new, so that those of several clusters can be told in one line. What is wrong
-    /// with a cluster that is switched off is no trouble.
+    /// Notes new troubles and healings, so that those of several clusters can be reported in one line. A cluster that is
+    /// switched off has no troubles.
     fn note_troubles(&mut self, cluster: &ClusterSample, now: Duration) {
         let Some(known) = self.known.get_mut(&cluster.name) else { return };
         if known.away {
@@ -309,7 +309,7 @@ impl Model {
         }
     }
 
-    /// Tells of troubles, a moment after they came up first.
+    /// Reports troubles, a moment after the first of a group.
     fn tell_troubles(&mut self) {
         for (common, group) in self.ripe(|model| &mut model.troubles, GATHERING) {
             let detected = self.detect(&group);
@@ -321,7 +321,7 @@ impl Model {
         }
     }
 
-    /// Tells of healings, after what is healed was told.
+    /// Reports healings, after all troubles are reported.
     fn tell_healings(&mut self) {
         if !self.troubles.is_empty() {
             return;
@@ -351,7 +351,7 @@ impl Model {
         names.iter().filter_map(|name| groups.remove_entry(name)).collect()
     }
 
-    /// Returns how long after a fault a trouble came up that belongs to it.
+    /// Returns the time from a fault to a trouble that belongs to it.
     fn detect(&mut self, group: &Group) -> Option<Duration> {
         group.members.iter().find_map(|(name, at)| {
             let inflicted = self.inflicted.get_mut(name).filter(|one| one.fault.explains(&group.what))?;
@@ -361,7 +361,7 @@ impl Model {
         })
     }
 
-    /// Tells of a fault that shows only while there is trouble already, such as that of connections which it closed.
+    /// Reports a fault that shows only while there is other trouble already, such as that of connections which it closed.
     fn note_late_detection(&mut self, cluster: &ClusterSample, now: Duration) {
         let is_told_soon = |groups: &BTreeMap<String, Group>| {
             groups.values().any(|group| group.members.iter().any(|(name, _)| *name == cluster.name))
@@ -385,7 +385,7 @@ impl Model {
         self.write(Entry { at: now, text, mood: Mood::Bad });
     }
 
-    /// Returns how long after a detected fault, or after its end, all is well again, and whether it is the latter.
+    /// Returns the time from a detected fault, or from its end, to the recovery, and whether it is the latter.
     fn healed(&self, group: &Group, end: Duration) -> Option<(Duration, bool)> {
         group.members.iter().find_map(|(name, _)| {
             let inflicted = self.inflicted.get(name).filter(|inflicted| inflicted.detected)?;
@@ -437,7 +437,7 @@ impl Known {
         }
     }
 
-    /// Events per second.
+    /// Returns the events per second.
     fn rate(&self) -> f64 {
         let (Some((first, from)), Some((last, to))) = (self.history.front(), self.history.back()) else {
             return 0.0;
@@ -446,8 +446,8 @@ impl Known {
         if seconds == 0.0 { 0.0 } else { to.saturating_sub(*from) as f64 / seconds }
     }
 
-    /// What of a trouble is new: that it began, that it is over. The kinds of a cluster have it together: it begins with
-    /// the first and ends with the last.
+    /// Returns the beginning or the end of a trouble, if new. The kinds of a cluster share it: it begins with the first and
+    /// ends with the last.
     fn follow(&mut self, kinds: &[Trouble], now: Duration) -> (Option<Trouble>, Option<(Duration, String)>) {
         let counts = |trouble: &&Trouble| trouble.healed.is_none() || trouble.at > self.well_since;
         let mut began = None;
@@ -460,7 +460,7 @@ impl Known {
             return (began, None);
         }
         let last = kinds.iter().filter_map(|kind| kind.healed.clone()).max_by_key(|(at, _)| *at);
-        // A kind that nobody keeps any more took its end with it.
+        // A kind that is no longer cached took its end with it.
         let end = last
             .filter(|(at, _)| *at >= trouble.at)
             .unwrap_or_else(|| (now, String::from("no trouble left")));

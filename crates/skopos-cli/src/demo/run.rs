@@ -21,12 +21,12 @@ use crate::args::{DemoArgs, DemoCommand};
 use crate::error::CliError;
 use crate::human;
 
-/// How long the end may take, when somebody holds on to connections.
+/// Time limit of the shutdown, when a client holds on to connections.
 pub(crate) const GRACE: Duration = Duration::from_secs(8);
 
-/// How often the numbers are read and the screen is drawn.
+/// Interval at which the numbers are read and the screen is drawn.
 const TICK: Duration = Duration::from_millis(100);
-/// How often a summary is printed where there is no screen.
+/// Interval between summaries where there is no screen.
 const SUMMARY: Duration = Duration::from_secs(5);
 
 /// Runs the demo, or asks a running one for a fault.
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: DemoArgs, stop: CancellationToken) -> Result<(), C
     })?;
     let begun = Instant::now();
     let DemoArgs { clusters, churn, port, .. } = args;
-    // The story counts pods: they shall come and go by its own deeds only.
+    // The story counts pods, so only its own steps may change their number.
     let options = StageOptions { clusters, churn, scales: !args.once, port };
     let Some(stage) = stop.run_until_cancelled(Stage::set(options, &dir)).await else { return Ok(()) };
     let stage = stage?;
@@ -61,7 +61,7 @@ pub(crate) async fn run(args: DemoArgs, stop: CancellationToken) -> Result<(), C
     result
 }
 
-/// Gives the terminal back, should it still be the demo's.
+/// Restores the terminal if it is still the demo's.
 pub(crate) fn leave_terminal() {
     if crossterm::terminal::is_raw_mode_enabled().unwrap_or(false) {
         ratatui::restore();
@@ -71,7 +71,7 @@ pub(crate) fn leave_terminal() {
 struct Demo {
     stage: Stage,
     model: Model,
-    /// The number of the cluster that keys are for
+    /// Number of the selected cluster, which keys act on
     selected: usize,
     orders: mpsc::Receiver<Order>,
     begun: Instant,
@@ -79,7 +79,7 @@ struct Demo {
 }
 
 impl Demo {
-    /// The live screen, until `q` or Ctrl-C.
+    /// Runs the live screen, until `q` or Ctrl-C.
     async fn terminal(&mut self) -> Result<(), CliError> {
         let mut terminal = ratatui::try_init()?;
         let result = self.screen_loop(&mut terminal).await;
@@ -116,7 +116,7 @@ impl Demo {
         }
     }
 
-    /// Lines: one for each entry of the log, and a summary every few seconds.
+    /// Prints one line for each entry of the log, and a summary every few seconds.
     async fn lines(&mut self) -> Result<(), CliError> {
         let mut out = io::stdout();
         self.introduce(&mut out)?;
@@ -141,7 +141,7 @@ impl Demo {
         }
     }
 
-    /// The whole story, checked, and how everything stands in the end.
+    /// Runs the whole story with its checks, and prints the final state.
     async fn once(&mut self, patience: Duration) -> Result<(), CliError> {
         let mut out = io::stdout();
         self.introduce(&mut out)?;
@@ -175,7 +175,7 @@ impl Demo {
         Err(CliError::new(format!("not everything is live within {waited}: {missing}")))
     }
 
-    /// What runs, and what to try.
+    /// Prints what runs, and the commands to try.
     fn introduce(&self, out: &mut impl Write) -> Result<(), CliError> {
         let scene = &self.stage.scene;
         let clusters = human::count(scene.names.len() as u64, "virtual cluster");
@@ -192,7 +192,7 @@ impl Demo {
         Ok(out.flush()?)
     }
 
-    /// Ticks until the condition holds (true), the time is over or the demo shall end (false).
+    /// Ticks until the condition holds (true), or the time limit passes or the demo ends (false).
     async fn until(&mut self, limit: Duration, done: impl Fn(&Model) -> bool) -> bool {
         let deadline = Instant::now() + limit;
         let mut ticks = ticks();
@@ -219,11 +219,11 @@ impl Demo {
             Ok(cluster) => self.inflict(order.fault, &cluster).await,
             Err(problem) => Err(problem),
         };
-        // Whoever asked may have gone.
+        // The command that asked may be gone.
         let _ = order.answer.send(answer);
     }
 
-    /// Does something to a cluster, writes it down, and returns what to tell whoever asked.
+    /// Inflicts a fault on a cluster, logs it, and returns the answer for the requester.
     async fn inflict(&mut self, fault: FaultName, cluster: &str) -> Result<String, String> {
         let at = self.now();
         match self.stage.inflict(fault, cluster).await {

@@ -1,51 +1,51 @@
-//! How the clusters stand at one moment, as plain numbers.
+//! State of the clusters at one moment, as plain numbers.
 use std::time::Duration;
 
 use skopos_fleet::Condition;
 
-/// What is known at one moment. Times count from the start of the demo.
+/// State at one moment. Times count from the start of the demo.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sample {
-    /// When
+    /// Time of the sample
     pub(crate) at: Duration,
     /// The clusters, in order of their names
     pub(crate) clusters: Vec<ClusterSample>,
-    /// How many there are to be found
+    /// Number of clusters that there should be
     pub(crate) expected: usize,
 }
 
-/// What the gateway knows of one cluster.
+/// State of one cluster, as the gateway knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClusterSample {
     /// Its name
     pub(crate) name: String,
-    /// What is the case
+    /// Its condition
     pub(crate) condition: Condition,
-    /// Since when
+    /// Time since which it has this condition
     pub(crate) since: Duration,
-    /// Why
+    /// Reason for the condition
     pub(crate) reason: Option<String>,
-    /// Everything that is kept of it is complete
+    /// True if everything cached of it is complete
     pub(crate) synced: bool,
     /// Objects in memory
     pub(crate) objects: u64,
-    /// How old they are at most
+    /// Maximum age of the objects
     pub(crate) age: Option<Duration>,
     /// Changes received since the start
     pub(crate) events: u64,
-    /// The last thing that went wrong with each kind of object
+    /// The last trouble of each kind of object
     pub(crate) troubles: Vec<Trouble>,
-    /// What somebody has broken about it
+    /// The faults inflicted on it
     pub(crate) broken: Option<String>,
 }
 
-/// Something that went wrong.
+/// A failure of one kind's view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trouble {
-    /// When it was noticed
+    /// Time at which it was noticed
     pub(crate) at: Duration,
-    /// What it was
+    /// Reason
     pub(crate) what: String,
-    /// When and by what it was over
+    /// Time of the recovery, and how it came about
     pub(crate) healed: Option<(Duration, String)>,
 }

@@ -1,4 +1,4 @@
-//! Where the demo plays: a host cluster with virtual clusters, in which things happen and break, and the gateway in front.
+//! Stage of the demo: a host cluster with virtual clusters, in which things happen and break, and the gateway in front.
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -34,20 +34,20 @@ use crate::error::CliError;
 use crate::gateway::{Answer, Gateway};
 use crate::reason;
 
-/// What the stage looks like.
+/// Options of the stage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StageOptions {
     /// Virtual clusters
     pub(crate) clusters: u32,
     /// Changes per second in them
     pub(crate) churn: u32,
-    /// Whether pods come and go by themselves
+    /// True if the number of pods changes
     pub(crate) scales: bool,
     /// The gateway's port; `None`: the usual one, or any
     pub(crate) port: Option<u16>,
 }
 
-/// Everything that runs.
+/// The running parts of the demo.
 pub(crate) struct Stage {
     pub(crate) virtuals: VirtualClusters,
     pub(crate) fleet: Fleet,
@@ -58,28 +58,28 @@ pub(crate) struct Stage {
     life: Life,
     lived_at: Instant,
     broken: Vec<Broken>,
-    /// What the gateway was asked to do with each cluster last, by the operation's path
+    /// Path of the last operation that the gateway was asked for, by cluster
     operations: BTreeMap<String, String>,
-    /// Where a rollback of each cluster leads to: a resourceVersion of a moment ago
+    /// Target of a rollback of each cluster: a resourceVersion of a moment ago
     revisions: BTreeMap<String, Revisions>,
 }
 
-/// Something that is broken, until when, and what mends it.
+/// Fault in force, with its end and the guards whose drop mends it.
 struct Broken {
     cluster: String,
     fault: FaultName,
     until: Option<Instant>,
-    /// Its API server does not listen
+    /// True if the cluster's API server does not listen
     away: bool,
     _guards: Vec<FaultGuard>,
 }
 
-/// What was done.
+/// Result of a request for a fault.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deed {
-    /// For the log, and for whoever asked
+    /// Text for the log and the requester
     pub(crate) text: &'static str,
-    /// What was under way is over by it
+    /// True if it ended what was under way
     pub(crate) over: bool,
 }
 
@@ -89,10 +89,10 @@ pub(crate) const HOST: &str = "host";
 /// Names of virtual clusters; further ones are numbered.
 const NAMES: [&str; 8] = ["berlin", "lima", "oslo", "tokyo", "quito", "cairo", "delhi", "perth"];
 
-/// Where a gateway is by default.
+/// Default port of a gateway.
 const USUAL_PORT: u16 = 8001;
 
-/// What is kept in memory from the start.
+/// Resources cached from the start.
 const KINDS: [(&str, &str); 8] = [
     ("", "namespaces"),
     ("", "nodes"),
@@ -104,24 +104,24 @@ const KINDS: [(&str, &str); 8] = [
     ("apps", "statefulsets"),
 ];
 
-/// How long the guards of faults without an end of their own are kept, so that they do not pile up.
+/// Maximum time that the guards of faults without their own end are kept, so that they do not pile up.
 const KEEP: Duration = Duration::from_secs(120);
 
-/// How long each thing may take to end.
+/// Time limit of each step of the shutdown.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
-/// The namespace of a virtual cluster.
+/// Returns the namespace of a virtual cluster.
 pub(crate) fn namespace(name: &str) -> String {
     format!("vcluster-{name}")
 }
 
-/// What the fleet calls a virtual cluster.
+/// Returns the name of a virtual cluster in the fleet.
 pub(crate) fn id(name: &str) -> String {
     format!("{name}.{}", namespace(name))
 }
 
 impl Stage {
-    /// Sets it up: everything runs when this returns.
+    /// Sets up the stage. Everything runs when this returns.
     pub(crate) async fn set(options: StageOptions, dir: &DemoDir) -> Result<Self, CliError> {
         let names: Vec<String> = (0..options.clusters as usize).map(name).collect();
         let virtuals = VirtualClusters::sample(names.iter().cloned()).await.map_err(|error| match error {
@@ -157,26 +157,26 @@ impl Stage {
         })
     }
 
-    /// What is known now, with times counted from `origin`.
+    /// Returns the state now, with times counted from `origin`.
     pub(crate) fn sample(&self, origin: Instant) -> Sample {
         let members = self.fleet.members();
         Sample {
             at: origin.elapsed(),
-            // The virtual ones and their host.
+            // The virtual clusters and their host.
             expected: self.scene.names.len() + 1,
             clusters: members.values().map(|cluster| self.cluster_sample(cluster, origin)).collect(),
         }
     }
 
-    /// Does what is due: what happens in the clusters by itself, and the end of faults. Returns what to write down about
-    /// those, by cluster.
+    /// Makes the changes that are due in the clusters, and ends the faults that are over. Returns what to log about the
+    /// latter, by cluster.
     pub(crate) async fn due(&mut self) -> Vec<(String, &'static str)> {
         let passed = self.lived_at.elapsed();
         self.lived_at = Instant::now();
         self.life.go_on(&self.virtuals, passed);
         for broken in self.broken.iter().filter(|broken| broken.fault.needs_changes()) {
             if let Ok(server) = self.server(&broken.cluster) {
-                // That it goes on changing makes the fault show; once without it is no harm.
+                // Further changes make the fault show; one failed change does no harm.
                 let _ = touch(&server);
             }
         }
@@ -195,7 +195,7 @@ impl Stage {
         told
     }
 
-    /// The cluster that somebody means: by the fleet's name or the virtual cluster's, or the first virtual one.
+    /// Returns the cluster with this name in the fleet or as a virtual cluster; without a name, the first virtual one.
     pub(crate) fn meant(&self, named: Option<&str>) -> Result<String, String> {
         let first = || self.scene.names.first().map(|name| id(name)).unwrap_or_default();
         let Some(named) = named else { return Ok(first()) };
@@ -208,7 +208,7 @@ impl Stage {
         })
     }
 
-    /// Does something to a cluster, or undoes it where its name says so.
+    /// Inflicts a fault on a cluster, or undoes it where its name says so.
     pub(crate) async fn inflict(&mut self, fault: FaultName, cluster: &str) -> Result<Deed, String> {
         if fault == FaultName::Pause {
             return self.pause_or_resume(cluster).await;
@@ -224,7 +224,7 @@ impl Stage {
             return Err(format!("{cluster} is away: h brings it back"));
         }
         if fault.needs_changes() {
-            // Where nothing changes, an older view is the newest, and a lost history is not missed.
+            // Without changes an older view is the newest one, and a lost history is not missed.
             touch(&server)?;
         }
         let faults = server.faults().clone();
@@ -275,23 +275,23 @@ impl Stage {
         self.broken.clear();
         self.gateway.close(SHUTDOWN).await;
         self.stop.cancel();
-        // The process ends anyway: whoever holds on to a connection must not hold it up.
+        // The process ends anyway: a client that holds on to a connection must not delay it.
         let _ = timeout(3 * SHUTDOWN, self.daemon.join_next()).await;
         let _ = timeout(SHUTDOWN, self.virtuals.stop()).await;
         let _ = timeout(SHUTDOWN, self.virtuals.host().stop()).await;
     }
 
-    /// Asks the gateway, as anybody would.
+    /// Asks the gateway to pause or resume, as any client would.
     async fn pause_or_resume(&mut self, cluster: &str) -> Result<Deed, String> {
         let (name, namespace) = split(cluster)?;
         self.broken.retain(|broken| broken.cluster != cluster);
         if let Some(before) = self.operations.remove(cluster) {
-            // Until one is done, the other is refused.
+            // The gateway refuses an operation until the other is done.
             let _ = self.gateway.ask(Method::GET, &format!("{before}?wait=5s"), None).await;
         }
         let paused = self.fleet.get(cluster).and_then(|cluster| cluster.state().paused.clone());
         let (text, method, path, patch) = match paused.as_ref().map(|paused| paused.by) {
-            // Who scaled it to zero did not ask for a pause that could be ended.
+            // A cluster that was scaled to zero has no pause operation that could be ended.
             Some(PausedBy::ScaledDown) => (
                 "it is scaled up again",
                 Method::PATCH,
@@ -328,14 +328,14 @@ impl Stage {
         Ok(Deed { text: "whatever was broken is mended", over: true })
     }
 
-    /// Ends one fault whose time is over; what there is to say about it.
+    /// Ends one fault whose time is over, and returns what to log about it.
     async fn mend(&self, broken: &Broken) -> Option<&'static str> {
         let server = self.server(&broken.cluster).ok()?;
         if broken.away {
             if broken.fault == FaultName::Compact {
                 server.compact();
             }
-            // One that was paused meanwhile comes back when it is resumed.
+            // A server that was paused meanwhile comes back when it is resumed.
             if self.is_up(&broken.cluster) {
                 server.resume().await.ok()?;
             }
@@ -387,7 +387,7 @@ impl Stage {
         }
     }
 
-    /// What is broken about a cluster at the moment.
+    /// Returns the faults in force on a cluster.
     fn broken_line(&self, cluster: &str) -> Option<String> {
         let now = Instant::now();
         let shown = |broken: &&Broken| broken.cluster == cluster && broken.fault.is_shown();
@@ -403,7 +403,7 @@ impl Stage {
     }
 }
 
-/// ResourceVersions of the last seconds: a rollback leads to the oldest.
+/// ResourceVersions of the last seconds. A rollback leads to the oldest.
 #[derive(Debug, Default)]
 struct Revisions {
     noted: VecDeque<(Instant, u64)>,
@@ -442,14 +442,14 @@ fn touch(server: &TestServer) -> Result<(), String> {
     changed.map(drop).map_err(|error| error.to_string())
 }
 
-/// Name and namespace of a virtual cluster.
+/// Splits an ID into the name and namespace of a virtual cluster.
 fn split(cluster: &str) -> Result<(&str, &str), String> {
     cluster.split_once('.').ok_or_else(|| {
         format!("{cluster} is a real cluster and cannot be paused; choose a virtual one with ↑↓")
     })
 }
 
-/// The gateway in front of the host and what is found in it.
+/// Starts the gateway in front of the host and its virtual clusters.
 async fn gateway(port: Option<u16>, virtuals: &VirtualClusters, dir: &DemoDir) -> Result<Daemon, CliError> {
     let host = virtuals.host().kubeconfig().replace("skopos-test", HOST);
     let host = dir.write("host.kubeconfig", &host)?;
@@ -467,8 +467,8 @@ async fn gateway(port: Option<u16>, virtuals: &VirtualClusters, dir: &DemoDir) -
 
 async fn embedded(config: Config, virtuals: VirtualClusters) -> Result<Daemon, DaemonError> {
     let mut embedding = Embedding::of(&config);
-    // For an audience that does not want to wait: ages are proven every 5 s instead of 30 s, and a watch that falls silent
-    // is suspected accordingly sooner.
+    // The audience does not want to wait: ages are proven every 5 s instead of 30 s, and a silent watch is suspected
+    // accordingly sooner.
     embedding.fleet.cluster.factory.probe_interval = Duration::from_secs(5);
     embedding.fleet.cluster.factory.machine =
         MachineOptions { probe_grace: Duration::from_secs(3), ..MachineOptions::default() };

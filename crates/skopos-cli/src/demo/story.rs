@@ -1,4 +1,4 @@
-//! `skopos demo --once`: everything that the demo is there to show, done and checked.
+//! `skopos demo --once`: everything that the demo shows, done and checked.
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -21,23 +21,23 @@ use crate::error::CliError;
 use crate::gateway::{Answer, Gateway};
 use crate::human;
 
-/// The story, and what is needed to tell it.
+/// The story, and the handles that it needs.
 pub(crate) struct Story {
     gateway: Gateway,
     fleet: Fleet,
     virtuals: VirtualClusters,
     /// Name of the virtual cluster that is paused
     paused: String,
-    /// One that goes on meanwhile
+    /// Name of another cluster, which keeps running meanwhile
     other: String,
     begun: Instant,
     patience: Duration,
 }
 
-/// How soon after its server's readiness a resumed cluster has to be live.
+/// Maximum time from a resumed server's readiness until its cluster is live.
 const LIVE_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often it is looked for what nobody tells.
+/// Poll interval for states without a notification.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Story {
@@ -54,10 +54,10 @@ impl Story {
         }
     }
 
-    /// From the first list to the last cluster's return. Everything is in memory when it begins.
+    /// Tells the story from the first list to the last cluster's return. Everything is in memory when it begins.
     ///
     /// # Errors
-    /// What is not as it should be.
+    /// Describes what is not as it should be.
     pub(crate) async fn tell(self) -> Result<(), CliError> {
         let (pods, version) = self.one_list().await?;
         let mut watch = Watched::open(&self.gateway, &version).await?;
@@ -130,7 +130,7 @@ impl Story {
         self.ok("the merged watch has its new pod, and saw none of its old ones go")
     }
 
-    /// As somebody with kubectl would, who knows the vcluster CLI's annotations.
+    /// Pauses and resumes with kubectl and the vcluster CLI's annotations, as a user would.
     async fn by_hand(&self) -> Result<(), CliError> {
         let annotations = json!({"loft.sh/paused": "true", "loft.sh/paused-replicas": "1"});
         self.patch_set(json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 0}})).await?;
@@ -173,13 +173,13 @@ impl Story {
         self.ok(format!("all connections to {id} are reset: found, and every watch resumed, after {took}"))
     }
 
-    /// Pauses or resumes by the gateway's REST, and waits until that is done.
+    /// Pauses or resumes by the gateway's REST API, and waits until that is done.
     async fn lifecycle(&self, verb: &str) -> Result<(), CliError> {
         let operation = self.operation(verb).await?;
         self.finished(&operation).await
     }
 
-    /// Begins; returns the operation's path.
+    /// Begins an operation and returns its path.
     async fn operation(&self, verb: &str) -> Result<String, CliError> {
         let path = format!("/virtualclusters/{}/{}/{verb}", self.namespace(), self.paused);
         let answer = self.gateway.ask(Method::POST, &path, None).await?.good()?;
@@ -208,7 +208,7 @@ impl Story {
         self.gateway.ask(Method::PATCH, &set, Some(patch)).await?.good().map(drop)
     }
 
-    /// One pod more.
+    /// Adds one pod.
     async fn scale_up(&self, id: &str) -> Result<(), CliError> {
         let path = format!("/clusters/{id}/apis/apps/v1/namespaces/shop/deployments/checkout/scale");
         let replicas = self.get(&path).await?.json()?["spec"]["replicas"].as_u64().unwrap_or(0);
@@ -216,7 +216,7 @@ impl Story {
         self.gateway.ask(Method::PATCH, &path, Some(more)).await?.good().map(drop)
     }
 
-    /// Waits until its server is ready, and then until all that is kept of it is live: returns how long the latter took.
+    /// Waits until the server is ready, and then until all that is cached of it is live. Returns the duration of the latter.
     async fn live_again(&self) -> Result<Duration, CliError> {
         self.wait("the API server to be back", self.virtuals.wait_up(&self.namespace(), &self.paused))
             .await?;
@@ -235,7 +235,7 @@ impl Story {
         Ok(took)
     }
 
-    /// Waits until the paused cluster stands so, and checks that this is what the gateway shows.
+    /// Waits until the paused cluster has this condition, and checks that the gateway shows it.
     async fn until(&self, wanted: Condition, why: Option<&str>) -> Result<(), CliError> {
         let id = self.paused_id();
         let cluster = self.cluster(&id)?;
@@ -267,7 +267,7 @@ impl Story {
         }
     }
 
-    /// Waits for what nobody tells.
+    /// Polls for a state without a notification.
     async fn look<T>(&self, what: &str, mut there: impl FnMut() -> Option<T>) -> Result<T, CliError> {
         let looking = async {
             let mut looks = interval(LOOK);
@@ -328,14 +328,14 @@ fn require(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), CliErr
     if holds { Ok(()) } else { Err(CliError::new(otherwise())) }
 }
 
-/// What the answer says of its age.
+/// Returns the text about the answer's age.
 fn age(answer: &Answer) -> Result<String, CliError> {
     let missing = || CliError::new("an answer does not say how old it is");
     let seconds: f64 = answer.header("skopos-age").and_then(|text| text.parse().ok()).ok_or_else(missing)?;
     Ok(format!("at most {} old", human::seconds(Duration::from_secs_f64(seconds.max(0.0)))))
 }
 
-/// The pods of a merged list, and its version.
+/// Returns the pods of a merged list, and its version.
 fn pods(answer: &Answer) -> Result<(Pods, String), CliError> {
     let list = answer.json()?;
     let mut pods = Pods::new();
@@ -353,7 +353,7 @@ fn whose(pod: &Value) -> (String, String) {
     (text(&metadata["annotations"]["skopos.dev/cluster"]), name)
 }
 
-/// Whether somebody listens there.
+/// Checks whether an API server listens at the address.
 async fn reachable(address: SocketAddr, wanted: bool) -> Result<(), CliError> {
     let connected = timeout(Duration::from_secs(5), TcpStream::connect(address)).await;
     let found = matches!(connected, Ok(Ok(_)));
@@ -361,13 +361,13 @@ async fn reachable(address: SocketAddr, wanted: bool) -> Result<(), CliError> {
     require(found == wanted, || format!("the API server at {address} {wrong}"))
 }
 
-/// A merged watch, read as it comes.
+/// A merged watch, read continuously.
 struct Watched {
     seen: watch::Receiver<Seen>,
     _reading: JoinSet<()>,
 }
 
-/// What a watch has brought.
+/// Events of a watch so far.
 #[derive(Debug, Default)]
 struct Seen {
     events: Vec<Event>,
@@ -393,7 +393,7 @@ impl Watched {
         Ok(Self { seen, _reading: reading })
     }
 
-    /// Waits until a pod is added to a cluster that is not among those known.
+    /// Waits until a pod that is not known is added to a cluster.
     async fn until(&mut self, cluster: &str, known: &Pods, patience: Duration) -> Result<(), CliError> {
         let is_known = |name: &str| known.get(cluster).is_some_and(|names| names.contains(name));
         let is_new =
@@ -406,8 +406,8 @@ impl Watched {
         }
     }
 
-    /// Of the pods that a cluster had from the beginning to the end nothing was said but that they changed. (In the host the
-    /// pod of its API server went indeed.)
+    /// Checks that no pod which the cluster had from the beginning was added again or deleted, and that there was no error. (In
+    /// the host the pod of its API server is deleted indeed.)
     fn check_undisturbed(&self, cluster: &str, known: &Pods) -> Result<(), CliError> {
         let seen = self.seen.borrow();
         require(!seen.ended, || "the merged watch ended".into())?;

@@ -2,7 +2,7 @@
 use super::model::{Entry, Model, TITLES};
 use crate::columns;
 
-/// The table as text.
+/// Returns the table as text.
 pub(crate) fn table(model: &Model) -> Vec<String> {
     let titles = TITLES.map(String::from);
     let rows = model.rows().into_iter().map(|row| {
@@ -13,7 +13,7 @@ pub(crate) fn table(model: &Model) -> Vec<String> {
     columns::align(&rows)
 }
 
-/// A line of the log as text.
+/// Returns a line of the log as text.
 pub(crate) fn entry(entry: &Entry) -> String {
     format!("{:>7.1}s  {}", entry.at.as_secs_f64(), entry.text)
 }

@@ -36,7 +36,7 @@ fn head_line(model: &Model, scene: &Scene) -> Line<'static> {
     Line::from(vec![Span::styled(" skopos demo ", title), Span::raw(summary)])
 }
 
-/// Without borders at the sides, so that a command can be copied with a mouse.
+/// Draws the commands without borders at the sides, so that a command can be copied with a mouse.
 fn draw_commands(frame: &mut Frame<'_>, area: Rect, scene: &Scene) {
     let faint = Style::new().add_modifier(Modifier::DIM);
     let lines = scene.lines().into_iter().map(|line| match line.split_once("  # ") {

@@ -1,4 +1,4 @@
-//! Commands to a notifier that runs.
+//! Commands to a running notifier.
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub(crate) async fn status(which: &WhichNotifier) -> Result<(), CliError> {
     }
 }
 
-/// Returns the sinks that are given up, and still have what was written.
+/// Returns lines about sinks that are no longer configured and still have what was written.
 fn orphaned(config: &NotifyConfig) -> String {
     let Some(state) = &config.state else { return String::new() };
     let orphans = orphans(&state.folder, config.sinks.iter().map(|sink| sink.name.as_str()));

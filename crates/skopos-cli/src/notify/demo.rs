@@ -1,4 +1,5 @@
-//! `skopos notify demo`: a cluster, a small zone and a small balancer in this process. The outside follows the cluster and survives its faults.
+//! `skopos notify demo`: a cluster, a small zone and a small balancer in this process.
+//! The outside follows the cluster and survives its faults.
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,14 +21,14 @@ use crate::error::CliError;
 
 /// Bound on each wait of the story.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(45);
-/// Interval between two looks.
+/// Interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const ZONE: usize = 0;
 const EDGE: usize = 1;
 const NAME: &str = "web.shop.apps.demo";
 const BACKEND: &str = "k8s_shop_web_http";
 
-/// Goes through the story; without `--once` the cluster lives on until Ctrl-C.
+/// Runs the story. Without `--once` the cluster then lives on until Ctrl-C.
 pub(crate) async fn run(args: NotifyDemoArgs, stop: CancellationToken) -> Result<(), CliError> {
     let mut demo = Demo::set().await?;
     let told = stop.run_until_cancelled(async {
@@ -132,7 +133,7 @@ impl Demo {
         self.say(&format!("  nothing was removed: {reason}"))?;
         guards.into_iter().for_each(|guard| guard.heal());
         self.follows(6).await?;
-        // A deletion is seen by a watch: one that falls into a gap waits for a list.
+        // A watch sees a deletion; one that falls into a gap of the watches is seen by the next list.
         let watches = |demo: &Self| (demo.report(ZONE).view_problem.is_none()).then_some(());
         self.until("the watches are open again", watches).await?;
         self.say("the proxy is mended, and the outside was right all the time")?;
@@ -147,7 +148,7 @@ impl Demo {
         self.show()
     }
 
-    /// The cluster lives on, and lines say how the outside stands.
+    /// Lets the cluster live on, and prints the state of the outside at intervals.
     async fn live(&mut self) -> Result<(), CliError> {
         self.server.create(service()).map_err(failed)?;
         self.say("the cluster lives on; Ctrl-C ends it")?;

@@ -1,4 +1,4 @@
-//! `skopos notify`: the outside (DNS, load balancers, webhooks) is kept equal to a cluster.
+//! `skopos notify`: keeps the outside (DNS, load balancers, webhooks) equal to a cluster.
 mod commands;
 mod demo;
 mod print;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{DeadCommand, NotifyArgs, NotifyCommand};
 use crate::error::CliError;
 
-/// Bound on the end: a write ends with the time limit of its sink, and then the Lease is released.
+/// Time limit of the shutdown: a write ends with the time limit of its sink, and then the Lease is released.
 pub(crate) const GRACE: Duration = Duration::from_secs(20);
 
 /// Runs a notifier, or one of its commands.

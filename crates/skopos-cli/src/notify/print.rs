@@ -1,16 +1,16 @@
-//! How sinks stand, as lines.
+//! State of sinks, as lines.
 use std::fmt::Write as _;
 
 use skopos_notify::service::SinkReport;
 
 use crate::human;
 
-/// Returns what a person sees of all sinks.
+/// Returns the state of all sinks, for people.
 pub(crate) fn sinks(reports: &[SinkReport]) -> String {
     reports.iter().map(sink).collect()
 }
 
-/// Returns removals that wait, and what may be done.
+/// Returns the held removals, and what may be done.
 pub(crate) fn held(reports: &[SinkReport]) -> String {
     let mut text = String::new();
     for report in reports {

@@ -1,4 +1,4 @@
-//! The end of a sink.
+//! Release of a sink that is given up.
 use std::io::{self, Write as _};
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The notifier itself: until told to stop, once, or as a plan.
+//! The notifier itself: runs until stopped, once, or as a plan.
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::args::ClusterArgs;
 use crate::cluster;
 use crate::error::CliError;
 
-/// Interval between two looks at the files. Those of ConfigMaps and Secrets are swapped by links, of which notifications tell little.
+/// Interval between two checks of the files. ConfigMaps and Secrets are swapped by links, which file notifications report badly.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Bound on the end of the informers.
+/// Time limit of the informers' shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Works until told to stop. A configuration or a secret that changes is taken over; one that is wrong changes nothing.
+/// Works until stopped. A changed configuration or secret is taken over; an invalid one changes nothing.
 pub(crate) async fn follow(path: &Path, stop: CancellationToken) -> Result<(), CliError> {
     let mut files = Files::read(path)?;
     let (phase, seen) = watch::channel(NotifierPhase::Starting);
@@ -52,7 +52,7 @@ pub(crate) async fn follow(path: &Path, stop: CancellationToken) -> Result<(), C
     }
 }
 
-/// Works until all sinks are equal to the cluster, or time is up.
+/// Works until all sinks are equal to the cluster, or the time limit has passed.
 pub(crate) async fn once(path: &Path, limit: Duration, stop: CancellationToken) -> Result<(), CliError> {
     let files = Files::read(path)?;
     let factory = factory(&files.config).await?;
@@ -65,7 +65,7 @@ pub(crate) async fn once(path: &Path, limit: Duration, stop: CancellationToken) 
     }
 }
 
-/// Says what would be done, and does nothing.
+/// Prints the plan, and changes nothing.
 pub(crate) async fn plan(path: &Path, limit: Duration, stop: CancellationToken) -> Result<(), CliError> {
     let files = Files::read(path)?;
     let factory = factory(&files.config).await?;
@@ -97,7 +97,7 @@ pub(crate) fn print_schema() -> Result<(), CliError> {
     Ok(io::stdout().write_all(schema.as_bytes())?)
 }
 
-/// Works, or stands by while another process has the Lease, until told to stop.
+/// Works, or is on standby while another process has the Lease, until it is stopped.
 async fn work(
     config: &NotifyConfig,
     phase: &watch::Sender<NotifierPhase>,
@@ -123,7 +123,7 @@ async fn work(
             let mut candidate = election.candidate();
             let working = async {
                 phase.send_replace(NotifierPhase::Standby);
-                // Its informers run while it stands by: a term begins with a view that is there.
+                // The informers run during standby, so that a term begins with a complete view.
                 let _warm = Notifier::new(&factory, sinks(config)?).map_err(CliError::new)?;
                 while let Ok(term) = candidate.term().await {
                     leading.send_replace(Some(term.clone()));
@@ -170,7 +170,7 @@ async fn settle(
     Ok(reports)
 }
 
-/// Lets sinks and receivers know the term, so that they can tell a leader from one that was before it.
+/// Gives the term to sinks and receivers, so that they can tell a leader from an earlier one.
 fn in_term(mut sinks: Vec<NotifierSink>, term: Option<&Term>) -> Vec<NotifierSink> {
     for sink in &mut sinks {
         match sink {
@@ -210,13 +210,13 @@ struct Files {
 impl Files {
     fn read(path: &Path) -> Result<Self, CliError> {
         let config = NotifyConfig::read(path)?;
-        // What is wrong with a secret is told now.
+        // Problems of a secret are reported now.
         sinks(&config)?;
         let content = content(path, &config);
         Ok(Self { path: path.to_owned(), config, content })
     }
 
-    /// Waits until they say something else that is right. Cancel safe.
+    /// Waits until the files have other, valid content. Cancel safe.
     async fn changed(&self) -> Self {
         let mut known = self.content.clone();
         loop {
@@ -290,7 +290,7 @@ struct Figures {
 }
 
 impl Probes for Figures {
-    /// One that stands by is ready: it could work at once.
+    /// Returns whether the process is ready. A standby is ready, because it could work at once.
     fn readiness(&self) -> (bool, String) {
         let phase = self.phase.borrow();
         (!matches!(*phase, NotifierPhase::Starting), format!("{}\n", phase.as_str()))

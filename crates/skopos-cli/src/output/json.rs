@@ -16,12 +16,12 @@ pub(crate) struct JsonPrinter {
 }
 
 impl JsonPrinter {
-    /// A printer for objects of this resource.
+    /// Makes a printer for objects of this resource.
     pub(crate) fn new(resource: &Resource) -> Self {
         Self { api_version: resource.api_version(), kind: resource.kind.clone() }
     }
 
-    /// The object's JSON on one line, with `apiVersion` and `kind`, which objects of a typed list lack.
+    /// Returns the object's JSON on one line, with `apiVersion` and `kind`, which objects of a typed list lack.
     fn object(&self, change: &Change) -> String {
         let parsed = change.object.as_ref().and_then(|bytes| serde_json::from_slice(bytes).ok());
         let mut object = match parsed {

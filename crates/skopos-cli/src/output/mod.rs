@@ -1,4 +1,4 @@
-//! How a change is printed: as a table, as JSON lines, as names.
+//! Printers of changes: as a table, as JSON lines, as names.
 mod json;
 mod name;
 mod state;
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 use bytes::Bytes;
 
-/// What happened to an object.
+/// Kind of a change to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// It is new, or was there when the watch began
@@ -26,7 +26,7 @@ pub(crate) enum Verb {
 /// One change of one object, ready to be printed.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
-    /// What happened
+    /// Kind of the change
     pub(crate) verb: Verb,
     /// Its namespace, if it has one
     pub(crate) namespace: Option<String>,
@@ -36,20 +36,20 @@ pub(crate) struct Change {
     pub(crate) object: Option<Bytes>,
     /// For an update, the object before
     pub(crate) old: Option<Bytes>,
-    /// The change stands after a gap: what happened between is unknown
+    /// True for a change after a gap: the changes in between are unknown
     pub(crate) gap: bool,
 }
 
-/// What there is to say about the view itself.
+/// Notice about the view itself.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Notice {
-    /// The first view is complete: so many objects of what `scope` says
+    /// The first view is complete and has this many objects of `scope`
     Synced { objects: u64, after: std::time::Duration, scope: String },
     /// The view may be behind the server from here on
     Stale { reason: String },
     /// The view is known to be current again
     Live { after: std::time::Duration, how: String },
-    /// Something else that a person wants to know
+    /// Any other message for the user
     Note(String),
 }
 
@@ -58,7 +58,7 @@ pub(crate) trait Printer: Send {
     /// Prints one change to standard output.
     fn change(&mut self, out: &mut dyn Write, change: &Change) -> io::Result<()>;
 
-    /// Everything so far may be shown now: no more is waiting.
+    /// Shows all that was printed so far, because no more changes are waiting.
     fn settle(&mut self, out: &mut dyn Write) -> io::Result<()>;
 
     /// Prints a notice where it belongs: standard error, or among the lines for programs.

@@ -13,7 +13,7 @@ pub(crate) struct NamePrinter {
 }
 
 impl NamePrinter {
-    /// A printer for objects of this resource; the style is that of standard error.
+    /// Makes a printer for objects of this resource; the style is that of standard error.
     pub(crate) fn new(resource: &Resource, style: crate::style::Style) -> Self {
         Self { prefix: resource.name_prefix(), style }
     }

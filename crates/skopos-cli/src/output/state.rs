@@ -1,8 +1,7 @@
-//! The state of an object in a word or two, as kubectl's columns tell it.
+//! State of an object in a word or two, as in kubectl's columns.
 use serde_json::Value;
 
-/// What a person wants to know of an object at a glance: `1/1 Running`, `2/3 ready`, `Bound`. Empty if there is nothing
-/// to tell.
+/// Returns the state of an object at a glance: `1/1 Running`, `2/3 ready`, `Bound`. Empty if it has none.
 pub(crate) fn state(kind: &str, object: &Value) -> String {
     if object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
         return "Terminating".into();

@@ -30,7 +30,7 @@ pub(crate) struct TablePrinter {
     holding: bool,
 }
 
-/// What the table shows.
+/// Options of a table.
 #[derive(Debug, Clone)]
 pub(crate) struct TableOptions {
     kind: String,
@@ -39,13 +39,13 @@ pub(crate) struct TableOptions {
     err: Style,
 }
 
-/// The options of a table for objects of this kind.
+/// Returns the options of a table for objects of this kind.
 pub(crate) fn columns(kind: &str, namespaces: bool, out: Style, err: Style) -> TableOptions {
     TableOptions { kind: kind.into(), namespaces, out, err }
 }
 
 impl TablePrinter {
-    /// A table, with its header unless told otherwise.
+    /// Makes a table, with its header unless `header` is false.
     pub(crate) fn new(options: TableOptions, header: bool) -> Self {
         let widths = if options.namespaces { vec![7, 9, 12, 11, 4] } else { vec![7, 12, 11, 4] };
         Self { options, widths, waiting: Vec::new(), header, holding: true }

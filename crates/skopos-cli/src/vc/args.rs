@@ -40,7 +40,7 @@ pub(crate) enum VcCommand {
     Kubeconfig(KubeconfigArgs),
 }
 
-/// Which virtual cluster.
+/// Name of a virtual cluster and its host.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NameArgs {
     /// Name of the virtual cluster
@@ -49,7 +49,7 @@ pub(crate) struct NameArgs {
     pub(crate) host: HostArgs,
 }
 
-/// In which host.
+/// Namespace and kubeconfig of the host.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct HostArgs {
     /// Namespace of the host that it is in [default: wherever it is]
@@ -87,7 +87,7 @@ pub(crate) struct CreateArgs {
     /// Do not wait until it is up
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// How long all of it may take
+    /// Time limit of the whole command
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
     /// Output form
@@ -102,7 +102,7 @@ pub(crate) struct ListArgs {
     pub(crate) namespace: Option<String>,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-    /// How long the host may take to answer
+    /// Time limit of the host's answer
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
     /// Output form
@@ -117,7 +117,7 @@ pub(crate) struct ListArgs {
 pub(crate) struct PauseArgs {
     #[command(flatten)]
     pub(crate) name: NameArgs,
-    /// How long all of it may take
+    /// Time limit of the whole command
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
     /// Output form
@@ -132,7 +132,7 @@ pub(crate) struct ResumeArgs {
     /// Wait until it is up
     #[arg(long)]
     pub(crate) wait: bool,
-    /// How long all of it may take
+    /// Time limit of the whole command
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
     /// Output form
@@ -162,7 +162,7 @@ pub(crate) struct DeleteArgs {
     /// Do not wait until its namespace is gone
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// How long all of it may take
+    /// Time limit of the whole command
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 }
@@ -171,11 +171,10 @@ pub(crate) struct DeleteArgs {
 pub(crate) struct KubeconfigArgs {
     #[command(flatten)]
     pub(crate) name: NameArgs,
-    /// Where its API server is to be reached, such as the end of a port-forward [default: where it is exported to, or its
-    /// Service]
+    /// URL of its API server, such as the end of a port-forward [default: where it is exported to, or its Service]
     #[arg(long, value_name = "URL")]
     pub(crate) server: Option<http::Uri>,
-    /// How long the host may take to answer
+    /// Time limit of the host's answer
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 }

@@ -23,7 +23,7 @@ use crate::cluster;
 use crate::connect::Cluster;
 use crate::error::CliError;
 
-/// Runs until it is done, or stopped: then it says how to go on.
+/// Runs the command until it is done or stopped. If it is stopped, it says how to continue.
 pub(crate) async fn run(args: VcArgs, stop: CancellationToken) -> Result<(), CliError> {
     let again = args.command.again();
     match stop.run_until_cancelled(dispatch(args.command)).await {
@@ -32,7 +32,7 @@ pub(crate) async fn run(args: VcArgs, stop: CancellationToken) -> Result<(), Cli
             if let Some(again) = again {
                 aside::say(format_args!("# stopped; what is done so far stays. {again}"));
             }
-            // Whoever asked for the end knows which signal it was.
+            // The caller that stopped it knows which signal it was.
             Ok(())
         }
     }
@@ -52,8 +52,8 @@ async fn dispatch(command: VcCommand) -> Result<(), CliError> {
 // === impl VcCommand ===
 
 impl VcCommand {
-    /// How to go on with it after it was broken off; `None`: there is nothing to go on with. Each flag may matter for that,
-    /// and some hold secrets.
+    /// Returns how to continue after an interruption; `None`: there is nothing to continue. The text repeats no flags, because
+    /// each may matter and some hold secrets.
     fn again(&self) -> Option<&'static str> {
         match self {
             Self::Create(CreateArgs { upgrade: false, .. }) => Some(
@@ -81,7 +81,7 @@ async fn create(args: CreateArgs) -> Result<(), CliError> {
         }),
     };
     let (host, context_namespace) = connect(&on.cluster).await?;
-    // As the vcluster CLI: the context's namespace, unless that is the one which everything is in.
+    // As in the vcluster CLI: the context's namespace, unless that is `default`, which many things share.
     let namespace = on.namespace.or(Some(context_namespace).filter(|namespace| namespace != "default"));
     let options =
         CreateOptions { namespace, source, upgrade: args.upgrade, wait: !args.no_wait, within: args.timeout };
@@ -148,9 +148,9 @@ async fn host_of(name: NameArgs) -> Result<(Host, NameArgs), CliError> {
     Ok((host, name))
 }
 
-/// The host that the flags mean, and the namespace of its context.
+/// Connects to the host that the flags select, and returns the namespace of its context too.
 async fn connect(args: &ClusterArgs) -> Result<(Host, String), CliError> {
-    // By name, so that helm, which looks by itself, does not find another one.
+    // The context is named, because helm resolves it separately and must not find another one.
     let args = ClusterArgs { context: cluster::context(args).await?, ..args.clone() };
     let config = cluster::load(&args).await?;
     let Cluster { transport, namespace, .. } = Cluster::new(config)?;
@@ -174,7 +174,7 @@ fn read(path: &Path) -> Result<String, CliError> {
         .map_err(|error| CliError::new(format!("{} cannot be read: {error}", path.display())))
 }
 
-/// What went wrong, and what to do about it.
+/// Returns the error with a hint about what to do.
 fn explain(error: Error) -> CliError {
     let hint = match &error {
         Error::InvalidName { .. } => return CliError::Usage(error.to_string()),

@@ -1,4 +1,4 @@
-//! What `skopos vc` prints on standard output.
+//! Standard output of `skopos vc`.
 use std::io::Write;
 
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::columns::align;
 use crate::error::CliError;
 use crate::human::age_since;
 
-/// Prints in one form.
+/// Printer in one output form.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Output {
     form: Form,
@@ -21,7 +21,7 @@ impl Output {
         Self { form }
     }
 
-    /// One virtual cluster, after something was done with it.
+    /// Prints one virtual cluster after an operation on it.
     pub(super) fn done(self, cluster: &VirtualCluster, done: &str) -> Result<(), CliError> {
         let VirtualCluster { name, namespace, status, .. } = cluster;
         print(&[match self.form {
@@ -30,7 +30,7 @@ impl Output {
         }])
     }
 
-    /// All that were found.
+    /// Prints all virtual clusters that were found.
     pub(super) fn list(self, found: &[VirtualCluster], headers: bool) -> Result<(), CliError> {
         match self.form {
             Form::Table if found.is_empty() => {

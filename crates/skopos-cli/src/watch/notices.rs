@@ -1,11 +1,11 @@
-//! When the view is stale, why, and when it is current again.
+//! Notices about the view: when it is stale, why, and when it is current again.
 use std::time::Duration;
 
 use crate::human;
 use crate::output::Notice;
 use crate::style::{Style, Tone};
 
-/// What is known about the view at one moment.
+/// State of the view at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ViewState {
     /// It follows the server
@@ -14,10 +14,10 @@ pub(crate) enum ViewState {
     Stale { reason: String },
 }
 
-/// Turns what is known about the view, moment by moment, into the few notices that a person wants.
+/// Turns the view's states over time into the few notices that a user needs.
 ///
-/// An interruption shorter than the patience is not told: servers end every watch once in a while, and the next one
-/// takes over at the same resourceVersion.
+/// An interruption shorter than the patience is not reported: servers end every watch from time to time, and the next one
+/// resumes at the same resourceVersion.
 #[derive(Debug)]
 pub(crate) struct ViewMonitor {
     patience: Duration,
@@ -26,12 +26,12 @@ pub(crate) struct ViewMonitor {
 }
 
 impl ViewMonitor {
-    /// A monitor of a view that is live.
+    /// Makes a monitor of a view that is live.
     pub(crate) fn new(patience: Duration) -> Self {
         Self { patience, since: None, told: None }
     }
 
-    /// What is known now (time counts from any origin), and how the last trouble healed if that is known.
+    /// Takes the view's state at `now` (counted from any origin) and how the last trouble healed; returns the notice to print.
     pub(crate) fn observe(&mut self, now: Duration, state: &ViewState, healed: &str) -> Option<Notice> {
         match state {
             ViewState::Live => {
@@ -52,7 +52,7 @@ impl ViewMonitor {
     }
 }
 
-/// A notice as a line for people, without the newline.
+/// Returns a notice as a line for people, without the newline.
 pub(crate) fn notice_line(notice: &Notice, style: Style) -> String {
     const LONGEST: usize = 300;
     match notice {

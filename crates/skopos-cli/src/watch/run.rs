@@ -25,14 +25,14 @@ use crate::style::Style;
 
 /// Events between the handler and the printer; beyond them the informer's own bounded queue coalesces.
 const EVENTS_AHEAD: usize = 1024;
-/// How often the view's freshness is looked at.
+/// Interval at which the view's freshness is checked.
 const GLANCE: Duration = Duration::from_millis(250);
-/// A shorter interruption is not told.
+/// Minimum duration of an interruption that is reported.
 const PATIENCE: Duration = Duration::from_millis(700);
-/// How long everything may take to end.
+/// Time limit of the shutdown.
 const SHUTDOWN: Duration = Duration::from_millis(500);
 
-/// Watches until stopped.
+/// Runs the watch until it is stopped.
 pub(crate) async fn run(args: WatchArgs, stop: CancellationToken) -> Result<(), CliError> {
     let begun = Instant::now();
     let args = args.split_name();
@@ -87,9 +87,9 @@ struct Session {
     monitor: ViewMonitor,
     begun: Instant,
     deadline: Instant,
-    /// The condition of the link that was logged last.
+    /// Condition of the link that was logged last.
     logged: Option<Condition>,
-    /// What is watched, for people.
+    /// Description of the watched objects, for people.
     scope: String,
 }
 
@@ -112,7 +112,7 @@ impl Session {
         let mut glances = interval(GLANCE);
         glances.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let handler = self.handler.clone();
-        // The first list has its deadline in `check_hope`; how long it takes to print is up to who reads.
+        // The first list has its deadline in `check_hope`; the time to print it depends on the reader.
         let synced = handler.wait_synced(Duration::MAX);
         tokio::pin!(synced);
         let mut is_synced = false;
@@ -146,7 +146,7 @@ impl Session {
         Ok(self.printer.change(&mut self.out, &change(&event))?)
     }
 
-    /// Looks at the freshness, and says what is new about it.
+    /// Checks the freshness, and prints a notice if it has changed.
     fn glance(&mut self, is_synced: bool) -> Result<(), CliError> {
         self.log_link();
         let state = match self.informer.freshness() {
@@ -168,7 +168,7 @@ impl Session {
         }
     }
 
-    /// For `-v`: what the link does, whenever that changes.
+    /// Logs the link's state for `-v`, whenever its condition changes.
     fn log_link(&mut self) {
         let state = self.informer.state();
         if self.logged.as_ref() == Some(&state.condition) {
@@ -190,7 +190,7 @@ impl Session {
         self.logged = Some(state.condition);
     }
 
-    /// Before the first view: fails when the time is over, and at once when waiting is in vain.
+    /// Fails before the first view when the deadline has passed, or at once when a retry cannot succeed.
     fn check_hope(&self) -> Result<(), CliError> {
         let state = self.informer.state();
         let reason = state.reason.as_deref().map_or("no answer yet".into(), reason::plain);
@@ -218,7 +218,7 @@ impl Session {
     fn notice(&mut self, notice: &Notice) -> Result<(), CliError> {
         let mut aside = Vec::new();
         let printed = self.printer.notice(&mut self.out, &mut aside, notice);
-        // The reader of the changes need not be that of the notices.
+        // The reader of the changes need not be the reader of the notices.
         let _ = io::stderr().write_all(&aside);
         Ok(printed?)
     }
@@ -231,7 +231,7 @@ fn add_handler(
     let forward = move |event| {
         let sender = sender.clone();
         async move {
-            // The printer is gone: so will be the handler.
+            // The printer is gone, and the handler will be too.
             let _ = sender.send(event).await;
         }
     };
@@ -274,7 +274,7 @@ fn informer_options(
     default_namespace: &str,
 ) -> Result<InformerOptions, CliError> {
     let options = match &args.namespace {
-        // As in kubectl, a namespace does no harm to a resource that has none.
+        // As in kubectl, a namespace is ignored for a resource that has none.
         _ if args.all_namespaces || !resource.namespaced => InformerOptions::all(),
         Some(namespace) => InformerOptions::namespace(namespace),
         None => InformerOptions::namespace(default_namespace),
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
 
-    /// The line that `skopos watch pods` ends with, against a server whose kubeconfig is changed in this way.
+    /// Returns the last line of `skopos watch pods` against a server, with its kubeconfig changed by `change`.
     async fn line(server: &TestServer, flags: &str, change: impl Fn(String) -> String) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kubeconfig");

@@ -1,4 +1,4 @@
-//! `skopos demo` as scripts see it, and its second command.
+//! `skopos demo` as scripts run it, and its second command.
 use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn clusters_are_paused_and_broken_from_outside() {
     let server = server.split_whitespace().next().unwrap().to_owned();
     demo.line(|line| line.contains("everything is in memory"));
 
-    // By `skopos vc`, which has the gateway for its host.
+    // Through `skopos vc`, with the gateway as its host.
     let shown = |name: &str| {
         let output = run(&["status", "--server", &server, "-o", "json"]);
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,11 +1,11 @@
-//! A gateway with few file descriptors goes on to answer.
+//! A gateway with few file descriptors keeps answering.
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 use super::support::{PATIENCE, Running, utf8};
 
-/// Starts a gateway whose process may have so many open files: by its soft limit, and by its hard one.
+/// Starts a gateway with these limits on open files of its process: the soft and the hard one.
 fn gateway(folder: &tempfile::TempDir, soft: u32, hard: u32) -> (Running, SocketAddr) {
     let config = folder.path().join("gateway.yaml");
     let clusters = folder.path().join("clusters");
@@ -43,7 +43,7 @@ fn idle_connections_do_not_use_up_the_descriptors() {
     gateway.error_line(|line| line.contains("listen.limits.connections") && line.contains("raise it"));
     let mut idle = Vec::new();
     for n in 0..300 {
-        // One that was closed for others may be refused meanwhile.
+        // A connection that was closed in favour of others may be refused meanwhile.
         idle.extend(ask(address));
         if n % 50 == 49 {
             let stream = ask(address).unwrap();

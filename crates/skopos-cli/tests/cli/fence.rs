@@ -1,4 +1,4 @@
-//! A leader that is frozen while another one takes over, against real DNS servers: what it had sent is refused.
+//! A leader that is frozen while another one takes over, with real DNS servers: the servers refuse its delayed update.
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::support::{PATIENCE, Running, skopos, text, utf8};
 #[path = "../../../skopos-notify/tests/support/servers.rs"]
 mod servers;
 
-/// The way of one process to the server. It can hold back the next update.
+/// Proxy between one process and the server. It can hold back the next update.
 struct Proxy {
     address: SocketAddr,
     phase: watch::Sender<Phase>,
@@ -32,7 +32,7 @@ enum Phase {
     /// The next update is held back.
     Holding,
     Held,
-    /// It is let through.
+    /// The update is forwarded.
     Released,
     /// The server has answered it with this code.
     Answered(u8),
@@ -65,7 +65,7 @@ impl Proxy {
     }
 }
 
-/// Carries a connection, of which the first message may be held back. An update is alone on its connection.
+/// Carries a connection, whose first message may be held back. An update has its connection to itself.
 async fn carry(mut from: TcpStream, to: SocketAddr, phase: &watch::Sender<Phase>) -> std::io::Result<()> {
     let message = receive(&mut from).await?;
     let is_update = (message[2] >> 3) & 0x0f == UPDATE;
@@ -78,7 +78,7 @@ async fn carry(mut from: TcpStream, to: SocketAddr, phase: &watch::Sender<Phase>
     };
     let is_held = phase.send_if_modified(hold);
     if is_held {
-        // The sender lives.
+        // The sender lives as long as the proxy.
         let _ = phase.subscribe().wait_for(|phase| *phase == Phase::Released).await;
     }
     let mut to = TcpStream::connect(to).await?;
@@ -111,7 +111,7 @@ fn slice(address: &str) -> Value {
     })
 }
 
-/// One of two notifiers, with a folder of its own.
+/// One of two notifiers, with its own folder.
 struct Notifier {
     process: Running,
     config: PathBuf,
@@ -139,7 +139,7 @@ impl Notifier {
         Self { process, config }
     }
 
-    /// Asks for its status until it has this in it.
+    /// Polls its status until it contains this text.
     async fn until(&self, part: &str) {
         let begun = Instant::now();
         loop {
@@ -183,7 +183,7 @@ async fn what_a_frozen_leader_had_sent_is_refused_after_another_took_over() {
             json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": "web"}, "spec": {"ports": [{"port": 80}]}}),
             slice("10.0.0.1"),
         ] {
-            // Namespaces may be there.
+            // A namespace may exist already.
             let _ = cluster.create(object);
         }
         let proxy = Proxy::start(dns.address).await;
@@ -192,7 +192,7 @@ async fn what_a_frozen_leader_had_sent_is_refused_after_another_took_over() {
         let second = Notifier::start(folder.path(), "second", dns.address, &dns.secret());
         second.until("\"phase\": \"standby\"").await;
 
-        // A write of the first is under way when it is frozen.
+        // A write of the first leader is under way when it is frozen.
         proxy.phase.send_replace(Phase::Holding);
         cluster.update(slice("10.0.0.2")).unwrap();
         proxy.until(|phase| phase == Phase::Held).await;
@@ -201,7 +201,7 @@ async fn what_a_frozen_leader_had_sent_is_refused_after_another_took_over() {
         until_zone(&sink, "10.0.0.3").await;
         second.until("\"phase\": \"working\"").await;
 
-        // It comes late.
+        // The write arrives late.
         proxy.phase.send_replace(Phase::Released);
         let answer = proxy.until(|phase| matches!(phase, Phase::Answered(_))).await;
         assert_eq!(answer, Phase::Answered(NXRRSET), "{kind:?}");

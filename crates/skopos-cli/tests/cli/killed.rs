@@ -1,7 +1,7 @@
-//! The gateway is killed at random points under load, and started again: whatever it wrote loads or is refused, all clusters
-//! answer at once, nobody is listed again, and no age is below the truth.
+//! The gateway is killed at random points under load, and started again. Each file that it wrote loads or is refused, all
+//! clusters answer at once, no member is listed again, and no age is below the truth.
 //!
-//! `SKOPOS_CASES` says how often it is killed (6), `SKOPOS_SEED` at which points.
+//! `SKOPOS_CASES` is the number of kills (6), `SKOPOS_SEED` determines their points.
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,39 +20,39 @@ use tokio_util::sync::CancellationToken;
 
 use super::support::{PATIENCE, Running, skopos, utf8};
 
-/// A cluster, and all that was ever written to it.
+/// A cluster, and all writes to it.
 #[derive(Clone)]
 struct Member {
     name: &'static str,
     server: TestServer,
     writes: Arc<Mutex<Vec<Write>>>,
-    /// Lists of everything, and watches that begin with it.
+    /// Number of lists of everything, and of watches that begin with one.
     lists: Arc<AtomicUsize>,
     down: bool,
 }
 
-/// A write that the server has taken.
+/// A write that the server has accepted.
 struct Write {
     version: u64,
     name: String,
     /// `None`: deleted.
     value: Option<u64>,
-    /// When it was known to be in force.
+    /// Time from which it was certainly in force.
     at: Instant,
 }
 
-/// What the gateway said.
+/// Response of the gateway.
 struct Answer {
     code: u16,
     age: Option<Duration>,
     source: Option<String>,
     warned: bool,
     body: Value,
-    /// Before it was asked.
+    /// Time just before the request.
     asked: Instant,
 }
 
-/// What was seen, to be printed.
+/// Figures to be printed.
 #[derive(Default)]
 struct Figures {
     answers: usize,
@@ -60,7 +60,7 @@ struct Figures {
     refused: usize,
     restored: usize,
     slowest: Duration,
-    /// Of all answers: the least by which the age was above the truth.
+    /// Smallest difference between the stated age and the true age, over all answers.
     margin: Option<Duration>,
     from_down: usize,
 }
@@ -78,7 +78,7 @@ impl Member {
         let lists = Arc::new(AtomicUsize::new(0));
         let counts = lists.clone();
         let observer = move |request: &RequestRecord| {
-            // Links stream their lists; others are probes, and the metadata by which a checkpoint is confirmed.
+            // Links stream their lists; other lists are probes, and the metadata that confirms a checkpoint.
             let whole = request.query_param("sendInitialEvents").as_deref() == Some("true");
             let new = request.outcome == Outcome::Waiting;
             if new && whole && request.resource.as_deref() == Some("configmaps") {
@@ -91,7 +91,7 @@ impl Member {
         member
     }
 
-    /// One write, which is in the list of them before anybody can look.
+    /// Writes once. The write is in the list before a reader can see it.
     fn write(&self, n: usize, value: Option<u64>) {
         let mut writes = self.writes.lock();
         let name = format!("cm-{n}");
@@ -108,7 +108,7 @@ impl Member {
         writes.push(Write { version: self.server.resource_version(), name, value, at: Instant::now() });
     }
 
-    /// Writes some thirty times a second, until told to stop.
+    /// Writes about thirty times a second, until it is stopped.
     async fn churn(self, seed: u64, stop: CancellationToken) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut value = 0;
@@ -119,7 +119,7 @@ impl Member {
         }
     }
 
-    /// Everything as it was at this version.
+    /// Returns all values as they were at this version.
     fn at(&self, version: u64) -> BTreeMap<String, u64> {
         let mut all = BTreeMap::new();
         for write in self.writes.lock().iter().filter(|write| write.version <= version) {
@@ -131,7 +131,7 @@ impl Member {
         all
     }
 
-    /// Checks that an answer is a state that there was, and is not older than it says.
+    /// Checks that an answer is a state that existed, and is not older than it says.
     fn check(&self, answer: &Answer, figures: &mut Figures) {
         let name = self.name;
         assert_eq!(answer.code, 200, "{name}: {}", answer.body);
@@ -149,7 +149,7 @@ impl Member {
         let writes = self.writes.lock();
         let missed = writes.iter().find(|write| write.version > version);
         if let Some(missed) = missed {
-            // Older than this it is certainly not; if that is more than it says, the age is below the truth.
+            // This is a lower bound of the true age; a stated age below it is wrong.
             let truth = answer.asked.saturating_duration_since(missed.at);
             assert!(age >= truth, "{name}: {age:?} old, it says, and lacks what was written {truth:?} ago");
             figures.margin = Some(figures.margin.map_or(age - truth, |least| least.min(age - truth)));
@@ -163,7 +163,7 @@ impl Member {
     }
 }
 
-/// A gateway with a configuration of its own.
+/// A gateway with its own configuration.
 struct Lab {
     dir: tempfile::TempDir,
     config: PathBuf,
@@ -241,11 +241,11 @@ impl Gateway {
         }
     }
 
-    /// What it has of a cluster, as soon as the cluster is known to it at all.
+    /// Returns the gateway's list of a cluster, as soon as the gateway knows the cluster.
     async fn list(&self, member: &Member) -> Answer {
         loop {
             let answer = self.get(&format!("/clusters/{}/{CONFIG_MAPS}", member.name)).await;
-            // Its file of clusters is not read yet.
+            // The gateway has not read its file of clusters yet.
             if answer.code != 403 && answer.code != 404 {
                 return answer;
             }
@@ -278,7 +278,7 @@ async fn killed_at_random_points_it_answers_at_once_and_says_no_age_below_the_tr
         load.spawn(member.clone().churn(seed + n as u64, stop.clone()));
     }
     let mut figures = Figures::default();
-    // Until everything is on the disk for the first time.
+    // Waits until everything is on the disk for the first time.
     let gateway = lab.start();
     for member in &members {
         member.check(&gateway.list(member).await, &mut figures);
@@ -302,7 +302,7 @@ async fn killed_at_random_points_it_answers_at_once_and_says_no_age_below_the_tr
             }
             dies.down = !dies.down;
         }
-        // Whatever was just being written: each file is one of before or one of after, and whole.
+        // A file that was just being written is the old or the new one, and whole.
         let mut expected = Vec::new();
         for (member, folder) in members.iter().zip(kept()) {
             let file = folder.join("core.v1.configmaps.skopos");
@@ -361,7 +361,7 @@ async fn killed_at_random_points_it_answers_at_once_and_says_no_age_below_the_tr
             figures.restored += usize::from(expected == 0);
         }
         if torn {
-            // Killed before it could be written anew, there may be none.
+            // If the gateway was killed before the file was written again, there may be none.
             let gateway = lab.start();
             while !kept().iter().all(whole) {
                 assert!(gateway.since.elapsed() < PATIENCE, "nothing is written");
@@ -404,7 +404,7 @@ impl Events {
         }
     }
 
-    /// Takes events in until all these are told of, or the watch ends; `Err` with what an ERROR says. Returns the last mark.
+    /// Reads events until all wanted values have arrived, or the watch ends; `Err` has the text of an ERROR. Returns the last mark.
     async fn follow(&mut self, view: &mut View, wanted: &View) -> Result<String, Value> {
         let mut mark = String::new();
         while wanted.is_empty() || !wanted.iter().all(|(key, value)| view.get(key) == Some(value)) {
@@ -427,7 +427,7 @@ impl Events {
     }
 }
 
-/// What somebody has been told of the fleet: values by cluster and name.
+/// State of the fleet according to a watch: values by cluster and name.
 type View = BTreeMap<(String, String), String>;
 
 fn told(object: &Value) -> ((String, String), String) {
@@ -436,7 +436,7 @@ fn told(object: &Value) -> ((String, String), String) {
     (key, text(&object["data"]["value"]).to_owned())
 }
 
-/// A text, or an empty one where there is none.
+/// Returns a text, or an empty one where there is none.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -459,7 +459,7 @@ async fn a_merged_watch_goes_on_after_a_restart_or_is_told_that_it_cannot() {
         };
         members.iter().flat_map(of).collect()
     };
-    // Writes to both, from which on they are left alone.
+    // Writes to both members, which are left alone from then on.
     let last = |value: u64| -> View {
         members.iter().for_each(|member| member.write(3, Some(value)));
         truth().into_iter().filter(|((_, name), _)| name == "cm-3").collect()
@@ -481,7 +481,7 @@ async fn a_merged_watch_goes_on_after_a_restart_or_is_told_that_it_cannot() {
     let mut events = gateway.watch(listed["metadata"]["resourceVersion"].as_str().unwrap()).await;
     events.follow(&mut view, &last(1_000_001)).await.expect("no end");
 
-    // An orderly end while much is written: what is told until the stream ends is what the next process goes on from.
+    // An orderly end while much is written: the next process resumes from the last event of the stream.
     let (stop, mut tasks) = load();
     sleep(Duration::from_millis(300)).await;
     let mut process = gateway.process;
@@ -499,7 +499,7 @@ async fn a_merged_watch_goes_on_after_a_restart_or_is_told_that_it_cannot() {
     assert!(members.iter().all(|member| member.lists.load(Ordering::SeqCst) <= 1), "nobody was listed again");
     assert_eq!(view, truth(), "nothing was passed over");
 
-    // Killed, it may not have written all that it had told. Then it says so.
+    // A killed gateway may not have written all that it had sent. Then it says so.
     gateway.kill();
     let (stop, mut tasks) = load();
     sleep(Duration::from_millis(300)).await;

@@ -93,7 +93,7 @@ fn it_plans_works_once_and_takes_commands() {
     assert_eq!(notifier.wait(PATIENCE).code(), Some(0), "a signal is how it is meant to end");
 }
 
-/// A configuration with one sink, which cannot be reached.
+/// Returns a configuration with one sink, which cannot be reached.
 fn configuration(cluster: &Server, state: &Path, sink: &str, more: &str) -> String {
     let (kubeconfig, state) = (cluster.kubeconfig(), state.display());
     format!(
@@ -101,7 +101,7 @@ fn configuration(cluster: &Server, state: &Path, sink: &str, more: &str) -> Stri
     )
 }
 
-/// Asks the notifier until its status has this in it.
+/// Polls the notifier until its status contains this text.
 fn until_status(config: &Path, part: &str) {
     let config = config.to_str().expect("UTF-8");
     let status = || run(&["notify", "status", "--config", config, "-o", "json"]).1;
@@ -127,7 +127,7 @@ fn a_change_of_the_configuration_is_taken_over_and_a_wrong_one_is_not() {
     let (code, _, err) = run(&["notify", "release", "other", "--config", config]);
     assert_eq!(code, 1);
     assert!(err.contains("has no sink other") && err.contains("it has one"), "{err}");
-    // As a sink that was equal to the cluster leaves it.
+    // The file that a sink leaves once it was equal to the cluster.
     std::fs::write(state.join("cluster-of-one"), "uid\n").unwrap();
     let two = configuration(&cluster, &state, "two", "");
     std::fs::write(&path, &two).unwrap();
@@ -162,7 +162,7 @@ fn of_two_notifiers_one_works_and_the_other_takes_over() {
     until_status(&second_path, "\"phase\": \"working\"");
 }
 
-/// A receiver that takes messages about anything but `kube-system`. It ends with the test's process.
+/// Starts a receiver that takes messages about anything but `kube-system`. It ends with the test's process.
 fn receiver() -> std::net::SocketAddr {
     use std::io::{BufRead as _, BufReader, Read as _, Write as _};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("it works");

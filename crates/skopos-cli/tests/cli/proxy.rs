@@ -10,10 +10,10 @@ use tempfile::NamedTempFile;
 
 use super::support::{Running, Server, skopos, text};
 
-/// A name that the test server has a certificate for, and that nobody here can resolve.
+/// A name that is in the test server's certificate, and that cannot be resolved here.
 const NAME: &str = "kubernetes.default.svc";
 
-/// An HTTP proxy that leads to one server, for whoever says `me:secret`. Its threads end with the process.
+/// An HTTP proxy to one server, for clients with the credentials `me:secret`. Its threads end with the process.
 struct Proxy {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -61,7 +61,7 @@ fn address(server: &Server) -> SocketAddr {
     format!("127.0.0.1:{}", server.port()).parse().expect("an address")
 }
 
-/// The server's kubeconfig, by a name that only the proxy knows and with this proxy.
+/// Writes the server's kubeconfig with a name that only the proxy knows, and with this proxy.
 fn kubeconfig(server: &Server, proxy: Option<&str>) -> NamedTempFile {
     let proxy = proxy.map(|url| format!("proxy-url: {url}\n    ")).unwrap_or_default();
     let kubeconfig = std::fs::read_to_string(server.kubeconfig()).expect("it was written");
@@ -88,7 +88,7 @@ fn a_cluster_is_watched_through_the_proxy_of_the_kubeconfig_or_the_environment()
     let proxy = Proxy::to(address(&server));
     let url = format!("http://me:secret@{}", proxy.address);
     let target = format!("CONNECT {NAME}:{} HTTP/1.1", server.port());
-    // What stands in the kubeconfig counts, whatever the environment says.
+    // The kubeconfig takes precedence over the environment.
     let file = kubeconfig(&server, Some(&url));
     let watch = Running::of(pods(&file, "60s").env("HTTPS_PROXY", "http://127.0.0.1:1").env("NO_PROXY", "*"));
     assert!(watch.line(|_| true).starts_with("pod/"));
@@ -100,7 +100,7 @@ fn a_cluster_is_watched_through_the_proxy_of_the_kubeconfig_or_the_environment()
     let asked = std::mem::take(&mut *proxy.asked.lock());
     assert!(asked.len() >= 4 && asked.iter().all(|line| *line == target), "{asked:?}");
 
-    // Exempt: nobody can resolve the name. And this machine is never reached through a proxy.
+    // The server is exempt from the proxy, and its name cannot be resolved. A server on this machine is never reached by a proxy.
     let failed = pods(&file, "2s").env("HTTPS_PROXY", &url).env("NO_PROXY", ".svc").output();
     let stderr = text(&failed.expect("it runs").stderr);
     assert!(stderr.contains("cannot resolve kubernetes.default.svc"), "{stderr}");

@@ -1,12 +1,12 @@
-//! `skopos serve`: what it is given, what it says at the start, and how it ends.
+//! `skopos serve`: its arguments, its output at the start, and its end.
 use std::time::Duration;
 
 use super::support::{Running, Server, failure, run, skopos, text, utf8};
 
-/// How long anything may take.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A quick start, and its URL.
+/// Starts a quick start, and returns its URL.
 fn serve(kubeconfigs: &[&str], further: &[&str]) -> (Running, String) {
     let mut command = skopos();
     command.args(["serve", "--listen", "127.0.0.1:0"]).args(further);
@@ -63,7 +63,7 @@ fn it_says_which_clusters_there_are_and_what_callers_may_do() {
     let odd = folder.path().join("odd");
     let text = std::fs::read_to_string(&one.kubeconfig).unwrap();
     std::fs::write(&odd, text.replace("skopos-test", "team/prod")).unwrap();
-    // Two files with contexts of one name, and one whose context is no name of a cluster.
+    // Two files with contexts of one name, and one whose context is not a valid cluster name.
     let (process, url) = serve(&[one.kubeconfig(), two.kubeconfig(), utf8(&odd)], &[]);
     process.line(|line| {
         line.contains("anyone on this machine can read these clusters with your credentials")
@@ -82,7 +82,7 @@ fn it_says_which_clusters_there_are_and_what_callers_may_do() {
 
     let (process, _) = serve(&[one.kubeconfig()], &["--allow-writes"]);
     process.line(|line| line.contains("can read and WRITE"));
-    // From the environment, as a list with a file that is not there.
+    // Kubeconfigs from the environment, as a list with a missing file.
     let list = format!("/nope:{}", one.kubeconfig());
     let mut command = skopos();
     command.args(["serve", "--listen", ":0"]).env("KUBECONFIG", list);
@@ -111,7 +111,7 @@ fn problems_are_told_at_the_start_and_by_the_status() {
     }
 }
 
-/// `nohup`, and a terminal that goes away.
+/// Tests `nohup`, and a terminal that goes away.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_hang_up_ends_nothing_that_ignores_it_and_is_no_success() {
@@ -135,7 +135,7 @@ fn a_hang_up_ends_nothing_that_ignores_it_and_is_no_success() {
     }
     let (mut served, url) = serve(&[kubeconfig], &[]);
     served.signal("HUP");
-    // That it was seen and nothing followed is seen by its answers, and by its end.
+    // Its answers and its end show that the signal had no effect.
     assert!(run(&["status", "--server", &url]).status.success());
     served.signal("TERM");
     assert_eq!(served.wait(PATIENCE).code(), Some(0));
@@ -144,7 +144,7 @@ fn a_hang_up_ends_nothing_that_ignores_it_and_is_no_success() {
         let code = process.wait(PATIENCE).code();
         assert!(matches!(code, Some(0 | 143)), "{begun}: {code:?} after a hang-up that is ignored");
     }
-    // Those that do not ignore it end, and not as if all was well. Where these tests run under `nohup`, it would be ignored.
+    // Commands that do not ignore the signal end with a failure. Under `nohup` the tests themselves would ignore it.
     let heeding = |args: &[&str]| {
         let mut command = std::process::Command::new("env");
         command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_skopos")]).args(args);

@@ -5,10 +5,10 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// How long any expected thing may take, on a machine that is busy with other tests.
+/// Time limit of each wait, on a machine that is busy with other tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The command, in an environment without kubeconfig.
+/// Returns the command, in an environment without kubeconfig.
 pub(crate) fn skopos() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skopos"));
     for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "SKOPOS_LOG"] {
@@ -35,7 +35,7 @@ pub(crate) fn failure(args: &[&str]) -> String {
     lines[0].to_owned()
 }
 
-/// A pipe that nobody reads any more.
+/// Returns a pipe whose reader is closed.
 pub(crate) fn left() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -51,7 +51,7 @@ pub(crate) struct Running {
     child: Child,
     out: Receiver<String>,
     err: Receiver<String>,
-    /// Held, so that a reader of standard input sees no end
+    /// Kept open, so that a reader of standard input sees no end
     _stdin: Option<ChildStdin>,
 }
 
@@ -65,17 +65,17 @@ impl Running {
         Self { child, out, err, _stdin: stdin }
     }
 
-    /// The next line of standard output that satisfies the predicate; those before it are skipped.
+    /// Returns the next line of standard output that satisfies the predicate; earlier lines are skipped.
     pub(crate) fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
         next(&self.out, wanted, "standard output")
     }
 
-    /// The next line of standard error that satisfies the predicate.
+    /// Returns the next line of standard error that satisfies the predicate.
     pub(crate) fn error_line(&self, wanted: impl Fn(&str) -> bool) -> String {
         next(&self.err, wanted, "standard error")
     }
 
-    /// The next line of standard error, if there is one before it ends.
+    /// Returns the next line of standard error, if there is one before it ends.
     pub(crate) fn next_error_line(&self) -> Option<String> {
         self.err.recv_timeout(PATIENCE).ok()
     }
@@ -98,7 +98,7 @@ impl Running {
                 return status;
             }
             assert!(tokio::time::Instant::now() < deadline, "still running after {limit:?}");
-            // The output ends when the process does; a line more or less does not matter here.
+            // The output ends when the process does; a lost line does not matter here.
             let _ = self.out.recv_timeout(Duration::from_millis(5));
         }
     }
@@ -111,7 +111,7 @@ impl Drop for Running {
     }
 }
 
-/// A `skopos testserver` with a kubeconfig in a directory of its own.
+/// A `skopos testserver` with a kubeconfig in its own directory.
 pub(crate) struct Server {
     pub(crate) process: Running,
     pub(crate) kubeconfig: PathBuf,
@@ -133,12 +133,12 @@ impl Server {
         utf8(&self.kubeconfig)
     }
 
-    /// `skopos watch` on it.
+    /// Starts `skopos watch` on it.
     pub(crate) fn watch(&self, args: &[&str]) -> Running {
         Running::of(skopos().arg("watch").args(args).args(["--kubeconfig", self.kubeconfig()]))
     }
 
-    /// The port it listens on.
+    /// Returns the port that it listens on.
     pub(crate) fn port(&self) -> String {
         let text = std::fs::read_to_string(&self.kubeconfig).expect("a kubeconfig");
         let (_, rest) = text.split_once("127.0.0.1:").expect("an address");
@@ -151,7 +151,7 @@ pub(crate) fn utf8(path: &Path) -> &str {
 }
 
 fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
-    // Far more than any test reads; a test that stops reading on purpose does not use this.
+    // Far more than any test reads. A test that stops reading on purpose does not use this.
     let (sender, receiver) = sync_channel(100_000);
     std::thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {

@@ -85,7 +85,7 @@ fn a_kubeconfig_that_is_missing_or_broken_is_named() {
 
 #[test]
 fn an_unreachable_server_is_named_with_its_reason() {
-    // A port that was free a moment ago, and that nobody listens on.
+    // A port that was free a moment ago, without a listener.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("kubeconfig");

@@ -43,7 +43,7 @@ impl Host {
 
     fn command(&self, args: &[&str]) -> std::process::Command {
         let mut command = skopos();
-        // No helm that happens to be installed here.
+        // An empty PATH excludes any helm that is installed here.
         command.arg("vc").args(args).arg("--kubeconfig").arg(self.file("host")).env("PATH", self.dir.path());
         command
     }
@@ -52,14 +52,14 @@ impl Host {
         self.command(args).output().expect("the binary runs")
     }
 
-    /// Its standard output; it must succeed.
+    /// Returns its standard output; it must succeed.
     fn good(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
         text(&output.stdout)
     }
 
-    /// Its line on standard error; it must fail.
+    /// Returns its line on standard error; it must fail.
     fn bad(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert_eq!(output.status.code(), Some(1), "{args:?}: {}", text(&output.stderr));
@@ -202,7 +202,7 @@ fn ctrl_c_says_how_to_go_on() {
     host.good(&["pause", "shop"]);
 }
 
-/// A program that stands for helm: it keeps what it is called with and fails.
+/// Writes a program in place of helm. It records its arguments and fails.
 fn fake_helm(host: &Host) {
     use std::os::unix::fs::PermissionsExt as _;
     let (helm, here) = (host.file("helm"), host.dir.path().display());
@@ -210,7 +210,7 @@ fn fake_helm(host: &Host) {
         "#!/bin/sh\nif [ \"$1\" = version ]; then echo v3.18.4; exit 0; fi\n\
          echo \"$@\" > '{here}/arguments'\nexport -p > '{here}/environment'\nexit 1\n"
     );
-    // Written under another name: what is open for writing cannot be run, also not by a fork at the same moment.
+    // Written under another name: a file open for writing cannot be run, also not by a fork at the same moment.
     std::fs::write(host.file("draft"), text).expect("written");
     std::fs::set_permissions(host.file("draft"), std::fs::Permissions::from_mode(0o755))
         .expect("made to run");

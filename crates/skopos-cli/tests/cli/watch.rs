@@ -78,7 +78,7 @@ fn a_restarted_server_is_survived_and_told() {
     watch.line(of_type("SYNCED"));
     drop(server.process);
     watch.line(|line| of_type("STALE")(line) && line.contains("refused"));
-    // Another server on the same port: another history, with other objects.
+    // Another server on the same port, with another history and other objects.
     let another = Server::start(&["--port", &port, "--objects", "3"]);
     let live = json(&watch.line(of_type("LIVE")));
     assert!(live["seconds"].as_f64().unwrap() > 0.0);
@@ -100,7 +100,7 @@ fn ctrl_c_ends_also_when_nobody_reads_the_output() {
     let mut command = skopos();
     command.args(["watch", "pods", "-A", "-o", "json", "--kubeconfig", server.kubeconfig()]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    // One byte shows that it prints; the pipe is full long before the 2000 objects are through.
+    // One byte shows that it prints; the pipe is full long before all 2000 objects are printed.
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap();
     let (done, ended) = std::sync::mpsc::sync_channel(1);
@@ -132,7 +132,7 @@ fn who_does_not_read_the_notices_gets_the_changes_all_the_same() {
         command.args(["watch", "pods", "-A", "-o", "name", "--kubeconfig", server.kubeconfig()]);
         command.args((!verbose.is_empty()).then_some(verbose));
         let mut child = command.stdout(Stdio::piped()).stderr(left()).spawn().unwrap();
-        // The notice that it is synced comes long before the last of them.
+        // The notice about the complete view comes long before the last of them.
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(200);
         assert_eq!(lines.map_while(Result::ok).count(), 200, "{verbose}");
         assert!(child.wait().unwrap().success(), "{verbose}");

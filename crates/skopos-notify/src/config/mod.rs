@@ -177,7 +177,7 @@ impl NotifyConfig {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// When it cannot be read or anything in it is wrong: all of it is told.
+    /// When the file cannot be read or is invalid. The error has all problems.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         skopos_config::read(path)
     }
@@ -185,7 +185,7 @@ impl NotifyConfig {
     /// Checks a text.
     ///
     /// # Errors
-    /// When anything in it is wrong: all of it is told.
+    /// When the text is invalid. The error has all problems.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         skopos_config::parse(text)
     }
@@ -202,7 +202,7 @@ impl NotifyConfig {
         made.collect()
     }
 
-    /// Returns the files with secrets: what is in them belongs to the configuration.
+    /// Returns the files with secrets. Their content is part of the configuration.
     pub fn secret_files(&self) -> Vec<PathBuf> {
         self.sinks.iter().flat_map(SinkConfig::secret_files).map(Path::to_owned).collect()
     }

@@ -7,7 +7,7 @@ use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness, e
 use crate::plan::Removal;
 use crate::sink::Sink;
 
-/// An object that asks for what the sink cannot have.
+/// An object with a request that the sink cannot serve.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rejected {
     /// The object.
@@ -16,7 +16,7 @@ pub struct Rejected {
     pub reason: String,
 }
 
-/// The names that an object, or a Service with its slices, asks for.
+/// Names that an object, or a Service with its slices, asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Claims {
     names: BTreeMap<EntryName, BTreeMap<EntryOwner, BTreeMap<EntryValue, Readiness>>>,
@@ -38,7 +38,8 @@ pub(crate) struct Attachment {
 }
 
 impl Claims {
-    /// Asks for a name with some values; returns the name as the sink spells it. What the sink cannot have is rejected.
+    /// Adds a request for a name with some values; returns the name as the sink spells it. A request that the sink cannot serve
+    /// is rejected.
     pub(super) fn claim(
         &mut self,
         sink: &dyn Sink,
@@ -69,12 +70,12 @@ impl Claims {
         self.attachments.push(attachment);
     }
 
-    /// Notes what the sink cannot have.
+    /// Rejects an object's request.
     pub(super) fn reject(&mut self, object: &EntryOwner, reason: String) {
         self.rejected.insert(Rejected { object: object.clone(), reason });
     }
 
-    /// Takes in other claims. A value that is in both, as that of an endpoint that moves from slice to slice, has the better readiness.
+    /// Adds other claims. A value in both, as that of an endpoint that moves from slice to slice, has the better readiness.
     pub(super) fn extend(&mut self, other: Self) {
         for (name, owners) in other.names {
             owners.into_iter().for_each(|(owner, members)| self.add(name.clone(), owner, members));
@@ -90,7 +91,7 @@ impl Claims {
         }
     }
 
-    /// Returns the entries of each name, and what was rejected.
+    /// Returns the entries of each name, and the rejected objects.
     pub(super) fn into_entries(
         self,
         sink: &dyn Sink,
@@ -128,7 +129,7 @@ pub(super) fn values<'a>(
     endpoints.iter().flat_map(of)
 }
 
-/// Reads the conditions as discovery/v1 says: `ready` that is not set means true.
+/// Reads the conditions as discovery/v1 defines them: a missing `ready` means true.
 fn readiness(endpoint: &Endpoint) -> Readiness {
     let conditions = endpoint.conditions.as_ref();
     let is = |condition: Option<bool>, otherwise: bool| condition.unwrap_or(otherwise);

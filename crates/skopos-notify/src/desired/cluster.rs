@@ -4,7 +4,7 @@ use skopos::{Event, Freshness, Object, ObjectKey, Snapshot};
 
 use super::source::SERVICE_NAME;
 
-/// Content of a cluster, as far as a sink is fed with it.
+/// Content of a cluster, as far as a sink needs it.
 #[derive(Clone, Default)]
 pub struct ClusterContent {
     /// The Services.
@@ -26,7 +26,7 @@ pub enum ClusterChange {
 }
 
 impl ClusterContent {
-    /// Returns how old the oldest part of it is; `None` if there is no part.
+    /// Returns the age of the oldest part; `None` if there is no part.
     pub(crate) fn freshness(&self) -> Option<Freshness> {
         let services = self.services.as_ref().map(Snapshot::freshness);
         let slices = self.slices.as_ref().map(Snapshot::freshness);

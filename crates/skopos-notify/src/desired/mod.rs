@@ -4,7 +4,7 @@
 //!  snapshots ─▶ groups that changed ─▶ claims of each ─▶ names that changed ─▶ entries
 //! ```
 //!
-//! A group is a Service with its slices, or a pod. What has not changed since the last look is not looked at again.
+//! A group is a Service with its slices, or a pod. Groups that have not changed since the last call are not evaluated again.
 
 mod claims;
 mod cluster;
@@ -34,7 +34,7 @@ pub use crate::template::{Template, TemplateError};
 pub struct Desired {
     sources: Vec<ClaimSource>,
     sink: Arc<dyn Sink>,
-    /// The content of the last look.
+    /// The content of the last call.
     content: ClusterContent,
     /// Each Service with each of its slices.
     slices: BTreeSet<(ObjectKey, ObjectKey)>,
@@ -79,7 +79,7 @@ impl Desired {
         }
     }
 
-    /// Takes in the content of the cluster, and returns the desired entries.
+    /// Takes the content of the cluster, and returns the desired entries.
     pub fn look(&mut self, content: ClusterContent) -> Arc<DesiredEntries> {
         let changed = self.changed(&content);
         self.content = content;
@@ -94,7 +94,7 @@ impl Desired {
         self.entries.clone()
     }
 
-    /// Returns what the sink cannot have.
+    /// Returns the rejected objects.
     pub fn rejected(&self) -> impl Iterator<Item = &Rejected> {
         self.rejected.values().flatten()
     }
@@ -104,7 +104,7 @@ impl Desired {
         self.attachments.values().flatten()
     }
 
-    /// Returns the removals that a change is evidence for. It has to be asked before the look that shows the change.
+    /// Returns the removals that a change is evidence for. It must be called before the content that shows the change is taken in.
     pub fn removed(&self, change: &ClusterChange) -> BTreeSet<Removal> {
         let sink = &*self.sink;
         match change {
@@ -128,7 +128,7 @@ impl Desired {
         }
     }
 
-    /// Returns the groups that are not as they were in the last look.
+    /// Returns the groups that have changed since the last call.
     fn changed(&mut self, content: &ClusterContent) -> BTreeSet<Group> {
         let services = cluster::changed(&self.content.services, &content.services);
         let mut groups: BTreeSet<_> = services.into_iter().map(Group::Service).collect();
@@ -150,7 +150,7 @@ impl Desired {
         groups
     }
 
-    /// Returns what a group asks for.
+    /// Returns the claims of a group.
     fn claims(&self, group: &Group) -> Claims {
         match group {
             Group::Service(key) => self.claims_of_service(key),
@@ -189,7 +189,7 @@ impl Desired {
         claims
     }
 
-    /// Takes in what a group asks for, and notes the `names` of which the entries may have changed.
+    /// Takes the claims of a group, and adds to `names` those whose entries may have changed.
     fn take_in(&mut self, group: Group, mut claims: Claims, names: &mut BTreeSet<EntryName>) {
         let attachments = std::mem::take(&mut claims.attachments);
         match attachments.is_empty() {
@@ -216,7 +216,7 @@ impl Desired {
         };
     }
 
-    /// Puts the entries of these names together from all who ask for them.
+    /// Builds the entries of these names from all groups that ask for them.
     fn merge(&mut self, names: BTreeSet<EntryName>) {
         let all = Arc::make_mut(&mut self.entries);
         for name in names {
@@ -243,9 +243,9 @@ impl Desired {
     }
 }
 
-/// Decodes an object. One that cannot be read is rejected.
+/// Decodes an object. An undecodable object is rejected.
 ///
-/// Nothing is kept of the decoded object: it takes more memory than all that is made of it, and is not needed before the next change.
+/// The decoded object is not kept: it takes more memory than all that is made from it, and is not needed before the next change.
 fn read<K: DeserializeOwned>(resource: &str, object: &Object<K>, claims: &mut Claims) -> Option<K> {
     let owner = || EntryOwner {
         resource: resource.into(),
@@ -276,7 +276,7 @@ where
             None => BTreeSet::new(),
             Some(Ok(new)) => match source(new) {
                 Some(after) => after.removals(),
-                // It is there and no longer meant: that is no deletion.
+                // It exists and is no longer selected: that is no deletion.
                 None => continue,
             },
             Some(Err(_)) => continue,

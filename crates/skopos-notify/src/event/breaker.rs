@@ -4,7 +4,7 @@ use skopos_reflect::Time;
 
 use super::options::OutboxOptions;
 
-/// One breaker for a whole receiver: after a failure of the receiver nothing is sent for a while, and then one message as a probe.
+/// Circuit breaker for a receiver. After a failure of the receiver nothing is sent for a while, and then one message as a probe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Breaker {
     first_pause: Duration,
@@ -18,7 +18,7 @@ pub(super) struct Breaker {
     until: Option<Time>,
 }
 
-/// So many messages that fail one after the other are the receiver's failure, and not theirs.
+/// Number of consecutive failed messages that count as a failure of the receiver, rather than of the messages.
 const FAILURES_OF_RECEIVER: u32 = 5;
 
 impl Breaker {
@@ -33,7 +33,7 @@ impl Breaker {
         }
     }
 
-    /// Returns how many of `most` may be sent.
+    /// Returns the number of messages, up to `most`, that may be sent.
     pub(super) fn allows(&self, now: Time, most: usize, in_flight: usize) -> usize {
         match self.until {
             None => most,
@@ -42,12 +42,12 @@ impl Breaker {
         }
     }
 
-    /// Returns when something that is due at this time may be sent.
+    /// Returns the time at which a message that is due at this time may be sent.
     pub(super) fn opens_at(&self, due: Time) -> Time {
         self.until.map_or(due, |until| until.max(due))
     }
 
-    /// Notes that a message failed. Many of them one after the other trip the breaker.
+    /// Notes a failed message. Several consecutive failures trip the breaker.
     pub(super) fn failed(&mut self, now: Time) {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= FAILURES_OF_RECEIVER {
@@ -55,13 +55,13 @@ impl Breaker {
         }
     }
 
-    /// Notes that the receiver takes messages. Returns whether it did not before.
+    /// Notes that the receiver accepts messages. Returns whether it did not before.
     pub(super) fn succeeded(&mut self) -> bool {
         (self.failures, self.openings) = (0, 0);
         self.until.take().is_some()
     }
 
-    /// Sends nothing for a while. What was in flight with the message that failed does not make it longer.
+    /// Opens the breaker for a while. Messages that were in flight with the failed one do not prolong this.
     pub(super) fn trip(&mut self, now: Time, asked: Option<Duration>) {
         let is_open = self.until.is_some_and(|until| until > now);
         let until = match asked {

@@ -1,4 +1,4 @@
-//! The part of an object that receivers are told, and its digest.
+//! The part of an object that receivers get, and its digest.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,12 +14,12 @@ pub struct FieldPath {
     segments: Vec<String>,
 }
 
-/// The part of an object that receivers are told.
+/// The part of an object that receivers get.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectContent {
     /// The whole object, or the selected fields by their paths.
     pub value: Value,
-    /// The digest of `value`: two contents with the same digest are the same.
+    /// The digest of `value`. Equal digests mean equal contents.
     pub digest: [u8; 16],
 }
 
@@ -62,10 +62,10 @@ impl FieldPath {
 }
 
 impl ObjectContent {
-    /// Reads these fields of an object. Without fields it is the whole object, without `managedFields`, which say nothing of the object itself.
+    /// Reads these fields of an object. Without fields it is the whole object, except `managedFields`, which are only bookkeeping.
     pub fn new(object: &RawObject, fields: &[FieldPath]) -> Self {
         let mut whole = object.to_value();
-        // The same content has the same digest, however serde_json was built.
+        // The same content has the same digest, with any feature set of serde_json.
         whole.sort_all_objects();
         let meta = whole.get_mut("metadata").and_then(Value::as_object_mut);
         let version = meta.and_then(|meta| {
@@ -78,7 +78,7 @@ impl ObjectContent {
             value.sort_all_objects();
             return Self { digest: digest(&value), value };
         }
-        // A write that changes nothing gives an object no new version to tell.
+        // A write that changes nothing gives an object no new version to report.
         let digest = digest(&whole);
         if let (Some(meta), Some(version)) =
             (whole.get_mut("metadata").and_then(Value::as_object_mut), version)

@@ -1,4 +1,4 @@
-//! One message to a receiver, and what became of it.
+//! One message to a receiver, and its outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use skopos::{ObjectKey, RawObject, ResourceVersion};
 
-/// An object of some resource.
+/// Key of an object of any resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventKey {
     /// The resource as kubectl writes it, such as `deployments.apps`.
@@ -25,7 +25,7 @@ pub struct Recorded {
     pub version: ResourceVersion,
     /// The content that was acknowledged last; `None` if none was.
     pub digest: Option<[u8; 16]>,
-    /// Something newer was sent, and it is not known whether it arrived.
+    /// A newer state was sent, and it is unknown whether it arrived.
     pub unsure: bool,
 }
 
@@ -64,17 +64,17 @@ pub struct Delivery {
     pub kind: ChangeKind,
     /// The uid of the object.
     pub uid: Arc<str>,
-    /// The version that the message tells. Of a deletion: that of the deletion, or of a list without the object.
+    /// The version that the message reports. For a deletion: that of the deletion, or of a list without the object.
     pub version: ResourceVersion,
     /// The object, where there is one.
     pub object: Option<RawObject>,
     /// True if the object is still there and its labels no longer match the source.
     pub deselected: bool,
-    /// The stretch of history in which versions are comparable: it rises when a cluster was restored from a backup.
+    /// The epoch in which versions are comparable. It rises when a cluster was restored from a backup.
     pub epoch: u64,
 }
 
-/// A message that the receiver will never take.
+/// A message that the receiver rejected for good.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DeadLetter {
     /// The ID of the message.
@@ -90,7 +90,7 @@ pub struct DeadLetter {
 pub enum DeliveryOutcome {
     /// The receiver acknowledged it.
     Delivered,
-    /// The receiver answered that it failed: this message is tried again later.
+    /// The receiver reported a failure: this message is tried again later.
     Failed {
         /// The answer, for people.
         problem: String,
@@ -106,7 +106,7 @@ pub enum DeliveryOutcome {
     },
     /// Nothing was sent: the receiver cannot be reached.
     Unreachable(String),
-    /// It may have arrived or not: no answer came in time.
+    /// No answer came in time, so it may have arrived or not.
     Unknown(String),
     /// The receiver will never take this message. It becomes a dead letter.
     Rejected(String),
@@ -115,7 +115,7 @@ pub enum DeliveryOutcome {
 }
 
 impl ChangeKind {
-    /// Returns the kind in a word.
+    /// Returns the kind as one word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -126,7 +126,7 @@ impl ChangeKind {
 }
 
 impl Delivery {
-    /// Returns the ID of a message: a hash of everything that tells it from others.
+    /// Returns the ID of a message: a hash of everything that distinguishes it.
     pub(super) fn id(
         scope: [&str; 2],
         key: &EventKey,
@@ -148,7 +148,7 @@ impl Delivery {
             kind.as_str().as_bytes(),
         ];
         for part in parts {
-            // With its length, no part can be taken for that of another message.
+            // The length prefix keeps the parts of different messages apart.
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -158,7 +158,7 @@ impl Delivery {
 }
 
 impl DeliveryOutcome {
-    /// Returns the result in a word, for metrics.
+    /// Returns the result as one word, for metrics.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Delivered => "delivered",

@@ -1,4 +1,4 @@
-//! The ledger: what the receiver of an event sink has acknowledged, on disk.
+//! The ledger: the states that the receiver of an event sink has acknowledged, on disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,31 +12,31 @@ use skopos_fleet::checkpoint::private_folder;
 
 use super::delivery::{DeadLetter, EventKey, Recorded};
 
-/// A ledger in a file of its own. Each commit is whole or not at all, and on disk when it returns.
+/// A ledger in its own file. Each commit is atomic, and on disk when it returns.
 pub struct Ledger {
     path: PathBuf,
-    /// `None` after a failure: the library wants the file opened again then, which heals what was half written.
+    /// `None` after a failure. The library then requires the file to be reopened, which repairs a partial write.
     database: Mutex<Option<Database>>,
 }
 
-/// Everything that a ledger has.
+/// Content of a ledger.
 #[derive(Debug, Default)]
 pub struct LedgerContent {
-    /// True if there was no ledger, so that everything is told as if it were new.
+    /// True if there was no ledger, so that everything is reported as new.
     pub is_new: bool,
     /// The cluster that the ledger is about.
     pub cluster: Option<Arc<str>>,
-    /// The stretch of history that was told.
+    /// The epoch that was reported.
     pub history: History,
     /// The states that the receiver has acknowledged.
     pub recorded: Vec<(EventKey, Recorded)>,
-    /// Messages that the receiver will never take.
+    /// Messages that the receiver rejected for good.
     pub dead: Vec<(EventKey, DeadLetter)>,
-    /// Why the receiver wants no more messages.
+    /// Reason for which the receiver wants no more messages.
     pub disabled: Option<String>,
 }
 
-/// A stretch of a cluster's history in which versions are comparable.
+/// An epoch of a cluster's history, in which versions are comparable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     /// Its number; it rises.
@@ -50,15 +50,15 @@ pub struct History {
 pub enum LedgerChange {
     /// The state that was acknowledged; `None` removes it.
     Recorded(EventKey, Option<Recorded>),
-    /// A message that the receiver will never take; `None` removes it.
+    /// A message that the receiver rejected for good; `None` removes it.
     Dead(EventKey, Option<DeadLetter>),
     /// Everything beside objects.
     Meta {
-        /// Why the receiver wants no more messages.
+        /// Reason for which the receiver wants no more messages.
         disabled: Option<String>,
         /// The cluster that the ledger is about.
         cluster: Option<Arc<str>>,
-        /// The stretch of history.
+        /// The epoch.
         history: History,
     },
 }
@@ -86,10 +86,10 @@ const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const CLUSTER: &str = "cluster";
 const HISTORY: &str = "history";
 const DISABLED: &str = "disabled";
-/// Memory for pages. A ledger is read once, at the start.
+/// Cache size. A ledger is read once, at the start.
 const CACHE_BYTES: usize = 4 * 1024 * 1024;
 
-/// An entry as it is on disk.
+/// An entry in its form on disk.
 #[derive(Serialize, Deserialize)]
 struct Row {
     uid: Arc<str>,
@@ -100,10 +100,10 @@ struct Row {
 }
 
 impl Ledger {
-    /// Opens the ledger of a sink in a folder, and reads it. One that is damaged is put aside, and everything is told again.
+    /// Opens the ledger of a sink in a folder, and reads it. A damaged ledger is moved away, and everything is reported again.
     ///
     /// # Errors
-    /// When another process has it, or the disk does not work.
+    /// When another process uses it, or the disk fails.
     pub fn open(folder: &Path, sink: &str) -> Result<(Self, LedgerContent), LedgerError> {
         let path = Self::path(folder, sink);
         private_folder(folder).map_err(|error| LedgerError::storage(&path, error))?;
@@ -129,7 +129,7 @@ impl Ledger {
     /// Writes changes, all or none. It blocks until they are on disk.
     ///
     /// # Errors
-    /// When the disk does not work. The ledger is as it was before.
+    /// When the disk fails. The ledger is then unchanged.
     pub fn write(&self, changes: &[LedgerChange]) -> Result<(), LedgerError> {
         let mut database = self.database.lock();
         let open = match database.take() {
@@ -141,7 +141,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the error of a write that did not run to its end.
+    /// Returns the error of a write that did not complete.
     pub(crate) fn not_run(&self, error: impl ToString) -> LedgerError {
         LedgerError::storage(&self.path, error)
     }
@@ -153,7 +153,7 @@ impl Ledger {
     fn read(path: &Path) -> Result<(Self, LedgerContent), OpenError> {
         let is_new = !path.exists();
         let database = open_file(path)?;
-        // Makes the tables, and tells a disk that cannot be written to.
+        // Creates the tables, and detects a disk that cannot be written to.
         commit(&database, &[])?;
         let content = content(&database, is_new)?;
         Ok((Self { path: path.to_owned(), database: Mutex::new(Some(database)) }, content))
@@ -218,14 +218,14 @@ fn content(database: &Database, is_new: bool) -> Result<LedgerContent, OpenError
 }
 
 impl History {
-    /// Notes that a whole view of a resource has this version. Returns true if the history is another one since.
+    /// Notes the version of a complete view of a resource. Returns true if this begins a new epoch.
     pub fn saw(&mut self, resource: &Arc<str>, version: &ResourceVersion) -> bool {
         let Some(version) = version.as_u64().filter(|version| *version > 0) else { return false };
         let known = self.versions.insert(resource.clone(), version);
         if known.is_none_or(|known| known <= version) {
             return false;
         }
-        // Versions of other resources went back as well, or will.
+        // Versions of other resources went back too, or will.
         self.versions.retain(|of, _| of == resource);
         self.epoch += 1;
         true
@@ -284,7 +284,7 @@ impl Row {
     }
 }
 
-/// Resource and object, parted by NUL: no resource has one.
+/// Encodes resource and object, separated by NUL, which no resource contains.
 fn encode_key(key: &EventKey) -> Vec<u8> {
     [key.resource.as_bytes(), b"\0", key.object.sort_bytes()].concat()
 }
@@ -300,7 +300,7 @@ fn decode_key(bytes: &[u8]) -> Result<EventKey, OpenError> {
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {
-    // Maps with keys that are no text could fail; there are none.
+    // Maps with keys that are not text could fail; there are none.
     serde_json::to_vec(value).unwrap_or_default()
 }
 

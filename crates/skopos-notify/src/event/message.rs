@@ -56,7 +56,7 @@ impl MessageFormat {
         } else {
             data[if context.has_fields { "fields" } else { "object" }] = context.content;
         }
-        // With leading zeros the order of the texts is that of the numbers, as CloudEvents' extension `sequence` asks for.
+        // Leading zeros make the order of the texts that of the numbers, as CloudEvents' extension `sequence` requires.
         let sequence = format!("{:0>20}", delivery.version.to_string());
         let mut body = match self {
             Self::CloudEvents => json!({

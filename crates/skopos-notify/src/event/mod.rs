@@ -7,8 +7,8 @@
 //!                                 └──────────────── outcome ─────────────────────┘
 //! ```
 //!
-//! There is no queue of events. Work is what the cluster has and the receiver has not acknowledged, so an outage of a day leaves one delivery
-//! for each object that differs.
+//! There is no queue of events. The work is the difference between the cluster and the acknowledged states, so an outage of a day
+//! leaves one delivery for each object that differs.
 
 mod breaker;
 mod content;

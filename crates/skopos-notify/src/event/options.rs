@@ -8,11 +8,11 @@ use super::delivery::ChangeKind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutboxOptions {
-    /// The name of the sink: messages of different sinks have different IDs.
+    /// The name of the sink. Messages of different sinks have different IDs.
     pub sink: String,
-    /// The kinds of changes that are told. Default: all.
+    /// The kinds of changes that are reported. Default: all.
     pub changes: BTreeMap<Arc<str>, BTreeSet<ChangeKind>>,
-    /// Delay until a list may confirm a deletion that was not seen. Default 30 s.
+    /// Minimum delay until a list may confirm a deletion that was not seen. Default 30 s.
     pub confirm: Duration,
     /// The first pause after a failure; it doubles up to `last_pause`. Default 1 s.
     pub first_pause: Duration,
@@ -22,7 +22,7 @@ pub struct OutboxOptions {
     pub most_asked: Duration,
     /// The longest pause of a receiver that cannot be reached. Default 10 s.
     pub probe: Duration,
-    /// Seeds the jitter of pauses.
+    /// Seed of the jitter of pauses.
     pub seed: u64,
 }
 

@@ -11,34 +11,35 @@ use super::ledger::{History, LedgerChange, LedgerContent};
 use super::options::{Departure, OutboxOptions};
 use super::waiting::{ObjectState, Waiting};
 
-/// Everything that the receiver has not acknowledged. A machine without input or output: it is told what the cluster has, and gives deliveries.
+/// The states that the receiver has not acknowledged. A state machine without I/O: it gets the state of the cluster, and returns
+/// deliveries.
 ///
-/// For each object at most one delivery is in flight, and a newer state takes the place of one that waits. A deletion is told if the watch has
-/// shown it, or if a list confirms it.
+/// Each object has at most one delivery in flight, and a newer state replaces one that waits. A deletion is reported if the watch
+/// has shown it, or if a list confirms it.
 pub struct Outbox {
     options: OutboxOptions,
     recorded: HashMap<EventKey, Recorded>,
     waiting: BTreeMap<EventKey, Waiting>,
-    /// The keys of `waiting` that can be delivered, by when.
+    /// The keys of `waiting` that can be delivered, by due time.
     due: BTreeSet<(Time, EventKey)>,
-    /// The keys of `waiting`, by since when.
+    /// The keys of `waiting`, by the time since which they wait.
     by_age: BTreeSet<(Time, EventKey)>,
     /// The keys of `waiting` whose deletion waits for a list.
     unconfirmed: BTreeSet<EventKey>,
     in_flight: BTreeMap<EventKey, InFlight>,
-    /// The keys whose ledger entries are to be written.
+    /// The keys whose ledger entries must be written.
     dirty: BTreeSet<EventKey>,
     dead: BTreeMap<EventKey, DeadLetter>,
     dead_dirty: BTreeSet<EventKey>,
     disabled: Option<String>,
     cluster: Option<Arc<str>>,
     history: History,
-    /// `disabled`, `cluster` or the epoch are to be written.
+    /// True if `disabled`, `cluster` or the epoch must be written.
     meta_dirty: bool,
     breaker: Breaker,
     /// The keys of `waiting` that have a problem.
     failing: BTreeSet<EventKey>,
-    /// Another cluster answers than the receiver's, or it is unknown which one does.
+    /// True if another cluster than the receiver's answers, or it is unknown which one does.
     is_held: bool,
     random: fastrand::Rng,
 }
@@ -48,14 +49,14 @@ pub struct Outbox {
 struct InFlight {
     /// The ledger's entry before it.
     before: Option<Recorded>,
-    /// The entry after it was acknowledged; `None` for a deletion.
+    /// The entry after the acknowledgement; `None` for a deletion.
     after: Option<Recorded>,
     kind: ChangeKind,
     id: Arc<str>,
 }
 
 impl Outbox {
-    /// Makes an outbox that resumes from what a ledger has.
+    /// Makes an outbox that resumes from a ledger's content.
     pub fn new(options: OutboxOptions, ledger: LedgerContent) -> Self {
         Self {
             recorded: ledger.recorded.into_iter().collect(),
@@ -79,7 +80,7 @@ impl Outbox {
         }
     }
 
-    /// Notes which cluster answers. Messages about another one than before are held until it is [accepted](Self::accept_cluster).
+    /// Notes which cluster answers. Messages about a different one are held until it is [accepted](Self::accept_cluster).
     pub fn saw_cluster(&mut self, cluster: &Arc<str>) {
         if self.cluster.is_none() {
             self.accept_cluster(cluster.clone());
@@ -87,7 +88,7 @@ impl Outbox {
         self.is_held = self.cluster.as_ref() != Some(cluster);
     }
 
-    /// Makes another cluster the receiver's.
+    /// Makes another cluster the receiver's cluster.
     pub fn accept_cluster(&mut self, cluster: Arc<str>) {
         (self.cluster, self.meta_dirty, self.is_held) = (Some(cluster), true, false);
     }
@@ -97,12 +98,12 @@ impl Outbox {
         self.cluster.as_ref()
     }
 
-    /// Returns whether everything is held: another cluster answers, or it is not known which one does.
+    /// Returns whether everything is held: another cluster answers, or it is unknown which one does.
     pub fn is_held(&self) -> bool {
         self.is_held
     }
 
-    /// Returns what is not acknowledged.
+    /// Returns the objects with a state that is not acknowledged.
     pub fn waiting(&self) -> impl Iterator<Item = &EventKey> {
         self.waiting.keys()
     }
@@ -115,7 +116,7 @@ impl Outbox {
         })
     }
 
-    /// Takes deletions of these objects for sure, though no list has confirmed them.
+    /// Takes the deletions of these objects as confirmed, without a list.
     pub fn confirm(&mut self, is_meant: impl Fn(&EventKey) -> bool) {
         let keys: Vec<_> = self.unconfirmed().filter(|key| is_meant(key)).cloned().collect();
         for key in keys {
@@ -128,7 +129,8 @@ impl Outbox {
         }
     }
 
-    /// Notes the version of a whole view of a resource. One that went back begins a new epoch: a cluster was restored from a backup.
+    /// Notes the version of a complete view of a resource. A version that went back begins a new epoch: a cluster was restored
+    /// from a backup.
     pub fn saw_version(&mut self, resource: &Arc<str>, version: &ResourceVersion) {
         self.meta_dirty |= self.history.saw(resource, version);
     }
@@ -157,7 +159,7 @@ impl Outbox {
         self.wait(now, key, state);
     }
 
-    /// Notes that everything of a resource was told by [`present`](Self::present): what the ledger has beyond it is missing.
+    /// Notes that all objects of a resource were passed to [`present`](Self::present). Further objects in the ledger are missing.
     pub fn synced(
         &mut self,
         now: Time,
@@ -180,7 +182,7 @@ impl Outbox {
         forgotten.iter().for_each(|key| self.settled(key));
     }
 
-    /// Notes that a list of a resource, begun at `began`, agreed with what was noted.
+    /// Notes that a list of a resource, begun at `began`, agreed with the noted state.
     pub fn listed(&mut self, resource: &str, began: Time) {
         let confirm = self.options.confirm;
         let confirmed: BTreeSet<_> = self
@@ -194,15 +196,15 @@ impl Outbox {
         self.confirm(|key| confirmed.contains(key));
     }
 
-    /// Returns when a list may confirm deletions of a resource, if some wait for it.
+    /// Returns the time from which a list may confirm deletions of a resource, if any wait for it.
     pub fn list_from(&self, resource: &str) -> Option<Time> {
         let of_resource = self.unconfirmed.iter().filter(|key| &*key.resource == resource);
         let waiting = of_resource.filter_map(|key| self.waiting.get(key));
         waiting.map(|waiting| waiting.since + self.options.confirm).min()
     }
 
-    /// Returns up to `most` deliveries that are due, the oldest first. Each counts as in flight and needs an [`outcome`](Self::outcome). None is
-    /// sent before [`take_changes`](Self::take_changes) is on disk.
+    /// Returns up to `most` deliveries that are due, the oldest first. Each counts as in flight and needs an
+    /// [`outcome`](Self::outcome). None may be sent before [`take_changes`](Self::take_changes) is on disk.
     pub fn due(&mut self, now: Time, most: usize) -> Vec<Delivery> {
         let most = self.breaker.allows(now, most, self.in_flight.len());
         if self.is_held || self.disabled.is_some() {
@@ -242,7 +244,7 @@ impl Outbox {
                 self.breaker.trip(now, None);
             }
             DeliveryOutcome::Unreachable(problem) => {
-                // It did not arrive, so the ledger is as it was.
+                // It did not arrive, so the ledger is unchanged.
                 self.record(key, sent.before);
                 self.breaker.trip(now, None);
                 if let Some(waiting) = self.waiting.get_mut(key) {
@@ -286,7 +288,7 @@ impl Outbox {
         changes
     }
 
-    /// Notes that these changes could not be written: they are due again.
+    /// Notes that these changes could not be written, and must be written again.
     pub fn not_written(&mut self, changes: &[LedgerChange]) {
         for change in changes {
             match change {
@@ -297,7 +299,7 @@ impl Outbox {
         }
     }
 
-    /// Returns whether the ledger is to be written.
+    /// Returns whether the ledger must be written.
     pub fn has_changes(&self) -> bool {
         !self.dirty.is_empty() || !self.dead_dirty.is_empty() || self.meta_dirty
     }
@@ -309,7 +311,7 @@ impl Outbox {
         self.go_on(key);
     }
 
-    /// Forgets all pauses: what failed is tried at once, also by a receiver that wanted no more.
+    /// Ends all pauses: failed messages are tried at once, also if the receiver had disabled the sink.
     pub fn retry(&mut self, now: Time) {
         self.meta_dirty |= self.disabled.take().is_some();
         self.hasten(now);
@@ -331,7 +333,7 @@ impl Outbox {
         keys.len()
     }
 
-    /// Returns the time of the next delivery, if one is due by then.
+    /// Returns the time of the next delivery, if any.
     pub fn wake_at(&self) -> Option<Time> {
         if self.is_held || self.disabled.is_some() {
             return None;
@@ -340,7 +342,7 @@ impl Outbox {
         Some(self.breaker.opens_at(next))
     }
 
-    /// Returns the number of objects whose state the receiver has not acknowledged, and since when the oldest waits.
+    /// Returns the number of objects with a state that is not acknowledged, and the time since which the oldest waits.
     pub fn pending(&self) -> (usize, Option<Time>) {
         (self.waiting.len(), self.by_age.first().map(|(since, _)| *since))
     }
@@ -350,7 +352,7 @@ impl Outbox {
         self.unconfirmed.iter()
     }
 
-    /// Returns what failed the last time, and why.
+    /// Returns the objects whose last delivery failed, with the problem.
     pub fn problems(&self) -> impl Iterator<Item = (&EventKey, &str)> {
         self.failing.iter().filter_map(|key| Some((key, self.waiting.get(key)?.problem.as_deref()?)))
     }
@@ -360,17 +362,17 @@ impl Outbox {
         self.dead.iter()
     }
 
-    /// Returns why the receiver wants no more messages, if that is so.
+    /// Returns the reason for which the receiver wants no more messages, if any.
     pub fn disabled(&self) -> Option<&str> {
         self.disabled.as_deref()
     }
 
-    /// Returns the number of objects of which the receiver has acknowledged a state.
+    /// Returns the number of objects with an acknowledged state.
     pub fn recorded(&self) -> usize {
         self.recorded.len()
     }
 
-    /// Returns the number of things that are remembered beyond the ledger.
+    /// Returns the number of items held in memory beyond the ledger.
     #[cfg(test)]
     pub(super) fn footprint(&self) -> usize {
         self.waiting.len()
@@ -383,13 +385,13 @@ impl Outbox {
             + self.failing.len()
     }
 
-    /// Makes a state wait, or takes it as the newer one of a key that waits already.
+    /// Adds a waiting state, or replaces the older one of a key that waits already.
     fn wait(&mut self, now: Time, key: EventKey, state: ObjectState) {
         match self.waiting.get_mut(&key) {
             Some(waiting) => {
                 let is_news = !waiting.state.is_same(&state);
                 if is_news {
-                    // What failed was another message.
+                    // The failure belongs to the previous message.
                     self.due.remove(&(waiting.not_before, key.clone()));
                     if waiting.failures > 0 {
                         (waiting.failures, waiting.not_before) = (0, now);
@@ -412,7 +414,7 @@ impl Outbox {
         self.queue(&key);
     }
 
-    /// Puts a key in the queue, if its state can be delivered.
+    /// Queues a key, if its state can be delivered.
     fn queue(&mut self, key: &EventKey) {
         let Some(waiting) = self.waiting.get(key) else { return };
         let entry = (waiting.not_before, key.clone());
@@ -432,7 +434,7 @@ impl Outbox {
         }
     }
 
-    /// Begins the delivery of a key. A change of a kind that is not told counts as acknowledged.
+    /// Begins the delivery of a key. A change of a kind that is not reported counts as acknowledged.
     fn begin(&mut self, key: &EventKey) -> Option<Delivery> {
         loop {
             let next = self.next(key)?;
@@ -448,7 +450,8 @@ impl Outbox {
                 continue;
             }
             let before = self.recorded.get(key).cloned();
-            // From here on the receiver may know of it: also if this process ends before the answer, its deletion will be told.
+            // From here on the receiver may know of it. If this process ends before the answer, its deletion will still be
+            // reported.
             let unsure = match &before {
                 Some(before) => Recorded { unsure: true, ..before.clone() },
                 None => Recorded {
@@ -498,7 +501,7 @@ impl Outbox {
         match (&waiting.state, recorded) {
             (ObjectState::Gone { version, .. }, Some(recorded)) => deleted(recorded, version),
             (ObjectState::Gone { .. }, None) => None,
-            // Deleted and created again: another object has the name.
+            // It was deleted and created again: another object has the name.
             (ObjectState::Present { object, .. }, Some(recorded)) if *recorded.uid != *object.uid() => {
                 deleted(recorded, object.resource_version())
             }
@@ -530,7 +533,7 @@ impl Outbox {
         self.dirty.insert(key.clone());
     }
 
-    /// Ends the wait of a key that is as the receiver knows it, or queues it.
+    /// Ends the wait of a key whose state the receiver knows, or queues it.
     fn go_on(&mut self, key: &EventKey) {
         if self.is_settled(key) {
             self.settled(key);
@@ -565,7 +568,7 @@ impl Outbox {
         }
     }
 
-    /// Notes that the receiver takes messages. After a failure of the receiver everything that failed with it is due.
+    /// Notes that the receiver accepts messages. After a failure of the receiver everything that failed with it is due.
     fn recovered(&mut self, now: Time, key: &EventKey) {
         self.failing.remove(key);
         if let Some(waiting) = self.waiting.get_mut(key) {
@@ -576,7 +579,7 @@ impl Outbox {
         }
     }
 
-    /// Makes everything due that has failed.
+    /// Makes all failed deliveries due.
     fn hasten(&mut self, now: Time) {
         self.breaker.succeeded();
         for key in self.failing.clone() {
@@ -588,7 +591,7 @@ impl Outbox {
         }
     }
 
-    /// Lets a key wait after a failure: twice as long as the last time, a little more or less, or as the receiver asked.
+    /// Delays a key after a failure: twice as long as the last time, with jitter, or as the receiver asked.
     fn pause(&mut self, now: Time, key: &EventKey, problem: String, asked: Option<Duration>) {
         let jitter = 0.75 + self.random.f64() / 2.0;
         let Some(waiting) = self.waiting.get_mut(key) else { return };

@@ -1,4 +1,5 @@
-//! Random stories: whatever fails, the receiver knows in the end what the cluster has, and never got a message that it should not have.
+//! Random tests: after any failures the receiver knows the cluster's state in the end, and never got a message that it should not
+//! have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ enum Happening {
     Deleted {
         name: u8,
     },
-    /// It is deleted, and no event says so.
+    /// It is deleted, without an event.
     Vanished {
         name: u8,
     },
@@ -40,7 +41,7 @@ enum Answer {
     Failed,
     /// It arrived, and the answer was lost.
     Lost,
-    /// It never arrived, and the sender does not know that.
+    /// It never arrived, and the sender does not know.
     Silence,
     Unreachable,
     Rejected,
@@ -49,15 +50,15 @@ enum Answer {
     Pending,
 }
 
-/// The truth, counted apart from the machine.
+/// The expected state, computed independently of the outbox.
 #[derive(Default)]
 struct Truth {
     version: u64,
     uids: u64,
     cluster: BTreeMap<String, (u64, u64, u64)>,
-    /// Deletions that may be told: seen, or confirmed.
+    /// Deletions that may be reported: seen, or confirmed.
     sure: BTreeSet<(String, u64)>,
-    /// When something was noted as missing.
+    /// Time at which an object was noted as missing.
     missing: BTreeMap<(String, u64), skopos_reflect::Time>,
     received: BTreeMap<String, Vec<Received>>,
     acknowledged: BTreeMap<Arc<str>, bool>,
@@ -101,7 +102,7 @@ impl Truth {
                 self.uids
             }
         };
-        // A name that another object has now is evidence enough.
+        // Another object with the same name is evidence enough.
         if let Some((old, ..)) = self.cluster.get(name).filter(|(old, ..)| *old != uid) {
             self.sure.insert((name.to_owned(), *old));
         }
@@ -133,14 +134,14 @@ impl Truth {
         world.outbox.listed(RESOURCE, world.now);
     }
 
-    /// The process ends: another one starts from the disk and lists the cluster.
+    /// Ends the process, and starts another one, which resumes from the disk and lists the cluster.
     fn crash(&mut self, world: &mut World) {
-        // What was in flight may arrive after all.
+        // A message in flight may still arrive.
         for delivery in std::mem::take(&mut self.pending) {
             self.arrives(&delivery);
         }
         world.crash();
-        // What was acknowledged and not yet on disk is forgotten.
+        // An acknowledgement that is not yet on disk is lost.
         self.acknowledged.retain(|_, on_disk| *on_disk);
         for (name, (uid, version, value)) in &self.cluster {
             world.put(name, &format!("u{uid}"), *version, *value);
@@ -148,7 +149,7 @@ impl Truth {
         let cluster = &self.cluster;
         let version = ResourceVersion::from(self.version);
         world.outbox.synced(world.now, RESOURCE, &version, |key| cluster.contains_key(key.object.name()));
-        // From now on they are missing for this process.
+        // For the new process they are missing from now on.
         self.missing.values_mut().for_each(|since| *since = world.now);
     }
 
@@ -196,7 +197,7 @@ impl Truth {
         Ok(())
     }
 
-    /// Notes that the ledger is on disk: what was acknowledged by then is never sent again.
+    /// Notes that the ledger is on disk: states acknowledged by then are never sent again.
     fn written(&mut self) {
         self.acknowledged.values_mut().for_each(|on_disk| *on_disk = true);
     }
@@ -244,7 +245,7 @@ proptest! {
                 Happening::Listed => truth.listed(&mut world),
                 Happening::Time(seconds) => world.pass((*seconds).into()),
                 Happening::Send(answers) => {
-                    // The write that comes before a send has everything that was acknowledged before.
+                    // The write before a send includes all earlier acknowledgements.
                     truth.written();
                     truth.send(&mut world, answers)?;
                 }

@@ -1,4 +1,4 @@
-//! What becomes of each change, one by one.
+//! Tests of the outbox: the outcome of each change, one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::ledger::{LedgerChange, LedgerContent};
 use super::options::{Departure, OutboxOptions};
 use super::outbox::Outbox;
 
-/// An outbox, its clock, and its ledger on a disk that works.
+/// An outbox, its clock, and its ledger on a working disk.
 pub(super) struct World {
     pub(super) outbox: Outbox,
     pub(super) now: Time,
@@ -58,7 +58,7 @@ impl World {
         self.now = self.now + Duration::from_secs(seconds);
     }
 
-    /// Writes the ledger, and returns what is sent then.
+    /// Writes the ledger, and returns the deliveries that are sent then.
     pub(super) fn send(&mut self) -> Vec<Delivery> {
         let deliveries = self.outbox.due(self.now, 16);
         self.write();
@@ -108,7 +108,7 @@ impl World {
         self.answer(name, DeliveryOutcome::Delivered);
     }
 
-    /// An object that the receiver knows.
+    /// Makes a world with one object that the receiver knows.
     fn known() -> Self {
         let mut world = Self::new();
         world.put("web", "a", 1, 1);
@@ -123,7 +123,7 @@ impl World {
 fn tells_the_newest_state_once() {
     let mut world = World::known();
     assert_eq!(world.sent(), []);
-    // A write that changes no content is nothing to tell.
+    // A write without a change of content is not reported.
     world.put("web", "a", 2, 1);
     assert_eq!(world.sent(), []);
     world.put("web", "a", 3, 2);
@@ -144,7 +144,7 @@ fn what_comes_back_to_what_is_known_is_nothing_to_tell() {
     world.put("web", "a", 2, 2);
     world.put("web", "a", 3, 1);
     assert_eq!(world.sent(), []);
-    // Not so while the other state is in flight: the receiver may have it.
+    // This differs while the other state is in flight: the receiver may have it.
     world.put("web", "a", 4, 2);
     assert_eq!(world.sent(), [(ChangeKind::Updated, 4)]);
     world.put("web", "a", 5, 1);
@@ -255,7 +255,7 @@ fn a_receiver_that_asks_for_a_pause_gets_it() {
     (1..5).for_each(|index| world.delivered(&format!("web{index}")));
     world.put("other", "a", 1, 1);
     let wake = world.outbox.wake_at();
-    // Those that succeeded meanwhile show that it takes messages again.
+    // The successes meanwhile show that the receiver accepts messages again.
     assert!(wake.is_some_and(|at| at <= world.now), "{wake:?}");
     world.answer("web0", DeliveryOutcome::Delivered);
 
@@ -306,7 +306,7 @@ fn what_failed_with_the_receiver_does_not_wait_when_it_has_recovered() {
         world.pass(5);
     }
     world.pass(10);
-    // One of the ten is the probe, when its pause of about ten minutes is over.
+    // One of the ten is the probe, at the end of its pause of about ten minutes.
     let mut sent = world.send();
     for _ in 0..1_000 {
         if !sent.is_empty() {
@@ -317,7 +317,7 @@ fn what_failed_with_the_receiver_does_not_wait_when_it_has_recovered() {
     }
     assert_eq!(sent.len(), 1);
     world.outbox.outcome(world.now, &sent[0].key, DeliveryOutcome::Delivered);
-    // As soon as it has arrived the others are due, in the same moment.
+    // As soon as it has arrived, the others are due at once.
     assert_eq!(world.send().len(), 9);
 }
 
@@ -330,7 +330,7 @@ fn a_dead_letter_waits_for_a_hand_or_for_another_state() {
     world.write();
     world.pass(10_000);
     assert_eq!((world.sent(), world.outbox.dead().count()), (vec![], 1));
-    // It is remembered.
+    // This survives a restart.
     world.crash();
     world.put("web", "a", 2, 2);
     assert_eq!((world.sent(), world.outbox.dead().count()), (vec![], 1));

@@ -16,15 +16,15 @@ pub struct EventSource {
     pub resource: ResourceName,
     /// The namespaces. Empty: all, and objects without a namespace.
     pub namespaces: Vec<String>,
-    /// Labels that the objects have to have; `*` is any value.
+    /// Labels that the objects must have; `*` is any value.
     pub labels: BTreeMap<String, String>,
     /// The kinds of changes. Empty: all.
     pub changes: BTreeSet<ChangeKind>,
-    /// The fields that are told, and whose changes are. Empty: the whole object.
+    /// The fields that are reported, and whose changes are. Empty: the whole object.
     pub fields: Vec<FieldPath>,
 }
 
-/// A resource as paths of the API have it: `apps/v1/deployments`, or `v1/pods`.
+/// A resource in the form of API paths: `apps/v1/deployments`, or `v1/pods`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResourceName {
     /// The group; empty for the core group.
@@ -36,7 +36,7 @@ pub struct ResourceName {
 }
 
 impl EventSource {
-    /// Selects everything of a resource.
+    /// Selects all objects of a resource.
     pub fn all(resource: ResourceName) -> Self {
         Self {
             resource,

@@ -1,7 +1,7 @@
 use skopos::{RawObject, ResourceVersion};
 use skopos_reflect::Time;
 
-/// The newest state of an object, which the receiver has not acknowledged.
+/// The newest state of an object that the receiver has not acknowledged.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) state: ObjectState,
@@ -33,11 +33,11 @@ impl ObjectState {
         matches!(self, Self::Gone { confirmed: false, .. })
     }
 
-    /// Returns the newer state. A deletion that is confirmed stays so.
+    /// Returns the newer state. A confirmed deletion remains confirmed.
     pub(super) fn merge(self, newer: Self) -> Self {
         match (self, newer) {
             (confirmed @ Self::Gone { confirmed: true, .. }, Self::Gone { .. }) => confirmed,
-            // The message of a content tells the version that it had first, also after a failure.
+            // The message about a content has the first version with this content, also after a failure.
             (known, newer) if known.is_same(&newer) && matches!(known, Self::Present { .. }) => known,
             (_, newer) => newer,
         }

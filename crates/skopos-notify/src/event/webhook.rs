@@ -17,7 +17,7 @@ pub struct WebhookSink {
     options: WebhookOptions,
     path: String,
     client: HttpClient,
-    /// One for each secret.
+    /// One signer for each secret.
     signers: Vec<Webhook>,
 }
 
@@ -29,7 +29,7 @@ pub struct WebhookOptions {
     pub url: Uri,
     /// The connection.
     pub http: HttpOptions,
-    /// The secrets, in base64 with or without `whsec_`: each signs, so that a receiver can move from one to the next. Empty: no signature.
+    /// The secrets, in base64 with or without `whsec_`. Each signs, so that a receiver can rotate its secret. Empty: no signature.
     pub secrets: Vec<String>,
     /// The form of the bodies. Default: CloudEvents.
     pub format: MessageFormat,
@@ -40,10 +40,10 @@ pub struct WebhookOptions {
 /// A receiver that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookError {
-    /// The URL, or the CA.
+    /// The URL or the CA cannot be used.
     #[error("{0}")]
     Client(String),
-    /// A secret is not in base64.
+    /// A secret is not valid base64.
     #[error("secret {0} is not base64, with or without whsec_ before it")]
     Secret(usize),
 }
@@ -134,7 +134,7 @@ impl fmt::Debug for WebhookSink {
     }
 }
 
-/// Reads the status, as Standard Webhooks 1.0 says.
+/// Reads the status, as Standard Webhooks 1.0 defines it.
 fn outcome(answer: &HttpAnswer) -> DeliveryOutcome {
     let problem = format!("the receiver answered {}", answer.describe());
     let retry_after = answer.retry_after;

@@ -28,7 +28,7 @@ pub(super) struct MemberTimes {
     pub(super) draining: BTreeMap<EntryValue, Time>,
 }
 
-/// The wanted change of one name, before the guard has looked at it.
+/// The wanted change of one name, before the guard has checked it.
 #[derive(Debug, Default)]
 pub(super) struct Decision {
     /// The owner; `None` if no object asks for the name any more.
@@ -39,17 +39,17 @@ pub(super) struct Decision {
     pub(super) losses: Vec<Loss>,
     /// Other objects that ask for the name and do not get it.
     pub(super) losers: Vec<Arc<EntryOwner>>,
-    /// Number of values that are left out because the sink takes no more.
+    /// Number of values left out because the sink takes no more.
     pub(super) left_out: usize,
     /// True if the entry outside is not ours.
     pub(super) foreign: bool,
-    /// True if it stays the same as long as the view and the outside do.
+    /// True if the decision stays the same as long as the view and the outside do.
     pub(super) is_final: bool,
     /// Time of the next decision.
     pub(super) wake_at: Option<Time>,
 }
 
-/// A value that is to lose its traffic, or to be removed.
+/// A value that will lose its traffic, or be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loss {
     pub(super) value: EntryValue,
@@ -58,18 +58,18 @@ pub(super) struct Loss {
     pub(super) after: Option<Serving>,
 }
 
-/// Reason for a loss. In this order values are kept where a last one has to stay.
+/// Reason for a loss. Where a last value must stay, values are kept in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LossKind {
-    /// It is about to go, but still answers.
+    /// It is being deleted, but still answers.
     Terminating,
     /// It fails its checks.
     NotReady,
-    /// There are more than the sink takes.
+    /// There are more values than the sink takes.
     Surplus,
-    /// The cluster does not have it any more.
+    /// The cluster no longer has it.
     Missing,
-    /// It has drained: it has no traffic to lose.
+    /// It has drained and has no traffic to lose.
     Drained,
 }
 
@@ -118,7 +118,7 @@ impl Decision {
         decision
     }
 
-    /// Returns those who ask for the name and do not get it.
+    /// Returns the objects that ask for the name and do not get it.
     pub(super) fn conflicts(&self, name: &EntryName) -> impl Iterator<Item = NameConflict> {
         let conflict = |(owner, loser): (&Arc<EntryOwner>, &Arc<EntryOwner>)| NameConflict {
             name: name.clone(),
@@ -172,7 +172,7 @@ impl Decision {
     }
 }
 
-/// The one that the mark outside names keeps the name as long as it asks for it.
+/// Returns the object that gets the name. The owner that the mark outside names keeps it while it asks for it.
 fn pick<'a>(claimants: &'a [DesiredEntry], observed: Option<&ObservedEntry>) -> Option<&'a DesiredEntry> {
     let marked = observed.and_then(|entry| match &entry.mark {
         EntryMark::Ours(Some(mark)) => claimants.iter().find(|claimant| mark.is(&claimant.owner)),
@@ -185,7 +185,7 @@ fn ready(wanted: &LiteMap<EntryValue, Readiness>) -> impl Iterator<Item = &Entry
     wanted.iter().filter(|(_, readiness)| **readiness == Readiness::Ready).map(|(value, _)| value)
 }
 
-/// Chooses as many as the sink takes, so that a change of one value changes at most one of the chosen (rendezvous hashing).
+/// Chooses as many values as the sink takes, so that a change of one value changes at most one of the chosen (rendezvous hashing).
 fn choose(facts: &Facts<'_>, wanted: &LiteMap<EntryValue, Readiness>) -> Option<BTreeSet<EntryValue>> {
     let most = facts.traits.most_values.filter(|most| wanted.len() > *most)?;
     let mut values: Vec<_> = ready(wanted).map(|value| (Reverse(weight(facts.name, value)), value)).collect();

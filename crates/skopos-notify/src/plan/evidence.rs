@@ -6,7 +6,7 @@ use skopos_reflect::Time;
 
 use crate::entry::{EntryName, EntryValue};
 
-/// Something that is no longer to be outside.
+/// A value or name that should no longer be outside.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Removal {
     /// The name.
@@ -17,8 +17,8 @@ pub struct Removal {
 
 /// Evidence that missing values are gone.
 ///
-/// A change that was seen is strong evidence. What is merely missing after a list, or because a selector matches it no longer, is confirmed by a
-/// second list that was begun later.
+/// A change that was seen is strong evidence. A value that is merely missing after a list, or no longer matches a selector, is
+/// confirmed by a second list that was begun later.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     missing: BTreeMap<Removal, Missing>,
@@ -40,12 +40,12 @@ pub(super) enum Strength {
 }
 
 impl Evidence {
-    /// Records a change by which this went.
+    /// Records a change that removed the value.
     pub(super) fn saw(&mut self, now: Time, removal: Removal) {
         self.missing.entry(removal).or_insert(Missing { since: now, sure: true }).sure = true;
     }
 
-    /// Records that the view is without it; returns since when, and the strength of the evidence.
+    /// Records that the view lacks the value. Returns the time since which it does, and the strength of the evidence.
     pub(super) fn missing(&mut self, now: Time, removal: &Removal, confirm: Duration) -> (Time, Strength) {
         let missing = match self.missing.get(removal) {
             Some(missing) => missing,
@@ -68,7 +68,7 @@ impl Evidence {
         self.missing.len()
     }
 
-    /// Forgets what has come back, or is not outside any more.
+    /// Forgets values that have come back, or are no longer outside.
     pub(super) fn retain(&mut self, is_missing: impl Fn(&Removal) -> bool) {
         self.missing.retain(|removal, _| is_missing(removal));
     }

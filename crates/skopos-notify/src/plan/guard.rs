@@ -17,7 +17,7 @@ pub enum HoldReason {
     AnotherCluster,
     /// The view is too old.
     Stale,
-    /// It is missing, but was not seen to go: a later list has to agree.
+    /// It is missing, but its removal was not seen: a later list must agree.
     Unconfirmed,
     /// Too much would be lost at once.
     Fraction,
@@ -30,7 +30,7 @@ pub enum HoldReason {
 /// Removals that wait, all for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldRemovals {
-    /// The digest of the removals: an approval covers these and no others.
+    /// The digest of the removals. An approval covers these and no others.
     pub id: String,
     /// The reason.
     pub reason: HoldReason,
@@ -45,7 +45,7 @@ pub(super) struct RemovalGuard {
     history: VecDeque<(Time, usize)>,
     /// Times of the losses within the last minute.
     recent: VecDeque<Time>,
-    /// Times at which each name gained values beside others within the last ten minutes: what they take the place of is no loss.
+    /// Times within the last ten minutes at which a name gained values beside others. Replaced values are no loss.
     gains: BTreeMap<EntryName, VecDeque<Time>>,
 }
 
@@ -56,7 +56,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const GRAIN: Duration = Duration::from_secs(10);
 
 impl RemovalGuard {
-    /// Records the number of serving values. Those that have come beside others are not among them: the others may go.
+    /// Records the number of serving values. Values that were added beside others do not count, because the others may go.
     pub(super) fn serving(&mut self, now: Time, count: usize) {
         let gained: usize = self.gains.values().map(VecDeque::len).sum();
         let count = count.saturating_sub(gained);
@@ -96,7 +96,7 @@ impl RemovalGuard {
         self.recent.extend(std::iter::repeat_n(now, count));
     }
 
-    /// Records how a name has changed outside: what it gained beside others, and what it lost of them.
+    /// Records the change of a name outside: values that it gained beside others, and values that it lost.
     pub(super) fn moved(
         &mut self,
         now: Time,
@@ -121,12 +121,12 @@ impl RemovalGuard {
         }
     }
 
-    /// Returns the number of values that a name may lose because others have taken their place.
+    /// Returns the number of values that a name may lose because others have replaced them.
     pub(super) fn replaceable(&self, name: &EntryName) -> usize {
         self.gains.get(name).map_or(0, VecDeque::len)
     }
 
-    /// Forgets the history: approved removals are not held again.
+    /// Forgets the history, so that approved removals are not held again.
     pub(super) fn reset(&mut self) {
         self.history.clear();
     }

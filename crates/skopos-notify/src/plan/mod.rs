@@ -1,4 +1,4 @@
-//! The pure half: what is to be done outside, given what the cluster says, how sure that is, and what is there.
+//! The pure half: plans the changes outside, given the cluster's view, the evidence for it, and the observed outside.
 //!
 //! ```text
 //!  view ────────┐                            ┌─▶ steps
@@ -6,7 +6,7 @@
 //!  observation ─┘                            └─▶ when to look again
 //! ```
 //!
-//! Nothing here waits, reads a clock, or knows a sink.
+//! This module does not wait, reads no clock, and knows no sink.
 
 mod decision;
 mod evidence;

@@ -10,16 +10,16 @@ use crate::entry::EntryValue;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct NameState {
     pub(super) since: MemberTimes,
-    /// The outside is not as the view wants it, since then.
+    /// Time since which the outside differs from the view.
     pub(super) behind_since: Option<Time>,
     pub(super) in_flight: bool,
-    /// The outside was as the view wants it in the last plan, and nothing was held.
+    /// True if the outside was equal to the view in the last plan, and nothing was held.
     pub(super) is_equal: bool,
-    /// It was written, or may have been: only reading it back tells.
+    /// True if it was written, or may have been. Only reading it back shows the result.
     pub(super) unverified: bool,
-    /// The values of the write that was not read back: they may be outside, whatever was last seen.
+    /// The values of a write that was not read back: they may be outside, whatever was last seen.
     pub(super) sent: BTreeSet<EntryValue>,
-    /// It has never been equal since the last failure.
+    /// Failures since it was last equal.
     pub(super) failures: u32,
     pub(super) not_before: Option<Time>,
     pub(super) problem: Option<String>,
@@ -29,13 +29,13 @@ pub(super) struct NameState {
 /// The first and the last pause after a failure; it doubles with each.
 pub(super) type Pauses = (Duration, Duration);
 
-/// Pauses after a refusal. It ends when a person changes something.
+/// Pauses after a refusal. The refusal ends when a person changes something.
 pub(super) const REFUSED: Pauses = (Duration::from_secs(5), Duration::from_secs(600));
-/// Pauses after a conflict. It ends when the outside is read again, unless another program writes all the time.
+/// Pauses after a conflict. The conflict ends with the next read, unless another program writes all the time.
 pub(super) const CONFLICT: Pauses = (Duration::from_secs(1), Duration::from_secs(600));
-/// Pauses after a write that may have been done. A sink that is ill gets a probe each ten seconds, as one that is down.
+/// Pauses after a write that may have been done. A failing sink gets a probe every ten seconds, like an unreachable one.
 pub(super) const UNKNOWN: Pauses = (Duration::from_secs(1), Duration::from_secs(10));
-/// What others change is put right this often within a minute.
+/// Maximum number of repairs of other programs' changes within a minute.
 const REPAIRS_PER_MINUTE: usize = 3;
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -53,20 +53,20 @@ impl NameState {
         (self.problem, self.not_before) = (Some(problem), Some(now + pause));
     }
 
-    /// Records a change by another program, which is put right.
+    /// Records a change by another program, which is repaired.
     pub(super) fn repaired(&mut self, now: Time) {
         self.repairs.retain(|at| now.since(*at) < MINUTE);
         self.repairs.push(now);
     }
 
-    /// Returns the end of the pause: after a failure, or because another program changes the name again and again.
+    /// Returns the end of the pause: after a failure, or because another program keeps changing the name.
     pub(super) fn waits_until(&self, now: Time) -> Option<Time> {
         let fought =
             self.repairs.len().checked_sub(REPAIRS_PER_MINUTE + 1).map(|index| self.repairs[index] + MINUTE);
         [self.not_before, fought].into_iter().flatten().filter(|at| *at > now).max()
     }
 
-    /// Records that the outside is as it is to be.
+    /// Records that the outside is as wanted.
     pub(super) fn settled(&mut self, now: Time) {
         (self.failures, self.not_before, self.problem) = (0, None, None);
         self.repairs.retain(|at| now.since(*at) < MINUTE);

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use crate::entry::EntryName;
 
-/// Returns the names, in order, that only one of two maps has, or of which they have values that are not alike.
+/// Returns, in order, the names that only one of two maps has, or whose values differ.
 pub(super) fn differing<'a, V>(
     before: &'a BTreeMap<EntryName, V>,
     after: &'a BTreeMap<EntryName, V>,

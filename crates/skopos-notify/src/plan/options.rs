@@ -12,7 +12,7 @@ pub struct PlanOptions {
     pub confirm: Duration,
     /// Fraction of all serving values that may be lost within ten minutes, from 0 to 1. Default 0.3.
     pub fraction: f64,
-    /// Number of values that may be lost in any case. Default 10.
+    /// Number of values that may always be lost. Default 10.
     pub at_least: usize,
     /// Number of values that may lose their traffic in a minute. Default 60.
     pub per_minute: u32,
@@ -22,7 +22,7 @@ pub struct PlanOptions {
     pub settle: Duration,
     /// Time for which a draining value may keep its connections. Default 60 s.
     pub drain: Duration,
-    /// Number of names that one plan changes. What changes meanwhile is seen with the next one. Default 500.
+    /// Maximum number of names that one plan changes. Further changes follow with the next plan. Default 500.
     pub steps: usize,
 }
 

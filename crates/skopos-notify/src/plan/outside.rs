@@ -5,7 +5,7 @@ use super::view::DesiredEntries;
 use crate::entry::{EntryName, EntryValue, exact_members};
 use crate::sink::{EntryMark, Observed, ObservedEntry};
 
-/// The outside as it was last read, with its numbers.
+/// The outside as it was last read, with its counts.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     entries: BTreeMap<EntryName, ObservedEntry>,
@@ -19,7 +19,7 @@ impl Outside {
         self.entries.get(name)
     }
 
-    /// Returns the number of values of ours that get traffic.
+    /// Returns the number of our values that get traffic.
     pub(super) fn serving(&self) -> usize {
         self.serving
     }
@@ -67,8 +67,8 @@ impl Outside {
     }
 }
 
-/// Makes an entry of the text that the wanted entries of its name have: mostly the outside is as it is wanted, and then it takes no
-/// second text.
+/// Shares the strings of the wanted entry of the same name with an observed entry. Mostly the outside is as wanted, and then
+/// needs no second copy.
 fn share(name: EntryName, mut entry: ObservedEntry, wanted: &DesiredEntries) -> (EntryName, ObservedEntry) {
     let Some((wanted_name, wanted)) = wanted.get_key_value(&name) else { return (name, entry) };
     let text = |value: EntryValue| {

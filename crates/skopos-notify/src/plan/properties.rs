@@ -12,7 +12,7 @@ use super::{DesiredView, PlanOptions};
 use crate::entry::{EntryValue, Readiness};
 use crate::sink::ObservedMember;
 
-/// What happens.
+/// Event of a random story.
 #[derive(Clone, Debug)]
 enum Happening {
     Wanted { name: u8, value: u8, readiness: Readiness },
@@ -29,7 +29,7 @@ enum Happening {
     Time(u16),
 }
 
-/// Since when something is missing, and whether that is sure: counted apart from the planner.
+/// Times since which values are missing, and whether that is confirmed, computed independently of the planner.
 #[derive(Default)]
 struct Oracle {
     missing: BTreeMap<(String, Option<EntryValue>), (Time, bool)>,
@@ -107,7 +107,7 @@ fn happens(world: &mut World, oracle: &mut Oracle, happening: &Happening) {
                 .filter(|entry| entry.mark != crate::sink::EntryMark::Foreign)
             {
                 if entry.members.insert(address(*value), ObservedMember::default()).is_none() {
-                    // Somebody added it: that it is not wanted is known.
+                    // Another program added the value, so it is known not to be wanted.
                     oracle.saw(world.now, &name(*of), Some(address(*value)));
                 }
                 world.observe();
@@ -138,7 +138,7 @@ impl Oracle {
         }
     }
 
-    /// What is wanted is not missing.
+    /// Updates the missing values from the wanted ones.
     fn look(&mut self, world: &World) {
         for of in (0..4).map(name) {
             let claimants = world.wanted.get(&*of);
@@ -163,7 +163,7 @@ impl Oracle {
     }
 }
 
-/// Plans and does, one step after the other, and looks at each.
+/// Plans and executes one step after the other, and checks each.
 fn settle(world: &mut World, oracle: &mut Oracle) -> Result<(), TestCaseError> {
     oracle.look(world);
     world.look();
@@ -215,7 +215,7 @@ proptest! {
             happens(&mut world, &mut oracle, happening);
             settle(&mut world, &mut oracle)?;
         }
-        // N3: the faults end, lists agree, time goes by.
+        // N3: the faults end, lists agree, time passes.
         world.stale_since = None;
         for _ in 0..15 {
             world.now = world.now + secs(61);
@@ -259,7 +259,7 @@ proptest! {
 
     #[test]
     fn an_outage_leaves_nothing_behind(changes in 1..2_000_u32) {
-        // N8: what is kept is for what is there, not for what has happened.
+        // N8: memory depends on the current state, not on the history.
         let mut world = World::new(true, PlanOptions::default());
         world.observe();
         world.want("n0", "n0", [(address(0), Readiness::Ready)]);

@@ -53,7 +53,7 @@ impl Resting {
         }
     }
 
-    /// Tells a plan what there is to tell of them.
+    /// Adds the problems of resting names to a plan.
     pub(super) fn describe(&self, plan: &mut SinkPlan) {
         plan.foreign.extend(self.foreign.iter().cloned());
         plan.left_out.extend(self.left_out.iter().map(|(name, count)| (name.clone(), *count)));

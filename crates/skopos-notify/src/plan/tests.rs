@@ -1,4 +1,4 @@
-//! The failure cases of the notifier that need no network: what the planner does with a view and an outside.
+//! The failure cases of the notifier that need no network: the planner with a view and an outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::sink::{
     StepOutcome,
 };
 
-/// A cluster, a planner and an outside, under a clock of their own.
+/// A cluster, a planner and an outside, with their own clock.
 pub(super) struct World {
     pub(super) now: Time,
     pub(super) planner: Planner,
@@ -23,9 +23,9 @@ pub(super) struct World {
     /// Steps in their order, as lines.
     pub(super) log: Vec<String>,
     pub(super) cluster: &'static str,
-    /// The view is no longer proven since then.
+    /// Time since which the view is no longer proven.
     pub(super) stale_since: Option<Time>,
-    /// Every plan decides every name.
+    /// True if every plan decides every name.
     pub(super) recheck: bool,
     pub(super) drains: bool,
 }
@@ -54,7 +54,7 @@ impl World {
         Self::new(true, PlanOptions::default())
     }
 
-    /// An owner asks for a name with these values.
+    /// Adds an owner's request for a name with these values.
     pub(super) fn want(
         &mut self,
         name: &str,
@@ -72,7 +72,7 @@ impl World {
         self.want(name, owner, (0..count).map(|index| (address(index), Readiness::Ready)));
     }
 
-    /// A value is seen to go.
+    /// Removes a value, as seen by the watch.
     pub(super) fn goes(&mut self, name: &str, value: &EntryValue) {
         for claimant in self.wanted.get_mut(name).into_iter().flatten() {
             claimant.members.remove(value);
@@ -80,7 +80,7 @@ impl World {
         self.planner.saw_removal(self.now, Removal { name: name.into(), value: Some(value.clone()) });
     }
 
-    /// The owner is seen to be deleted.
+    /// Deletes the owner, as seen by the watch.
     pub(super) fn deleted(&mut self, name: &str, owner: &str) {
         let claimants = self.wanted.get_mut(name).unwrap();
         claimants.retain(|claimant| claimant.owner != owned_by(owner));
@@ -104,7 +104,7 @@ impl World {
         });
     }
 
-    /// A list agrees with the view.
+    /// Notes that a list agrees with the view.
     pub(super) fn list(&mut self) {
         self.planner.listed(self.now);
     }
@@ -113,7 +113,7 @@ impl World {
         self.planner.observed(self.now, self.now, self.outside.clone());
     }
 
-    /// Does what is to be done until nothing is, without time going by.
+    /// Executes steps until none is due, without time passing.
     pub(super) fn settle(&mut self) -> SinkPlan {
         self.look();
         for _ in 0..100 {
@@ -257,7 +257,7 @@ fn what_moves_to_another_slice_within_a_moment_stays() {
     world.ready("web", "web", 2);
     world.after(secs(1));
     assert!(world.log.is_empty());
-    // Nothing is left of the evidence: missing later, it is not known to be gone.
+    // No evidence is left: when it is missing later, it is not known to be gone.
     world.ready("web", "web", 1);
     let plan = world.after(secs(1));
     assert_eq!(reasons(&plan), [(HoldReason::Unconfirmed, 1)]);
@@ -300,11 +300,11 @@ fn an_empty_list_wipes_nothing() {
     let plan = world.settle();
     assert_eq!(reasons(&plan), [(HoldReason::Unconfirmed, 40)]);
     assert_eq!(plan.list_from, Some(world.now + secs(30)));
-    // The list that agrees is not later enough.
+    // The list that agrees began too early.
     world.now = world.now + secs(29);
     world.list();
     assert_eq!(reasons(&world.settle()), [(HoldReason::Unconfirmed, 40)]);
-    // And where it is, it is too much.
+    // And when it began late enough, it removes too much.
     world.now = world.now + secs(1);
     world.list();
     let plan = world.settle();
@@ -335,7 +335,7 @@ fn another_cluster_changes_nothing_until_it_is_approved() {
     assert_eq!(reasons(&plan), [(HoldReason::Unconfirmed, 2)]);
 }
 
-// Case 7: many are deleted on purpose.
+// Case 7: many objects are deleted on purpose.
 #[test]
 fn an_approval_lets_go_exactly_what_was_held() {
     let mut world = World::dns();
@@ -378,7 +378,7 @@ fn a_few_of_many_are_removed_one_after_the_other_only_up_to_the_limit() {
     }
     assert_eq!(world.log.len(), 10);
     assert_eq!(reasons(&world.settle()), [(HoldReason::Fraction, 5)]);
-    // After ten minutes what is left is the measure.
+    // After ten minutes the remaining values are the baseline.
     world.after(secs(600));
     assert_eq!(world.log.len(), 15);
 }
@@ -397,7 +397,7 @@ fn replacing_all_of_a_rollout_is_no_loss() {
     assert_eq!(world.values("web").len(), 40);
 }
 
-// Case 8: a selector that matches nothing any more is weak, whatever was seen.
+// Case 8: a selector that no longer matches is weak evidence, whatever was seen.
 #[test]
 fn what_merely_matches_no_longer_waits() {
     let mut world = World::balancer();
@@ -408,7 +408,7 @@ fn what_merely_matches_no_longer_waits() {
     assert_eq!(world.active("web"), 2);
 }
 
-// Case 10: an answer did not come, and the update was done nevertheless.
+// Case 10: an answer did not come, but the update was done.
 #[test]
 fn an_unknown_outcome_is_looked_up_before_anything_else() {
     let mut world = World::dns();
@@ -463,7 +463,7 @@ fn nothing_is_planned_once_another_process_writes() {
         assert!(plan.steps.is_empty() && !plan.is_equal && plan.pending == 2);
     }
     assert_eq!(world.planner.fenced(), Some("term 42 writes"));
-    // By a command it is tried again.
+    // A command tries it again.
     world.planner.retry();
     assert_eq!(world.planner.plan(world.now).steps.len(), 2);
 }
@@ -489,7 +489,7 @@ fn what_is_answered_at_once_and_unknown_is_not_written_all_the_time() {
     assert_eq!(world.log.len(), 1);
 }
 
-// Case 11 and 14: a refusal stops its name only, and is not tried fast.
+// Case 11 and 14: a refusal stops its name only, and is not retried fast.
 #[test]
 fn a_refusal_is_tried_again_after_ever_longer_pauses() {
     let mut world = World::dns();
@@ -548,7 +548,7 @@ fn of_too_many_values_a_stable_part_is_chosen() {
     assert!(before.difference(&after).count() <= 1);
 }
 
-// Case 18: somebody else's record.
+// Case 18: a record of another writer.
 #[test]
 fn what_is_somebody_elses_is_left_alone() {
     let mut world = World::dns();
@@ -567,7 +567,7 @@ fn what_is_somebody_elses_is_left_alone() {
     assert!(world.log.is_empty());
 }
 
-// Case 19: somebody changes what is ours, again and again.
+// Case 19: another program keeps changing our record.
 #[test]
 fn drift_is_put_right_but_not_fought_over() {
     let mut world = World::dns();
@@ -584,7 +584,7 @@ fn drift_is_put_right_but_not_fought_over() {
     assert_eq!(world.values("web").len(), 2);
 }
 
-// Case 20: two ask for one name.
+// Case 20: two objects ask for one name.
 #[test]
 fn the_first_keeps_a_name_until_it_is_gone() {
     let mut world = World::dns();
@@ -604,7 +604,7 @@ fn the_first_keeps_a_name_until_it_is_gone() {
     assert_eq!(world.values("web"), ["10.0.0.1"]);
 }
 
-// Case 22: deleted and created again.
+// Case 22: an owner is deleted and created again.
 #[test]
 fn the_mark_of_an_owner_that_was_created_again_is_replaced() {
     let mut world = World::dns();
@@ -618,7 +618,7 @@ fn the_mark_of_an_owner_that_was_created_again_is_replaced() {
     assert_eq!(world.values("web"), ["10.0.0.1"]);
 }
 
-// Case 23: a deletion while nobody looked.
+// Case 23: a deletion while no watch was open.
 #[test]
 fn what_was_deleted_meanwhile_goes_after_a_second_list() {
     let mut world = World::dns();
@@ -651,7 +651,7 @@ fn a_value_that_fails_for_a_moment_keeps_its_traffic() {
     world.settle();
     world.after(secs(5));
     assert_eq!(world.log, ["web: drain 10.0.0.0 (service/default/web)"]);
-    // The other one fails too: better one that may answer than none.
+    // The other one fails too: a value that may answer is better than none.
     world.want("web", "web", [(address(0), Readiness::NotReady), (address(1), Readiness::NotReady)]);
     world.settle();
     let plan = world.after(secs(60));
@@ -659,7 +659,7 @@ fn a_value_that_fails_for_a_moment_keeps_its_traffic() {
     assert_eq!(reasons(&plan), []);
 }
 
-// Cases 33 and 35: draining ends with the connections, or with the patience.
+// Cases 33 and 35: draining ends with the connections, or with the time limit.
 #[test]
 fn what_terminates_drains_before_it_goes() {
     let mut world = World::balancer();
@@ -681,7 +681,7 @@ fn what_terminates_drains_before_it_goes() {
     assert_eq!(world.age(), secs(50), "since the last observation of everything");
 }
 
-// Case 34: it returns while it drains, also after a restart.
+// Case 34: a value returns while it drains, also after a restart.
 #[test]
 fn what_returns_while_it_drains_gets_traffic_again() {
     for restart in [false, true] {
@@ -751,7 +751,7 @@ fn a_name_that_changed_before_the_write_is_read_again() {
     assert!(world.log.is_empty());
 }
 
-// Case 19: an edit by hand is put right whole.
+// Case 19: a manual edit is repaired completely.
 #[test]
 fn what_somebody_adds_beside_ours_goes_at_once() {
     let mut world = World::dns();
@@ -789,7 +789,7 @@ fn an_empty_view_makes_nothing_that_was_there_before_an_addition() {
     let mut world = world.started();
     world.wanted.clear();
     world.settle();
-    // It is written again by somebody, while its removal is held.
+    // Another program writes it again, while its removal is held.
     world.outside.entries.get_mut("web").unwrap().members.remove(&address(1));
     world.observe();
     world.settle();
@@ -799,7 +799,7 @@ fn an_empty_view_makes_nothing_that_was_there_before_an_addition() {
     assert_eq!(world.values("web").len(), 3);
 }
 
-// Case 10: a value that was written and not seen there is replaced meanwhile.
+// Case 10: a value that was written and not yet seen there is replaced meanwhile.
 #[test]
 fn what_goes_before_its_write_was_read_back_needs_no_list() {
     let mut world = World::dns();
@@ -836,7 +836,7 @@ fn replacements_are_not_counted_as_removals() {
     for name in &names {
         assert_eq!(world.values(name), [&*address(1)]);
     }
-    // A name that loses more than it has gained loses.
+    // A name that loses more than it has gained has a loss.
     for name in &names[..4] {
         world.deleted(name, name);
     }

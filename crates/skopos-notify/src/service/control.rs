@@ -1,4 +1,5 @@
-//! Commands to a notifier that runs, over a Unix socket that only its user can open. One line asks, one line of JSON answers.
+//! Commands to a running notifier, over a Unix socket that only its user can open. A command is one line, its answer one line of
+//! JSON.
 
 use std::io;
 use std::path::Path;
@@ -15,7 +16,7 @@ use tokio::time::timeout;
 use super::handle::NotifierHandle;
 use super::report::SinkReport;
 
-/// Phase of a notifier: it works, or another one does.
+/// Phase of a notifier.
 #[derive(Clone, Default)]
 pub enum NotifierPhase {
     /// It has not begun.
@@ -27,7 +28,7 @@ pub enum NotifierPhase {
     Working(NotifierHandle),
 }
 
-/// A command to a notifier that runs.
+/// A command to a running notifier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ControlRequest {
@@ -35,16 +36,16 @@ pub enum ControlRequest {
     Status,
     /// Reads everything back, and asks for the reports.
     Verify,
-    /// Lets held removals go.
+    /// Approves held removals.
     Approve {
         /// The ID of the held removals.
         id: String,
     },
-    /// Tries again at once what waits after a failure.
+    /// Retries failed work at once.
     Retry,
-    /// Tries dead letters again.
+    /// Retries dead letters.
     RetryDead {
-        /// The ID of one. Default: all.
+        /// The ID of one dead letter. Default: all.
         id: Option<String>,
     },
 }
@@ -64,15 +65,15 @@ pub struct ControlAnswer {
     pub retried: Option<usize>,
 }
 
-/// Length of a command, and of an answer.
+/// Maximum length of a command, and of an answer.
 const MAX_REQUEST: u64 = 64 * 1024;
 const MAX_ANSWER: u64 = 64 * 1024 * 1024;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-/// Connections at the same time. Further ones wait.
+/// Maximum number of simultaneous connections. Further ones wait.
 const MAX_CONNECTIONS: usize = 8;
 
 impl NotifierPhase {
-    /// Returns the phase in a word.
+    /// Returns the phase as one word.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -90,7 +91,7 @@ impl NotifierPhase {
     }
 }
 
-/// Takes the place of a notifier on this socket, for this user alone.
+/// Replaces a notifier on this socket, which only this user can open.
 ///
 /// # Errors
 /// When the socket cannot be made, or another notifier answers on it.
@@ -116,11 +117,11 @@ pub async fn serve(listener: UnixListener, phase: watch::Receiver<NotifierPhase>
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                 let Ok((stream, _)) = accepted else {
-                    // Descriptors are used up: another attempt at once would fail, too.
+                    // File descriptors are exhausted, so another attempt at once would fail too.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 };
-                // A client that breaks off is no fault of ours.
+                // A client that disconnects is no error of the notifier.
                 let phase = phase.borrow().clone();
                 connections.spawn(async move { drop(timeout(TIME_LIMIT, answer(stream, phase)).await) });
             }
@@ -194,7 +195,7 @@ mod tests {
             ControlAnswer { phase: "standby".into(), sinks: Vec::new(), approved: None, retried: None }
         );
         tasks.shutdown().await;
-        // What a process that was killed leaves behind is no hindrance.
+        // The socket of a killed process is no obstacle.
         bind(&path).await.unwrap();
     }
 }

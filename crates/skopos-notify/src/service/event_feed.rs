@@ -15,19 +15,19 @@ use super::sink_loop::AUDIT_TIMEOUT;
 use super::watched::as_of;
 use crate::event::{Departure, EventKey, EventSource, ObjectContent, Outbox, ResourceName};
 
-/// The objects of one resource.
+/// Objects of one resource.
 pub(super) struct EventFeed {
     source: EventSource,
     resource: Arc<str>,
     informer: Informer<RawObject>,
     events: Pin<Box<Peekable<Events>>>,
-    /// The objects of which the events have told: equal to that of a snapshot when everything up to it was taken in.
+    /// Digest of the objects whose events were taken in. It equals that of a snapshot once all events up to it were taken in.
     told: Digest,
-    /// The objects that are there, until everything was taken in once.
+    /// The objects that exist, until everything was taken in once.
     present: Option<HashSet<EventKey>>,
     audit: Option<BoxFuture<'static, Option<Time>>>,
     audit_at: Time,
-    /// A list that was begun then agreed with the store.
+    /// Start time of a list that agreed with the store.
     audited: Option<Time>,
 }
 
@@ -35,25 +35,25 @@ type Events = Pin<Box<dyn Stream<Item = Event<RawObject>> + Send>>;
 
 /// State of a feed after it took in its events.
 pub(super) struct FeedState {
-    /// Up to when the outbox knows the cluster; `None` if there is more to take in.
+    /// Time up to which the outbox knows the cluster; `None` if there is more to take in.
     pub(super) as_of: Option<Time>,
-    /// Up to when the store is proven; `None` before the first list.
+    /// Time up to which the store is proven; `None` before the first list.
     pub(super) view_as_of: Option<Time>,
-    /// Why the store is old.
+    /// Reason for which the store is old.
     pub(super) problem: Option<String>,
     /// Number of objects.
     pub(super) objects: usize,
-    /// More events were there than are taken in at once.
+    /// True if there were more events than are taken in at once.
     pub(super) has_more: bool,
 }
 
-/// Events that are taken in before commands and deliveries have their turn.
+/// Maximum number of events taken in before commands and deliveries have their turn.
 const MAX_EVENTS: usize = 2_000;
-/// Bound on the question for a resource's kind, and the pause before the next one.
+/// Time limit of the request for a resource's kind, and the pause before the next one.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl EventFeed {
-    /// Watches the objects of a source.
+    /// Starts a watch of the objects of a source.
     ///
     /// # Errors
     /// When the cluster does not serve the resource, or does not answer, with the reason for people.
@@ -86,9 +86,9 @@ impl EventFeed {
         &self.resource
     }
 
-    /// Takes in what has happened.
+    /// Takes in the new events.
     pub(super) fn take_in(&mut self, clock: Clock, outbox: &mut Outbox) -> FeedState {
-        // The age is computed first: what is taken in after it is not older.
+        // The age is computed first, so that what is taken in after it is not older.
         let (snapshot, synced) = (self.informer.snapshot(), self.informer.has_synced());
         let freshness = snapshot.freshness();
         let now = clock.now();
@@ -131,7 +131,7 @@ impl EventFeed {
         };
         tokio::select! {
             event = self.events.as_mut().peek() => if event.is_none() {
-                // The factory was shut down: so will be the loop.
+                // The factory was shut down, and the loop will be too.
                 std::future::pending().await
             },
             began = audit => {
@@ -157,7 +157,7 @@ impl EventFeed {
         }
     }
 
-    /// Returns when the next list is due.
+    /// Returns the time at which the next list is due.
     pub(super) fn list_at(&self, outbox: &Outbox) -> Option<Time> {
         let at = outbox.list_from(&self.resource)?;
         self.audit.is_none().then_some(at.max(self.audit_at))
@@ -211,7 +211,7 @@ impl EventFeed {
     }
 }
 
-/// Returns the kinds of changes that are told, by resource.
+/// Returns the kinds of changes that are reported, by resource.
 pub(super) fn told_changes(
     sources: &[EventSource],
 ) -> BTreeMap<Arc<str>, BTreeSet<crate::event::ChangeKind>> {

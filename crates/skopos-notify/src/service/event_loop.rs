@@ -22,7 +22,7 @@ use crate::event::{
 };
 use crate::plan::{HeldRemovals, HoldReason, Removal};
 
-/// A receiver, and the objects that it is told of.
+/// Options of a receiver and the objects that it gets.
 pub struct EventSinkOptions {
     /// Its name, for people and metrics.
     pub name: String,
@@ -32,11 +32,11 @@ pub struct EventSinkOptions {
     pub sources: Vec<EventSource>,
     /// Folder of the ledger.
     pub state: PathBuf,
-    /// Number of messages that are under way at the same time. Default 16.
+    /// Number of messages that are in flight at the same time. Default 16.
     pub parallel: usize,
     /// Delay until a list may confirm a deletion that was not seen. Default 30 s.
     pub confirm: Duration,
-    /// The number of the leader's term, which receivers are told.
+    /// The number of the leader's term, which is sent to receivers.
     pub term: Option<u64>,
 }
 
@@ -51,19 +51,19 @@ pub(super) struct EventLoop {
     pub(super) reports: watch::Sender<Arc<SinkReport>>,
 }
 
-/// The loop once it is connected.
+/// State of the loop once it is connected.
 struct Rounds {
     feeds: Vec<EventFeed>,
     outbox: Outbox,
     ledger: Arc<Ledger>,
-    /// Messages that are sent when the ledger is on disk.
+    /// Messages to send once the ledger is on disk.
     batch: Vec<Delivery>,
     commit: Option<BoxFuture<'static, Commit>>,
     commit_at: Time,
     failed_commits: u32,
     ledger_problem: Option<String>,
     in_flight: FuturesUnordered<BoxFuture<'static, (EventKey, DeliveryOutcome)>>,
-    /// The fields that are told, by resource.
+    /// The fields that are reported, by resource.
     fields: BTreeMap<Arc<str>, Arc<[FieldPath]>>,
     equal_as_of: Option<Time>,
     held: Vec<HeldRemovals>,
@@ -73,10 +73,10 @@ struct Rounds {
 
 type Commit = (Arc<Vec<LedgerChange>>, Result<(), LedgerError>);
 
-/// Pauses between two tries of something that does not work.
+/// Pauses between two attempts after a failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
-/// Time that messages under way get at the end.
+/// Time that messages in flight get at the end.
 const GRACE: Duration = Duration::from_secs(3);
 
 impl EventSinkOptions {
@@ -127,7 +127,7 @@ impl EventLoop {
                 Some(written) = OptionFuture::from(commit.as_mut()) => self.written(&mut rounds, written),
                 Some((key, outcome)) = in_flight.next() => {
                     self.answered(&mut rounds, key, outcome);
-                    // A look at everything is not worth its time for each of many answers.
+                    // Many answers are taken in together, because a look at everything after each would take too long.
                     while let Some(Some((key, outcome))) = rounds.in_flight.next().now_or_never() {
                         self.answered(&mut rounds, key, outcome);
                     }
@@ -139,7 +139,7 @@ impl EventLoop {
         self.finish(rounds).await;
     }
 
-    /// Opens the ledger and watches the objects, again and again until both work.
+    /// Opens the ledger and watches the objects, and retries until both succeed.
     async fn connect(&mut self) -> Rounds {
         let mut failures = 0;
         loop {
@@ -201,7 +201,7 @@ impl EventLoop {
         })
     }
 
-    /// Takes in what has happened in the cluster.
+    /// Takes in the changes of the cluster.
     fn look(&self, rounds: &mut Rounds) -> FeedState {
         if let Some(namespace) = self.identity.snapshot().iter().next() {
             rounds.outbox.saw_cluster(&namespace.uid().into());
@@ -235,7 +235,7 @@ impl EventLoop {
         outbox.pending().0 == 0 && outbox.disabled().is_none() && !outbox.is_held()
     }
 
-    /// Returns why it is not known which cluster answers.
+    /// Returns the reason for which it is unknown which cluster answers.
     fn unidentified(&self) -> Option<String> {
         if self.identity.snapshot().iter().next().is_some() {
             return None;
@@ -247,7 +247,7 @@ impl EventLoop {
         ))
     }
 
-    /// Returns what waits for evidence.
+    /// Returns the changes that wait for evidence.
     fn held(&self, outbox: &Outbox) -> Vec<HeldRemovals> {
         let removals = |keys: &mut dyn Iterator<Item = &EventKey>| {
             keys.map(|key| Removal { name: key.to_string().into(), value: None }).collect()
@@ -263,7 +263,7 @@ impl EventLoop {
         held.into_iter().collect()
     }
 
-    /// Begins to write the ledger, with the messages that are sent when it is on disk.
+    /// Begins a write of the ledger, with the messages that are sent once it is on disk.
     fn begin(&self, rounds: &mut Rounds) {
         let now = self.clock.now();
         if rounds.commit.is_some() || rounds.commit_at > now {
@@ -277,12 +277,12 @@ impl EventLoop {
         let (changes, ledger) = (Arc::new(rounds.outbox.take_changes()), rounds.ledger.clone());
         let (to_write, writer) = (changes.clone(), ledger.clone());
         let write = tokio::task::spawn_blocking(move || writer.write(&to_write));
-        // A panic of the library, or the end of the runtime: the changes are not lost with it.
+        // The changes survive a panic of the library and the end of the runtime.
         let written = write.map(move |written| written.unwrap_or_else(|error| Err(ledger.not_run(error))));
         rounds.commit = Some(written.map(|written| (changes, written)).boxed());
     }
 
-    /// Sends the messages that are remembered now. None is sent that could not be.
+    /// Sends the messages whose ledger entries are on disk. If the write failed, none is sent.
     fn written(&self, rounds: &mut Rounds, (changes, written): Commit) {
         rounds.commit = None;
         let batch = std::mem::take(&mut rounds.batch);
@@ -348,7 +348,7 @@ impl EventLoop {
                         held.removals.iter().map(|removal| removal.name.to_string()).collect();
                     rounds.outbox.confirm(|key| names.contains(&key.to_string()));
                 }
-                // Whoever asked may be gone.
+                // The requester may be gone.
                 let _ = known.send(held.is_some());
             }
             SinkCommand::Retry => {
@@ -380,7 +380,7 @@ impl EventLoop {
         self.reports.send_replace(Arc::new(report));
     }
 
-    /// Returns the time of the next round, at the latest.
+    /// Returns the latest time of the next round.
     fn next(&self, rounds: &Rounds, state: &FeedState) -> Time {
         let now = self.clock.now();
         if state.has_more {
@@ -392,7 +392,7 @@ impl EventLoop {
         due.into_iter().chain(lists).fold(now + TICK, Time::min)
     }
 
-    /// Waits for the answers that are under way, and writes them, for a bounded time. What comes later is sent again by the next process.
+    /// Waits for the answers in flight, and writes them, for a bounded time. The next process sends the rest again.
     async fn finish(&self, mut rounds: Rounds) {
         let ending = async {
             if let Some(commit) = rounds.commit.take() {

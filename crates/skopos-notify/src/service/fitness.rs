@@ -1,4 +1,4 @@
-//! Whether this process can reach its sinks: in an election one that cannot lets another go first.
+//! Fitness of this process: whether it can reach its sinks. In an election an unfit process lets another go first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use super::NotifierSink;
 use super::control::NotifierPhase;
 use crate::sink::{Sink, SinkError};
 
-/// Interval between two looks at the reports of a notifier that works.
+/// Interval between two checks of the reports of a working notifier.
 const LOOK: Duration = Duration::from_secs(1);
-/// Interval between two tries of sinks that could not be reached, while another process works.
+/// Interval between two attempts to reach sinks that could not be reached, while another process works.
 const PROBE: Duration = Duration::from_secs(30);
-/// Bound on a try.
+/// Time limit of an attempt.
 const TRY: Duration = Duration::from_secs(20);
 
-/// Follows whether all sinks that are read back can be reached, and tells it. It never ends; dropping it ends it.
+/// Follows whether all sinks that are read back can be reached, and reports it. It never ends; dropping it ends it.
 ///
-/// While this process works, its reports say so. A process that stands by because it could not reach a sink tries until it can.
+/// While this process works, its reports show it. A standby that could not reach a sink retries until it can.
 pub async fn follow_fitness(
     mut phase: watch::Receiver<NotifierPhase>,
     sinks: &[NotifierSink],
@@ -52,7 +52,7 @@ pub async fn follow_fitness(
             }
         };
         tell(is_fit);
-        // A phase that is not told any more does not change.
+        // A phase whose sender is gone does not change.
         let _ = timeout(pause, async {
             if phase.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -62,7 +62,7 @@ pub async fn follow_fitness(
     }
 }
 
-/// One that refuses can be reached: another process would be refused, too.
+/// Returns whether a sink can be reached. A sink that refuses can be reached: it would refuse another process too.
 async fn can_reach(sink: &dyn Sink) -> bool {
     !matches!(timeout(TRY, sink.observe()).await, Err(_) | Ok(Err(SinkError::Unreachable(_))))
 }

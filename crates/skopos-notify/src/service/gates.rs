@@ -14,12 +14,13 @@ use tokio::time::timeout;
 use super::report::Problem;
 use crate::desired::Attachment;
 
-/// The writer of the conditions that pods wait for.
+/// Writer of the conditions that pods wait for.
 ///
-/// A condition is set once, when the item is there. It is not taken back while the item is renewed: that would take a pod that serves out of its Service.
+/// A condition is set once, when the item exists. It is not reset while the item is renewed: that would remove a serving pod from
+/// its Service.
 pub(super) struct PodGates {
     client: kube::Client,
-    /// The uids of pods whose condition was set, and of which the view does not know yet.
+    /// The uids of pods whose condition was set, but is not in the view yet.
     set: HashSet<Arc<str>>,
     problem: Option<Problem>,
 }
@@ -27,7 +28,7 @@ pub(super) struct PodGates {
 /// Number of conditions that are set at the same time, and in one round.
 const WRITES: usize = 16;
 const ROUND: usize = 64;
-/// Bound on one write.
+/// Time limit of one write.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 impl PodGates {
@@ -35,12 +36,12 @@ impl PodGates {
         Self { client, set: HashSet::new(), problem: None }
     }
 
-    /// Returns what failed the last time.
+    /// Returns the last failure.
     pub(super) fn problem(&self) -> Option<&Problem> {
         self.problem.as_ref()
     }
 
-    /// Chooses the conditions to be set of those that can be, and forgets the pods that wait no more.
+    /// Chooses the conditions to set, and forgets the pods that no longer wait.
     pub(super) fn due<'a>(
         &mut self,
         waiting: impl Iterator<Item = &'a Attachment>,
@@ -56,7 +57,7 @@ impl PodGates {
         due.filter(|attachment| is_outside(attachment)).take(ROUND).cloned().collect()
     }
 
-    /// Sets conditions; returns whether all were.
+    /// Sets conditions; returns whether all succeeded.
     pub(super) async fn set(&mut self, due: Vec<Attachment>) -> bool {
         let client = &self.client;
         let write = |attachment: Attachment| async move {
@@ -86,7 +87,7 @@ impl PodGates {
 async fn set_condition(client: &kube::Client, attachment: &Attachment) -> Result<(), String> {
     let Attachment { pod, gate, .. } = attachment;
     let patch = json!({
-        // Of a pod that was created again nothing is said.
+        // The uid excludes a pod that was created again.
         "metadata": {"uid": &*pod.uid},
         "status": {"conditions": [{
             "type": gate, "status": "True", "reason": "Attached", "message": "its item is outside",
@@ -99,7 +100,7 @@ async fn set_condition(client: &kube::Client, attachment: &Attachment) -> Result
     let patch = Patch::Strategic(&patch);
     match timeout(TIME_LIMIT, pods.patch_status(&pod.name, &parameters, &patch)).await {
         Ok(Ok(_)) => Ok(()),
-        // It is gone, or another pod has its name.
+        // The pod is gone, or another pod has its name.
         Ok(Err(kube::Error::Api(answer))) if matches!(answer.code, 404 | 409) => Ok(()),
         Ok(Err(kube::Error::Api(answer))) if answer.code == 403 => {
             Err(format!("condition {gate} cannot be set: grant patch of pods/status ({})", answer.message))

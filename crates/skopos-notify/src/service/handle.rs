@@ -7,14 +7,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::metrics::Propagation;
 use super::report::SinkReport;
 
-/// A notifier that runs. Cheap to clone.
+/// Handle of a running notifier. Cheap to clone.
 #[derive(Clone)]
 pub struct NotifierHandle {
     sinks: Arc<[SinkHandle]>,
     propagation: Propagation,
 }
 
-/// One sink of a notifier that runs. Cheap to clone.
+/// Handle of one sink of a running notifier. Cheap to clone.
 #[derive(Clone)]
 pub struct SinkHandle {
     commands: mpsc::Sender<SinkCommand>,
@@ -24,20 +24,20 @@ pub struct SinkHandle {
 
 /// A command to a loop.
 pub(super) enum SinkCommand {
-    /// Lets held removals go.
+    /// Approves held removals.
     Approve { id: String, known: oneshot::Sender<bool> },
-    /// Tries again at once what waits after a failure.
+    /// Retries failed work at once.
     Retry,
-    /// Tries dead letters again: that with this ID, or all.
+    /// Retries dead letters: the one with this ID, or all.
     RetryDead { id: Option<String>, count: oneshot::Sender<usize> },
     /// Reads everything back now.
     Verify { done: oneshot::Sender<()> },
 }
 
 impl SinkCommand {
-    /// Answers that there is nothing that it could be about.
+    /// Answers a command that this loop has nothing for.
     pub(super) fn decline(self) {
-        // Whoever asked may be gone.
+        // The requester may be gone.
         match self {
             Self::Approve { known, .. } => drop(known.send(false)),
             Self::RetryDead { count, .. } => drop(count.send(0)),
@@ -52,7 +52,7 @@ impl NotifierHandle {
         Self { sinks: sinks.into(), propagation }
     }
 
-    /// Returns how long changes took to the outside.
+    /// Returns the propagation times of changes to the outside.
     pub(super) fn propagation(&self) -> &Propagation {
         &self.propagation
     }
@@ -67,7 +67,7 @@ impl NotifierHandle {
         self.sinks.iter().map(SinkHandle::report).collect()
     }
 
-    /// Lets the held removals of this ID go, and no others. `false` if there are none, or it does not run.
+    /// Approves the held removals of this ID, and no others. `false` if there are none, or the notifier does not run.
     pub async fn approve(&self, id: &str) -> bool {
         for sink in &*self.sinks {
             if sink.approve(id).await {
@@ -77,7 +77,7 @@ impl NotifierHandle {
         false
     }
 
-    /// Tries again at once what waits after a failure.
+    /// Retries failed work at once.
     pub async fn retry(&self) {
         for sink in &*self.sinks {
             // A loop that has ended retries nothing.
@@ -85,7 +85,7 @@ impl NotifierHandle {
         }
     }
 
-    /// Tries dead letters again: that with this ID, or all. Returns their number.
+    /// Retries dead letters: the one with this ID, or all. Returns their number.
     pub async fn retry_dead(&self, id: Option<&str>) -> usize {
         let mut tried = 0;
         for sink in &*self.sinks {
@@ -109,7 +109,7 @@ impl NotifierHandle {
                 let _ = sink.wait_for(SinkReport::is_equal).await;
             }
         };
-        // A sink that is not equal by then is told by its report.
+        // A sink that is not equal by then shows this in its report.
         let _ = tokio::time::timeout(limit, all).await;
         self.reports()
     }
@@ -155,7 +155,7 @@ impl SinkHandle {
     async fn verify(&self) {
         let (done, answer) = oneshot::channel();
         if self.commands.send(SinkCommand::Verify { done }).await.is_ok() {
-            // The loop ended meanwhile: its last report stands.
+            // The loop ended meanwhile, so its last report is final.
             let _ = answer.await;
         }
     }

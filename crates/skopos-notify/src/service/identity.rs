@@ -8,11 +8,11 @@ use skopos_fleet::checkpoint::private_folder;
 
 use super::SinkOptions;
 
-/// Begins the name of the file with a sink's cluster.
+/// Prefix of the name of the file with a sink's cluster.
 pub(super) const PREFIX: &str = "cluster-of-";
 
 impl SinkOptions {
-    /// Returns the cluster that the sink belongs to, where that is remembered.
+    /// Returns the cluster that the sink belongs to, if it is remembered.
     pub(super) fn cluster(&self) -> Option<Arc<str>> {
         let path = self.file()?;
         match std::fs::read_to_string(&path) {
@@ -33,10 +33,10 @@ impl SinkOptions {
         }
     }
 
-    /// Forgets the cluster of a sink that has nothing left.
+    /// Forgets the cluster of a sink without entries.
     pub(super) fn forget(&self) {
         if let Some(path) = self.file() {
-            // It may never have been there.
+            // The file may not exist.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,4 +1,4 @@
-//! The figures of a notifier for Prometheus.
+//! Metrics of a notifier for Prometheus.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::plan::HoldReason;
 type MetricLabels = Vec<(&'static str, String)>;
 type Values = Family<MetricLabels, Gauge<f64, AtomicU64>>;
 
-/// How long changes took to the outside, by sink.
+/// Propagation times of changes to the outside, by sink.
 pub(super) type Propagation = Family<MetricLabels, Histogram, fn() -> Histogram>;
 
 /// Makes the histograms of a notifier: from 5 ms, doubled 15 times, to 164 s.
@@ -25,7 +25,7 @@ pub(super) fn propagation() -> Propagation {
     Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.005, 2.0, 16)))
 }
 
-/// Writes all figures as text. With an election, `lease` is for how long the term is valid without a renewal.
+/// Writes all metrics as text. With an election, `lease` is the time for which the term is valid without a renewal.
 pub fn metrics(phase: &NotifierPhase, lease: Option<Duration>) -> String {
     let mut registry = Registry::default();
     let reports = phase.reports();

@@ -1,4 +1,4 @@
-//! The running notifier: one loop for each sink, so that none holds up another.
+//! The running notifier: one loop for each sink, so that no sink delays another.
 
 pub mod control;
 mod dry_run;
@@ -45,14 +45,14 @@ use crate::sink::{Fence, Sink};
 /// The reporting controller of Events.
 const REPORTER: &str = "skopos-notify";
 
-/// A notifier that is put together: it keeps its sinks equal to one cluster until it is told to stop.
+/// A notifier. It keeps its sinks equal to one cluster until it is stopped.
 #[must_use = "it does nothing until it runs"]
 pub struct Notifier {
     loops: Vec<Loop>,
     handle: NotifierHandle,
 }
 
-/// One sink, and what it is fed with.
+/// Options of one sink, and its sources.
 pub struct SinkOptions {
     /// Its name, for people and metrics.
     pub name: String,
@@ -66,7 +66,8 @@ pub struct SinkOptions {
     pub observe_every: Duration,
     /// Number of names that are written at the same time. Default 16.
     pub writes: usize,
-    /// Folder in which the cluster's identity is remembered, so that another cluster behind the same address is noticed after a restart, too.
+    /// Folder in which the cluster's identity is remembered, so that a different cluster behind the same address is noticed after
+    /// a restart too.
     pub state: Option<PathBuf>,
     /// The term that it works in, with an election.
     pub fence: Option<Fence>,
@@ -74,9 +75,9 @@ pub struct SinkOptions {
 
 /// A sink of either kind.
 pub enum NotifierSink {
-    /// A place that is made equal to the cluster, and read back.
+    /// A sink that is made equal to the cluster, and read back.
     State(SinkOptions),
-    /// A receiver that is told of each change.
+    /// A receiver of a message for each change.
     Events(EventSinkOptions),
 }
 
@@ -85,7 +86,7 @@ enum Loop {
     Events(Box<EventLoop>),
 }
 
-/// A notifier that cannot be put together.
+/// Error of making a notifier.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotifierError {
@@ -99,9 +100,10 @@ pub enum NotifierError {
 
 /// Returns the options of a factory for notifiers.
 ///
-/// Ages are proven every 15 s in place of every 30 s, also of Services that do not change in a cluster whose revision moves: there a proof takes a second look at the
-/// stream, 3 s after the probe in place of 15 s. So the view of a healthy cluster is always younger than 20 s, which is below the 30 s of [`PlanOptions::max_age`]: no
-/// removal waits for a proof. It takes 4.5 of the 6 requests a minute that a list/watch has.
+/// Ages are proven every 15 s instead of every 30 s. That includes Services that do not change in a cluster whose revision moves:
+/// there a proof checks the stream again, 3 s after the probe instead of 15 s. So the view of a healthy cluster is always younger
+/// than 20 s. That is below the 30 s of [`PlanOptions::max_age`], so no removal waits for a proof. It takes 4.5 of the 6 requests
+/// a minute that a list/watch has.
 pub fn factory_options() -> FactoryOptions {
     let machine = MachineOptions { probe_grace: Duration::from_secs(3), ..MachineOptions::default() };
     FactoryOptions { probe_interval: Duration::from_secs(15), machine, ..FactoryOptions::default() }
@@ -146,11 +148,13 @@ impl From<EventSinkOptions> for NotifierSink {
 }
 
 impl Notifier {
-    /// Puts a notifier together. The factory has [`factory_options`], or proves ages as often.
+    /// Makes a notifier. The factory must have [`factory_options`], or prove ages as often.
     ///
     /// It needs the rights `get`, `list` and `watch` for the namespace `kube-system`, for `services` and `endpointslices` of `discovery.k8s.io`
-    /// or `pods` where a sink is fed with them, `patch` of `pods/status` where a source has a readiness gate, `create` and `patch` of `events` of `events.k8s.io` for Events about names that cannot be had, and for the resources of event sinks. Without the first it does not notice another cluster behind the same
-    /// address, and event sinks send nothing.
+    /// or `pods` where a sink uses them, and for the resources of event sinks. It needs `patch` of `pods/status` where a source
+    /// has a readiness gate, and `create` and `patch` of `events` of `events.k8s.io` for Events about names that cannot be had.
+    /// Without the right for `kube-system` it does not notice a different cluster behind the same address, and event sinks send
+    /// nothing.
     ///
     /// # Errors
     /// When the cluster cannot be watched this way.
@@ -197,7 +201,7 @@ impl Notifier {
         self.handle.clone()
     }
 
-    /// Runs until `stop`. A write that is under way ends with the time limit of its sink.
+    /// Runs until `stop`. A write in progress ends with the time limit of its sink.
     pub async fn run(self, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
         for sink in self.loops {

@@ -1,4 +1,4 @@
-//! The end of a sink: everything that the notifier wrote there goes, whatever the cluster says.
+//! Release of a sink: everything that the notifier wrote there is removed, whatever the cluster says.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use crate::sink::{EntryMark, Observed, SinkError, SinkStep, StepAction, StepOutc
 pub struct Released {
     /// Names that are gone.
     pub gone: Vec<EntryName>,
-    /// Names that are still there, and why.
+    /// Names that still exist, with the reasons.
     pub left: Vec<(EntryName, String)>,
 }
 
-/// Returns what a release would remove: all that bears the notifier's mark.
+/// Returns the names that a release would remove: all that have the notifier's mark.
 ///
 /// # Errors
 /// When the sink cannot be read.
@@ -25,7 +25,8 @@ pub async fn releasable(options: &SinkOptions) -> Result<Vec<EntryName>, SinkErr
     Ok(ours(options.sink.observe().await?).into_iter().map(|step| step.name).collect())
 }
 
-/// Removes all that bears the notifier's mark, and reads it back. What others have is left alone. No notifier may run with this sink meanwhile.
+/// Removes all that has the notifier's mark, and reads it back. Other entries are left alone. No notifier may run with this sink
+/// meanwhile.
 ///
 /// # Errors
 /// When the sink cannot be read.
@@ -54,7 +55,8 @@ pub async fn release(options: &SinkOptions) -> Result<Released, SinkError> {
     Ok(released)
 }
 
-/// Returns the names of sinks that a folder remembers and a configuration does not name. What they wrote stays until it is released.
+/// Returns the names of sinks that a folder remembers and the configuration does not name. Their entries stay until they are
+/// released.
 pub fn orphans<'a>(folder: &Path, sinks: impl Iterator<Item = &'a str>) -> Vec<String> {
     let known: Vec<_> = sinks.map(crate::file_name).collect();
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -27,13 +27,13 @@ pub struct SinkReport {
     pub wanted: usize,
     /// Names that are outside and ours.
     pub outside: usize,
-    /// Names that are not yet as they are to be, and not held.
+    /// Names that are not yet as wanted, and not held.
     pub pending: usize,
-    /// Removals that wait.
+    /// Removals that are held.
     pub held: Vec<HeldReport>,
     /// The error of the last read, if it failed.
     pub sink_problem: Option<String>,
-    /// True if a sink that is read back could not be reached the last time: not by this process, perhaps by another.
+    /// True if a sink that is read back could not be reached the last time by this process; another process may reach it.
     #[serde(default)]
     pub unreachable: bool,
     /// True if nothing is written any more, because another process writes the sink.
@@ -47,23 +47,23 @@ pub struct SinkReport {
     pub foreign: Vec<String>,
     /// The number of names whose records outside are not ours.
     pub foreign_count: usize,
-    /// The first hundred objects that ask for what another object has, or for what the sink cannot have.
+    /// The first hundred objects that ask for what another object has, or for what the sink cannot serve.
     pub rejected: Vec<Problem>,
     /// The number of such objects.
     pub rejected_count: usize,
     /// Names with more values than the sink takes, with the number of values left out.
     pub left_out: BTreeMap<String, usize>,
-    /// The first hundred messages that the receiver will never take.
+    /// The first hundred messages that the receiver rejected for good.
     pub dead: Vec<DeadReport>,
     /// The number of such messages.
     pub dead_count: usize,
-    /// How long the oldest message waits, in seconds.
+    /// Waiting time of the oldest message, in seconds.
     pub oldest_pending_seconds: Option<f64>,
     /// Number of changes outside that were not ours.
     pub drift: u64,
     /// Numbers of steps by result.
     pub steps: BTreeMap<String, u64>,
-    /// True if the outside was seen as the view wants it: nothing is to be done, waits, or is held.
+    /// True if the outside was seen as the view wants it: no step is due, waits, or is held.
     pub equal: bool,
     #[serde(skip)]
     pub(crate) equal_as_of: Option<Time>,
@@ -73,7 +73,7 @@ pub struct SinkReport {
     pub(crate) pending_since: Option<Time>,
 }
 
-/// A message that the receiver will never take.
+/// A message that the receiver rejected for good.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadReport {
     /// The ID that `dead retry` takes.
@@ -86,7 +86,7 @@ pub struct DeadReport {
     pub problem: String,
 }
 
-/// Removals that wait.
+/// Removals that are held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldReport {
     /// The ID that `approve` takes.
@@ -101,7 +101,7 @@ pub struct HeldReport {
     pub removals: Vec<String>,
 }
 
-/// Something that does not work.
+/// A problem with a name or object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The name or object.
@@ -122,7 +122,7 @@ impl From<&HeldRemovals> for HeldReport {
     }
 }
 
-/// Length of lists in a report. Counts are not cut.
+/// Maximum length of lists in a report. Counts are complete.
 const MAX_LISTED: usize = 100;
 
 impl SinkReport {
@@ -199,7 +199,7 @@ impl SinkReport {
         }
     }
 
-    /// Returns whether the outside is as it is to be, and can be read.
+    /// Returns whether the outside is as wanted, and can be read.
     pub fn is_equal(&self) -> bool {
         self.equal && self.sink_problem.is_none()
     }

@@ -31,7 +31,7 @@ pub(super) struct SinkLoop {
     pub(super) gates: PodGates,
     pub(super) warnings: Warnings,
     pub(super) recorder: Recorder,
-    /// How long changes took to the outside.
+    /// Propagation times of changes to the outside.
     pub(super) propagation: Histogram,
     pub(super) clock: Clock,
     pub(super) commands: mpsc::Receiver<SinkCommand>,
@@ -41,13 +41,13 @@ pub(super) struct SinkLoop {
 /// State of the loop between two rounds.
 struct Rounds {
     observe_at: Time,
-    /// Time from which a notice of the sink is followed by a look.
+    /// Time from which a notice of the sink triggers an observation.
     notice_at: Time,
     read_at: Time,
     audit_at: Time,
     gates_at: Time,
     audit: Option<BoxFuture<'static, Option<Time>>>,
-    /// Events that are being written.
+    /// The write of Events in progress.
     telling: Option<BoxFuture<'static, Result<(), String>>>,
     telling_problem: Option<String>,
     warn_at: Time,
@@ -57,9 +57,9 @@ struct Rounds {
     steps: BTreeMap<String, u64>,
 }
 
-/// Interval between two looks at the view: proofs of age come without events.
+/// Interval between two checks of the view, because proofs of age come without events.
 pub(super) const TICK: Duration = Duration::from_millis(500);
-/// Bound on a confirming list, and the pause before the next one.
+/// Time limit of a confirming list, and the pause before the next one.
 pub(super) const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl SinkLoop {
@@ -101,7 +101,7 @@ impl SinkLoop {
             self.warn(&plan, &mut rounds, now);
             let work = self.work(&plan, &mut rounds, now);
             let Some(worked) = stop.run_until_cancelled(work).await else { break };
-            // Also while there is always something to do, commands and lists have their turn.
+            // Commands and lists have their turn even if there is always work.
             let next = if worked { now } else { self.next(&plan, &rounds) };
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -121,9 +121,9 @@ impl SinkLoop {
         }
     }
 
-    /// Begins to write Events about objects that do not get what they ask for. No name waits for them.
+    /// Begins to write Events about objects that do not get what they ask for. No name waits for these writes.
     fn warn(&mut self, plan: &SinkPlan, rounds: &mut Rounds, now: Time) {
-        // They are about what lasts: not worth their time after each of a hundred changes a second.
+        // Events are about lasting states, so they are not evaluated after each of a hundred changes a second.
         if rounds.telling.is_none() && rounds.warn_at <= now {
             rounds.warn_at = now + TICK;
             let current = warnings::current(&self.options.name, plan, &self.planner, &self.desired);
@@ -143,7 +143,7 @@ impl SinkLoop {
         rounds.telling_problem = problem;
     }
 
-    /// Takes in all changes that are there, before the content that they have led to is looked at.
+    /// Takes all available changes, before the content that they led to is evaluated.
     fn take_changes(&mut self, changes: &mut ClusterChanges) {
         while let Some(Some(change)) = changes.next().now_or_never() {
             self.saw(&change);
@@ -155,7 +155,7 @@ impl SinkLoop {
         self.desired.removed(change).into_iter().for_each(|removal| self.planner.saw_removal(now, removal));
     }
 
-    /// Tells the planner what the cluster wants now.
+    /// Passes the cluster's wanted state to the planner.
     fn look(&mut self, rounds: &mut Rounds) {
         let is_known = self.planner.cluster().is_some();
         let (view, problem) = self.watched.view(&mut self.desired, self.clock, is_known);
@@ -166,7 +166,7 @@ impl SinkLoop {
         }
     }
 
-    /// Does one thing that is due, and begins a list that something waits for; returns whether anything was due.
+    /// Does one unit of due work, and begins a list if something waits for one; returns whether any work was due.
     async fn work(&mut self, plan: &SinkPlan, rounds: &mut Rounds, now: Time) -> bool {
         if plan.list_from.is_some_and(|at| at <= now) && rounds.audit.is_none() && rounds.audit_at <= now {
             rounds.audit = Some(self.watched.clone().audit(self.clock, AUDIT_TIMEOUT).boxed());
@@ -186,7 +186,7 @@ impl SinkLoop {
         rounds.gates_at <= now && self.set_gates(rounds).await
     }
 
-    /// Tells pods that wait for it that their items are there; returns whether there were any.
+    /// Sets the gates of pods whose items exist; returns whether there were any.
     async fn set_gates(&mut self, rounds: &mut Rounds) -> bool {
         let planner = &self.planner;
         let is_outside = |attachment: &Attachment| planner.is_outside(&attachment.name, &attachment.value);
@@ -205,7 +205,7 @@ impl SinkLoop {
         let apply = |step: &SinkStep| {
             let (sink, step, fence, down) = (sink.clone(), step.clone(), fence.as_ref(), &down);
             async move {
-                // One that cannot be reached is not dialed for each of a thousand names.
+                // An unreachable sink is not dialed for each of a thousand names.
                 if let Some(problem) = down.get() {
                     return (step, StepOutcome::Unreachable(String::clone(problem)));
                 }
@@ -253,7 +253,7 @@ impl SinkLoop {
         }
     }
 
-    /// Looks at the sink, and reads everything unless it is proven to be unchanged.
+    /// Observes the sink, and reads everything unless it is proven unchanged.
     async fn look_outside(&mut self, rounds: &mut Rounds) {
         let began = self.clock.now();
         if self.planner.is_read_back() {
@@ -286,7 +286,7 @@ impl SinkLoop {
         (rounds.sink_problem, rounds.unreachable) = (None, false);
         rounds.read_at = began;
         rounds.observe_at = began + self.options.observe_every;
-        // Reading because the sink asks for it takes at most a tenth of the time.
+        // Reads requested by the sink take at most a tenth of the time.
         rounds.notice_at = (now + now.since(began) * 9).min(rounds.observe_at);
     }
 
@@ -312,7 +312,7 @@ impl SinkLoop {
                         self.options.remember(cluster);
                     }
                 }
-                // Whoever asked may be gone.
+                // The requester may be gone.
                 let _ = known.send(is_known);
             }
             // A sink that is read back has no messages.
@@ -352,7 +352,7 @@ impl SinkLoop {
         self.reports.send_replace(Arc::new(report));
     }
 
-    /// Returns the time of the next round, at the latest.
+    /// Returns the latest time of the next round.
     fn next(&self, plan: &SinkPlan, rounds: &Rounds) -> Time {
         let read = (!plan.read.is_empty()).then_some(rounds.read_at);
         let list = plan.list_from.filter(|_| rounds.audit.is_none()).map(|at| at.max(rounds.audit_at));

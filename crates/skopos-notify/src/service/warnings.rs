@@ -1,4 +1,5 @@
-//! Kubernetes Events about objects that do not get what they ask for: `kubectl describe service` says why a name is missing.
+//! Kubernetes Events about objects that do not get what they ask for, so that `kubectl describe service` shows why a name is
+//! missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,13 +15,13 @@ use crate::desired::Desired;
 use crate::entry::EntryOwner;
 use crate::plan::{HoldReason, Planner, SinkPlan};
 
-/// The warnings about one sink's names, and when each was told.
+/// The warnings about one sink's names, and the time of each one's last Event.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     known: BTreeMap<Warning, WarningTimes>,
 }
 
-/// Something that an object cannot have, or that waits for a person.
+/// A request that cannot be served, or a removal that waits for a person.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Warning {
     about: Arc<EntryOwner>,
@@ -37,7 +38,7 @@ enum WarningReason {
     NameNotOurs,
     /// Another object has the name.
     NameTaken,
-    /// The sink cannot have the name or the value.
+    /// The sink cannot serve the name or the value.
     NameRefused,
     /// A removal waits for an approval.
     RemovalHeld,
@@ -49,23 +50,23 @@ struct WarningTimes {
     told: Option<Time>,
 }
 
-/// Warnings that end sooner are not written.
+/// Minimum duration of a warning before it is written.
 const SETTLE: Duration = Duration::from_secs(5);
-/// Interval between two Events about what lasts. The recorder counts those within six minutes in one series.
+/// Interval between two Events about a lasting state. The recorder counts those within six minutes in one series.
 const REPEAT: Duration = Duration::from_secs(300);
-/// Bound on the warnings of each reason, and on Events of one round.
+/// Maximum number of warnings of each reason, and of Events in one round.
 const MOST: usize = 100;
 const ROUND: usize = 16;
 /// Number of Events that are written at the same time.
 const WRITES: usize = 4;
-/// Bound on one write.
+/// Time limit of one write.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
-/// Bounds of an Event's fields (Kubernetes, events.k8s.io/v1), in bytes.
+/// Maximum lengths of an Event's fields (Kubernetes, events.k8s.io/v1), in bytes.
 const MAX_ACTION: usize = 128;
 const MAX_NOTE: usize = 1_024;
 
 impl Warnings {
-    /// Takes in what there is to warn of now, and returns what is to be told.
+    /// Takes the current warnings, and returns those to write.
     pub(super) fn due(&mut self, now: Time, current: BTreeSet<Warning>) -> Vec<Warning> {
         self.known.retain(|warning, _| current.contains(warning));
         for warning in current {
@@ -84,7 +85,7 @@ impl Warnings {
     }
 }
 
-/// Returns what there is to warn of.
+/// Returns the current warnings.
 pub(super) fn current(
     sink: &str,
     plan: &SinkPlan,
@@ -159,14 +160,14 @@ async fn publish(recorder: &Recorder, warning: &Warning) -> Result<(), String> {
         type_: EventType::Warning,
         reason: warning.reason.as_str().to_owned(),
         note: Some(cut(&warning.note, MAX_NOTE)),
-        // The recorder tells Events apart by it: each name has its own.
+        // The recorder distinguishes Events by this field, so each name has its own.
         action: cut(&warning.name, MAX_ACTION),
         secondary: None,
     };
     let about = &warning.about;
     match timeout(TIME_LIMIT, recorder.publish(&event, &regarding)).await {
         Ok(Ok(())) => Ok(()),
-        // Its namespace is gone, or going.
+        // The namespace is gone, or terminating.
         Ok(Err(kube::Error::Api(answer))) if answer.code == 404 => Ok(()),
         Ok(Err(kube::Error::Api(answer))) if answer.code == 403 => Err(format!(
             "the Event about {about} cannot be written: grant create and patch of events in events.k8s.io ({})",
@@ -188,7 +189,7 @@ fn api_version_and_kind(owner: &EntryOwner) -> Option<(&'static str, &'static st
     }
 }
 
-/// Returns the beginning of a text, of at most as many bytes.
+/// Returns the beginning of a text, at most `most` bytes.
 fn cut(text: &str, most: usize) -> String {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
     text[..end].to_owned()
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(at(10, &["web", "shop"]), ["shop"]);
         assert!(at(304, &["web"]).is_empty());
         assert_eq!(at(305, &["web", "shop"]), ["web"]);
-        // It was gone meanwhile: that is another one.
+        // It was gone meanwhile, so this is a new warning.
         assert_eq!(at(310, &["shop"]), ["shop"]);
     }
 

@@ -11,7 +11,7 @@ use super::NotifierError;
 use crate::desired::{ClaimSource, ClusterChange, ClusterContent, Desired};
 use crate::plan::DesiredView;
 
-/// The informers that a sink is fed by. The factory shares them among all sinks.
+/// The informers that feed a sink. The factory shares them among all sinks.
 #[derive(Clone)]
 pub(super) struct Watched {
     services: Option<(Informer<Service>, Informer<EndpointSlice>)>,
@@ -20,15 +20,15 @@ pub(super) struct Watched {
     identity: Informer<Namespace>,
 }
 
-/// Changes of a cluster, as they come.
+/// Stream of changes of a cluster.
 pub(super) type ClusterChanges = BoxStream<'static, ClusterChange>;
 
-/// Watches `kube-system`, whose uid is the cluster's identity.
+/// Makes the informer of `kube-system`, whose uid is the cluster's identity.
 pub(super) fn identity(factory: &InformerFactory) -> Result<Informer<Namespace>, NotifierError> {
     Ok(factory.informer(InformerOptions::all().fields("metadata.name=kube-system")?)?)
 }
 
-/// Returns up to when content is proven; `None` before the first list.
+/// Returns the time up to which content is proven; `None` before the first list.
 pub(super) fn as_of(freshness: &Freshness, now: Time) -> Option<Time> {
     match freshness {
         Freshness::NeverSynced { .. } => None,
@@ -37,7 +37,7 @@ pub(super) fn as_of(freshness: &Freshness, now: Time) -> Option<Time> {
 }
 
 impl Watched {
-    /// Watches what these sources need.
+    /// Makes the informers that these sources need.
     pub(super) fn new(factory: &InformerFactory, sources: &[ClaimSource]) -> Result<Self, NotifierError> {
         let all = InformerOptions::all;
         let services = sources.iter().any(|source| !source.is_of_pods());
@@ -47,7 +47,7 @@ impl Watched {
         Ok(Self { services: services.transpose()?, pods: pods.transpose()?, identity: identity(factory)? })
     }
 
-    /// Returns what is there and every change that comes.
+    /// Returns the existing objects and every later change.
     ///
     /// # Errors
     /// When the factory was shut down.
@@ -63,7 +63,7 @@ impl Watched {
         Ok(select_all(changes).boxed())
     }
 
-    /// Waits until everything was listed once.
+    /// Waits until all informers are synced.
     pub(super) async fn wait_synced(&self, limit: Duration) -> Result<(), NotSynced> {
         let services = async {
             let Some((services, slices)) = &self.services else { return Ok(()) };
@@ -76,14 +76,14 @@ impl Watched {
                 None => Ok(()),
             }
         };
-        // Without the right for it there is no identity.
+        // Without the right to read `kube-system` there is no identity.
         let (services, pods, _) = tokio::join!(services, pods, self.identity.wait_synced(limit));
         services.and(pods)
     }
 
-    /// Returns what the cluster asks for now, and why that is old, if it is.
+    /// Returns the cluster's wanted state, and the reason if it is old.
     ///
-    /// A sink that belongs to a known cluster (`remembered`) gets no view before it is known that this is the same one.
+    /// A sink that belongs to a known cluster (`remembered`) gets no view before this cluster is known to be the same.
     pub(super) fn view(
         &self,
         desired: &mut Desired,
@@ -95,7 +95,7 @@ impl Watched {
             slices: self.services.as_ref().map(|(_, slices)| slices.snapshot()),
             pods: self.pods.as_ref().map(Informer::snapshot),
         };
-        // The age is computed first: content that is read after it is not older.
+        // The age is computed first, so that content that is read after it is not older.
         let freshness = content.freshness();
         let now = clock.now();
         let as_of = freshness.as_ref().and_then(|freshness| as_of(freshness, now));
@@ -119,7 +119,7 @@ impl Watched {
         )
     }
 
-    /// Compares the views with fresh lists; returns when these were begun, if they agree.
+    /// Compares the views with fresh lists; returns the time at which these began, if they agree.
     pub(super) async fn audit(self, clock: Clock, limit: Duration) -> Option<Time> {
         let began = clock.now();
         let services = async {
@@ -139,7 +139,7 @@ impl Watched {
     }
 }
 
-/// Returns whether a comparison with a list was whole and found nothing.
+/// Returns whether a comparison with a list was complete and found no difference.
 fn agrees<E>(report: Result<AuditReport, E>) -> bool {
     report.is_ok_and(|report| report.is_clean() && report.complete && report.not_compared.is_empty())
 }

@@ -1,7 +1,8 @@
 //! A running HAProxy, through its Runtime API.
 //!
-//! A name is a backend of haproxy.cfg, and a value is `address:port` of one of its servers. Servers of ours are named `skopos-ADDRESS:PORT`; all
-//! others are left alone. A reload of HAProxy forgets dynamic servers, and the next observation finds them missing.
+//! A name is a backend of haproxy.cfg, and a value is `address:port` of one of its servers. Our servers are named
+//! `skopos-ADDRESS:PORT`; all others are left alone. A reload of HAProxy forgets dynamic servers, and the next observation finds
+//! them missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -34,15 +35,15 @@ pub struct HaproxyOptions {
     pub socket: PathBuf,
     /// Health checks by HAProxy itself. Default true.
     pub check: bool,
-    /// Bound on an exchange. Default 5 s.
+    /// Time limit of an exchange. Default 5 s.
     pub time_limit: Duration,
 }
 
-/// Begins the name of each server of ours.
+/// Prefix of the names of our servers.
 const PREFIX: &str = "skopos-";
-/// Length of a command line. HAProxy takes 16 KiB (`tune.bufsize`).
+/// Maximum length of a command line. HAProxy accepts 16 KiB (`tune.bufsize`).
 const MAX_LINE: usize = 8 * 1024;
-/// Length of an answer: about 300,000 servers.
+/// Maximum length of an answer: about 300,000 servers.
 const MAX_ANSWER: u64 = 64 * 1024 * 1024;
 /// `srv_admin_state`: in maintenance by command, and draining by command (HAProxy's management guide, "show servers state").
 const MAINTENANCE: u32 = 0x01;
@@ -61,7 +62,7 @@ impl HaproxySink {
         Self { options }
     }
 
-    /// Sends commands, and returns what HAProxy says to them.
+    /// Sends commands, and returns HAProxy's answer.
     async fn send(&self, commands: &str) -> Result<String, SendError> {
         let socket = self.options.socket.display();
         let connect = timeout(self.options.time_limit, UnixStream::connect(&self.options.socket));
@@ -200,12 +201,13 @@ impl SendError {
     }
 }
 
-/// Names a server: brackets are not allowed in it.
+/// Returns the name of a server. Brackets are not allowed in it.
 fn server_name(value: &str) -> String {
     format!("{PREFIX}{}", value.replace(['[', ']'], "_"))
 }
 
-/// Finds what will be refused again. All else (a server that exists already, or still has connections) is seen when it is read back.
+/// Finds an error that would recur. Other errors (a server that exists already, or still has connections) show when it is read
+/// back.
 fn refusal(backend: &EntryName, answer: &str) -> Option<String> {
     answer.lines().map(str::trim).find_map(|line| {
         if line == "No such backend." {
@@ -226,7 +228,7 @@ fn refusal(backend: &EntryName, answer: &str) -> Option<String> {
     })
 }
 
-/// Reads the answers to `show servers state`, `show servers conn` and `show backend`; `None` if one of them is not whole.
+/// Reads the answers to `show servers state`, `show servers conn` and `show backend`; `None` if one of them is incomplete.
 fn parse(answer: &str) -> Option<Observed> {
     let mut section = "";
     let mut sections = BTreeSet::new();

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::entry::{EntryName, EntryValue};
 
-/// A sink in the process. Clones share what is in it.
+/// A sink in the process. Clones share its content.
 #[derive(Clone, Default)]
 pub struct MemorySink {
     traits: SinkTraits,
@@ -26,17 +26,17 @@ struct MemoryContent {
 }
 
 impl MemorySink {
-    /// Makes an empty zone: values come and go at once.
+    /// Makes an empty zone, without draining.
     pub fn zone() -> Self {
         Self::default()
     }
 
-    /// Makes an empty balancer: values drain before they go.
+    /// Makes an empty balancer: values drain before they are removed.
     pub fn balancer() -> Self {
         Self { traits: SinkTraits { drains: true, most_values: None }, ..Self::default() }
     }
 
-    /// Returns what is in it.
+    /// Returns its content.
     pub fn content(&self) -> Observed {
         self.shared.lock().observed.clone()
     }
@@ -47,7 +47,7 @@ impl MemorySink {
         content.observed.entries.get(name).into_iter().flat_map(ObservedEntry::serving).cloned().collect()
     }
 
-    /// Changes what is in it, as somebody else would.
+    /// Changes its content, as another writer would.
     pub fn change(&self, change: impl FnOnce(&mut Observed)) {
         change(&mut self.shared.lock().observed);
     }
@@ -57,7 +57,7 @@ impl MemorySink {
         self.shared.lock().down = problem.map(str::to_owned);
     }
 
-    /// Returns everything that was written, in its order.
+    /// Returns all writes, in their order.
     pub fn steps(&self) -> Vec<SinkStep> {
         self.shared.lock().steps.clone()
     }

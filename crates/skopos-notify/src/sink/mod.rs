@@ -1,4 +1,4 @@
-//! The contract of a sink: a place outside the cluster that is kept equal to it. A sink knows nothing of Kubernetes.
+//! The contract of a sink: a system outside the cluster that is kept equal to it. A sink knows nothing of Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,36 +15,36 @@ pub mod ipvs;
 pub mod memory;
 pub mod rest;
 
-/// A place outside the cluster.
+/// A system outside the cluster.
 ///
-/// All calls are bounded in time by the sink itself, and a call that is dropped may have been done or not.
+/// The sink itself bounds the time of each call, and a call that is dropped may have been done or not.
 #[async_trait]
 pub trait Sink: Send + Sync {
-    /// Returns what the sink can do.
+    /// Returns the sink's abilities.
     fn traits(&self) -> SinkTraits;
 
-    /// Parses a name as this sink spells it. What comes from the cluster's objects is hostile until it is parsed.
+    /// Parses a name as this sink spells it. Text from the cluster's objects is untrusted until it is parsed.
     ///
     /// # Errors
-    /// When the sink cannot have it, with the reason for people.
+    /// When the sink cannot serve it, with the reason for people.
     fn name(&self, text: &str) -> Result<EntryName, String>;
 
     /// Parses a value as this sink spells it.
     ///
     /// # Errors
-    /// When the sink cannot have it, with the reason for people.
+    /// When the sink cannot serve it, with the reason for people.
     fn value(&self, text: &str) -> Result<EntryValue, String>;
 
-    /// Leaves out values that cannot stand beside the others.
+    /// Leaves out values that cannot coexist with the others.
     fn select(&self, _members: &mut BTreeMap<EntryValue, Readiness>) {}
 
-    /// Reads everything back: the whole, or an error, never a part.
+    /// Reads everything back: the complete content, or an error, never a part.
     ///
     /// # Errors
     /// When the sink cannot be reached or refuses, or the answer is not complete.
     async fn observe(&self) -> Result<Observed, SinkError>;
 
-    /// Reads some names back. Of a name that does not exist there is no entry in the answer.
+    /// Reads some names back. A name that does not exist has no entry in the answer.
     ///
     /// # Errors
     /// As [`observe`](Sink::observe).
@@ -54,7 +54,7 @@ pub trait Sink: Send + Sync {
         Ok(all)
     }
 
-    /// Returns true if it is proven that everything is still as the last [`observe`](Sink::observe) returned it. `false` proves nothing.
+    /// Returns true if everything is proven to be as the last [`observe`](Sink::observe) returned it. `false` proves nothing.
     ///
     /// # Errors
     /// As [`observe`](Sink::observe).
@@ -62,32 +62,32 @@ pub trait Sink: Send + Sync {
         Ok(false)
     }
 
-    /// Waits until the sink says that something in it has changed. Cancel safe.
+    /// Waits until the sink reports that its content has changed. Cancel safe.
     async fn changed(&self) {
         std::future::pending().await
     }
 
-    /// Changes one name. It adds before it removes, and writes only where the outside is still as the step expects it.
+    /// Changes one name. It adds before it removes, and writes only if the outside is still as the step expects it.
     ///
-    /// With a fence, a sink that can compare it writes nothing once a later term has written. Without one, it writes nothing once the fence is
-    /// another one than at its first write.
+    /// With a fence, a sink that can compare it writes nothing once a later term has written. Without one, it writes nothing once
+    /// the fence differs from that at its first write.
     async fn apply(&self, step: &SinkStep, fence: Option<&Fence>) -> StepOutcome;
 
-    /// Removes what the sink keeps beside its entries. No entry of ours is left.
+    /// Removes what the sink keeps beside its entries. None of our entries is left then.
     ///
     /// # Errors
-    /// When it stays, with the reason for people.
+    /// When it remains, with the reason for people.
     async fn release(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// Returns what is wrong with a sink that works, for people.
+    /// Returns the problem of a sink that works nevertheless, for people.
     fn problem(&self) -> Option<String> {
         None
     }
 }
 
-/// The term of a leader, as a sink can compare it with the last one that has written.
+/// The term of a leader, in a form that a sink can compare with the last one that has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
     /// The UID of the Lease. Numbers of another Lease are not comparable.
@@ -99,23 +99,23 @@ pub struct Fence {
 /// Abilities of a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkTraits {
-    /// Draining: a value can keep its connections without getting new ones.
+    /// True if a value can keep its connections without getting new ones.
     pub drains: bool,
-    /// Limit of values behind one name; the rest is left out, with a warning.
+    /// Maximum number of values of one name; the rest is left out, with a warning.
     pub most_values: Option<usize>,
 }
 
 /// Content of a sink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Everything that bears a name.
+    /// All entries, by name.
     pub entries: BTreeMap<EntryName, ObservedEntry>,
 }
 
-/// A name's values outside.
+/// Values of a name outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedEntry {
-    /// Whose it is.
+    /// The owner.
     pub mark: EntryMark,
     /// The values.
     pub members: LiteMap<EntryValue, ObservedMember>,
@@ -128,7 +128,7 @@ pub struct ObservedEntry {
 pub enum EntryMark {
     /// We wrote it, for this owner. A sink that cannot keep an owner has none.
     Ours(Option<Arc<EntryOwner>>),
-    /// It bears no mark of ours: it is never touched.
+    /// It has no mark of ours, and is never touched.
     Foreign,
 }
 
@@ -152,17 +152,17 @@ pub struct SinkStep {
     pub action: StepAction,
 }
 
-/// The content that a step asks for.
+/// The content that a step requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepAction {
     /// The name, with these values.
     Put {
         /// The new owner.
         owner: Arc<EntryOwner>,
-        /// Everything that is to be behind it.
+        /// All values that the name should have.
         members: BTreeMap<EntryValue, Serving>,
     },
-    /// Nothing of ours.
+    /// Removal of our entry.
     Delete,
 }
 
@@ -171,7 +171,7 @@ pub enum StepAction {
 pub enum Serving {
     /// It gets new connections.
     Active,
-    /// It keeps those that it has.
+    /// It keeps its existing connections.
     Draining,
 }
 
@@ -180,11 +180,11 @@ pub enum Serving {
 pub enum StepOutcome {
     /// The sink acknowledged it.
     Done,
-    /// It may have been done or not: no answer came in time.
+    /// No answer came in time, so it may have been done or not.
     Unknown(String),
     /// The outside was not as the step expected it; nothing was written.
     Conflict(String),
-    /// The sink will not do this until somebody changes something: a key, a right, a missing backend.
+    /// The sink will refuse this until its configuration changes: a key, a right, a missing backend.
     Refused(String),
     /// Nothing was sent.
     Unreachable(String),
@@ -198,16 +198,16 @@ pub enum SinkError {
     /// It is down, or too slow.
     #[error("{0}")]
     Unreachable(String),
-    /// It answered, and will answer the same until somebody changes something.
+    /// It answered, and will answer the same until its configuration changes.
     #[error("{0}")]
     Refused(String),
-    /// It answered with a part, or with something that cannot be understood. Nothing is concluded from it.
+    /// It answered incompletely or unintelligibly. Nothing is concluded from it.
     #[error("{0}")]
     Incomplete(String),
 }
 
 impl ObservedEntry {
-    /// Returns the values of ours that get traffic.
+    /// Returns our values that get traffic.
     pub fn serving(&self) -> impl Iterator<Item = &EntryValue> {
         let members = (self.mark != EntryMark::Foreign).then_some(&self.members).into_iter().flatten();
         members.filter(|(_, member)| !member.draining).map(|(value, _)| value)

@@ -1,4 +1,4 @@
-//! A way to a DNS server that counts what is asked for, and can be cut.
+//! A proxy to a DNS server that counts requests, and can truncate transfers.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
 
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ pub struct DnsProxy {
 struct Shared {
     transfers: AtomicUsize,
     serials: AtomicUsize,
-    /// Bytes of a transfer after which its connection is cut.
+    /// Number of bytes after which a transfer's connection is closed.
     cut: AtomicUsize,
 }
 
@@ -46,23 +46,23 @@ impl DnsProxy {
         Self { address, shared, _tasks: tasks }
     }
 
-    /// Number of whole transfers.
+    /// Returns the number of complete transfers.
     pub fn transfers(&self) -> usize {
         self.shared.transfers.load(Ordering::SeqCst)
     }
 
-    /// Number of questions for the serial.
+    /// Returns the number of queries for the serial.
     pub fn serials(&self) -> usize {
         self.shared.serials.load(Ordering::SeqCst)
     }
 
-    /// Cuts transfers after this number of bytes.
+    /// Truncates transfers after this number of bytes.
     pub fn cut_after(&self, bytes: usize) {
         self.shared.cut.store(bytes, Ordering::SeqCst);
     }
 }
 
-/// Carries a connection. Its first message says what it is for.
+/// Carries a connection. Its first message shows its purpose.
 async fn carry(mut from: TcpStream, to: SocketAddr, shared: &Shared) -> std::io::Result<()> {
     let mut message = vec![0; from.read_u16().await?.into()];
     from.read_exact(&mut message).await?;
@@ -86,7 +86,7 @@ async fn carry(mut from: TcpStream, to: SocketAddr, shared: &Shared) -> std::io:
     from.write_all(&part).await
 }
 
-/// Returns the type that a query asks for; `None` of other messages.
+/// Returns the type that a query asks for; `None` for other messages.
 fn rtype(message: &[u8]) -> Option<u16> {
     let is_query = message[2] & 0x78 == 0;
     let mut at = 12;

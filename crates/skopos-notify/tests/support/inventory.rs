@@ -1,4 +1,4 @@
-//! An inventory of hosts, with the faults that a script asks for.
+//! An inventory of hosts, with scripted faults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ struct Content {
     script: Script,
 }
 
-/// A request that has arrived.
+/// A request that was received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     pub method: String,
@@ -34,18 +34,18 @@ pub struct Request {
     pub body: String,
 }
 
-/// What the inventory does in place of the right answer.
+/// Fault in place of the right answer.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// A status, with further header lines.
     Status(u16, &'static str),
     /// A success with further header lines and this body.
     Body(&'static str, String),
-    /// It does as it is asked, but closes when so many bytes of its answer are sent.
+    /// It executes the request, but closes the connection after this many bytes of its answer.
     Cut(usize),
-    /// It does as it is asked, and says nothing.
+    /// It executes the request, and does not answer.
     Hang,
-    /// It does as it is asked, and hangs in the middle of the body.
+    /// It executes the request, and hangs in the middle of the body.
     HangWithin,
 }
 
@@ -77,7 +77,7 @@ impl Inventory {
         self.content.lock().script = Box::new(script);
     }
 
-    /// Puts an item there, as somebody else would.
+    /// Adds an item, as another client would.
     pub fn set(&self, path: &str, body: Value) {
         self.content.lock().items.insert(path.to_owned(), body);
     }
@@ -96,7 +96,7 @@ impl Inventory {
 }
 
 impl Content {
-    /// Does what is asked; returns a status, further header lines, and a body.
+    /// Executes a request; returns a status, further header lines, and a body.
     fn answer(&mut self, request: &Request, address: SocketAddr) -> (u16, String, String) {
         let exists = self.items.contains_key(&request.path);
         match request.method.as_str() {
@@ -129,7 +129,7 @@ impl Content {
     }
 }
 
-/// An item as the list has it: what was written, and what its URL says.
+/// Returns an item as the list has it: its body, and the parts of its URL.
 fn listed(path: &str, body: &Value) -> Value {
     let mut item = body.clone();
     let segments: Vec<_> =

@@ -1,4 +1,4 @@
-//! A cluster in the process, a notifier that runs on it, and objects for it.
+//! A cluster in the process, a notifier for it, and objects.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
 
 pub mod dns_proxy;
@@ -27,12 +27,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Far more than anything takes, and no time at all where time is virtual.
+/// Far more than any operation takes; no real time where time is virtual.
 pub const PLENTY: Duration = Duration::from_secs(7200);
 
 pub struct Cluster {
     pub server: Arc<TestServer>,
-    /// Nothing is connected while it is.
+    /// Connections fail while this is true.
     pub down: Arc<AtomicBool>,
     pub factory: InformerFactory,
 }
@@ -52,7 +52,7 @@ impl Cluster {
         Self::of(TestServer::builder().start().await.expect("the server starts"))
     }
 
-    /// A cluster whose age is proven twice a second, for tests in which real time goes by.
+    /// Makes a cluster whose age is proven twice a second, for tests in real time.
     pub async fn quick() -> Self {
         let mut cluster = Self::new().await;
         let options = FactoryOptions { probe_interval: Duration::from_millis(500), ..options() };
@@ -62,7 +62,7 @@ impl Cluster {
 
     pub fn of(server: TestServer) -> Self {
         let (server, down) = (Arc::new(server), Arc::new(AtomicBool::new(false)));
-        // It may be there already.
+        // It may exist already.
         let _ = server
             .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}));
         let factory = factory_to(&server, &down);
@@ -73,7 +73,7 @@ impl Cluster {
         run(&self.factory, sinks)
     }
 
-    /// The API server goes away, with all its connections.
+    /// Stops the API server, with all its connections.
     pub fn stop_server(&self) {
         self.down.store(true, Ordering::SeqCst);
         self.server.faults().kill_connections(skopos_testserver::How::Rst);
@@ -102,7 +102,7 @@ impl Cluster {
     /// Deletes a Service and its slice, as garbage collection does.
     pub fn delete(&self, service: &str) {
         self.server.delete("services", Some("default"), service).expect("a service");
-        // Garbage collection may have been faster.
+        // The garbage collector may have been faster.
         let _ = self.server.delete("endpointslices", Some("default"), &format!("{service}-1"));
     }
 
@@ -133,7 +133,7 @@ impl Running {
         .await
     }
 
-    /// Ends at once, as a process does that is killed.
+    /// Ends at once, like a killed process.
     pub async fn kill(mut self) {
         self.tasks.shutdown().await;
     }
@@ -152,7 +152,7 @@ pub fn run<S: Into<NotifierSink>>(factory: &InformerFactory, sinks: Vec<S>) -> R
     Running { handle, stop, tasks }
 }
 
-/// Every Service of the test by its name, to its endpoints.
+/// Makes a source of every Service of the test, by its name, with its endpoints.
 pub fn endpoints(name: &str, ports: bool) -> ClaimSource {
     let places = if ports { &["service", "namespace", "port"][..] } else { &["service", "namespace"] };
     let name = Template::parse(name, places).expect("a template");
@@ -164,7 +164,7 @@ pub fn endpoints(name: &str, ports: bool) -> ClaimSource {
     })
 }
 
-/// Services that are annotated.
+/// Makes a source of annotated Services.
 pub fn annotated() -> ClaimSource {
     let annotation = "skopos.dev/hostname".to_owned();
     ClaimSource::Services(ServiceSource { annotation, types: Vec::new(), labels: BTreeMap::new() })
@@ -174,7 +174,7 @@ pub fn sink(name: &str, sink: impl Sink + 'static, source: ClaimSource) -> SinkO
     SinkOptions::new(name, Arc::new(sink), vec![source])
 }
 
-/// A sink whose dumps take a moment.
+/// A sink whose observations take a moment.
 pub struct Slow(pub MemorySink);
 
 #[async_trait::async_trait]
@@ -201,7 +201,7 @@ impl Sink for Slow {
     }
 }
 
-/// A sink that is looked at more often than by default: real time goes by.
+/// Makes a sink that is observed more often than by default, for tests in real time.
 pub fn quick(name: &str, to: impl Sink + 'static, source: ClaimSource) -> SinkOptions {
     let mut options = sink(name, to, source);
     options.observe_every = Duration::from_millis(250);
@@ -215,7 +215,7 @@ pub fn service_object(name: &str) -> Value {
     })
 }
 
-/// A slice whose endpoints are `(address, "ready" | "notReady" | "terminating")`.
+/// Makes a slice whose endpoints are `(address, "ready" | "notReady" | "terminating")`.
 pub fn slice_object(service: &str, name: &str, uid: &Value, endpoints: &[(&str, &str)]) -> Value {
     let endpoint = |(address, state): &(&str, &str)| {
         let ready = *state == "ready";

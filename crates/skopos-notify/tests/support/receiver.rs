@@ -1,4 +1,4 @@
-//! A receiver of webhooks that does as a script says.
+//! A scripted receiver of webhooks.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub struct Receiver {
     _tasks: JoinSet<()>,
 }
 
-/// A message that has arrived.
+/// A message that was received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     pub headers: BTreeMap<String, String>,
@@ -28,14 +28,14 @@ pub struct Message {
     pub body: Value,
 }
 
-/// What the receiver does with a message.
+/// Reaction of the receiver to a message.
 #[derive(Clone, Debug)]
 pub enum Answer {
     Status(u16),
     With(u16, &'static str),
-    /// It takes the message and says nothing.
+    /// It takes the message and does not answer.
     Hang,
-    /// It takes the message and closes.
+    /// It takes the message and closes the connection.
     Close,
     /// A success with a body that never ends.
     Endless,
@@ -50,7 +50,7 @@ impl Receiver {
         Self::on(listener)
     }
 
-    /// A receiver that was down, on the same address.
+    /// Starts a receiver that was down, on the same address.
     pub async fn at(address: SocketAddr) -> Self {
         Self::on(TcpListener::bind(address).await.expect("the port"))
     }
@@ -82,7 +82,7 @@ impl Receiver {
         self.messages.borrow().clone()
     }
 
-    /// Waits until as many messages have arrived.
+    /// Waits until this many messages have arrived.
     pub async fn until(&self, count: usize) -> Vec<Message> {
         let mut messages = self.messages.clone();
         let waited =
@@ -99,7 +99,7 @@ impl Message {
         &self.headers["webhook-id"]
     }
 
-    /// `created web`.
+    /// Returns a short form such as `created web`.
     pub fn what(&self) -> String {
         let data = &self.body["data"];
         format!("{} {}", text(&data["change"]), text(&data["name"]))

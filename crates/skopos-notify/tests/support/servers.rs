@@ -1,4 +1,4 @@
-//! Real servers on loopback, each with a folder and a port of its own. A test that finds none says so and passes.
+//! Real servers on loopback, each with its own folder and port. A test without the program prints this and passes.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
 
 use std::net::{SocketAddr, TcpListener};
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 pub const ZONE: &str = "apps.example.test";
 const SECRET: &[u8] = b"a secret of thirty-two bytes....";
 
-/// A DNS server with one zone, which takes updates and transfers with the key `skopos`.
+/// A DNS server with one zone, which accepts updates and transfers with the key `skopos`.
 pub struct DnsServer {
     pub address: SocketAddr,
     pub folder: TempDir,
@@ -38,7 +38,7 @@ pub struct Haproxy {
     child: Option<Child>,
 }
 
-/// Says whether a program is there; a test without it has nothing to try.
+/// Returns whether a program is installed, and prints if not; such a test has nothing to do.
 pub fn is_installed(program: &str, package: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&folders).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -49,7 +49,7 @@ pub fn is_installed(program: &str, package: &str) -> bool {
     found
 }
 
-/// A port that no other test of this process gets, below those that the system gives to connections.
+/// Returns a port that no other test of this process gets, below those that the system uses for connections.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + (std::process::id() % 8_000) as u16;
@@ -62,7 +62,7 @@ pub fn signal(child: &Child, signal: Signal) {
 }
 
 impl DnsServer {
-    /// `extra` goes into the zone's file.
+    /// Starts a server; `extra` is added to the zone's file.
     pub async fn start(kind: Kind, extra: &str) -> Option<Self> {
         let installed = match kind {
             Kind::Bind => is_installed("named", "bind9"),
@@ -83,7 +83,7 @@ impl DnsServer {
         Some(server)
     }
 
-    /// Writes the configuration of a primary; `more` replaces what the zone allows (BIND).
+    /// Writes the configuration of a primary; `more` replaces the permissions of the zone (BIND).
     pub fn configure(&self, more: &str) {
         let bind = match more {
             "" => "allow-update { key skopos; }; allow-transfer { key skopos; };",
@@ -92,7 +92,7 @@ impl DnsServer {
         self.write(&format!("type primary; {bind}"), "", "    acl: ours\n", SECRET);
     }
 
-    /// Writes the configuration of a primary that tells others of changes.
+    /// Writes the configuration of a primary that notifies others of changes.
     pub fn configure_primary(&self, tells: &[SocketAddr]) {
         let addresses =
             |line: &dyn Fn(SocketAddr) -> String| tells.iter().copied().map(line).collect::<String>();
@@ -107,7 +107,7 @@ impl DnsServer {
         self.write(&bind, &remotes, &format!("    acl: ours\n    notify: [{}]\n", names.join(", ")), SECRET);
     }
 
-    /// Writes the configuration of a secondary. Zone and serial are what it has until it gets others.
+    /// Writes the configuration of a secondary, with an initial zone and serial.
     pub fn configure_secondary(&self, of: SocketAddr) {
         let (ip, port) = (of.ip(), of.port());
         let bind = format!(
@@ -125,7 +125,7 @@ impl DnsServer {
         self.write(bind, "", "    acl: ours\n", secret);
     }
 
-    /// Writes the configuration: what a zone of BIND has, sections of Knot, and what a zone of Knot has.
+    /// Writes the configuration: options of BIND's zone, sections of Knot, and options of Knot's zone.
     fn write(&self, bind: &str, sections: &str, knot: &str, key: &[u8]) {
         let (folder, port) = (self.folder.path().display(), self.address.port());
         let secret = secret(key);
@@ -150,7 +150,7 @@ impl DnsServer {
         std::fs::write(self.folder.path().join("conf"), text).expect("a configuration");
     }
 
-    /// Reads the configuration again.
+    /// Reloads the configuration.
     pub fn reload(&self) {
         signal(self.child(), Signal::SIGHUP);
     }
@@ -192,12 +192,12 @@ impl DnsServer {
         DnsSink::new(self.options()).expect("a sink")
     }
 
-    /// Returns the secret of the key, as files have it.
+    /// Returns the secret of the key, in the form for files.
     pub fn secret(&self) -> String {
         secret(SECRET)
     }
 
-    /// Changes the zone by hand, with the lines of nsupdate.
+    /// Changes the zone with lines of nsupdate.
     pub fn nsupdate(&self, lines: &str) {
         let key = format!("hmac-sha256:skopos:{}", secret(SECRET));
         let mut command = Command::new("nsupdate");
@@ -269,7 +269,7 @@ impl Haproxy {
         HaproxySink::new(options)
     }
 
-    /// Sends a command by hand.
+    /// Sends a command to HAProxy.
     pub async fn command(&self, command: &str) -> String {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let mut stream = tokio::net::UnixStream::connect(&self.socket).await.expect("a socket");
@@ -294,7 +294,7 @@ impl Drop for Haproxy {
 
 fn end(child: Option<Child>) {
     if let Some(mut child) = child {
-        // The master tells its workers; one that is frozen has to be woken for that.
+        // The master notifies its workers; a frozen one must be woken first.
         let pid = Pid::from_raw(child.id() as i32);
         let _ = kill(pid, Signal::SIGCONT);
         let _ = kill(pid, Signal::SIGTERM);

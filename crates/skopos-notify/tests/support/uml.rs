@@ -1,4 +1,4 @@
-//! A kernel of its own for a test: user-mode Linux, an ordinary program, started on this machine's files.
+//! A separate kernel for a test: user-mode Linux, an ordinary program, started on this machine's files.
 //!
 //! A pair of tests works together. The inner one is `#[ignore]`d, begins with [`is_inside`] and does the work; the outer one names it to
 //! [`run_inside`], which boots the kernel, runs the same test executable there as root, and passes if the inner one does.
@@ -19,7 +19,7 @@ use super::servers::is_installed;
 
 /// Set inside, to the folder from which modules are loaded.
 const INSIDE: &str = "SKOPOS_INSIDE_UML";
-/// Where Debian's package has the modules of its kernel.
+/// Folder of the kernel modules in Debian's package.
 const MODULES: &str = "/usr/lib/uml/modules";
 /// A boot takes about three seconds.
 const TIME_LIMIT: Duration = Duration::from_secs(240);
@@ -34,7 +34,7 @@ impl Drop for Group {
     }
 }
 
-/// Says whether this process runs inside: an inner test changes its kernel, and must not do that to the machine's.
+/// Returns whether this process runs inside: an inner test changes its kernel, and must not do that to the machine's.
 pub fn is_inside() -> bool {
     let is_inside = std::env::var_os(INSIDE).is_some();
     if !is_inside {
@@ -43,7 +43,7 @@ pub fn is_inside() -> bool {
     is_inside
 }
 
-/// Runs a test of this executable inside, with these modules of the kernel. Without the programs for it, it says so.
+/// Runs a test of this executable inside, with these kernel modules. If the programs for it are missing, it prints this.
 pub async fn run_inside(test: &str, modules: &[&str]) {
     if !is_installed("linux.uml", "user-mode-linux") || !is_installed("ipvsadm", "ipvsadm") {
         return;
@@ -91,7 +91,7 @@ pub async fn load(module: &str) {
 
 /// Writes the script that is the first process inside.
 fn prepare(folder: &Path, test: &str, modules: &[&str]) {
-    // modprobe looks for lib/modules/VERSION.
+    // modprobe expects lib/modules/VERSION.
     std::fs::create_dir(folder.join("lib")).expect("a folder");
     symlink(MODULES, folder.join("lib/modules")).expect("a link");
     let (here, program) = (std::env::current_dir(), std::env::current_exe());

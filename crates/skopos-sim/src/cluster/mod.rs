@@ -1,4 +1,4 @@
-//! A simulated cluster: one truth, several servers behind one name, the network to them, and what is known of requests.
+//! A simulated cluster: one true state, several servers behind one name, the network to them, and a record of requests.
 
 mod moments;
 mod objects;
@@ -30,23 +30,24 @@ use crate::plan::ClusterPlan;
 pub struct Cluster {
     /// Its number in the history.
     pub id: ClusterId,
-    /// All its servers: they share one storage, as real ones share etcd.
+    /// All its servers. They share one storage, as real ones share etcd.
     pub server: TestServer,
-    /// The way to them.
+    /// The network to them.
     pub network: Network,
     /// Points at which faults may strike.
     pub moments: Arc<Moments>,
     recorder: Recorder,
-    /// History does not go back beyond this revision.
+    /// The oldest revision of the history.
     oldest: u64,
-    /// How long after several changes at one RV the first of them was told of and the next was not, if there is such a time.
+    /// Time after several changes at one RV at which the first of them was sent and the next was not; `None`: there is no such
+    /// time.
     halfway: Option<Duration>,
     tasks: TaskTracker,
     requests: Arc<Requests>,
     lags: Arc<Mutex<Lags>>,
 }
 
-/// Servers that are behind the others.
+/// Servers that lag behind the others.
 #[derive(Default)]
 struct Lags {
     active: Vec<ActiveLag>,
@@ -57,14 +58,14 @@ struct ActiveLag {
     number: u64,
     site: Option<usize>,
     lag: Lag,
-    /// One for each connection to that server.
+    /// One guard for each connection to that server.
     guards: Vec<FaultGuard>,
 }
 
 /// The owner of the gateway's connections.
 pub const GATEWAY: usize = usize::MAX;
 
-/// The owner of the connections of the first process with a notifier, and those of the others follow.
+/// The owner of the connections of the first process with a notifier. Those of the other processes follow.
 const PROCESSES: usize = usize::MAX / 2;
 
 /// Returns the owner of the connections of a process with a notifier.
@@ -75,20 +76,20 @@ pub fn owner_of(process: ProcessId) -> usize {
 /// Users of a cluster beside the clients of a plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Guests {
-    /// A gateway: what it writes is written down, too.
+    /// True if there is a gateway, whose writes are recorded too.
     pub gateway: bool,
-    /// Notifiers: what its Services are is written down, too.
+    /// True if there are notifiers: changes of its Services are recorded too.
     pub notifiers: bool,
 }
 
-/// The namespaces in which everything happens.
+/// The namespaces of all objects.
 pub const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 
 impl Cluster {
     /// Starts the servers, empty but for the namespaces.
     ///
     /// # Errors
-    /// When a server does not start; it cannot fail for reasons outside.
+    /// When a server does not start. This cannot fail for external reasons.
     pub fn start(
         plan: &ClusterPlan,
         name: String,
@@ -136,14 +137,14 @@ impl Cluster {
         });
         let notes = recorder.clone();
         network.on_failure(move |client| {
-            // How often guests dial is for their own tests.
+            // The dials of guests are checked by their own tests.
             if client >= PROCESSES {
                 return;
             }
             notes.record(Fact::DialFailed { cluster: id, client: u16::try_from(client).unwrap_or(u16::MAX) });
         });
         let (recorder, pause) = (recorder.clone(), plan.pause_within_revision);
-        // What notifiers need is there from the beginning: nobody makes the namespaces again.
+        // The notifiers' objects must survive a rollback, because nothing would create the namespaces again.
         let oldest = if guests.notifiers { server.resource_version() } else { 1 };
         let tasks = TaskTracker::new();
         let halfway = (!pause.is_zero()).then(|| plan.latency + pause / 2);
@@ -156,7 +157,7 @@ impl Cluster {
         self.recorder.record(Fact::Compacted { cluster: self.id, rv: self.server.resource_version() });
     }
 
-    /// Goes back by so many revisions, as a restored etcd; false if that is not possible.
+    /// Goes back by this many revisions, like a restored etcd; false if that is not possible.
     pub fn roll_back(&self, by: u64) -> bool {
         let rv = self.server.resource_version().saturating_sub(by).max(self.oldest);
         let rolled = self.server.roll_back(rv).is_ok();
@@ -166,7 +167,7 @@ impl Cluster {
         rolled
     }
 
-    /// One server goes away and takes its connections with it, until [`Cluster::site_up`].
+    /// Stops one server with its connections, until [`Cluster::site_up`].
     pub fn site_down(&self, site: usize, how: How) {
         self.network.refuse(site, true);
         let wires = self.network.wires();
@@ -177,12 +178,12 @@ impl Cluster {
         }
     }
 
-    /// It is back.
+    /// Starts it again.
     pub fn site_up(&self, site: usize) {
         self.network.refuse(site, false);
     }
 
-    /// One server (or all) is behind from now on; the number ends it.
+    /// Makes one server (or all) lag from now on; the number ends the lag.
     pub fn lag(&self, site: Option<usize>, lag: Lag) -> u64 {
         let mut active = ActiveLag { number: 0, site, lag, guards: Vec::new() };
         for wire in self.network.wires() {
@@ -197,27 +198,27 @@ impl Cluster {
         lags.last
     }
 
-    /// All servers of that lag are up to date again.
+    /// Ends a lag: all its servers are up to date again.
     pub fn end_lag(&self, number: u64) {
         let ended: Vec<_> = self.lags.lock().active.extract_if(.., |lag| lag.number == number).collect();
         drop(ended);
     }
 
-    /// The connections that carry an open watch, by their numbers.
+    /// Returns the connections with an open watch, by their numbers.
     pub fn watched_connections(&self) -> BTreeMap<u64, usize> {
         self.requests.watched()
     }
 
-    /// How many requests have come so far.
+    /// Returns the number of requests so far.
     pub fn requests_so_far(&self) -> u64 {
         self.requests.count()
     }
 
-    /// How many requests have come that a fault of such requests would strike.
+    /// Stops the network and the servers, and waits for each at most `within`.
     pub async fn stop(&self, within: Duration) {
         self.network.clear();
         self.tasks.close();
-        // Whatever is left is counted by the caller.
+        // The caller counts what is left.
         let _ = tokio::time::timeout(within, self.server.stop()).await;
         let _ = tokio::time::timeout(within, self.tasks.wait()).await;
     }

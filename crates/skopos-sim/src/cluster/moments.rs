@@ -1,15 +1,15 @@
-//! Points in a run that are not moments of time: "after the tenth write", "between two pages".
+//! Points in a run that are not points in time: "after the tenth write", "between two pages".
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-/// What is counted.
+/// Kind of a counted event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Moment {
-    /// A write was committed, and nobody has been told of it yet.
+    /// A write was committed, and has not been sent to any client.
     Committed,
-    /// The first page of a list was answered, and the next was not asked for yet.
+    /// The first page of a list was answered, and the next has not been requested.
     Paged,
     /// A streamed list has begun, and its end has not been sent.
     ListStreamed,
@@ -17,11 +17,11 @@ pub enum Moment {
     WatchOpened,
     /// A probe has come.
     Probed,
-    /// Of several changes that share an RV the first was told of, and the others were not yet.
+    /// The first of several changes that share an RV was sent, and the others were not.
     Parted,
 }
 
-/// How often each has come so far.
+/// Number of occurrences of each so far.
 #[derive(Debug, Default)]
 pub struct Moments {
     counts: Mutex<[u64; 6]>,
@@ -29,18 +29,18 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// It has come once more.
+    /// Counts an occurrence.
     pub fn note(&self, moment: Moment) {
         self.counts.lock()[moment as usize] += 1;
         self.changed.notify_waiters();
     }
 
-    /// How often it has come.
+    /// Returns the number of occurrences.
     pub fn count(&self, moment: Moment) -> u64 {
         self.counts.lock()[moment as usize]
     }
 
-    /// Waits until it has come so often.
+    /// Waits until it has occurred this many times.
     pub async fn wait(&self, moment: Moment, times: u64) {
         loop {
             let changed = self.changed.notified();

@@ -1,4 +1,4 @@
-//! Writes, and what is remembered of them as the truth.
+//! Writes, and the record of them as the true state.
 
 use std::collections::BTreeMap;
 
@@ -9,47 +9,47 @@ use skopos_wire::{Limits, ObjectKey, RawObject};
 use super::{Cluster, Moment, NAMESPACES};
 use crate::history::{Change, Fact, STAMP_LABEL, Seen, Shape};
 
-/// What objects there are.
+/// Kind of the simulated objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
-    /// Namespaced, small.
+    /// Namespaced, small objects.
     ConfigMaps,
-    /// Namespaced, with fields that selectors may name.
+    /// Namespaced objects with fields for selectors.
     Pods,
-    /// Without namespaces.
+    /// Cluster-scoped objects.
     Nodes,
 }
 
 /// A write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Write {
-    /// To what.
+    /// The resource.
     pub resource: Resource,
-    /// In which of [`NAMESPACES`].
+    /// Index of the namespace in [`NAMESPACES`].
     pub namespace: u8,
-    /// Which object.
+    /// Number of the object.
     pub name: u8,
-    /// What.
+    /// The operation.
     pub kind: WriteKind,
-    /// Decides labels and fields.
+    /// Determines labels and fields.
     pub salt: u32,
 }
 
-/// What is done.
+/// Operation of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteKind {
-    /// Creates the object, or changes it.
+    /// Creates or updates the object.
     Put,
-    /// Deletes it, if it is there.
+    /// Deletes the object, if it exists.
     Delete,
-    /// Deletes it if it is there, and creates another one of the same name.
+    /// Deletes the object if it exists, and creates another one of the same name.
     Replace,
-    /// A lease expires that it shares with so many others: what is there of them goes at one RV.
+    /// Expires a lease that it shares with this many others: those that exist are deleted at one RV.
     Expire(u8),
 }
 
 impl Resource {
-    /// The plural name.
+    /// Returns the plural name.
     pub fn plural(self) -> &'static str {
         match self {
             Self::ConfigMaps => "configmaps",
@@ -58,7 +58,7 @@ impl Resource {
         }
     }
 
-    /// The kind.
+    /// Returns the kind.
     pub fn kind(self) -> &'static str {
         match self {
             Self::ConfigMaps => "ConfigMap",
@@ -67,14 +67,14 @@ impl Resource {
         }
     }
 
-    /// Whether objects lie in namespaces.
+    /// Returns whether its objects are namespaced.
     pub fn is_namespaced(self) -> bool {
         self != Self::Nodes
     }
 }
 
 impl Write {
-    /// The key of its object.
+    /// Returns the key of its object.
     pub fn key(&self) -> ObjectKey {
         let name = format!("o{}", self.name);
         match self.namespace() {
@@ -83,8 +83,8 @@ impl Write {
         }
     }
 
-    /// The objects that share a lease with it, and itself: so many more of its kind by name and then by namespace, and, for
-    /// every other write, as many of another kind.
+    /// Returns the writes of the objects that share a lease with it, and itself: this many further ones of its kind by name and
+    /// then by namespace, and, for every other write, as many of another kind.
     pub fn lease(&self, others: u8) -> Vec<Write> {
         let other = match self.resource {
             Resource::ConfigMaps => Resource::Pods,
@@ -107,11 +107,11 @@ impl Write {
     }
 }
 
-/// Objects of a kind in a namespace.
+/// Number of objects of a kind in a namespace.
 pub const NAMES: u8 = 6;
 
 impl Cluster {
-    /// Does a write and writes it down; the new RV if something was changed.
+    /// Executes a write and records it; returns the new RV if something was changed.
     pub fn write(&self, write: &Write) -> Option<u64> {
         let key = write.key();
         let there = self.server.get(write.resource.plural(), key.namespace(), key.name()).ok();
@@ -152,7 +152,7 @@ impl Cluster {
         self.committed(write.resource, &last, Change::Deleted)
     }
 
-    /// Each deletion is written down by itself, in the order in which it is told.
+    /// Deletes the objects of a lease. Each deletion is recorded separately, in the order in which watches get it.
     fn expire(&self, lease: &[Write]) -> Option<u64> {
         let keys: Vec<_> = lease.iter().map(|write| (write.resource, write.key())).collect();
         let places = keys.iter().map(|(resource, key)| (resource.plural(), key.namespace(), key.name()));
@@ -202,7 +202,7 @@ fn object(write: &Write, key: &ObjectKey, stamp: u32, there: Option<&Value>) -> 
     match write.resource {
         Resource::ConfigMaps => object["data"] = json!({"filler": "x".repeat(random.usize(0..200))}),
         Resource::Pods => {
-            // What a pod runs on is decided once.
+            // The node of a pod does not change.
             let node = format!("n{}", random.u8(1..=3));
             let spec = there.map(|there| there["spec"].clone());
             object["spec"] = spec.unwrap_or_else(
@@ -214,7 +214,7 @@ fn object(write: &Write, key: &ObjectKey, stamp: u32, there: Option<&Value>) -> 
     object
 }
 
-/// What selectors see of an object.
+/// Returns the labels and fields of an object that selectors can match.
 fn shape(object: &Value) -> Shape {
     let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
     let labels = labels

@@ -1,4 +1,4 @@
-//! What clients ask, written down as it comes.
+//! Requests of clients, recorded as they arrive.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -22,14 +22,14 @@ pub(super) struct Requests {
 
 #[derive(Default)]
 struct Open {
-    /// By the numbers of their requests.
+    /// Open watches by the numbers of their requests.
     watches: BTreeMap<u64, Watch>,
     /// The connections of guests.
     guests: BTreeMap<u64, Guest>,
     count: u64,
 }
 
-/// A user of the cluster that is no client of the plan.
+/// A user of the cluster that is not a client of the plan.
 #[derive(Clone, Copy)]
 enum Guest {
     Gateway,
@@ -48,7 +48,7 @@ impl Requests {
         Self { cluster, recorder, moments, open: Mutex::default() }
     }
 
-    /// Notes whose a new connection is.
+    /// Notes the owner of a new connection.
     pub(super) fn connected(&self, owner: usize, connection: u64) {
         let process = owner.checked_sub(PROCESSES).and_then(|number| u8::try_from(number).ok());
         let guest = match process {
@@ -63,7 +63,7 @@ impl Requests {
         self.open.lock().guests.get(&record.connection.get()).copied()
     }
 
-    /// A request came, or its outcome changed.
+    /// Records a request that arrived, or a change of its outcome.
     pub(super) fn take(&self, record: &RequestRecord) {
         match record.outcome {
             Outcome::Waiting => self.came(record),
@@ -91,7 +91,7 @@ impl Requests {
         }
     }
 
-    /// Connections with open watches, and how many.
+    /// Returns the connections with open watches, and their numbers of watches.
     pub(super) fn watched(&self) -> BTreeMap<u64, usize> {
         let mut watched = BTreeMap::new();
         for watch in self.open.lock().watches.values() {
@@ -153,7 +153,7 @@ impl Requests {
     }
 }
 
-/// What it is about.
+/// Returns the target of a request.
 fn target(record: &RequestRecord) -> Target {
     Target {
         resource: record.resource.clone().unwrap_or_default(),
@@ -163,14 +163,14 @@ fn target(record: &RequestRecord) -> Target {
     }
 }
 
-/// The same for the same text, in every process.
+/// Returns a hash that is the same in every process.
 fn number(text: &str) -> u64 {
     let mut hasher = Fnv::default();
     text.hash(&mut hasher);
     hasher.finish()
 }
 
-/// A parameter that is there and not empty.
+/// Returns a parameter that is present and not empty.
 fn param(record: &RequestRecord, name: &str) -> Option<String> {
     record.query_param(name).filter(|value| !value.is_empty())
 }

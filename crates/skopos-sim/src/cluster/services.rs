@@ -1,4 +1,4 @@
-//! Services and their slices, for the plans with a notifier, and what is remembered of them as the truth.
+//! Services and their slices, for the plans with a notifier, and the record of them as the true state.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -20,24 +20,24 @@ pub struct ServiceWrite {
 /// A change of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServiceChange {
-    /// It has these endpoints, each by its number; it is created if it is not there.
+    /// It gets these endpoints, each by its number; it is created if it does not exist.
     Endpoints {
-        /// Those that serve.
+        /// Ready endpoints.
         ready: Vec<u8>,
-        /// Those that fail their checks.
+        /// Endpoints that fail their checks.
         failing: Vec<u8>,
-        /// Those that are about to go.
+        /// Endpoints that are terminating.
         ending: Vec<u8>,
         /// True if they are in two slices.
         split: bool,
     },
-    /// The source of the notifier selects it no longer.
+    /// The notifier's source no longer selects it.
     Deselect,
-    /// It is selected again.
+    /// The notifier's source selects it again.
     Select,
     /// It is deleted with its slices.
     Delete,
-    /// It is deleted, and another one of its name is created with the same endpoints.
+    /// It is deleted, and another one of the same name is created with the same endpoints.
     Replace,
 }
 
@@ -64,7 +64,7 @@ pub fn address(service: u8, endpoint: u8) -> Address {
 }
 
 impl Cluster {
-    /// Changes a Service and its slices. What is written down is written down by the server's observer.
+    /// Changes a Service and its slices. The server's observer records the writes.
     pub fn write_service(&self, write: &ServiceWrite) {
         let key = service_key(write.service);
         let there = self.server.get("services", key.namespace(), key.name()).ok();
@@ -110,7 +110,7 @@ impl Cluster {
             (object["metadata"]["namespace"].as_str(), object["metadata"]["name"].as_str());
         let there = self.server.get(resource, namespace, name.unwrap_or_default()).ok();
         let put = match there {
-            // What changes nothing is no write.
+            // An update without a change is not written.
             Some(there) if is_alike(&there, &object) => return there,
             Some(_) => self.server.update(object),
             None => self.server.create(object),
@@ -137,7 +137,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the slices as they were.
+    /// Deletes a Service and its slices, and returns the slices as they were.
     fn delete_service(&self, key: &ObjectKey) -> Vec<Value> {
         let slices = self.slices(key);
         if self.server.delete("services", key.namespace(), key.name()).is_err() {
@@ -152,7 +152,7 @@ impl Cluster {
     }
 }
 
-/// Writes down a change of a Service or a slice, in the moment in which it is made.
+/// Records a change of a Service or a slice at the moment of the commit.
 pub(super) fn committed(recorder: &Recorder, cluster: ClusterId, record: &WriteRecord) {
     let is_slice = *record.resource == *"endpointslices";
     if !is_slice && *record.resource != *"services" {

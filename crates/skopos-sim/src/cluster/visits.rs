@@ -1,15 +1,15 @@
-//! Writes that come through a gateway, as part of the truth.
+//! Writes through a gateway, as part of the true state.
 
 use skopos_testserver::{EventType, WriteRecord};
 use skopos_wire::{Limits, RawObject};
 
 use crate::history::{Change, ClusterId, Fact, Recorder, Shape};
 
-/// What visitors of a gateway write. No informer of a plan has it, so that what is demanded of those stays as it is; and the answer to
-/// its deletion does not tell the version.
+/// The resource that visitors of a gateway write. No informer of a plan has it, so that the requirements on informers stay
+/// unchanged. The answer to its deletion does not contain the version.
 pub const VISITED: &str = "limitranges";
 
-/// Writes down a change of what visitors write, in the moment in which it is made.
+/// Records a change of the visitors' objects at the moment of the commit.
 pub(super) fn committed(recorder: &Recorder, cluster: ClusterId, record: &WriteRecord) {
     if *record.resource != *VISITED {
         return;

@@ -1,4 +1,4 @@
-//! A fault in force: begun, perhaps hit, and healed by whoever holds it.
+//! A fault in force: it began, may have hit something, and is healed by its holder.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -13,16 +13,16 @@ use crate::cluster::{Cluster, Resource, Write, WriteKind};
 use crate::history::{Fact, FaultId, Recorder};
 use crate::net::{Cut, DialFault, Direction, Handle, Slowness};
 
-/// What faults can be inflicted on.
+/// Targets of faults.
 #[derive(Clone)]
 pub struct Harmed {
-    /// The cluster that is struck.
+    /// The cluster.
     pub cluster: Arc<Cluster>,
-    /// By how many nanoseconds the clients' wall clock is ahead of their monotonic one.
+    /// Nanoseconds by which the clients' wall clock is ahead of their monotonic one.
     pub lead: Arc<AtomicI64>,
-    /// For how many nanoseconds their machine has slept.
+    /// Nanoseconds for which their machine has slept.
     pub slept: Arc<AtomicU64>,
-    /// Where it is written down.
+    /// The recorder of facts.
     pub recorder: Recorder,
 }
 
@@ -36,25 +36,25 @@ pub struct Active {
     dials_at_first: u64,
 }
 
-/// What ends it.
+/// Action that ends a fault.
 enum Remedy {
     Nothing,
     Network(Handle),
-    /// What was to be cut and was not is spared.
+    /// Connections that were not cut yet are spared.
     Cut,
-    /// Holes in connections that never come back.
+    /// Drops the black holes of connections that never recover.
     Forgotten(Handle),
-    /// What is wrong with requests, and what ends the watches that are open.
+    /// Ends the fault of requests, and the ending of open watches.
     Rule(FaultGuard, Option<FaultGuard>),
     Site(usize),
     Streams,
     Lag(u64),
-    /// Dials are refused; before they are admitted again, this is done.
+    /// Dials are refused; before they are admitted again, these writes are made.
     Gap(Handle, Vec<Write>, bool),
 }
 
 impl Active {
-    /// Begins it, at once.
+    /// Begins the fault at once.
     pub fn begin(harmed: Harmed, number: u8, what: &Inflict) -> Self {
         let Harmed { cluster, recorder, .. } = &harmed;
         let bounds = what.bounds();
@@ -78,7 +78,7 @@ impl Active {
         active
     }
 
-    /// Holds it until `end`, and heals it. Returns whether it hit anything.
+    /// Holds the fault until `end`, and heals it. Returns whether it hit anything.
     pub async fn hold_until(mut self, end: Instant, what: &Inflict) -> bool {
         loop {
             let next = end.min(Instant::now() + Duration::from_secs(1));
@@ -120,7 +120,7 @@ impl Active {
             Remedy::Site(_) => dial_struck || self.watched_at_first,
             _ => match what {
                 Inflict::Suspend(_) | Inflict::ClockJump(_) | Inflict::Starve(_) => true,
-                // The users say so themselves.
+                // The users record this themselves.
                 Inflict::Users => false,
                 Inflict::NoName | Inflict::Refused | Inflict::NoAnswer | Inflict::HungUp => dial_struck,
                 Inflict::ExpiredCertificate | Inflict::UntrustedCertificate => dial_struck,
@@ -162,7 +162,7 @@ impl Active {
     }
 }
 
-/// Ends all open watches at once; those of a part are ended as long as what comes of it is held.
+/// Ends all open watches at once. For a part of the cluster, its watches are ended while the fault is held.
 fn end_watches(cluster: &Cluster, part: Part) -> Option<FaultGuard> {
     if part == Part::WHOLE {
         cluster.server.close_watches();
@@ -247,7 +247,7 @@ fn inflict(harmed: &Harmed, what: &Inflict) -> Remedy {
         Inflict::Compaction(writes) => Remedy::Gap(cut_off(DialFault::Refused), writes.clone(), true),
         Inflict::ReplacedInGap(writes) => Remedy::Gap(cut_off(DialFault::Refused), writes.clone(), false),
         Inflict::CompactionUnderWatches => {
-            // The newest RV is never forgotten: it has to be an old one.
+            // The newest RV is never compacted, so an older one is needed.
             let kind = WriteKind::Put;
             cluster.write(&Write { resource: Resource::ConfigMaps, namespace: 0, name: 0, kind, salt: 0 });
             cluster.compact();

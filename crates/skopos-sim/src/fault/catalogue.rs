@@ -1,4 +1,4 @@
-//! All known faults of the link, by their numbers in the project's catalogue, and how each lives here.
+//! All known faults of the link, by their numbers in the project's catalogue, and the place of each in the simulation.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::net::{Direction, Ending};
 pub struct Entry {
     /// Its number.
     pub number: u8,
-    /// In few words.
+    /// A short name.
     pub name: &'static str,
-    /// Where it lives here.
+    /// The part of the simulation that inflicts it.
     pub place: Place,
 }
 
-/// Where a fault lives.
+/// The part of the simulation that inflicts a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the pipes between client and server.
@@ -29,13 +29,13 @@ pub enum Place {
     Machine,
     /// In what users do.
     Users,
-    /// Not here, for this reason.
+    /// Not simulated, for this reason.
     NotHere(&'static str),
 }
 
 use Place::{Machine, NotHere, Server, Users, Wire};
 
-/// All of them.
+/// All faults.
 pub const CATALOGUE: [Entry; 52] = [
     at(1, "black-holed TCP", Wire),
     at(2, "NAT or conntrack forgets an idle connection", Wire),
@@ -103,18 +103,18 @@ const fn at(number: u8, name: &'static str, place: Place) -> Entry {
     Entry { number, name, place }
 }
 
-/// The fault of this number; numbers begin at 1.
+/// Returns the fault of this number; numbers begin at 1.
 pub fn entry(number: u8) -> Option<&'static Entry> {
     CATALOGUE.get(usize::from(number).checked_sub(1)?)
 }
 
 impl Entry {
-    /// Whether it can be inflicted here.
+    /// Returns whether it can be inflicted here.
     pub fn is_simulated(&self) -> bool {
         !matches!(self.place, Place::NotHere(_))
     }
 
-    /// One of its forms, and how long it lasts.
+    /// Returns one of its forms, and its duration.
     pub fn draw(&self, random: &mut fastrand::Rng, servers: usize) -> (Inflict, Duration) {
         let what = self.form(random, servers);
         let hold = match &what {
@@ -122,7 +122,7 @@ impl Entry {
             Inflict::Requests { rule: Rule::DropEvents, .. } => secs(random.u64(5..30)),
             Inflict::End { .. } | Inflict::GoAway | Inflict::CloseWatches => secs(random.u64(1..10)),
             Inflict::Suspend(_) | Inflict::ClockJump(_) | Inflict::CompactionUnderWatches => secs(1),
-            // The old open watches are silent until their clients find out.
+            // The open watches of the old history are silent until their clients notice.
             Inflict::RollBack(_) => secs(60),
             Inflict::Starve(time) => *time,
             Inflict::Delay(_) | Inflict::Throttle(_) => secs(random.u64(30..300)),
@@ -289,21 +289,21 @@ fn on_lists(rule: Rule) -> Inflict {
     requests(rule, On::Lists, Part::WHOLE, None, false)
 }
 
-/// Every request is answered so, and open watches are ended, as they are checked only when they begin.
+/// Makes a fault that gives every request this answer. Open watches are ended, because they are checked only when they begin.
 fn answers(rule: Rule) -> Inflict {
     requests(rule, On::Everything, Part::WHOLE, None, true)
 }
 
-/// As [`answers`], but only to some: rights are given by namespace, resource and verb.
+/// Makes the same fault for some requests only: rights are given by namespace, resource and verb.
 fn confined(rule: Rule, random: &mut fastrand::Rng) -> Inflict {
     let on = [On::Everything, On::Everything, On::NewWatches, On::Lists, On::Gets][random.usize(0..5)];
     requests(rule, on, some_part(random), None, matches!(on, On::Everything | On::NewWatches))
 }
 
-/// A resource, a namespace, or a resource in a namespace.
+/// Returns a resource, a namespace, or a resource in a namespace.
 fn some_part(random: &mut fastrand::Rng) -> Part {
     let resource = [Resource::ConfigMaps, Resource::Pods][random.usize(0..2)];
-    // The first is what is asked first where there are several.
+    // The first one is preferred, because it is requested first if there are several.
     let namespace = [0, 0, 1, 2][random.usize(0..4)];
     match random.u32(0..4) {
         0 => Part { resource: Some(resource), namespace: None },
@@ -312,7 +312,7 @@ fn some_part(random: &mut fastrand::Rng) -> Part {
     }
 }
 
-/// Objects that are replaced while nobody sees it; of some of them it is seen that they changed, too.
+/// Returns replacements of objects during a gap. For some objects a change is observed too.
 fn replaced(random: &mut fastrand::Rng) -> Vec<Write> {
     let mut write = |kind| Write {
         resource: [Resource::ConfigMaps, Resource::ConfigMaps, Resource::Pods][random.usize(0..3)],

@@ -1,4 +1,4 @@
-//! What can be inflicted, as data, and what is promised about it.
+//! Faults that can be inflicted, as data, and the promises about them.
 
 use std::time::Duration;
 
@@ -11,38 +11,38 @@ use crate::net::{Direction, Ending};
 /// A fault without its place and time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Inflict {
-    /// Nothing passes in this direction; `new_too`: neither on connections that are made meanwhile.
+    /// No bytes pass in this direction; with `new_too` this includes new connections.
     BlackHole {
-        /// Which way.
+        /// The direction.
         direction: Direction,
-        /// Whether new connections are swallowed too.
+        /// True if new connections are swallowed too.
         new_too: bool,
     },
-    /// The servers forget all connections, and no client is told.
+    /// The servers forget all connections, without notice to the clients.
     HalfOpen,
     /// All connections (or one with an open watch) end.
     End {
-        /// How.
+        /// The kind of end.
         how: Ending,
-        /// Not only one.
+        /// True for all connections, rather than one.
         all: bool,
     },
-    /// Every connection ends after so many more bytes from the server.
+    /// Every connection ends after this many more bytes from the server.
     Cut {
-        /// The bytes.
+        /// The number of bytes.
         after: u64,
-        /// How.
+        /// The kind of end.
         how: Ending,
     },
-    /// All bytes take so much longer, each way.
+    /// All bytes are delayed by this time, each way.
     Delay(Duration),
-    /// So many bytes come in a tenth of a second.
+    /// At most this many bytes arrive in a tenth of a second.
     Throttle(usize),
     /// Connections end, and dials fail: the name does not resolve.
     NoName,
     /// Connections end, and dials are refused.
     Refused,
-    /// Connections end, and nobody answers dials.
+    /// Connections end, and dials get no answer.
     NoAnswer,
     /// Connections end, and so does each new one at once.
     HungUp,
@@ -54,62 +54,62 @@ pub enum Inflict {
     NoDescriptors,
     /// One of the servers is gone, as in a rollout.
     SiteDown {
-        /// Which.
+        /// The server.
         site: usize,
-        /// Whether its connections are reset.
+        /// True if its connections are reset.
         reset: bool,
     },
-    /// Requests or their answers.
+    /// A fault of requests or their answers.
     Requests {
-        /// What is wrong.
+        /// The kind of fault.
         rule: Rule,
-        /// With which.
+        /// The kind of requests.
         on: On,
-        /// Of what.
+        /// The part of the cluster.
         #[serde(default)]
         part: Part,
-        /// How often at most.
+        /// Maximum number of strikes.
         times: Option<u64>,
-        /// Whether open watches are ended, so that the next are met.
+        /// True if open watches are ended, so that the next ones are affected.
         close_watches: bool,
     },
-    /// All connections are told to go elsewhere.
+    /// All connections get GOAWAY.
     GoAway,
-    /// New connections carry so many streams; the old ones end.
+    /// New connections allow this many streams; the old ones end.
     StreamLimit(u32),
-    /// One server (or all) is behind: by so much, or it stands still.
+    /// One server (or all) lags by this time, or is frozen.
     Lag {
-        /// Which.
+        /// The server.
         site: Option<usize>,
-        /// By how much.
+        /// The lag.
         by: Option<Duration>,
     },
-    /// Open watches end in order.
+    /// Open watches end cleanly.
     CloseWatches,
-    /// The history is forgotten while nobody can connect, and these writes are made.
+    /// The history is compacted during a gap in which these writes are made.
     Compaction(Vec<Write>),
-    /// The history is forgotten, and open watches go on.
+    /// The history is compacted, and open watches continue.
     CompactionUnderWatches,
-    /// The history goes back by so many revisions.
+    /// The history goes back by this many revisions.
     RollBack(u64),
-    /// Objects are replaced by others of the same name while nobody can connect.
+    /// Objects are replaced by others of the same name during a gap.
     ReplacedInGap(Vec<Write>),
-    /// The machine of the clients sleeps for so long.
+    /// The clients' machine sleeps for this time.
     Suspend(Duration),
-    /// The wall clock of the clients jumps by so many seconds.
+    /// The clients' wall clock jumps by this many seconds.
     ClockJump(i64),
-    /// Nobody in this process is given the CPU for so long.
+    /// This process gets no CPU for this time.
     Starve(Duration),
-    /// Something that the users do; the plan has them do it.
+    /// An action of the users, which the plan contains.
     Users,
 }
 
-/// What is promised about a fault.
+/// Time limits that are promised for a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Within what time it is noticed; `None`: it is harmless.
+    /// Time limit of the detection; `None`: the fault is harmless.
     pub detect: Option<Duration>,
-    /// Within what time all is well, once it is healed and noticed.
+    /// Time limit of the recovery, once the fault is healed and detected.
     pub recover: Duration,
 }
 
@@ -121,25 +121,25 @@ const fn harmless(recover: u64) -> Bounds {
     Bounds { detect: None, recover: Duration::from_secs(recover) }
 }
 
-/// `backoff_max` 30 s and up to 30 %.
+/// `backoff_max` is 30 s, plus up to 30 %.
 const BACKOFF: u64 = 39;
-/// Each frame that cannot be read costs two watches and a read or a list, and streams that stand just long enough for a second look
-/// at them cost one each, so that a few of them may have spent what a minute allows (I15) when the fault is healed.
-/// `docs/detection.md` promises the recovery for when that minute is over.
+/// Each undecodable frame costs two watches and a read or a list. Streams that live just long enough for a verification watch
+/// cost one each. So a few of them may use up a minute's budget (I15) when the fault is healed. `docs/detection.md` promises the
+/// recovery for the end of that minute.
 const MINUTE: u64 = 61;
 
 impl Inflict {
-    /// Whether the stream lies: nothing but an audit can find it out.
+    /// Returns whether the stream lies: only an audit can detect it.
     pub fn lies(&self) -> bool {
         matches!(self, Self::Requests { rule: Rule::DropEvents, .. })
     }
 
-    /// Whether it strikes all clients, whatever their cluster.
+    /// Returns whether it strikes all clients, of any cluster.
     pub fn is_everywhere(&self) -> bool {
         matches!(self, Self::Suspend(_) | Self::ClockJump(_) | Self::Starve(_))
     }
 
-    /// What it is confined to.
+    /// Returns the part of the cluster that it is confined to.
     pub fn part(&self) -> Part {
         match self {
             Self::Requests { part, .. } => *part,
@@ -147,17 +147,17 @@ impl Inflict {
         }
     }
 
-    /// Whether lists that are not streamed, and what else they need, are as ever, and nobody was told to come much later.
+    /// Returns whether lists that are not streamed, and their other requests, are unaffected, and no answer demands a long wait.
     pub fn spares_lists(&self) -> bool {
         const SOON: u32 = 5;
         let Self::Requests { rule, on, .. } = self else { return false };
         let later = matches!(rule, Rule::TooManyRequests(wish) | Rule::CacheNotReady(wish) if *wish > SOON);
-        // Whoever is not known for a watch is not known for a list, so that none is asked for in its stead.
+        // A client that is unauthorized for a watch is so for a list, so no list replaces the watch.
         let unknown = matches!(rule, Rule::Status(401, _));
         !on.strikes_lists() && !later && !unknown
     }
 
-    /// What every answer says of when to come again.
+    /// Returns the `Retry-After` of every answer.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Requests {
@@ -170,14 +170,14 @@ impl Inflict {
         }
     }
 
-    /// What is promised about it: detection and recovery.
+    /// Returns the time limits of its detection and recovery.
     pub fn bounds(&self) -> Bounds {
         match self {
             Self::BlackHole { .. } | Self::HalfOpen => bounds(15, 10),
             Self::End { .. } | Self::Cut { .. } | Self::SiteDown { .. } => bounds(1, 2),
             Self::GoAway | Self::StreamLimit(_) | Self::CloseWatches => harmless(2),
             Self::Delay(_) => harmless(BACKOFF),
-            // Requests that were not answered in time have spent what a minute allows.
+            // Requests that timed out may have used up a minute's budget.
             Self::Throttle(_) => harmless(MINUTE),
             // A server that is down for more than a minute is dialled every 5 to 6 s.
             Self::NoName | Self::Refused | Self::NoAnswer | Self::HungUp | Self::NoDescriptors => {
@@ -186,13 +186,13 @@ impl Inflict {
             Self::ExpiredCertificate | Self::UntrustedCertificate => bounds(1, 10),
             Self::Lag { .. } => bounds(60, 10),
             Self::Compaction(_) | Self::ReplacedInGap(_) => bounds(1, 10),
-            // A watch that had nothing to tell is found behind by the next probe, doubted, and refused when opened again.
+            // A watch without events is found behind by the next probe, verified, and refused when it is reopened.
             Self::CompactionUnderWatches => harmless(60),
             Self::RollBack(_) => bounds(30, 5),
             Self::Suspend(_) | Self::ClockJump(_) => bounds(2, 10),
             Self::Starve(_) => harmless(10),
             Self::Users => harmless(5),
-            // Nothing that a store has depends on them.
+            // The content of a store does not depend on them.
             Self::Requests { on: On::Gets, .. } => harmless(BACKOFF),
             Self::Requests { rule, on, .. } => rule.bounds(*on),
         }
@@ -205,13 +205,13 @@ impl Rule {
             Self::Status(..) | Self::NotServed | Self::ProxyPage | Self::Redirect => bounds(1, BACKOFF),
             Self::TooManyRequests(_) | Self::CacheNotReady(_) => bounds(1, BACKOFF),
             Self::KillConnection => bounds(1, BACKOFF),
-            // Bytes come, so that only their number or the age of what is there gives it away: as with a stalled stream.
+            // Bytes arrive, so only their number or the age of the content reveals it, as with a stalled stream.
             Self::EndlessLine | Self::GiantObject(_) => bounds(60, BACKOFF),
             Self::GzipBomb(_) | Self::TruncatedGzip => bounds(1, BACKOFF),
             Self::Expired | Self::ExpiredInStream | Self::ErrorInStream => bounds(1, 5),
             Self::WithholdHeaders | Self::HoldHeaders if on == On::Lists => bounds(30, BACKOFF),
             Self::WithholdHeaders => bounds(90, BACKOFF),
-            // What it has held back stays so until something comes: a bookmark, within a minute.
+            // The held event stays held until the next one, a bookmark, within a minute.
             Self::HoldHeaders => bounds(90, MINUTE),
             Self::DelayHeaders(_) | Self::GoAway | Self::RepeatEvents => harmless(BACKOFF),
             Self::WithholdBookmarks => harmless(60),

@@ -1,4 +1,4 @@
-//! Faults: the catalogue of all known ones, how each is inflicted here and healed, and what counts as a hit.
+//! Faults: the catalogue of all known ones, how each is inflicted and healed, and what counts as a hit.
 
 mod active;
 mod catalogue;

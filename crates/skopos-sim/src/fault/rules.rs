@@ -8,12 +8,12 @@ use skopos_testserver::{Damage, Fault, How, Match, Status};
 
 use crate::cluster::{NAMESPACES, Resource};
 
-/// What is wrong with requests or their answers.
+/// Kind of a fault of requests or their answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rule {
-    /// The answer is this status; the seconds of `Retry-After`, 0 for none.
+    /// The answer has this status; the second number is `Retry-After` in seconds, 0 for none.
     Status(u16, u32),
-    /// 429 as plain text, as priority and fairness has it.
+    /// 429 as plain text, as from priority and fairness.
     TooManyRequests(u32),
     /// 429 of a watch cache that is not ready.
     CacheNotReady(u32),
@@ -27,27 +27,27 @@ pub enum Rule {
     Redirect,
     /// No headers until healed.
     WithholdHeaders,
-    /// Headers so late.
+    /// Headers are delayed by this time.
     DelayHeaders(Duration),
     /// Headers come with the first piece of the body.
     HoldHeaders,
-    /// What the body brings comes when it ends.
+    /// The content of the body comes when it ends.
     HoldUntilEnd,
     /// The connection is closed instead of an answer.
     KillConnection,
     /// The answer comes with GOAWAY.
     GoAway,
-    /// Nothing more of the body comes until healed.
+    /// The body delivers nothing more until healed.
     Stall,
     /// The body ends at once.
     Close,
-    /// The body ends so long after it began.
+    /// The body ends this long after it began.
     CloseAfter(Duration),
     /// RST_STREAM.
     Reset,
     /// Half a frame, then the end.
     HalfFrame,
-    /// A frame that is no JSON.
+    /// A frame that is not JSON.
     GarbageFrame,
     /// An object without readable labels.
     BrokenLabels,
@@ -59,25 +59,25 @@ pub enum Rule {
     WithholdBookmarks,
     /// Events are lost.
     DropEvents,
-    /// Each event comes again after the next.
+    /// Each event is repeated after the next one.
     RepeatEvents,
     /// 410 in the stream.
     ExpiredInStream,
     /// 500 in the stream.
     ErrorInStream,
-    /// So many bytes at a time, so far apart.
+    /// This many bytes at a time, at this interval.
     Slow(usize, Duration),
     /// A line that never ends.
     EndlessLine,
-    /// One object of so many bytes.
+    /// One object of this size in bytes.
     GiantObject(u64),
-    /// Compressed, and so many bytes large.
+    /// A compressed body of this size in bytes.
     GzipBomb(u64),
-    /// Compressed, and cut off.
+    /// A compressed body that is truncated.
     TruncatedGzip,
 }
 
-/// Which requests, by what they do.
+/// Kind of the affected requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum On {
     /// All.
@@ -92,17 +92,17 @@ pub enum On {
     Gets,
 }
 
-/// Which requests, by what they are about: rights are given so.
+/// Part of a cluster by resource and namespace, as rights are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Part {
-    /// Only those of this resource.
+    /// Only requests of this resource.
     pub resource: Option<Resource>,
-    /// Only those of this one of [`NAMESPACES`]; those of all namespaces are not.
+    /// Only requests of this one of [`NAMESPACES`], without those of all namespaces.
     pub namespace: Option<u8>,
 }
 
 impl Rule {
-    /// As the test server has it.
+    /// Returns the fault of the test server.
     pub(super) fn fault(&self) -> Fault {
         match self {
             Self::Status(code, retry_after) => Fault::status(*code, *retry_after),
@@ -156,7 +156,7 @@ impl On {
         })
     }
 
-    /// Whether lists that are not streamed come to nothing.
+    /// Returns whether lists that are not streamed fail.
     pub(super) fn strikes_lists(self) -> bool {
         matches!(self, Self::Everything | Self::Lists)
     }
@@ -173,12 +173,12 @@ impl Part {
     /// The whole cluster.
     pub const WHOLE: Self = Self { resource: None, namespace: None };
 
-    /// The name of the namespace.
+    /// Returns the name of the namespace.
     pub fn namespace(self) -> Option<&'static str> {
         self.namespace.map(|namespace| NAMESPACES[usize::from(namespace) % NAMESPACES.len()])
     }
 
-    /// Whether requests of this resource are of it, in this namespace or in all (`None`).
+    /// Returns whether requests of this resource belong to the part, in this namespace or in all (`None`).
     pub fn has(self, resource: &str, namespace: Option<&str>) -> bool {
         self.resource.is_none_or(|own| own.plural() == resource)
             && self.namespace().is_none_or(|own| Some(own) == namespace)

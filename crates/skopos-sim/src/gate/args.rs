@@ -1,4 +1,4 @@
-//! The gate from the command line.
+//! Command line of the gate.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,16 +10,16 @@ use clap::{Args, ValueEnum};
 use super::{Volume, pass};
 use crate::plan::Plan;
 
-/// Runs every fault by itself and mixed hours, judges all, and writes a report.
+/// Runs every fault alone and mixed hours, judges all, and writes a report.
 #[derive(Clone, Debug, Args)]
 pub struct GateArgs {
-    /// How much is run; the other options change parts of it.
+    /// Amount of runs; the other options change parts of it.
     #[arg(value_enum, default_value_t = Gate::Pr)]
     gate: Gate,
-    /// Seeds of each fault by itself.
+    /// Seeds of each fault alone.
     #[arg(long)]
     per_fault: Option<u64>,
-    /// Of the faults by themselves, only this one of the catalogue.
+    /// Only this fault of the catalogue, instead of each alone.
     #[arg(long)]
     fault: Option<u8>,
     /// Seeds of mixed hours.
@@ -28,22 +28,22 @@ pub struct GateArgs {
     /// The first seed.
     #[arg(long)]
     first: Option<u64>,
-    /// How many seeds are run a second time in another process.
+    /// Number of seeds that are run a second time in another process.
     #[arg(long)]
     twice: Option<u64>,
-    /// How many runs at once.
+    /// Number of parallel runs.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Begin no further run after so many real minutes.
+    /// Begin no further run after this many real minutes.
     #[arg(long)]
     minutes: Option<u64>,
     /// Stop at the first failure.
     #[arg(long)]
     until_red: bool,
-    /// At most so many runs.
+    /// At most this many runs.
     #[arg(long)]
     runs: Option<usize>,
-    /// Where the report and what failed is written.
+    /// Folder for the report and the failures.
     #[arg(long, default_value = "target/sim-report")]
     to: PathBuf,
     /// Also writes the Markdown report to this file.
@@ -51,14 +51,14 @@ pub struct GateArgs {
     write: Option<PathBuf>,
 }
 
-/// How much.
+/// Predefined amount of runs.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Gate {
-    /// What has to pass before a change lands.
+    /// Required before a change lands.
     Pr,
-    /// What has to pass each night.
+    /// Required each night.
     Nightly,
-    /// What has to pass before a release.
+    /// Required before a release.
     Release,
 }
 
@@ -83,7 +83,7 @@ impl GateArgs {
         }
     }
 
-    /// Passes the gate, or not.
+    /// Runs the gate; the exit code says whether it passed.
     ///
     /// # Errors
     /// If files or processes cannot be made.
@@ -107,7 +107,7 @@ impl GateArgs {
             report.unexplained.len(),
             self.to.join("report.html").display()
         );
-        // A gate that is stopped at the first failure has not filled its table.
+        // A gate that stopped at the first failure has not filled its table.
         let green =
             report.is_green() || (self.until_red && report.failed == 0 && report.differing.is_empty());
         if !green {
@@ -123,7 +123,7 @@ impl GateArgs {
 /// From this line on a report is written by hand.
 const BY_HAND: &str = "<!-- Written by hand from here on: `--write` keeps it. -->";
 
-/// Writes the report anew, and keeps what was written by hand below it.
+/// Writes the report again, and keeps the manual text below it.
 fn write_keeping(file: &Path, report: &str) -> anyhow::Result<()> {
     let old = match std::fs::read_to_string(file) {
         Ok(old) => old,
@@ -145,13 +145,13 @@ pub struct DigestsArgs {
     /// The first seed.
     #[arg(long)]
     seed: u64,
-    /// How many.
+    /// Number of seeds.
     #[arg(long)]
     seeds: u64,
 }
 
 impl DigestsArgs {
-    /// Runs and prints.
+    /// Runs the seeds and prints the digests.
     pub fn run(&self) -> ExitCode {
         crate::quiet_planned_panics();
         for seed in self.seed..self.seed + self.seeds {

@@ -1,4 +1,4 @@
-//! One run, judged; and what is kept of it.
+//! One run, judged, and its summary.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use crate::oracle::{Counts, Focus, Invariant, PerInvariant, Verdict, Violation, 
 use crate::plan::{Plan, shrink};
 use crate::timeline::{self, Frame};
 
-/// What is run.
+/// Kind of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Run {
     /// One fault at several points.
@@ -32,47 +32,47 @@ pub enum Run {
     },
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// Which.
+    /// The run.
     pub run: Run,
-    /// Of its history; 0 if it panicked.
+    /// Digest of its history; 0 if it panicked.
     pub digest: u64,
-    /// How many facts there were.
+    /// Number of facts.
     pub facts: usize,
-    /// How long it lasted, in its own time.
+    /// Duration in simulated time.
     pub simulated: Duration,
-    /// The faults that struck something, and how often.
+    /// The faults that hit something, with their numbers of hits.
     pub hits: Vec<(u8, u64)>,
-    /// How often content was seen that had a part of its RV.
+    /// Number of looks at content with a part of its RV.
     pub parted: u64,
-    /// By invariant.
+    /// Counts by invariant.
     pub counts: PerInvariant<Counts>,
-    /// What was broken: the first of each invariant.
+    /// Violations: the first of each invariant.
     pub failures: Vec<Failure>,
 }
 
-/// Something that was broken, with what is needed to look at it.
+/// A violation, with the context that is needed to examine it.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Where.
+    /// The run.
     pub run: Run,
-    /// What.
+    /// The violation.
     pub violation: Violation,
-    /// The time around it; empty if the run panicked.
+    /// The timeline around it; empty if the run panicked.
     pub timeline: String,
 }
 
 impl Run {
-    /// The seed.
+    /// Returns the seed.
     pub fn seed(self) -> u64 {
         match self {
             Run::Single { seed, .. } | Run::Mixed { seed } => seed,
         }
     }
 
-    /// What it does. `None` if the fault is not simulated.
+    /// Returns its plan. `None` if the fault is not simulated.
     pub fn plan(self) -> Option<Plan> {
         match self {
             Run::Single { fault, seed } => Plan::single(fault, seed),
@@ -80,7 +80,7 @@ impl Run {
         }
     }
 
-    /// How to see it again.
+    /// Returns the command that reproduces it.
     pub fn command(self) -> String {
         match self {
             Run::Single { fault, seed } => format!("cargo xtask sim --seed {seed} --fault {fault}"),
@@ -149,14 +149,14 @@ impl Failure {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         let what = format!("the run panicked: {text}");
-        // Nobody outside of handlers may panic.
+        // No code outside of handlers may panic.
         let violation =
             Violation { invariant: Invariant::I21, at: Default::default(), what, of: Focus::default() };
         Self { run, violation, timeline: String::new() }
     }
 }
 
-/// The faults that struck something. What users do is a hit by itself, and is recorded as one.
+/// Returns the faults that hit something. An action of users is a hit in itself, and is recorded as one.
 fn hits(history: &History) -> Vec<(u8, u64)> {
     let mut hits: std::collections::BTreeMap<u8, u64> = std::collections::BTreeMap::new();
     for span in Weather::of(history).spans() {
@@ -170,11 +170,11 @@ fn hits(history: &History) -> Vec<(u8, u64)> {
     hits.into_iter().collect()
 }
 
-/// At most so many failures are written, and the first is made smaller in so many runs.
+/// Maximum number of failures written, and of runs to shrink the first one.
 const WRITTEN: usize = 20;
 const ATTEMPTS: usize = 60;
 
-/// Writes each failure's timeline, and, if wanted, the first one's plan as small as it can be had.
+/// Writes each failure's timeline, and, if wanted, the first one's plan, shrunk as far as possible.
 pub(super) fn write_failures(tally: &Tally, to: &Path, smaller: bool) -> anyhow::Result<()> {
     for failure in tally.failures.iter().take(WRITTEN) {
         let name = failure.run.to_string().replace(", ", "-").replace(' ', "-");

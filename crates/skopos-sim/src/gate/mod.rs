@@ -1,4 +1,4 @@
-//! Many runs, and whether all of them are clean: what has to pass before a change lands, each night, and before a release.
+//! Many runs that must all be clean: before a change lands, each night, and before a release.
 //!
 //! ```text
 //!  volume ──▶ every fault × n seeds ─┐
@@ -24,33 +24,33 @@ pub use self::tally::{Cell, Row, Tally};
 use crate::fault::CATALOGUE;
 use crate::report::Report;
 
-/// How much is run.
+/// Amount of runs.
 #[derive(Clone, Debug)]
 pub struct Volume {
-    /// A name for the report.
+    /// Name for the report.
     pub name: String,
-    /// Seeds of each fault on its own.
+    /// Seeds of each fault alone.
     pub per_fault: u64,
-    /// Of these, only one fault.
+    /// Only this fault, instead of each.
     pub fault: Option<u8>,
     /// Seeds of mixed hours.
     pub mixed: u64,
     /// The first seed of both.
     pub first: u64,
-    /// How many of the mixed ones are run once more, in another process.
+    /// Number of mixed seeds that are run again in another process.
     pub twice: u64,
-    /// At once.
+    /// Number of parallel runs.
     pub jobs: usize,
-    /// No run is begun after so much real time.
+    /// Real time after which no run is begun.
     pub at_most: Option<Duration>,
-    /// Stop at the first failure.
+    /// True to stop at the first failure.
     pub until_red: bool,
-    /// At most so many runs: the first.
+    /// Maximum number of runs.
     pub runs: Option<usize>,
 }
 
 impl Volume {
-    /// What has to pass before a change lands: some minutes.
+    /// Returns the volume that is required before a change lands: some minutes.
     pub fn pull_request() -> Self {
         Self {
             name: "pr".to_owned(),
@@ -66,7 +66,7 @@ impl Volume {
         }
     }
 
-    /// What has to pass each night: an hour or so.
+    /// Returns the volume that is required each night: about an hour.
     pub fn nightly() -> Self {
         Self {
             name: "nightly".to_owned(),
@@ -77,7 +77,7 @@ impl Volume {
         }
     }
 
-    /// What has to pass before a release: a day or so.
+    /// Returns the volume that is required before a release: about a day.
     pub fn release() -> Self {
         Self {
             name: "release".to_owned(),
@@ -88,7 +88,7 @@ impl Volume {
         }
     }
 
-    /// All runs, mixed with each other, so that the first minutes show some of everything.
+    /// Returns all runs in a mixed order, so that the first minutes cover some of everything.
     fn runs(&self) -> VecDeque<Run> {
         let wanted = |number| self.fault.is_none_or(|fault| fault == number);
         let simulated = CATALOGUE.iter().filter(|entry| entry.is_simulated() && wanted(entry.number));
@@ -113,10 +113,10 @@ impl Volume {
     }
 }
 
-/// Runs all that a volume has, and writes the report and what failed into `to`.
+/// Runs everything of a volume, and writes the report and the failures into `to`.
 ///
 /// # Errors
-/// If files or processes cannot be made; failing runs are no error but part of the report.
+/// When files or processes cannot be made. Failing runs are no error but part of the report.
 pub fn pass(volume: &Volume, to: &Path) -> anyhow::Result<Report> {
     std::fs::create_dir_all(to).with_context(|| format!("no folder {}", to.display()))?;
     crate::quiet_planned_panics();
@@ -164,7 +164,7 @@ fn next(volume: &Volume, left: &Mutex<VecDeque<Run>>, begun: &Clock) -> Option<R
     left.lock().pop_front()
 }
 
-/// Real time, which the runs know nothing of.
+/// Real time, which the runs cannot see.
 struct Clock(std::time::Instant);
 
 impl Clock {

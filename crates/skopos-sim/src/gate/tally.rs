@@ -6,54 +6,54 @@ use std::time::Duration;
 use super::check::{Failure, Run, Summary};
 use crate::oracle::PerInvariant;
 
-/// What has been seen so far.
+/// Totals so far.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Those of them that broke something.
+    /// Number of runs with a violation.
     pub failed: u64,
-    /// Those of them in which a store was seen to have a part of what shares an RV.
+    /// Number of runs in which a store had a part of the changes that share an RV.
     pub parted: u64,
     /// Facts of all histories.
     pub facts: u64,
-    /// How long all runs lasted, in their own time.
+    /// Total simulated time.
     pub simulated: Duration,
-    /// The first of each kind per run, up to a bound.
+    /// The first failure of each kind per run, up to a limit.
     pub failures: Vec<Failure>,
-    /// Of each fault on its own, and of all mixed runs together (`None`).
+    /// Totals of each fault alone, and of all mixed runs together (`None`).
     pub rows: BTreeMap<Option<u8>, Row>,
-    /// Of the mixed runs.
+    /// Digests of the mixed runs.
     pub digests: BTreeMap<u64, u64>,
-    /// Seeds whose digest was another in another process.
+    /// Seeds whose digest differed in another process.
     pub differing: Vec<u64>,
 }
 
 /// The runs of one fault.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Those in which the fault struck something; only they count.
+    /// Number of runs in which the fault hit something; only they count.
     pub struck: u64,
-    /// How often it struck.
+    /// Number of hits.
     pub hits: u64,
-    /// By invariant.
+    /// Cells by invariant.
     pub cells: PerInvariant<Cell>,
 }
 
 /// One invariant under one fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cell {
-    /// How often it was evaluated.
+    /// Number of evaluations.
     pub checked: u64,
-    /// How often in a situation that could have broken it.
+    /// Number of evaluations in a situation that could have broken it.
     pub exercised: u64,
-    /// In how many runs it was broken.
+    /// Number of runs that broke it.
     pub broken: u64,
 }
 
-/// One that is broken in a thousand runs is as broken as in a hundred.
+/// Maximum number of failures kept. An invariant broken in a thousand runs is as broken as in a hundred.
 const KEPT: usize = 100;
 
 impl Tally {

@@ -1,5 +1,5 @@
-//! The same seeds in another process: one seed gives one history, whatever the process hashes with and however long
-//! it takes: the other one stops for a moment now and then.
+//! The same seeds in another process. One seed must give one history, whatever the process' hash keys and speed; the other process
+//! pauses briefly now and then.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ impl Again {
         Ok(Self(Some(child)))
     }
 
-    /// The seeds whose digests differ.
+    /// Returns the seeds whose digests differ.
     pub(super) fn compare(self, digests: &BTreeMap<u64, u64>) -> anyhow::Result<Vec<u64>> {
         let Some(child) = self.0 else { return Ok(Vec::new()) };
         let output = child.wait_with_output().context("the other process is gone")?;

@@ -1,4 +1,4 @@
-//! What an answer of the gateway says, in numbers.
+//! Content of the gateway's answers, in numbers.
 
 use http::header;
 use serde_json::Value;
@@ -7,14 +7,14 @@ use skopos_wire::{Limits, RawObject};
 use super::Named;
 use crate::history::{Answer, Asked, MemberId, Recorder, Seen, Shown};
 
-/// The annotation that says to which member an object was written.
+/// The annotation with the member that an object was written to.
 pub(super) const HOME: &str = "skopos.test/home";
 
-/// The annotations with which `/fleet` says whose an object is, and which version it has there.
+/// The annotations in which `/fleet` names an object's cluster, and its version there.
 const CLUSTER: &str = "skopos.dev/cluster";
 const VERSION: &str = "skopos.dev/resource-version";
 
-/// What is needed to read an answer.
+/// Context for reading an answer.
 pub(super) struct Reading<'a> {
     pub(super) recorder: &'a Recorder,
     pub(super) members: &'a [Named],
@@ -63,7 +63,7 @@ impl Reading<'_> {
             .collect()
     }
 
-    /// An object of what visitors write; `None` for a Status, a bookmark and the like.
+    /// Returns an object of the visitors; `None` for a Status, a bookmark and the like.
     fn shown(&self, member: Option<MemberId>, object: &Value, gone: bool) -> Option<Shown> {
         let metadata = &object["metadata"];
         metadata["uid"].as_str()?;
@@ -86,19 +86,19 @@ fn events(body: &[u8]) -> impl Iterator<Item = Value> {
     lines.filter_map(|line| serde_json::from_slice(line).ok())
 }
 
-/// Returns the status that a watch ends with: its stream has begun, and so its answer is 200.
+/// Returns the status that a watch ends with: its stream has begun, so its response code is 200.
 fn error_of(body: &[u8]) -> Option<u16> {
     let error = events(body).find(|event| event["type"] == "ERROR")?;
     error["object"]["code"].as_u64().and_then(|code| code.try_into().ok())
 }
 
-/// Whether a warning says that what is shown of a cluster is from memory because that does not answer.
+/// Returns whether a warning says that a cluster's content is from memory because the cluster does not answer.
 fn is_away(text: &str) -> bool {
     let away = ["unreachable", "paused", "removed"];
     text.contains("from memory") && away.iter().any(|word| text.contains(&format!("the cluster is {word}")))
 }
 
-/// Whether a warning about several members says that this one is old, or not there.
+/// Returns whether a warning about several members says that this one is old, or not there.
 fn names(text: &str, name: &str) -> bool {
     let old = text.contains("skopos: data may be old: ") || text.contains("skopos: nothing is shown of ");
     let named = [": ", ", ", " of "].iter().any(|before| text.contains(&format!("{before}{name} (")));

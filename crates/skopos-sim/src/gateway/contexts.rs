@@ -1,4 +1,4 @@
-//! Kubeconfigs in memory: from which the gateway learns of clusters, and under which names it has them.
+//! Kubeconfigs in memory, from which the gateway gets its clusters and their names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::history::Member;
 use crate::plan::GatewayPlan;
 use crate::users::Scene;
 
-/// What a kubeconfig lists, without a file.
+/// A kubeconfig without a file.
 struct Kubeconfig {
     number: usize,
     contexts: BTreeMap<ClusterId, Listed>,
 }
 
-/// Has the fleet follow the plan's kubeconfigs, and returns the members in the order of their names.
+/// Makes the fleet follow the plan's kubeconfigs, and returns the members in the order of their names.
 ///
 /// # Errors
-/// When not every context has become a member.
+/// When some context has not become a member.
 pub(super) async fn follow(
     fleet: &Fleet,
     scene: &Scene,
@@ -36,14 +36,14 @@ pub(super) async fn follow(
     for number in 0..kubeconfigs {
         fleet.follow(Kubeconfig::of(plan, number));
     }
-    // They say what they list as soon as they run.
+    // The sources report their contexts as soon as they run.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let members = fleet.members();
     ensure!(members.len() == plan.contexts.len(), "{} members of {:?}", members.len(), plan.contexts);
     members.values().map(|member| named(scene, clusters, member)).collect()
 }
 
-/// Writes down the member. Its kubeconfig says which cluster it is, and its name does not.
+/// Records the member. Its kubeconfig determines its cluster, and its name does not.
 fn named(scene: &Scene, clusters: &[Arc<Cluster>], member: &FleetCluster) -> anyhow::Result<Named> {
     let name = member.id().to_string();
     let spec = member.spec().with_context(|| format!("nothing says how {name} is reached"))?;
@@ -54,7 +54,7 @@ fn named(scene: &Scene, clusters: &[Arc<Cluster>], member: &FleetCluster) -> any
     Ok(Named { id, name, context })
 }
 
-/// Returns which of the plan's clusters has this address.
+/// Returns the index of the plan's cluster with this address.
 pub(super) fn cluster_at(server: &http::Uri) -> Option<usize> {
     server.host()?.strip_suffix(".test")?.strip_prefix("cluster-")?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The real gateway over the simulated clusters, in virtual time, and those who use it.
+//! The real gateway over the simulated clusters, in virtual time, and its users.
 //!
 //! ```text
 //!  visitors ── requests ──▶ Gateway ──▶ Fleet ── dial ──▶ Network ══▶ servers
@@ -51,14 +51,14 @@ struct Named {
     context: String,
 }
 
-/// How long the end of each part may take.
+/// Time limit of each part of the shutdown.
 const END: Duration = Duration::from_secs(10);
 
 impl Visited {
-    /// Starts the gateway, which learns of the plan's clusters from kubeconfigs in memory.
+    /// Starts the gateway, which gets the plan's clusters from kubeconfigs in memory.
     ///
     /// # Errors
-    /// When the configuration or the names make no sense; then the plan does not.
+    /// When the configuration or the names are invalid; then so is the plan.
     pub async fn start(
         scene: &Scene,
         clusters: &[Arc<Cluster>],
@@ -87,7 +87,7 @@ impl Visited {
         Ok(Self { gateway, fleet, clusters: routed, merged, draining, members })
     }
 
-    /// Has the visitors come, until `until`.
+    /// Starts the visitors, which run until `until`.
     pub fn admit(
         &self,
         scene: &Scene,
@@ -103,7 +103,7 @@ impl Visited {
         }
     }
 
-    /// Ends it.
+    /// Shuts the gateway down.
     pub async fn stop(self) {
         self.draining.cancel();
         self.clusters.shutdown(END).await;
@@ -112,7 +112,7 @@ impl Visited {
     }
 }
 
-/// As the gateway's own, but for where connections, clocks and randomness come from.
+/// Returns the gateway's own options, but for connections, clocks and randomness.
 fn fleet_options(
     scene: &Scene,
     clusters: &[Arc<Cluster>],
@@ -140,7 +140,7 @@ fn fleet_options(
     };
     let networks: Vec<_> = clusters.iter().map(|cluster| cluster.network.clone()).collect();
     let connector = Connector::new(move |_, spec, options| {
-        // A kubeconfig says where its server is, whatever the cluster is called.
+        // The kubeconfig determines the server's address, whatever the cluster's name.
         let dialer = contexts::cluster_at(spec.server()).and_then(|at| networks.get(at));
         let dialer = dialer.unwrap_or(&networks[0]).dialer(GATEWAY);
         Transport::with_dialer(spec.config(), options, dialer)

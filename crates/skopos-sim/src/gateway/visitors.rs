@@ -1,4 +1,4 @@
-//! Those who use the gateway: each writes an object, reads it in one way or another, and comes again.
+//! Users of the gateway: each writes an object, reads it in various ways, and repeats this.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -35,26 +35,26 @@ pub(super) struct Visiting {
     plan: VisitorPlan,
     until: Duration,
     random: fastrand::Rng,
-    /// The objects that are there as far as this visitor knows, each with the member's place.
+    /// The existing objects, as far as this visitor knows, each with the member's index.
     there: BTreeSet<(usize, ObjectKey)>,
 }
 
-/// A request, as it is sent.
+/// A request to be sent.
 struct Sending {
-    /// Of which member, by its place; `None`: of all.
+    /// The member, by its index; `None`: all members.
     member: Option<usize>,
     what: Asked,
     method: Method,
     path: String,
     body: Bytes,
-    /// An answer that takes longer is not waited for.
+    /// Time limit of the answer.
     patience: Duration,
 }
 
 /// Longer than the gateway takes for any answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long a watch is read.
+/// Time for which a watch is read.
 const WATCHED: Duration = Duration::from_secs(2);
 
 /// Objects of a visitor in a namespace, and those that all share.
@@ -85,7 +85,7 @@ impl Visiting {
         }
     }
 
-    /// From the first write to the last read.
+    /// Runs the visitor from the first write to the last read.
     pub(super) async fn run(mut self) {
         self.scene.until(self.plan.starts).await;
         let end = self.scene.origin + self.until;
@@ -97,7 +97,7 @@ impl Visiting {
         }
     }
 
-    /// A write, and the reads that follow it.
+    /// Writes, and then reads.
     async fn turn(&mut self) {
         let member = self.random.usize(0..self.members.len());
         let key = self.some_key();
@@ -174,7 +174,7 @@ impl Visiting {
         self.send(Sending { member, what, method, path, body, patience }).await;
     }
 
-    /// Returns what `?clusters=` calls a member: its context, where that can be no member's name.
+    /// Returns a member's name in `?clusters=`: its context, where that cannot be a member's name.
     fn selected(&self, member: usize) -> String {
         let Named { name, context, .. } = &self.members[member];
         let chosen = if ClusterId::new(context).is_err() { context } else { name };
@@ -199,7 +199,7 @@ impl Visiting {
         object.to_string().into()
     }
 
-    /// Sends a request, and writes down what is asked and what is answered.
+    /// Sends a request, and records the request and the answer.
     async fn send(&self, sending: Sending) -> Answer {
         let recorder = &self.scene.recorder;
         let visit = recorder.next_visit();
@@ -236,7 +236,7 @@ impl Visiting {
             match frame.map(http_body::Frame::into_data) {
                 Ok(Ok(data)) => read.extend_from_slice(&data),
                 Ok(Err(_trailers)) => {}
-                // What breaks off is no answer.
+                // An answer that breaks off does not count.
                 Err(_) => return Answer::default(),
             }
         }

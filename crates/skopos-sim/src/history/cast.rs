@@ -1,4 +1,4 @@
-//! Who takes part in a run, and the numbers that stand for names.
+//! Participants of a run, and the numbers that stand for names.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ macro_rules! ids {
         pub struct $name(pub $int);
 
         impl $name {
-            /// Where it stands in its table.
+            /// Returns its index in its table.
             pub fn index(self) -> usize {
                 self.0 as usize
             }
@@ -22,7 +22,7 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A cluster, that is one truth, however many servers answer for it: see [`Cast::clusters`].
+    /// A cluster, that is one true state behind any number of servers: see [`Cast::clusters`].
     ClusterId(u8);
     /// One informer factory: see [`Cast::clients`].
     ClientId(u16);
@@ -48,16 +48,16 @@ ids! {
     UidId(u32);
     /// Labels and fields: see [`Names::shapes`].
     ShapeId(u32);
-    /// What a request is about: see [`Names::targets`].
+    /// The target of a request: see [`Names::targets`].
     TargetId(u16);
 }
 
-/// Who takes part.
+/// All participants of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Cast {
     /// The seed of the run.
     pub seed: u64,
-    /// How often each store is looked at.
+    /// Interval at which each store is looked at.
     pub look_interval: Duration,
     /// Clusters.
     pub clusters: Vec<Cluster>,
@@ -69,31 +69,31 @@ pub struct Cast {
     pub handlers: Vec<Handler>,
     /// Work queues.
     pub queues: Vec<Queue>,
-    /// Those who watch without a store.
+    /// Raw watches, which have no store.
     pub watchers: Vec<Watcher>,
-    /// The clusters of the gateway, as it calls them.
+    /// The members of the gateway, under its names.
     pub members: Vec<Member>,
-    /// Those who use the gateway.
+    /// The users of the gateway.
     pub visitors: Vec<Visitor>,
     /// Processes with a notifier.
     pub processes: Vec<Process>,
 }
 
-/// A cluster, with what its servers do of themselves.
+/// A cluster, with the automatic behavior of its servers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cluster {
-    /// A name for people.
+    /// Name for people.
     pub name: String,
-    /// How often watches get bookmarks.
+    /// Interval of bookmarks.
     pub bookmark_interval: Duration,
 }
 
-/// An informer factory, with those of its options that promise something.
+/// An informer factory, with the options that promise something.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
-    /// A name for people.
+    /// Name for people.
     pub name: String,
-    /// The cluster to which its transport leads.
+    /// The cluster that its transport leads to.
     pub cluster: ClusterId,
     /// `FactoryOptions::probe_interval`.
     pub probe_interval: Duration,
@@ -103,90 +103,90 @@ pub struct Client {
     pub audit_interval: Option<Duration>,
 }
 
-/// A store and the lists and watches that fill it.
+/// A store, with the lists and watches that fill it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Informer {
-    /// A name for people.
+    /// Name for people.
     pub name: String,
     /// Its factory.
     pub client: ClientId,
-    /// The plural name of what it holds.
+    /// The plural name of its objects.
     pub resource: ResourceId,
-    /// Which of them.
+    /// The selected objects.
     pub selection: Selection,
-    /// Whether it holds metadata only.
+    /// True if it holds metadata only.
     pub metadata_only: bool,
 }
 
 /// A handler of an informer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Handler {
-    /// A name for people.
+    /// Name for people.
     pub name: String,
-    /// Whose changes it is told.
+    /// The informer whose changes it gets.
     pub informer: InformerId,
     /// `HandlerOptions::capacity`.
     pub capacity: usize,
     /// `HandlerOptions::retries`.
     pub retries: u32,
-    /// Whether it is called again and again with what has not changed.
+    /// True if it is repeatedly called with unchanged objects.
     pub resyncs: bool,
-    /// How long each call takes at most; zero for one that is done at once.
+    /// Maximum duration of each call; zero for one that returns at once.
     pub slowness: Duration,
 }
 
 /// A work queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Queue {
-    /// A name for people.
+    /// Name for people.
     pub name: String,
-    /// How many workers take from it.
+    /// Number of workers.
     pub workers: usize,
 }
 
-/// Somebody who watches without a store: a `RawWatch`.
+/// A user of a `RawWatch`, without a store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Watcher {
-    /// A name for people.
+    /// Name for people.
     pub name: String,
-    /// Whose transport it uses.
+    /// The client whose transport it uses.
     pub client: ClientId,
-    /// The plural name of what it watches.
+    /// The plural name of the watched objects.
     pub resource: ResourceId,
-    /// Which of them: of one namespace at most, and nobody else asks for the same.
+    /// The selected objects: of one namespace at most, with a selector that no other user has.
     pub selection: Selection,
-    /// How long it takes for what it is told at most; zero if it is done at once.
+    /// Maximum processing time of each item; zero if it returns at once.
     pub slowness: Duration,
 }
 
-/// A name under which the gateway has a cluster.
+/// A cluster of the gateway, under its name there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     /// The name.
     pub name: String,
-    /// The context of a kubeconfig that it was made of.
+    /// The context of the kubeconfig that it was made from.
     pub context: String,
-    /// The cluster to which the kubeconfig leads.
+    /// The cluster that the kubeconfig leads to.
     pub cluster: ClusterId,
 }
 
-/// A user of the gateway, who writes and reads.
+/// A user of the gateway that writes and reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Visitor {
-    /// A name for people.
+    /// Name for people.
     pub name: String,
 }
 
 /// A process with a notifier, which works while it has the Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
-    /// A name for people.
+    /// Name for people.
     pub name: String,
     /// The cluster that it makes the outside equal to.
     pub cluster: ClusterId,
 }
 
-/// What the numbers stand for, in the order in which they were first met.
+/// Meanings of the numbers, in the order of their first use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Names {
     /// Plural names.
@@ -197,6 +197,6 @@ pub struct Names {
     pub uids: Vec<String>,
     /// Labels and fields of objects.
     pub shapes: Vec<Shape>,
-    /// What requests are about.
+    /// Targets of requests.
     pub targets: Vec<Target>,
 }

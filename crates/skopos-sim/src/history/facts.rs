@@ -1,4 +1,4 @@
-//! The facts.
+//! Facts, the events of a history.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,37 +11,37 @@ use super::outside::AtOutside;
 use super::visits::AtGateway;
 use crate::fault::Part;
 
-/// A moment: nanoseconds of virtual time since the run began.
+/// A moment: nanoseconds of virtual time since the beginning of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct At(pub u64);
 
-/// One thing that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fact {
     // ---- truth
     /// A server committed a write.
     Committed {
-        /// Where.
+        /// The cluster.
         cluster: ClusterId,
-        /// Of what.
+        /// The resource.
         resource: ResourceId,
-        /// The object as it is now; of a deletion: its last state with the RV of the deletion.
+        /// The new object; for a deletion its last state with the RV of the deletion.
         object: Seen,
-        /// What selectors see of it; of a deletion: of its last state.
+        /// Labels and fields of the object; for a deletion those of its last state.
         shape: ShapeId,
-        /// What was done.
+        /// The change.
         change: Change,
     },
-    /// History went back to `rv` (a restored etcd): what was committed after it never was.
+    /// History went back to `rv` (a restored etcd): later commits are void.
     RolledBack {
-        /// Where.
+        /// The cluster.
         cluster: ClusterId,
-        /// The revision that is the newest now.
+        /// The newest revision now.
         rv: u64,
     },
-    /// Everything before `rv` was forgotten.
+    /// Everything before `rv` was compacted.
     Compacted {
-        /// Where.
+        /// The cluster.
         cluster: ClusterId,
         /// The oldest revision that can be read.
         rv: u64,
@@ -50,268 +50,268 @@ pub enum Fact {
     // ---- wire
     /// A request reached a server.
     Requested {
-        /// Where.
+        /// The cluster.
         cluster: ClusterId,
         /// The connection, numbered by the server.
         connection: u32,
-        /// What is done.
+        /// The verb.
         verb: Verb,
-        /// To what.
+        /// The target.
         target: TargetId,
         /// `resourceVersion`; `None`: not set or empty.
         rv: Option<u64>,
         /// `limit`.
         limit: Option<u32>,
-        /// Of a further page: a number that stands for its `continue` token.
+        /// For a further page: a number in place of its `continue` token.
         further: Option<u64>,
         /// `timeoutSeconds`.
         timeout: Option<Duration>,
         /// `sendInitialEvents=true`: a streamed list.
         initial: bool,
-        /// Whether only metadata are asked for.
+        /// True if only metadata are requested.
         metadata: bool,
     },
-    /// A server ended a watch, in order.
+    /// A server ended a watch cleanly.
     WatchEnded {
-        /// Where.
+        /// The cluster.
         cluster: ClusterId,
-        /// What was watched.
+        /// The target of the watch.
         target: TargetId,
-        /// How long it had stood. One that ends as soon as it begins has brought no more than a refusal, such as 410.
+        /// Lifetime of the watch. A watch that ends as soon as it begins has brought no more than a refusal, such as 410.
         stood: Duration,
     },
     /// A fault is in force from now on.
     FaultBegan {
-        /// This fault.
+        /// The fault.
         fault: FaultId,
         /// Its number in the catalogue.
         number: u8,
-        /// Where; `None`: everywhere.
+        /// The cluster; `None`: all clusters.
         cluster: Option<ClusterId>,
-        /// Whether the stream lies: events are lost without a trace, and nothing but an audit can find it out.
+        /// True if the stream lies: events are lost without a trace, and only an audit can detect it.
         lies: bool,
-        /// Within what time it is to be noticed once it hit; `None`: it is harmless, nobody need notice.
+        /// Time limit of the detection after a hit; `None`: the fault is harmless, and need not be detected.
         detect: Option<Duration>,
-        /// Within what time all is well again, once it is healed and noticed.
+        /// Time limit of the recovery, once the fault is healed and detected.
         recover: Duration,
-        /// Every answer says that nothing is to be asked before so much time has passed.
+        /// `Retry-After` of every answer.
         retry_after: Option<Duration>,
-        /// What of the cluster it is confined to.
+        /// The part of the cluster that it is confined to.
         part: Part,
-        /// Whether lists that are not streamed are as ever.
+        /// True if lists that are not streamed are unaffected.
         spares_lists: bool,
     },
-    /// A client tried to connect, and could not.
+    /// A client failed to connect.
     DialFailed {
-        /// Where to.
+        /// The cluster.
         cluster: ClusterId,
-        /// Which client, by its place in the plan.
+        /// The client, by its index in the plan.
         client: u16,
     },
-    /// A fault struck something: an open watch, a request, a dial; what counts is for the catalogue to say.
+    /// A fault hit something: an open watch, a request, a dial. The catalogue defines what counts.
     FaultHit {
-        /// Which.
+        /// The fault.
         fault: FaultId,
     },
     /// A fault is over.
     FaultHealed {
-        /// Which.
+        /// The fault.
         fault: FaultId,
     },
 
     // ---- client
     /// An informer was started, or handed out again by a factory.
     InformerStarted {
-        /// Which.
+        /// The informer.
         informer: InformerId,
     },
     /// The last handle of an informer was dropped.
     InformerStopped {
-        /// Which.
+        /// The informer.
         informer: InformerId,
     },
-    /// Somebody looked at a store, or was given a snapshot.
+    /// A store was looked at, or a snapshot was returned.
     Looked(Box<Look>),
-    /// Somebody read one object of a store.
+    /// One object of a store was read.
     Got {
-        /// Where.
+        /// The informer.
         informer: InformerId,
         /// The RV of the snapshot that it was read from.
         rv: u64,
-        /// Its epoch.
+        /// The epoch of the snapshot.
         epoch: u32,
-        /// What was asked for.
+        /// The key that was requested.
         key: KeyId,
-        /// What was found.
+        /// The object that was found.
         object: Option<Seen>,
     },
     /// All objects of a store, where the digest of a look is not enough: at the end, and in detailed runs.
     Listed {
-        /// Where.
+        /// The informer.
         informer: InformerId,
         /// Its objects in order.
         objects: Box<[Seen]>,
     },
     /// A public call was made.
     Called {
-        /// This call; counted over the whole run.
+        /// The call, counted over the whole run.
         call: CallId,
-        /// Which factory it is of.
+        /// Its factory.
         client: ClientId,
-        /// Which informer, where it is of one.
+        /// Its informer, if it has one.
         informer: Option<InformerId>,
-        /// What was called.
+        /// The kind of call.
         kind: CallKind,
-        /// Within what time it must return.
+        /// Time limit of the call.
         limit: Duration,
     },
     /// A public call returned.
     Returned {
-        /// Which.
+        /// The call.
         call: CallId,
-        /// With what.
+        /// The result.
         outcome: Outcome,
     },
     /// A handler was added.
     HandlerAdded {
-        /// Which.
+        /// The handler.
         handler: HandlerId,
     },
-    /// A handler says that it has synced.
+    /// A handler reports that it has synced.
     HandlerSynced {
-        /// Which.
+        /// The handler.
         handler: HandlerId,
     },
-    /// `remove()` has returned, or the handler's informer has ended: no call may come.
+    /// `remove()` has returned, or the handler's informer has ended: no call may follow.
     HandlerRemoved {
-        /// Which.
+        /// The handler.
         handler: HandlerId,
     },
     /// A handler was called. Recorded when the call begins.
     Callback {
-        /// Which.
+        /// The handler.
         handler: HandlerId,
-        /// What it was told.
+        /// The kind of event.
         kind: Kind,
-        /// Under which circumstances.
+        /// The flags of the event.
         flags: Flags,
         /// The object: as `Event::object()`.
         object: Seen,
-        /// What an update had as the old object.
+        /// The old object of an update.
         old: Option<Seen>,
     },
-    /// A call of a handler that takes its time, or panics, has come to its end. Calls that are done at once have none.
+    /// A slow or panicking call of a handler has ended. Calls that return at once have no such fact.
     CallbackEnded {
-        /// Which.
+        /// The handler.
         handler: HandlerId,
-        /// Whether it panicked.
+        /// True if it panicked.
         panicked: bool,
     },
     /// `HandlerHandle::stats()`, from time to time and at the end.
     HandlerStats {
-        /// Which.
+        /// The handler.
         handler: HandlerId,
-        /// The most events that ever waited.
+        /// Maximum number of events that ever waited.
         deepest: u32,
-        /// How often its queue began to coalesce.
+        /// Number of times that its queue began to coalesce.
         overflows: u32,
-        /// How often it panicked.
+        /// Number of panics.
         panics: u32,
-        /// Events that were given up.
+        /// Number of events that were given up.
         poisoned: u32,
     },
-    /// A raw watch was begun, from then on.
+    /// A raw watch was begun at the current state.
     WatcherStarted {
-        /// Which.
+        /// The watch.
         watcher: WatcherId,
     },
-    /// A raw watch gave something.
+    /// A raw watch returned an item.
     WatcherTold {
-        /// Which.
+        /// The watch.
         watcher: WatcherId,
-        /// What.
+        /// The item.
         heard: Heard,
     },
-    /// The link of a raw watch stands, and all is well with it; or no longer.
+    /// The link of a raw watch is healthy, or no longer.
     WatcherStands {
-        /// Which.
+        /// The watch.
         watcher: WatcherId,
-        /// Whether it does.
+        /// True if it is healthy.
         well: bool,
     },
     /// A raw watch has ended.
     WatcherEnded {
-        /// Which.
+        /// The watch.
         watcher: WatcherId,
-        /// Whether it ended of itself; otherwise it was dropped.
+        /// True if it ended on its own, rather than being dropped.
         by_itself: bool,
     },
-    /// A key was added to a work queue (at once, after a time, or rate limited and its time has come).
+    /// A key was added to a work queue: at once, after a delay, or when its rate limit permitted.
     QueueAdded {
-        /// Where.
+        /// The queue.
         queue: QueueId,
         /// The key.
         key: KeyId,
     },
     /// A worker took a key.
     QueueTaken {
-        /// Where.
+        /// The queue.
         queue: QueueId,
-        /// Which worker.
+        /// The worker.
         worker: u16,
         /// The key.
         key: KeyId,
     },
-    /// A worker is done with a key.
+    /// A worker has finished a key.
     QueueDone {
-        /// Where.
+        /// The queue.
         queue: QueueId,
-        /// Which worker.
+        /// The worker.
         worker: u16,
         /// The key.
         key: KeyId,
-        /// Whether it gave it back to be tried again.
+        /// True if the worker gave it back to be retried.
         again: bool,
     },
-    /// A queue was told to end; what is added from now on need not be done.
+    /// A queue was told to end. Keys that are added from now on need not be processed.
     QueueClosed {
-        /// Where.
+        /// The queue.
         queue: QueueId,
-        /// Whether what waits is still to be done.
+        /// True if waiting keys are still to be processed.
         drains: bool,
     },
     /// A queue has ended.
     QueueEnded {
-        /// Where.
+        /// The queue.
         queue: QueueId,
     },
-    /// A factory was shut down: `shutdown()` has returned, and this is what is left.
+    /// A factory was shut down: `shutdown()` has returned. The fact has what is left.
     Shutdown {
-        /// Which.
+        /// The client.
         client: ClientId,
         /// Tasks that still run.
         tasks: u32,
-        /// Connections that are still open, on the servers' side.
+        /// Connections that are still open on the servers' side.
         connections: u32,
     },
 
     /// Something happened at the gateway.
     Gateway(AtGateway),
 
-    /// Something happened that has to do with notifiers.
+    /// An event of the notifiers or their outside.
     Outside(AtOutside),
 
     // ---- the end
-    /// From now on no write comes, and no fault is in force.
+    /// From now on there are no writes and no faults in force.
     Quiet,
-    /// Quiet for long enough: all that follows are the last looks.
+    /// It was quiet for long enough: the last looks follow.
     Settled,
 }
 
-/// What a write did.
+/// Effect of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// There was no object of this name.
+    /// An object of this name did not exist.
     Created,
     /// The object changed.
     Updated,
@@ -319,7 +319,7 @@ pub enum Change {
     Deleted,
 }
 
-/// What is asked of a server.
+/// Verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// All objects, or a page of them.
@@ -342,7 +342,7 @@ pub struct FaultId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(pub u32);
 
-/// What a handler was told.
+/// Kind of an event of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `Event::Added`.
@@ -353,21 +353,21 @@ pub enum Kind {
     Deleted,
 }
 
-/// What a raw watch gave.
+/// Item of a raw watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Heard {
     /// A change.
     Change(Kind, Seen),
-    /// All up to this RV was given.
+    /// All changes up to this RV were returned.
     Bookmark {
         /// The RV.
         rv: u64,
     },
     /// `RawWatchItem::Skipped`.
     Skipped {
-        /// The last RV that was given.
+        /// The last RV that was returned.
         since: u64,
-        /// It goes on after this one.
+        /// The RV after which it continues.
         to: u64,
     },
     /// `RawWatchItem::Unreadable`.
@@ -388,7 +388,7 @@ pub enum Heard {
     Other,
 }
 
-/// Under which circumstances a handler was called.
+/// Flags of a handler's event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags {
     /// `EventFlags::gap`.
@@ -397,13 +397,13 @@ pub struct Flags {
     pub coalesced: bool,
     /// `EventFlags::resync`.
     pub resync: bool,
-    /// Of an addition: `initial`.
+    /// For an addition: `initial`.
     pub initial: bool,
-    /// Of a deletion: not `final_state_known`.
+    /// For a deletion: not `final_state_known`.
     pub last_state_unknown: bool,
 }
 
-/// What was called.
+/// Kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallKind {
     /// `Informer::wait_synced` or `InformerFactory::wait_synced`.
@@ -415,14 +415,14 @@ pub enum CallKind {
     },
     /// `Informer::read`.
     Read {
-        /// The greatest age that will do.
+        /// The maximum age.
         max_age: Duration,
     },
     /// `Informer::read_one`.
     ReadOne {
-        /// The greatest age that will do.
+        /// The maximum age.
         max_age: Duration,
-        /// Of what.
+        /// The key.
         key: KeyId,
     },
     /// `Informer::audit`.
@@ -431,30 +431,30 @@ pub enum CallKind {
     Shutdown,
     /// `HandlerHandle::remove`.
     Remove,
-    /// Any other that takes a deadline or has one, by name.
+    /// Any other call with a deadline, by name.
     Other(&'static str),
 }
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// What was asked for.
+    /// Success.
     Done,
-    /// Of `read_one`: the object, and the RV of nothing.
+    /// Result of `read_one`: the object or none, without an RV.
     Found {
-        /// What was found.
+        /// The object that was found.
         object: Option<Seen>,
-        /// At most so old.
+        /// Its maximum age.
         age: Duration,
     },
-    /// Of an audit that was completed.
+    /// Result of a complete audit.
     Audited {
         /// Objects that differ.
         differences: u32,
     },
-    /// A typed error that says that the time was over, and why.
+    /// A typed error: the time limit passed, with the reason.
     NotInTime {
-        /// Whether the error names a cause.
+        /// True if the error names a cause.
         named: bool,
     },
     /// A typed error: the history was broken.
@@ -468,21 +468,21 @@ pub enum Outcome {
 // === impl At ===
 
 impl At {
-    /// The beginning.
+    /// The beginning of the run.
     pub const ZERO: At = At(0);
 
-    /// So long after the beginning.
+    /// Returns the moment this long after the beginning.
     pub fn after_start(since: Duration) -> Self {
         Self(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// So much later.
+    /// Returns a later moment.
     #[must_use]
     pub fn plus(self, time: Duration) -> Self {
         Self(self.0.saturating_add(Self::after_start(time).0))
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Returns the time since `earlier`; zero if it is later.
     pub fn since(self, earlier: At) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,4 +1,4 @@
-//! What somebody saw: an object, or a store with its freshness.
+//! Observations: an object, or a store with its freshness.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use super::cast::{InformerId, KeyId, UidId};
 use super::facts::CallId;
 use super::mix;
 
-/// An object as somebody saw it.
+/// An observed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// Namespace and name.
     pub key: KeyId,
-    /// Which of those that bore this name.
+    /// Uid, which distinguishes objects of the same name.
     pub uid: UidId,
     /// Its resource version.
     pub rv: u64,
@@ -19,12 +19,12 @@ pub struct Seen {
     pub stamp: u32,
 }
 
-/// A store as somebody saw it.
+/// An observation of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Look {
-    /// Which.
+    /// The informer.
     pub informer: InformerId,
-    /// How.
+    /// The origin of the observation.
     pub walk: Walk,
     /// `Snapshot::epoch`.
     pub epoch: u32,
@@ -32,65 +32,65 @@ pub struct Look {
     pub synced: bool,
     /// `Snapshot::freshness` at this moment.
     pub freshness: Freshness,
-    /// How the link stands.
+    /// The state of the link.
     pub standing: Standing,
-    /// What there was: one view, or one for each of the selection's namespaces, in their order.
+    /// The content: one view, or one for each of the selection's namespaces, in their order.
     pub views: Box<[View]>,
 }
 
-/// How somebody came by what he saw.
+/// Origin of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Walk {
-    /// `Informer::snapshot`, as part of the regular looks.
+    /// `Informer::snapshot`, as one of the regular looks.
     Regular,
     /// `Informer::snapshot`, by a user.
     Snapshot,
-    /// What a call returned: `wait_for`, or `read` from the cache.
+    /// Result of a call: `wait_for`, or `read` from the cache.
     Answer(CallId),
-    /// What a call returned that had to ask the server: `read`.
+    /// Result of a call that had to ask the server: `read`.
     Live(CallId),
     /// The last look of the run.
     Last,
 }
 
-/// One part of what was seen.
+/// One part of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct View {
-    /// The RV that it belongs to.
+    /// The RV of the content.
     pub rv: u64,
-    /// What was there.
+    /// The content.
     pub content: Content,
 }
 
-/// A set of objects as a number: of how many, and the sum of what [`Seen::fingerprint`] makes of each.
+/// A set of objects as a digest: their number, and the sum of their [`Seen::fingerprint`]s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Content {
-    /// How many.
+    /// Number of objects.
     pub objects: u32,
-    /// The sum.
+    /// The sum of fingerprints.
     pub sum: u64,
 }
 
-/// How fresh the client says that the content is.
+/// Freshness of content according to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Freshness {
     /// `Freshness::Live`.
     Live {
-        /// At most so old.
+        /// The maximum age.
         age: Duration,
     },
     /// `Freshness::Stale`.
     Stale {
-        /// At most so old, if that is known.
+        /// The maximum age, if known.
         age: Option<Duration>,
-        /// What is wrong.
+        /// The reason.
         reason: Reason,
     },
     /// `Freshness::NeverSynced`.
     NeverSynced,
     /// `Freshness::Stopped`.
     Stopped {
-        /// At most so old, if that is known.
+        /// The maximum age, if known.
         age: Option<Duration>,
     },
 }
@@ -108,18 +108,18 @@ pub enum Reason {
     AgeBound,
     /// `StaleReason::ClockSuspended`.
     Slept,
-    /// One that this crate does not know.
+    /// A reason that this crate does not know.
     Other,
 }
 
-/// How a link stands.
+/// State of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Standing {
-    /// `Condition::word`, of the link that is worst off.
+    /// `Condition::word` of the link in the worst state.
     pub condition: &'static str,
-    /// Requests that failed one after the other.
+    /// Number of consecutive failed requests.
     pub attempts: u32,
-    /// `InformerStats::failures`: requests that have failed in all.
+    /// `InformerStats::failures`: total number of failed requests.
     pub failures: u32,
     /// `InformerStats::relists`.
     pub relists: u32,
@@ -128,7 +128,7 @@ pub struct Standing {
 // === impl Seen, Content ===
 
 impl Seen {
-    /// A number that stands for all of it.
+    /// Returns a hash of all fields.
     pub fn fingerprint(&self) -> u64 {
         let name = u64::from(self.key.0) << 32 | u64::from(self.uid.0);
         mix(mix(mix(name).wrapping_add(self.rv)).wrapping_add(u64::from(self.stamp)))
@@ -139,13 +139,13 @@ impl Content {
     /// No objects.
     pub const EMPTY: Content = Content { objects: 0, sum: 0 };
 
-    /// Takes an object in.
+    /// Adds an object.
     pub fn add(&mut self, object: &Seen) {
         self.objects = self.objects.wrapping_add(1);
         self.sum = self.sum.wrapping_add(object.fingerprint());
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub fn remove(&mut self, object: &Seen) {
         self.objects = self.objects.wrapping_sub(1);
         self.sum = self.sum.wrapping_sub(object.fingerprint());
@@ -163,12 +163,12 @@ impl FromIterator<Seen> for Content {
 // === impl Freshness ===
 
 impl Freshness {
-    /// Whether the client says that all is well.
+    /// Returns whether the client reports it as live.
     pub fn is_live(&self) -> bool {
         matches!(self, Freshness::Live { .. })
     }
 
-    /// The greatest age that the client says it may have.
+    /// Returns the maximum age according to the client.
     pub fn age(&self) -> Option<Duration> {
         match self {
             Freshness::Live { age } => Some(*age),

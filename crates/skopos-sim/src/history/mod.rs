@@ -1,23 +1,24 @@
-//! What happened in a run, as facts in the order of virtual time. Whoever takes part writes them down through a
-//! [`Recorder`]; the oracle, the timeline and the digest are made of nothing else.
+//! History of a run: facts in the order of virtual time. All participants record them through a [`Recorder`]. The oracle, the
+//! timeline and the digest use nothing else.
 //!
 //! ```text
 //!   truth    Committed RolledBack Compacted         what the servers really had, and when
 //!   wire     Requested Fault*                       what came through, and what went wrong
-//!   client   Looked Called Callback Watcher* ...    what the client believed, told and did
-//!   gateway  Forwarded Asked Answered               what visitors asked a gateway, and were told
+//!   client   Looked Called Callback Watcher* ...    what the client believed, reported and did
+//!   gateway  Forwarded Asked Answered               the visitors' requests to a gateway, and its answers
 //!   outside  Service Sent Applied Edited ...        what notifiers were to do, did, and found outside
 //! ```
 //!
-//! # What is agreed
+//! # Conventions
 //!
-//! * Every write of a server is recorded as [`Fact::Committed`] in the moment in which it is made, before anything else
-//!   runs; each object carries the number of its write in the label [`STAMP_LABEL`] (the [`Recorder`] counts them), so that two
-//!   states are told apart even when a rollback gave them the same RV.
-//! * The store is looked at ([`Fact::Looked`]) at least every [`Cast::look_interval`] for every informer; a look that is in all parts
-//!   equal to the one before needs no fact, except the last one before a fault begins or after it was healed.
+//! * Every write of a server is recorded as [`Fact::Committed`] at the moment of the commit, before anything else runs. Each
+//!   object carries the number of its write in the label [`STAMP_LABEL`] (the [`Recorder`] counts them), so that two states
+//! differ even when a
+//!   rollback gave them the same RV.
+//! * The store is looked at ([`Fact::Looked`]) at least every [`Cast::look_interval`] for every informer. A look that equals the
+//!   previous one in all parts needs no fact, except the last one before a fault begins or after it was healed.
 //! * Objects of reads are not kept, only the digest of (key, uid, RV, stamp) of them all: see [`Content`]. The oracle folds
-//!   the truth into such digests once and compares numbers.
+//!   the true state into such digests once and compares numbers.
 //! * Facts may be recorded late ([`Recorder::record_at`]); [`Recorder::finish`] puts them in order.
 
 mod cast;
@@ -43,31 +44,31 @@ pub use self::recorder::Recorder;
 pub use self::selection::{Selection, Shape, Target, Term};
 pub use self::visits::{Answer, Asked, AtGateway, Shown, VisitId};
 
-/// The label in which each object carries the number of the write that made it.
+/// The label with the number of the write that made the object.
 pub const STAMP_LABEL: &str = "stamp";
 
-/// Everything that happened in one run.
+/// History of one run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Who took part.
+    /// The participants.
     pub cast: Cast,
-    /// What the numbers in the facts stand for.
+    /// Meanings of the numbers in the facts.
     pub names: Names,
-    /// What happened, in order.
+    /// The facts, in order.
     pub entries: Vec<Entry>,
 }
 
-/// A fact, and when it was.
+/// A fact with its time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Since the run began.
+    /// Time since the beginning of the run.
     pub at: At,
-    /// What happened.
+    /// The fact.
     pub fact: Fact,
 }
 
 impl History {
-    /// A fingerprint of everything: equal for equal runs, also in different processes of one build.
+    /// Returns a digest of everything, equal for equal runs, also in different processes of one build.
     pub fn digest(&self) -> u64 {
         let mut hasher = Fnv::default();
         self.cast.hash(&mut hasher);
@@ -76,13 +77,13 @@ impl History {
         hasher.finish()
     }
 
-    /// When the last fact was.
+    /// Returns the time of the last fact.
     pub fn end(&self) -> At {
         self.entries.last().map_or(At::ZERO, |entry| entry.at)
     }
 }
 
-/// A hasher that gives the same in each process, unlike the standard library's.
+/// A hasher with the same results in each process, unlike the standard library's.
 pub(crate) struct Fnv(u64);
 
 impl Default for Fnv {
@@ -107,7 +108,7 @@ impl Hasher for Fnv {
     }
 }
 
-/// Spreads all bits over all bits.
+/// Mixes every bit into all bits.
 pub(crate) fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! What a notifier's cluster asks for, what notifiers do outside, and what is there.
+//! Facts of notifiers: their cluster's wanted state, their actions, and the outside.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -7,13 +7,13 @@ use super::cast::{ClusterId, KeyId, ProcessId, TargetId, UidId};
 use super::facts::Verb;
 use super::looks::Seen;
 
-/// Something that has to do with notifiers.
+/// An event of the notifiers or their outside.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AtOutside {
     // ---- truth
     /// A Service was written.
     Service {
-        /// Where.
+        /// The cluster.
         cluster: ClusterId,
         /// The object; its key is the name outside.
         object: Seen,
@@ -24,13 +24,13 @@ pub enum AtOutside {
     },
     /// An EndpointSlice was written.
     Slice {
-        /// Where.
+        /// The cluster.
         cluster: ClusterId,
         /// The object.
         object: Seen,
         /// Its Service.
         service: KeyId,
-        /// Its endpoints, as far as the notifier's source selects it; none if it is gone.
+        /// Its endpoints, if the notifier's source selects it; none if it is gone.
         endpoints: Box<[(Address, Ready)]>,
         /// True if the notifier's source selects it; `false` if it is gone.
         asks: bool,
@@ -41,63 +41,63 @@ pub enum AtOutside {
     // ---- wire
     /// A request of a notifier reached a server.
     Requested {
-        /// Whose.
+        /// The process.
         process: ProcessId,
         /// The connection, numbered by the server.
         connection: u32,
         /// The verb.
         verb: Verb,
-        /// To what.
+        /// The target.
         target: TargetId,
     },
 
     // ---- notifiers
     /// A process has begun to work in a term.
     Began {
-        /// Which.
+        /// The process.
         process: ProcessId,
         /// The number of the term.
         term: u64,
     },
     /// The work of a process in a term has ended: it was dropped.
     Ended {
-        /// Which.
+        /// The process.
         process: ProcessId,
         /// The number of the term.
         term: u64,
     },
     /// A process sends a write.
     Sent {
-        /// This message.
+        /// The message.
         message: MessageId,
-        /// Who sends it.
+        /// The sender.
         process: ProcessId,
-        /// In which term.
+        /// The term.
         term: u64,
-        /// The Service that gives the name.
+        /// The Service that determines the name.
         name: KeyId,
-        /// What the sender believes to be there, and what it wants to be there.
+        /// The sender's last observation of the name, and its wanted state.
         step: Box<Step>,
     },
-    /// The sender was answered, or has given up.
+    /// The sender got an answer, or has given up.
     Answered {
-        /// Which message.
+        /// The message.
         message: MessageId,
         /// The answer.
         outcome: Written,
     },
     /// A process reads everything, or some names.
     Read {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// Whether it was given what is there.
+        /// True if it got the complete content.
         whole: bool,
     },
-    /// The report of a process that works.
+    /// The report of a working process.
     Reported {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// Names that are not yet as they are to be.
+        /// Names that are not yet as wanted.
         pending: u32,
         /// Names that are wanted.
         wanted: u32,
@@ -108,30 +108,30 @@ pub enum AtOutside {
     // ---- outside
     /// A write was done.
     Applied {
-        /// Which.
+        /// The message.
         message: MessageId,
-        /// The Service that gives the name.
+        /// The Service that determines the name.
         name: KeyId,
-        /// What was there before.
+        /// The record before.
         before: Option<Record>,
-        /// What is there now.
+        /// The record now.
         after: Option<Record>,
     },
     /// A person has changed a name.
     Edited {
-        /// The Service that gives the name.
+        /// The Service that determines the name.
         name: KeyId,
-        /// What is there now.
+        /// The record now.
         after: Option<Record>,
     },
-    /// Something is wrong with the outside from now on.
+    /// A fault of the outside begins.
     TroubleBegan {
-        /// What.
+        /// The fault.
         what: Trouble,
     },
-    /// It is no longer.
+    /// A fault of the outside ends.
     TroubleEnded {
-        /// What.
+        /// The fault.
         what: Trouble,
     },
 }
@@ -151,14 +151,14 @@ pub enum Ready {
     Yes,
     /// It fails its checks.
     No,
-    /// It is about to go.
+    /// It is terminating.
     Ending,
 }
 
-/// A name outside.
+/// A name's record outside.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// The uid in the notifier's mark; `None`: it bears none.
+    /// The uid in the notifier's mark; `None`: there is no mark.
     pub owner: Option<UidId>,
     /// The values.
     pub values: Box<[Address]>,
@@ -167,9 +167,9 @@ pub struct Record {
 /// A write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// The name as it was last read by the sender.
+    /// The record as it was last read by the sender.
     pub before: Option<Record>,
-    /// The name as it is to be.
+    /// The wanted record.
     pub after: Option<Record>,
 }
 
@@ -178,30 +178,30 @@ pub struct Step {
 pub enum Written {
     /// It was done.
     Done,
-    /// The name was not as the sender believed.
+    /// The record was not as the sender expected.
     Conflict,
-    /// The sender may not do it.
+    /// The sender is not allowed to do it.
     Refused,
-    /// No connection.
+    /// There was no connection.
     Unreachable,
-    /// No answer in time.
+    /// There was no answer in time.
     Unknown,
 }
 
-/// What is wrong with the outside.
+/// Fault of the outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum Trouble {
-    /// It cannot be connected to.
+    /// Connections to it fail.
     Down,
-    /// This process, counted from 0, cannot connect to it.
+    /// Connections of this process, counted from 0, fail.
     Cut(u8),
-    /// It takes messages and does nothing, until it does everything in order.
+    /// It takes messages and does nothing, until it executes all of them in order.
     Frozen,
-    /// It does what it is told, and its answers are lost.
+    /// It executes messages, and its answers are lost.
     Mute,
     /// It refuses writes.
     Refuses,
-    /// What is read ends in the middle.
+    /// Reads end in the middle.
     Torn,
 }
 

@@ -1,4 +1,4 @@
-//! Writing facts down.
+//! Recording of facts.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -22,7 +22,7 @@ use super::selection::{Selection, Shape, Target};
 use super::visits::VisitId;
 use super::{Entry, History, STAMP_LABEL};
 
-/// Where facts are written down. Cheap to clone; all clones write into one history.
+/// Recorder of facts. Cheap to clone; all clones write into one history.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     origin: Instant,
@@ -30,12 +30,12 @@ pub struct Recorder {
     pages: Arc<Mutex<Pages>>,
 }
 
-/// How fast the machine is that a run is on. Nothing may depend on it.
+/// Speed of the machine of a run. The run must not depend on it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pace {
-    /// As fast as it can.
+    /// Full speed.
     Full,
-    /// It stops for a moment of real time after each so many facts.
+    /// A short pause of real time after a number of facts.
     Halting,
 }
 
@@ -66,7 +66,7 @@ impl Pace {
 }
 
 impl Recorder {
-    /// A recorder of a run that begins now. `look_interval` is how often each store will be looked at.
+    /// Makes a recorder of a run that begins now. `look_interval` is the interval at which each store will be looked at.
     pub(crate) fn new(seed: u64, look_interval: Duration, pace: Pace) -> Self {
         let pages = Self { origin: Instant::now(), pace, pages: Arc::default() };
         pages.edit(|pages| {
@@ -75,22 +75,22 @@ impl Recorder {
         pages
     }
 
-    /// Now, as it is written down.
+    /// Returns the current moment.
     pub fn now(&self) -> At {
         self.at(Instant::now())
     }
 
-    /// A moment, as it is written down.
+    /// Converts a moment.
     pub fn at(&self, instant: Instant) -> At {
         At::after_start(instant.saturating_duration_since(self.origin))
     }
 
-    /// Something happened now.
+    /// Records a fact of now.
     pub fn record(&self, fact: Fact) {
         self.record_at(self.now(), fact);
     }
 
-    /// Something happened some time ago.
+    /// Records a fact of an earlier moment.
     pub fn record_at(&self, at: At, fact: Fact) {
         let facts = self.edit(|pages| {
             pages.history.entries.push(Entry { at, fact });
@@ -99,40 +99,40 @@ impl Recorder {
         self.pace.after(facts);
     }
 
-    /// The history, in order. The recorder begins anew.
+    /// Returns the history, in order. The recorder is then empty.
     pub fn finish(&self) -> History {
         let mut history = self.edit(|pages| std::mem::take(&mut pages.history));
         history.entries.sort_by_key(|entry| entry.at);
         history
     }
 
-    // ---- who takes part
+    // ---- participants
 
-    /// A cluster takes part.
+    /// Adds a cluster.
     pub fn cluster(&self, cluster: Cluster) -> ClusterId {
         let at = self.edit(|pages| push(&mut pages.history.cast.clusters, cluster));
         ClusterId(u8::try_from(at).expect("a plan has at most 255 clusters"))
     }
 
-    /// An informer factory takes part.
+    /// Adds an informer factory.
     pub fn client(&self, client: Client) -> ClientId {
         let at = self.edit(|pages| push(&mut pages.history.cast.clients, client));
         ClientId(u16::try_from(at).expect("a plan has at most 2^14 clients"))
     }
 
-    /// An informer takes part: a store. Whoever is given the same one by a factory must use the same number.
+    /// Adds an informer, that is a store. All users of one store in a factory must use the same number.
     pub fn informer(&self, informer: Informer) -> InformerId {
         let at = self.edit(|pages| push(&mut pages.history.cast.informers, informer));
         InformerId(u16::try_from(at).expect("a plan has at most 2^14 informers"))
     }
 
-    /// A handler takes part.
+    /// Adds a handler.
     pub fn handler(&self, handler: Handler) -> HandlerId {
         let at = self.edit(|pages| push(&mut pages.history.cast.handlers, handler));
         HandlerId(u16::try_from(at).expect("a plan has at most 2^14 handlers"))
     }
 
-    /// A work queue takes part.
+    /// Adds a work queue.
     pub fn queue(&self, queue: Queue) -> QueueId {
         let at = self.edit(|pages| push(&mut pages.history.cast.queues, queue));
         QueueId(
@@ -141,25 +141,25 @@ impl Recorder {
         )
     }
 
-    /// A raw watch takes part.
+    /// Adds a raw watch.
     pub fn watcher(&self, watcher: Watcher) -> WatcherId {
         let at = self.edit(|pages| push(&mut pages.history.cast.watchers, watcher));
         WatcherId(u16::try_from(at).expect("a plan has at most 2^14 raw watches"))
     }
 
-    /// A member of the gateway takes part.
+    /// Adds a member of the gateway.
     pub fn member(&self, member: Member) -> MemberId {
         let at = self.edit(|pages| push(&mut pages.history.cast.members, member));
         MemberId(u8::try_from(at).expect("a plan has at most 255 contexts"))
     }
 
-    /// A visitor takes part.
+    /// Adds a visitor.
     pub fn visitor(&self, visitor: Visitor) -> VisitorId {
         let at = self.edit(|pages| push(&mut pages.history.cast.visitors, visitor));
         VisitorId(u8::try_from(at).expect("a plan has at most 255 visitors"))
     }
 
-    /// A process with a notifier takes part.
+    /// Adds a process with a notifier.
     pub fn process(&self, process: Process) -> ProcessId {
         let at = self.edit(|pages| push(&mut pages.history.cast.processes, process));
         ProcessId(u8::try_from(at).expect("a plan has at most 255 processes"))
@@ -167,7 +167,7 @@ impl Recorder {
 
     // ---- numbers
 
-    /// The number for the next write, to be put into the object's label [`STAMP_LABEL`].
+    /// Returns the number for the next write, for the object's label [`STAMP_LABEL`].
     pub fn next_stamp(&self) -> u32 {
         self.edit(|pages| {
             pages.stamps += 1;
@@ -175,7 +175,7 @@ impl Recorder {
         })
     }
 
-    /// A number for a call that is about to be made.
+    /// Returns a number for the next call.
     pub fn next_call(&self) -> CallId {
         self.edit(|pages| {
             pages.calls += 1;
@@ -183,7 +183,7 @@ impl Recorder {
         })
     }
 
-    /// A number for a request of a visitor that is about to be made.
+    /// Returns a number for a visitor's next request.
     pub fn next_visit(&self) -> VisitId {
         self.edit(|pages| {
             pages.visits += 1;
@@ -191,7 +191,7 @@ impl Recorder {
         })
     }
 
-    /// A number for a message to the outside that is about to be sent.
+    /// Returns a number for the next message to the outside.
     pub fn next_message(&self) -> MessageId {
         self.edit(|pages| {
             pages.messages += 1;
@@ -199,7 +199,7 @@ impl Recorder {
         })
     }
 
-    /// A number for a fault that is about to be inflicted.
+    /// Returns a number for the next fault.
     pub fn next_fault(&self) -> FaultId {
         self.edit(|pages| {
             pages.faults += 1;
@@ -207,7 +207,7 @@ impl Recorder {
         })
     }
 
-    /// The number of a plural name.
+    /// Returns the number of a plural name.
     pub fn resource(&self, plural: &str) -> ResourceId {
         self.edit(|pages| {
             let known = &mut pages.history.names.resources;
@@ -219,22 +219,22 @@ impl Recorder {
         })
     }
 
-    /// The number of a key.
+    /// Returns the number of a key.
     pub fn key(&self, key: &ObjectKey) -> KeyId {
         self.edit(|pages| pages.key(key))
     }
 
-    /// The number of a uid.
+    /// Returns the number of a uid.
     pub fn uid(&self, uid: &str) -> UidId {
         self.edit(|pages| pages.uid(uid))
     }
 
-    /// The number of a combination of labels and fields.
+    /// Returns the number of a combination of labels and fields.
     pub fn shape(&self, shape: &Shape) -> ShapeId {
         self.edit(|pages| intern(&mut pages.shapes, &mut pages.history.names.shapes, shape, ShapeId))
     }
 
-    /// The number of what a request is about.
+    /// Returns the number of a request's target.
     pub fn target(&self, target: &Target) -> TargetId {
         let id = |at| {
             TargetId(u16::try_from(at).expect("a few for each informer, whose number is bounded by the plan"))
@@ -242,19 +242,19 @@ impl Recorder {
         self.edit(|pages| intern(&mut pages.targets, &mut pages.history.names.targets, target, id))
     }
 
-    /// An object in numbers.
+    /// Returns an object in numbers.
     pub fn seen(&self, object: &RawObject) -> Seen {
         self.edit(|pages| pages.seen(object))
     }
 
-    /// All objects of a snapshot in numbers.
+    /// Returns all objects of a snapshot in numbers.
     pub fn seen_all<K>(&self, snapshot: &Snapshot<K>) -> Box<[Seen]> {
         self.edit(|pages| snapshot.iter().map(|object| pages.seen(object.raw())).collect())
     }
 
-    // ---- what the client's types say
+    // ---- conversions from the client's types
 
-    /// A snapshot in numbers, as it is now.
+    /// Returns a snapshot in numbers, as it is now.
     pub fn look<K>(
         &self,
         informer: InformerId,
@@ -302,7 +302,7 @@ impl Recorder {
         self.record(Fact::Callback { handler, kind, flags, object: self.seen(event.object().raw()), old });
     }
 
-    /// Records what a raw watch gave.
+    /// Records an item of a raw watch.
     pub fn heard(&self, watcher: WatcherId, item: &RawWatchItem) {
         let heard = match item {
             RawWatchItem::Event(event) => self.event(event),
@@ -328,7 +328,7 @@ impl Recorder {
         }
     }
 
-    /// Records that a call is made, and gives its number.
+    /// Records a call, and returns its number.
     pub fn called(
         &self,
         client: ClientId,

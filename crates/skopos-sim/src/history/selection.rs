@@ -1,4 +1,4 @@
-//! Selectors as data: written in Kubernetes' notation for the client, and evaluated here by code of its own for the oracle.
+//! Selectors as data: written in Kubernetes' notation for the client, and evaluated here independently for the oracle.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,14 +6,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use skopos_wire::ObjectKey;
 
-/// Which objects of a resource somebody wants.
+/// Selection of a resource's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Selection {
-    /// Only of these namespaces; empty: of all. In order.
+    /// Only these namespaces, in order; empty: all.
     pub namespaces: Vec<String>,
-    /// What the labels must be like.
+    /// Requirements on labels.
     pub labels: Vec<Term>,
-    /// What the fields must be like; servers know only [`Term::Is`] and [`Term::IsNot`] for them.
+    /// Requirements on fields, for which servers support only [`Term::Is`] and [`Term::IsNot`].
     pub fields: Vec<Term>,
 }
 
@@ -22,11 +22,11 @@ pub struct Selection {
 pub enum Term {
     /// `name=value`
     Is(String, String),
-    /// `name!=value`; also true of objects that have no such label.
+    /// `name!=value`; also matches objects without this label.
     IsNot(String, String),
     /// `name in (a,b)`
     In(String, Vec<String>),
-    /// `name notin (a,b)`; also true of objects that have no such label.
+    /// `name notin (a,b)`; also matches objects without this label.
     NotIn(String, Vec<String>),
     /// `name`
     Has(String),
@@ -34,16 +34,16 @@ pub enum Term {
     HasNot(String),
 }
 
-/// What selectors look at in an object.
+/// The parts of an object that selectors match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
-    /// Its labels, the stamp aside.
+    /// Its labels, except the stamp.
     pub labels: BTreeMap<String, String>,
-    /// Those of its fields that selectors may name, `metadata.name` and `metadata.namespace` aside.
+    /// Its fields for selectors, except `metadata.name` and `metadata.namespace`.
     pub fields: BTreeMap<String, String>,
 }
 
-/// What a request is about.
+/// Target of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Target {
     /// The plural name.
@@ -57,28 +57,28 @@ pub struct Target {
 }
 
 impl Selection {
-    /// Everything.
+    /// Selects everything.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// The label selector in Kubernetes' notation.
+    /// Returns the label selector in Kubernetes' notation.
     pub fn label_selector(&self) -> String {
         notation(&self.labels)
     }
 
-    /// The field selector in Kubernetes' notation.
+    /// Returns the field selector in Kubernetes' notation.
     pub fn field_selector(&self) -> String {
         notation(&self.fields)
     }
 
-    /// Whether an object of this key and shape is wanted.
+    /// Returns whether it selects an object of this key and shape.
     pub fn matches(&self, key: &ObjectKey, shape: &Shape) -> bool {
         let here = |namespace: &String| key.namespace() == Some(namespace);
         (self.namespaces.is_empty() || self.namespaces.iter().any(here))
             && self.labels.iter().all(|term| term.holds(|name| shape.labels.get(name).map(String::as_str)))
             && self.fields.iter().all(|term| {
-                // A field that is not set is the empty text.
+                // An unset field is the empty text.
                 term.holds(|name| match name {
                     "metadata.name" => Some(key.name()),
                     "metadata.namespace" => Some(key.namespace().unwrap_or_default()),

@@ -1,48 +1,48 @@
-//! What visitors ask a gateway, and what it answers.
+//! Facts of visitors' requests to a gateway, and its answers.
 
 use super::cast::{ClusterId, KeyId, MemberId, TargetId, VisitorId};
 use super::facts::Verb;
 use super::looks::Seen;
 
-/// A request of a visitor in this run; counted from 0.
+/// A visitor's request of this run; counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VisitId(pub u32);
 
-/// Something that happened at the gateway.
+/// An event of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AtGateway {
     /// A request of the gateway reached a server.
     Forwarded {
-        /// Where.
+        /// The cluster.
         cluster: ClusterId,
         /// The connection, numbered by the server.
         connection: u32,
-        /// What is done.
+        /// The verb.
         verb: Verb,
-        /// To what.
+        /// The target.
         target: TargetId,
     },
-    /// A visitor asks the gateway.
+    /// A visitor sends a request.
     Asked {
-        /// This request.
+        /// The request.
         visit: VisitId,
-        /// Who asks.
+        /// The visitor.
         visitor: VisitorId,
-        /// Of which member; `None`: of all (`/fleet`).
+        /// The member; `None`: all (`/fleet`).
         member: Option<MemberId>,
-        /// What is asked.
+        /// The kind of request.
         what: Asked,
     },
-    /// The gateway has answered; of a watch: the visitor is done with it.
+    /// The gateway has answered; for a watch: the visitor has finished it.
     Answered {
-        /// Which request.
+        /// The request.
         visit: VisitId,
         /// The answer.
         answer: Box<Answer>,
     },
 }
 
-/// What a visitor asks for.
+/// Kind of a visitor's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Asked {
     /// POST.
@@ -64,47 +64,47 @@ pub enum Asked {
         /// The object.
         key: KeyId,
     },
-    /// One object; of `/fleet` with `?clusters=` and this member.
+    /// One object; for `/fleet` with `?clusters=` and this member.
     Get {
         /// The object.
         key: KeyId,
-        /// The member that it is to be of.
+        /// The member that it must come from.
         of: MemberId,
     },
     /// All objects.
     List {
-        /// In this one of the namespaces; `None`: in all.
+        /// The namespace; `None`: all.
         namespace: Option<u8>,
     },
-    /// All objects and their changes, from an unset `resourceVersion` on.
+    /// All objects and their changes, with an unset `resourceVersion`.
     Watch {
-        /// In this one of the namespaces; `None`: in all.
+        /// The namespace; `None`: all.
         namespace: Option<u8>,
     },
 }
 
-/// What the gateway answers.
+/// Answer of the gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Answer {
-    /// The status; 0: none came in time, or the visitor left.
+    /// The status; 0: there was none in time, or the visitor left.
     pub code: u16,
-    /// Whether it is the answer that there is no such object.
+    /// True if the answer is that there is no such object.
     pub missing: bool,
-    /// The members of which a warning says that they are away, and what is shown of them may be old.
+    /// The members that a warning reports as away, so that their content may be old.
     pub away: Box<[MemberId]>,
-    /// The objects, in the order in which they came.
+    /// The objects, in the order of the answer.
     pub shown: Box<[Shown]>,
 }
 
 /// An object in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shown {
-    /// The member that was asked; of `/fleet`: the one that the object names. `None`: it names none that there is.
+    /// The member of the request; for `/fleet`: the one that the object names. `None`: it names no existing member.
     pub member: Option<MemberId>,
-    /// The member that it was written to, which its annotation says. `None`: it has no such annotation.
+    /// The member that it was written to, according to its annotation. `None`: it has no such annotation.
     pub home: Option<MemberId>,
-    /// Whether it is the last state of an object that is gone.
+    /// True for the last state of a deleted object.
     pub gone: bool,
-    /// The object; its version is the member's own.
+    /// The object, with the member's own version.
     pub object: Seen,
 }

@@ -22,7 +22,7 @@ pub use self::wire::{Cut, Direction, Ending, Wire};
 
 use self::pipe::Pipe;
 
-/// The way to the servers of one cluster: one name, several addresses. Clones share it.
+/// The network to the servers of one cluster: one name, several addresses. Clones share it.
 #[derive(Clone)]
 pub struct Network {
     shared: Arc<Shared>,
@@ -32,11 +32,11 @@ struct Shared {
     server: TestServer,
     sites: Mutex<Vec<Site>>,
     state: Mutex<State>,
-    /// A dial is held up, or may go on.
+    /// Notified when dials are held up, or released.
     changed: Notify,
 }
 
-/// One of the servers behind the name. An address that is silent is passed over at once.
+/// One of the servers behind the name. A silent address is skipped at once.
 #[derive(Clone, Copy, Debug, Default)]
 struct Site {
     refuses: u32,
@@ -45,15 +45,15 @@ struct Site {
 
 struct State {
     random: fastrand::Rng,
-    /// How long a connection takes, and each way of its bytes.
+    /// Duration of a connect, and of each way of the bytes.
     latency: Duration,
     wires: Vec<Arc<Wire>>,
     trouble: Vec<Trouble>,
     holes: Vec<Hole>,
     limits: Vec<Limit>,
-    /// The servers' ends of connections whose end did not come through.
+    /// The servers' ends of connections whose end was lost.
     lost_ends: Vec<Pipe>,
-    /// Dials that met a fault.
+    /// Number of dials that met a fault.
     dials_struck: u64,
     last_handle: u64,
     /// Called with each new connection.
@@ -62,16 +62,16 @@ struct State {
     on_failure: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
 
-/// Takes a connection's owner, its number at the server, and which server it is.
+/// Callback with a connection's owner, its number at the server, and the server's index.
 type OnConnect = dyn Fn(usize, u64, usize) + Send + Sync;
 
-/// Dials fail so.
+/// Fault of dials.
 struct Trouble {
     handle: Handle,
     what: DialFault,
 }
 
-/// Nothing passes.
+/// Black hole.
 struct Hole {
     handle: Handle,
     direction: Direction,
@@ -79,22 +79,22 @@ struct Hole {
     members: Vec<Arc<Wire>>,
 }
 
-/// Everything is slower.
+/// Limit of the speed.
 struct Limit {
     handle: Handle,
     what: Slowness,
 }
 
-/// How all dials to a cluster fail.
+/// Kind of a fault of all dials to a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DialFault {
     /// The name does not resolve.
     Dns,
-    /// Nobody listens.
+    /// No server listens.
     Refused,
     /// No answer to a SYN.
     Silent,
-    /// A connection is taken and ended, as by a load balancer with nobody behind it.
+    /// A connection is accepted and ended, as by a load balancer without a backend.
     HangsUp,
     /// The certificate has expired.
     Expired,
@@ -104,21 +104,21 @@ pub enum DialFault {
     NoDescriptors,
 }
 
-/// What all connections of a cluster suffer.
+/// Kind of slowness of all connections of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slowness {
-    /// Bytes take so much longer, each way.
+    /// Bytes are delayed by this time, each way.
     Delay(Duration),
-    /// So many bytes come from the server in a tenth of a second.
+    /// At most this many bytes arrive from the server in a tenth of a second.
     Throttle(usize),
 }
 
-/// Names something that was inflicted, so that it can be ended.
+/// Handle of an inflicted fault, to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle(u64);
 
 impl Network {
-    /// The way to `servers` servers with the content of `server`.
+    /// Makes a network to `servers` servers with the content of `server`.
     pub fn new(server: TestServer, servers: usize, latency: Duration, seed: u64) -> Self {
         let state = State {
             random: fastrand::Rng::with_seed(seed),
@@ -138,7 +138,7 @@ impl Network {
         Self { shared: Arc::new(shared) }
     }
 
-    /// What the transport of client `owner` is given to reach the cluster.
+    /// Returns the dialer that the transport of client `owner` uses to reach the cluster.
     pub fn dialer(&self, owner: usize) -> Arc<dyn Dialer> {
         let network = self.clone();
         dialer_fn(move |_| {
@@ -147,24 +147,24 @@ impl Network {
         })
     }
 
-    /// Has `told` called with each new connection: its owner, its number at the server, and which of the servers it leads to.
+    /// Sets a callback for each new connection: its owner, its number at the server, and the index of the server that it leads to.
     pub fn on_connect(&self, told: impl Fn(usize, u64, usize) + Send + Sync + 'static) {
         self.shared.state.lock().on_connect = Some(Arc::new(told));
     }
 
-    /// Has `told` called with the owner of each dial that fails or is not answered.
+    /// Sets a callback with the owner of each dial that fails or is not answered.
     pub fn on_failure(&self, told: impl Fn(usize) + Send + Sync + 'static) {
         self.shared.state.lock().on_failure = Some(Arc::new(told));
     }
 
-    /// The connections that are open, oldest first.
+    /// Returns the open connections, oldest first.
     pub fn wires(&self) -> Vec<Arc<Wire>> {
         let mut state = self.shared.state.lock();
         state.wires.retain(|wire| !wire.is_closed());
         state.wires.clone()
     }
 
-    /// How many dials have met a fault so far.
+    /// Returns the number of dials that have met a fault so far.
     pub fn dials_struck(&self) -> u64 {
         self.shared.state.lock().dials_struck
     }
@@ -184,7 +184,7 @@ impl Network {
             changed.as_mut().enable();
             match self.attempt(owner, first)? {
                 Some(dialed) => return Ok(dialed),
-                // The caller bounds it.
+                // The caller bounds the wait.
                 None => changed.await,
             }
         }
@@ -263,7 +263,7 @@ impl Network {
 // === impl Network: faults ===
 
 impl Network {
-    /// All dials fail so, until [`Network::heal`].
+    /// Makes all dials fail in this way, until [`Network::heal`].
     pub fn trouble_dials(&self, what: DialFault) -> Handle {
         let mut state = self.shared.state.lock();
         let handle = state.next_handle();
@@ -271,8 +271,8 @@ impl Network {
         handle
     }
 
-    /// Nothing passes any more in this direction, of the connections that `takes` says, and of all new ones if
-    /// `new_too`. What was sent meanwhile arrives after healing.
+    /// Stops all bytes in this direction, on the connections that `takes` selects, and on all new ones if `new_too`. Bytes sent
+    /// meanwhile arrive after healing.
     pub fn black_hole(&self, direction: Direction, new_too: bool, takes: impl Fn(&Wire) -> bool) -> Handle {
         let members: Vec<_> = self.wires().into_iter().filter(|wire| takes(wire)).collect();
         members.iter().for_each(|wire| wire.hole(direction, true));
@@ -282,7 +282,7 @@ impl Network {
         handle
     }
 
-    /// All connections, also new ones, are slower.
+    /// Slows down all connections, also new ones.
     pub fn slow_down(&self, what: Slowness) -> Handle {
         self.wires().iter().for_each(|wire| slow(wire, what, true));
         let mut state = self.shared.state.lock();
@@ -291,7 +291,7 @@ impl Network {
         handle
     }
 
-    /// Ends what was inflicted.
+    /// Ends an inflicted fault.
     pub fn heal(&self, handle: Handle) {
         let (limits, holes, ends) = {
             let mut state = self.shared.state.lock();
@@ -311,7 +311,7 @@ impl Network {
         self.shared.changed.notify_waiters();
     }
 
-    /// One server refuses connections from now on, or no longer.
+    /// Makes one server refuse connections from now on, or accept them again.
     pub fn refuse(&self, site: usize, yes: bool) {
         if let Some(site) = self.shared.sites.lock().get_mut(site) {
             site.refuses = if yes { site.refuses + 1 } else { site.refuses.saturating_sub(1) };
@@ -319,7 +319,7 @@ impl Network {
         self.shared.changed.notify_waiters();
     }
 
-    /// Lets go of everything, so that what is still open at the servers' side was left by the client.
+    /// Drops all held connections, so that those still open at the servers were left open by the client.
     pub fn clear(&self) {
         let ends = std::mem::take(&mut self.shared.state.lock().lost_ends);
         drop(ends);

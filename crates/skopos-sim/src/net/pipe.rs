@@ -1,4 +1,4 @@
-//! The client's end of a connection, with what the wire does to its bytes.
+//! The client's end of a connection, with the wire's effect on its bytes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,29 +18,29 @@ use super::wire::Wire;
 pub(super) struct Pipe {
     stream: Option<MemoryStream>,
     wire: Arc<Wire>,
-    /// On the way to the client, and when each piece arrives. An empty one is the end.
+    /// Pieces on the way to the client, with their arrival times. An empty one is the end.
     inbound: VecDeque<(Instant, io::Result<Bytes>)>,
     outbound: VecDeque<(Instant, Bytes)>,
     waiting_out: usize,
     inbound_timer: Pin<Box<Sleep>>,
     outbound_timer: Pin<Box<Sleep>>,
     patience: Pin<Box<Sleep>>,
-    /// How many bytes may pass until `tick`.
+    /// Number of bytes that may pass until `tick`.
     allowance: usize,
     tick: Instant,
     lost: Option<OnLost>,
 }
 
-/// Takes the pipe whose end the server is not told of.
+/// Callback that takes a pipe whose end the server does not learn.
 type OnLost = Box<dyn FnOnce(Pipe) + Send>;
 
-/// What the sockets' buffers hold.
+/// Size of the sockets' buffers.
 const BUFFER: usize = 256 * 1024;
 
-/// How long the client's kernel waits for what it has sent to be acknowledged: the TCP_USER_TIMEOUT that the transport sets.
+/// Time that the client's kernel waits for an acknowledgement: the TCP_USER_TIMEOUT that the transport sets.
 const USER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The rhythm of a throttle.
+/// Interval of a throttle.
 const TICK: Duration = Duration::from_millis(100);
 
 impl Pipe {
@@ -65,7 +65,7 @@ impl Pipe {
         }
     }
 
-    /// Takes what the server has sent off its hands.
+    /// Takes the bytes that the server has sent.
     fn pull(&mut self, cx: &mut Context<'_>, delay: Duration) {
         let Some(stream) = &mut self.stream else { return };
         while self.inbound.len() < 64 && !matches!(self.inbound.back(), Some((_, end)) if is_end(end)) {
@@ -80,7 +80,7 @@ impl Pipe {
         }
     }
 
-    /// Gives the server what has arrived by now.
+    /// Gives the server the bytes that have arrived by now.
     fn push(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         while let Some((due, piece)) = self.outbound.front_mut() {
@@ -105,7 +105,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Gives the connection up if what was sent into a hole has not come through in time.
+    /// Fails the connection if bytes sent into a black hole are not acknowledged in time.
     fn give_up(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let fate = self.wire.fate();
         if let Some((sent, _)) = self.outbound.front()
@@ -123,7 +123,7 @@ impl Pipe {
         }
     }
 
-    /// How many bytes may pass now; waits for the next tick if none.
+    /// Returns the number of bytes that may pass now; waits for the next tick if none.
     fn poll_allowance(&mut self, cx: &mut Context<'_>, throttle: Option<usize>) -> Poll<usize> {
         let Some(bytes) = throttle else { return Poll::Ready(usize::MAX) };
         let now = Instant::now();
@@ -245,7 +245,7 @@ impl AsyncWrite for Pipe {
             this.push(cx)?;
         }
         match &mut this.stream {
-            // What waits is with the kernel: that counts as flushed.
+            // Bytes in the kernel's buffer count as flushed.
             Some(stream) if this.outbound.is_empty() => Pin::new(stream).poll_flush(cx),
             _ => Poll::Ready(Ok(())),
         }
@@ -267,7 +267,7 @@ impl AsyncWrite for Pipe {
 impl Drop for Pipe {
     fn drop(&mut self) {
         self.wire.close();
-        // The server learns of the end only where bytes get through.
+        // The server learns of the end only if bytes can reach it.
         if self.wire.fate().holes_out > 0
             && let (Some(stream), Some(lost)) = (self.stream.take(), self.lost.take())
         {

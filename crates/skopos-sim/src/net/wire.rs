@@ -1,4 +1,4 @@
-//! What is wrong with one connection.
+//! Faults of one connection.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 
-/// One connection as the network sees it.
+/// One connection, as the network sees it.
 #[derive(Debug)]
 pub struct Wire {
     number: u64,
@@ -17,46 +17,46 @@ pub struct Wire {
     writer: AtomicWaker,
 }
 
-/// Which way bytes are lost.
+/// Direction in which bytes are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Direction {
-    /// What clients send does not arrive.
+    /// Bytes from clients do not arrive.
     ToServer,
-    /// What servers send does not arrive.
+    /// Bytes from servers do not arrive.
     ToClient,
     /// Both.
     Both,
 }
 
-/// How a connection ends for the client.
+/// Kind of a connection's end for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Ending {
-    /// In order.
+    /// A clean end.
     Fin,
-    /// With a reset.
+    /// A reset.
     Rst,
 }
 
-/// A connection that ends in the middle.
+/// A cut: the end of a connection in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// After so many more bytes from the server.
+    /// Number of further bytes from the server before the cut.
     pub after: u64,
-    /// How.
+    /// The kind of end.
     pub how: Ending,
 }
 
-/// The state of a wire, as a pipe sees it.
+/// State of a wire, as a pipe sees it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fate {
     pub(super) holes_in: u32,
     pub(super) holes_out: u32,
     pub(super) delay: Duration,
-    /// Bytes in a tenth of a second.
+    /// Maximum number of bytes in a tenth of a second.
     pub(super) throttle: Option<usize>,
     pub(super) cut: Option<Cut>,
     pub(super) ended: Option<Ending>,
-    /// The client's kernel has given it up.
+    /// True if the client's kernel has given the connection up.
     pub(super) given_up: bool,
     pub(super) closed: bool,
 }
@@ -73,22 +73,22 @@ impl Wire {
         }
     }
 
-    /// The connection's number at the server.
+    /// Returns the connection's number at the server.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Which client made it.
+    /// Returns the index of the client that made it.
     pub fn owner(&self) -> usize {
         self.owner
     }
 
-    /// Which of the servers behind the name it leads to.
+    /// Returns the index of its server.
     pub fn site(&self) -> usize {
         self.site
     }
 
-    /// Whether the client has closed it.
+    /// Returns whether the client has closed it.
     pub fn is_closed(&self) -> bool {
         self.state.lock().closed
     }
@@ -98,17 +98,17 @@ impl Wire {
         self.edit(|fate| fate.ended = Some(how));
     }
 
-    /// Ends it for the client in the middle of what the server sends.
+    /// Ends it for the client in the middle of the server's bytes.
     pub fn cut(&self, cut: Cut) {
         self.edit(|fate| fate.cut = Some(cut));
     }
 
-    /// Takes back a cut that has not come about.
+    /// Cancels a cut that has not happened.
     pub fn spare(&self) {
         self.edit(|fate| fate.cut = None);
     }
 
-    /// Whether a cut has come about.
+    /// Returns whether a cut has happened.
     pub fn is_cut(&self) -> bool {
         let fate = self.state.lock();
         fate.cut.is_none() && fate.ended.is_some()
@@ -152,7 +152,7 @@ impl Wire {
         *self.state.lock()
     }
 
-    /// Counts bytes that the client was given; ends the connection where a cut is due.
+    /// Counts bytes that the client received; ends the connection where a cut is due.
     pub(super) fn passed(&self, bytes: usize) {
         let mut fate = self.state.lock();
         if let Some(cut) = &mut fate.cut {
@@ -176,7 +176,7 @@ impl Wire {
 }
 
 impl Fate {
-    /// Whether bytes pass as they come.
+    /// Returns whether bytes pass without delay, limit or loss.
     pub(super) fn is_plain(&self) -> bool {
         self.holes_in == 0 && self.holes_out == 0 && self.delay.is_zero() && self.throttle.is_none()
     }

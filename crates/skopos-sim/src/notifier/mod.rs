@@ -1,4 +1,5 @@
-//! Notifiers of a simulated cluster: the real ones, in virtual time, with an election over the simulated wire, and the outside as a model.
+//! Notifiers of a simulated cluster: the real ones, in virtual time, with an election over the simulated network, and a model of
+//! the outside.
 //!
 //! ```text
 //!  Services, slices ──▶ informers ──▶ Notifier ── Sent ──▶ Way ── messages ──▶ Zone ◀── Edited, Trouble
@@ -28,7 +29,7 @@ use crate::history::{self, Trouble};
 use crate::plan::{EditPlan, NotifierPlan, ServiceBurst, TroublePlan};
 use crate::users::Scene;
 
-/// The notifiers of a run, and what they work on.
+/// The notifiers of a run, with their cluster and outside.
 pub struct Notified {
     scene: Scene,
     cluster: Arc<Cluster>,
@@ -49,14 +50,14 @@ impl Notified {
         }
     }
 
-    /// Writes the Services that are there at first.
+    /// Writes the initial Services.
     pub fn write_first(&self, plan: &NotifierPlan) {
         for burst in plan.services.iter().filter(|burst| burst.at.is_zero()) {
             burst.writes.iter().for_each(|write| self.cluster.write_service(write));
         }
     }
 
-    /// Has everything happen that the plan says: to Services and outside until the end of the plan, and the processes until `ending`.
+    /// Starts the plan: changes of Services and of the outside until the end of the plan, and the processes until `ending`.
     pub fn begin(
         &self,
         plan: &NotifierPlan,
@@ -103,7 +104,7 @@ impl Notified {
         }
     }
 
-    /// Waits for what is still under way.
+    /// Waits for the remaining tasks.
     pub async fn stop(self) {
         self.under_way.close();
         self.under_way.wait().await;
@@ -149,7 +150,7 @@ async fn strike(
     scene.until((plan.at + plan.lasts).min(length)).await;
     zone.end(plan.what);
     if plan.what == Trouble::Refuses {
-        // Who has given the right back says so.
+        // The person who restored the permission triggers a retry.
         for phase in &phases {
             let phase = phase.borrow().clone();
             if let NotifierPhase::Working(handle) = phase {

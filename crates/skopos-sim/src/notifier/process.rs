@@ -1,4 +1,4 @@
-//! One process with a notifier: it stands for the Lease, and works in its terms.
+//! One process with a notifier: a candidate for the Lease that works in its terms.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct Process {
     tasks: JoinSet<()>,
 }
 
-/// What a process is told of how it is to work.
+/// Configuration of a process.
 pub(super) struct Setup {
     pub(super) scene: Scene,
     pub(super) cluster: Arc<Cluster>,
@@ -42,12 +42,12 @@ pub(super) struct Setup {
     pub(super) seed: u64,
 }
 
-/// Interval between two reports that are written down.
+/// Interval between two recorded reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
-/// Time for a shutdown.
+/// Time limit of a shutdown.
 const END: Duration = Duration::from_secs(10);
 
-/// Writes down that work has ended, also where it is dropped.
+/// Guard that records the end of the work, also where the work is dropped.
 struct Working {
     recorder: Recorder,
     process: ProcessId,
@@ -55,10 +55,10 @@ struct Working {
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts the process.
     ///
     /// # Errors
-    /// When the options make no sense; then the plan does not.
+    /// When the options are invalid; then so is the plan.
     pub(super) fn start(setup: Setup) -> anyhow::Result<Self> {
         let mut random = fastrand::Rng::with_seed(setup.seed);
         let connect = |seed| transport(&setup, seed);
@@ -93,17 +93,17 @@ impl Process {
         Ok(Self { factory, stop, tasks })
     }
 
-    /// Ends it in order, or as a process does that is killed.
+    /// Ends the process cleanly, or like a killed process.
     pub(super) async fn end(mut self, killed: bool) {
         if killed {
             self.tasks.shutdown().await;
         } else {
             self.stop.cancel();
             let last = async {
-                // It follows for as long as it runs.
+                // The follower never ends on its own.
                 while self.tasks.len() > 1 && self.tasks.join_next().await.is_some() {}
             };
-            // A release that gets no answer is given up by the election.
+            // The election gives up a release without an answer.
             let _ = tokio::time::timeout(6 * END, last).await;
             self.tasks.shutdown().await;
         }
@@ -127,7 +127,7 @@ impl Drop for Working {
     }
 }
 
-/// Writes down what the notifier reports, again and again.
+/// Records the notifier's reports at intervals.
 async fn report(way: &Way, handle: &NotifierHandle) {
     loop {
         tokio::time::sleep(REPORT_INTERVAL).await;
@@ -155,7 +155,7 @@ fn sinks_of(way: &Way) -> Result<Vec<NotifierSink>, skopos_notify::desired::Temp
         ports: false,
     };
     let mut options = SinkOptions::new("zone", Arc::new(way.clone()), vec![ClaimSource::Endpoints(source)]);
-    // An approval of a person would be needed: the planner's own tests give some.
+    // This would need an approval by a person; the planner's own tests give some.
     options.plan.fraction = 1.0;
     Ok(vec![options.into()])
 }

@@ -1,4 +1,4 @@
-//! The way of one process to the outside, as the sink that its notifier has.
+//! Connection of one process to the outside, as the sink of its notifier.
 
 use std::time::Duration;
 
@@ -17,35 +17,35 @@ use crate::history::{
     Address, AtOutside, Fact, KeyId, MessageId, ProcessId, Record, Recorder, Step, Written,
 };
 
-/// The way to the zone, in one term.
+/// Connection to the zone, in one term.
 #[derive(Clone)]
 pub(super) struct Way {
     pub(super) zone: Zone,
     pub(super) recorder: Recorder,
     pub(super) process: ProcessId,
     pub(super) term: u64,
-    /// Time of a message, each way.
+    /// Delay of a message, each way.
     pub(super) latency: Duration,
-    /// Messages that are under way.
+    /// Messages in flight.
     pub(super) under_way: TaskTracker,
 }
 
-/// The sender gives up then.
+/// Time after which the sender gives up.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// Returns the key of the Service that gives a name.
+/// Returns the key of the Service that determines a name.
 fn key_of(name: &EntryName) -> ObjectKey {
     let (service, namespace) = name.as_str().split_once('.').unwrap_or((name.as_str(), ""));
     ObjectKey::namespaced(namespace, service)
 }
 
-/// Returns the name that a Service gives.
+/// Returns the name that a Service determines.
 pub(super) fn name_of(key: &ObjectKey) -> EntryName {
     format!("{}.{}", key.name(), key.namespace().unwrap_or_default()).into()
 }
 
 impl Way {
-    /// Sends a message, which arrives whatever becomes of its sender, and waits for the answer.
+    /// Sends a message, which arrives even if its sender ends, and waits for the answer.
     async fn send<T: Send + 'static>(
         &self,
         message: impl FnOnce(oneshot::Sender<T>) -> Message + Send + 'static,
@@ -124,7 +124,7 @@ impl Sink for Way {
         read
     }
 
-    // The process tells its term itself: the oracle judges whether a term that has ended still writes.
+    // The process reports its term itself. The oracle judges whether a term that has ended still writes.
     async fn apply(&self, step: &SinkStep, _fence: Option<&Fence>) -> StepOutcome {
         let name = self.recorder.key(&key_of(&step.name));
         let message = self.sent(name, step);

@@ -1,8 +1,8 @@
-//! The outside as a model: a zone of names with values and a mark, with what was seen of real DNS servers.
+//! A model of the outside: a zone of names with values and a mark, with the observed behavior of real DNS servers.
 //!
-//! * A write is done whole or not at all, and only if the mark is the one that the sender expects.
-//! * A message that was sent arrives, whatever becomes of its sender.
-//! * A server that was frozen does everything in order when it wakes, also what nobody waits for any more.
+//! * A write is atomic, and done only if the mark is the one that the sender expects.
+//! * A message that was sent arrives, even if its sender ends.
+//! * A server that was frozen executes all messages in order when it wakes, also those that no sender waits for any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use crate::history::{Address, AtOutside, Fact, KeyId, MessageId, Record, Recorder, Trouble, Written};
 use crate::plan::Edit;
 
-/// The zone. Clones are the same one.
+/// The zone. Clones share it.
 #[derive(Clone)]
 pub(super) struct Zone {
     recorder: Recorder,
@@ -26,9 +26,9 @@ pub(super) struct Zone {
 struct Inside {
     records: BTreeMap<EntryName, Entry>,
     troubles: BTreeSet<Trouble>,
-    /// What came while it was frozen.
+    /// Messages that arrived while it was frozen.
     held: Vec<Message>,
-    /// Answers that never come.
+    /// Messages whose answers never arrive.
     lost: Vec<Message>,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Message {
     Read { answer: oneshot::Sender<Option<Observed>> },
 }
 
-/// The value that people add to what is there. No Service has it.
+/// The value that people add. No Service has it.
 const BY_HAND: Address = Address(u32::from_be_bytes([10, 9, 9, 9]));
 
 impl Zone {
@@ -59,7 +59,7 @@ impl Zone {
         !inside.has(Trouble::Down) && !inside.has(Trouble::Cut(process))
     }
 
-    /// Takes a message.
+    /// Receives a message.
     pub(super) fn arrive(&self, message: Message) {
         let mut inside = self.inside.lock();
         if inside.has(Trouble::Frozen) {
@@ -182,7 +182,7 @@ impl Inside {
     }
 }
 
-/// Returns the mark that a step expects; `None`: that of nobody.
+/// Returns the mark that a step expects; `None`: no mark of ours.
 fn mark_of(mark: &EntryMark) -> Option<Arc<EntryOwner>> {
     match mark {
         EntryMark::Ours(mark) => mark.clone(),
@@ -190,7 +190,7 @@ fn mark_of(mark: &EntryMark) -> Option<Arc<EntryOwner>> {
     }
 }
 
-/// Reads a value.
+/// Parses a value.
 pub(super) fn address_of(value: &str) -> Option<Address> {
     value.parse().ok().map(|address: std::net::Ipv4Addr| Address(address.into()))
 }

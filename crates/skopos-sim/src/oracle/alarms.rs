@@ -3,7 +3,7 @@
 use super::{Case, Invariant, Verdict};
 use crate::history::{At, Fact, Look, Walk};
 
-/// So long after it was started, an informer has synced.
+/// Time after its start within which an informer has synced.
 const STARTED: std::time::Duration = std::time::Duration::from_secs(60);
 
 pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
@@ -30,7 +30,7 @@ fn looked(case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look) {
         return;
     }
     if case.weather.lacks_bookmarks(cluster, at) {
-        // Nothing comes of itself to show that the watch is up to date.
+        // Without bookmarks no event proves that the watch is up to date.
         verdict.exercise(Invariant::I26);
     }
     let degraded = look.standing.condition == "degraded";

@@ -1,17 +1,17 @@
-//! What has to have a cause: lists and second looks (I15), and gaps and merged changes that handlers are told of (I4).
+//! Events that must have a cause: lists and verification watches (I15), and gaps and coalesced changes that handlers get (I4).
 //!
-//! Where the weather has been calm for as long as a client may need to get over what was before, a list/watch that has synced lists
-//! only when its server refuses to go on from where it stands. Whoever listed whenever a watch ends would be right in everything, and
-//! slow, and a storm when a thousand of them do it.
+//! If the weather has been calm for as long as a client needs to recover from earlier faults, a synced list/watch lists only when
+//! its server refuses to resume from its RV. A client that lists whenever a watch ends would be correct but slow, and a thousand
+//! of them would cause a storm.
 //!
 //! ```text
 //!   a list ──▶ called for by a user? an audit that is due? ──▶ none of the list/watch
-//!          ──▶ a watch has ended as it began ──▶ a relist ──▶ may be told of as a gap
+//!          ──▶ a watch has ended as it began ──▶ a relist ──▶ may be reported as a gap
 //!          ──▶ neither ──▶ broken
 //! ```
 //!
-//! A second look is taken at a stream that has not come as far as a probe. One that brings bookmarks, and is listened to, leaves no
-//! such doubt.
+//! A verification watch checks a stream that is behind a probe. A stream that brings bookmarks, and whose reader is quick, leaves
+//! no such doubt.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -62,32 +62,32 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// Whether a store has its list, and is called live.
+/// Returns whether a store has its list, and is live.
 fn is_settled(look: &Look) -> bool {
     look.synced && look.freshness.is_live() && !matches!(look.walk, Walk::Live(_))
 }
 
-/// A watch that ends so soon has brought no more than a refusal.
+/// Maximum lifetime of a watch that brought no more than a refusal.
 pub(super) const AT_ONCE: Duration = Duration::from_secs(1);
-/// So long after a refusal a list may be made: then the minute of its budget is over, and it was made.
+/// Time after a refusal within which a list may be made: then the minute of its budget is over.
 pub(super) const PUT_OFF: Duration = Duration::from_secs(65);
-/// A watch that is to stand for less than this is a second look.
+/// Timeout of a watch below which it is a verification watch.
 const A_WHILE: Duration = Duration::from_secs(10);
-/// A stream has 15 s to come as far as a probe, and its bookmarks come sooner than that where they come so often.
+/// Bookmark interval below which bookmarks arrive in time: a stream has 15 s to catch up with a probe.
 const OFTEN: Duration = Duration::from_secs(12);
-/// What is on its way still.
+/// Time that messages in flight take.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
-/// So soon who keeps up is told of what a list has changed.
+/// Time within which a quick handler gets the changes of a list.
 const TOLD: Duration = Duration::from_secs(5);
-/// Who panics is given the same again, and falls behind meanwhile.
+/// Time for which a handler that panicked may be behind, because it gets the same event again.
 const BEHIND: Duration = Duration::from_secs(120);
 
 struct Causes<'a> {
     case: &'a Case<'a>,
     owners: Owners,
-    /// Stores that were seen to be live.
+    /// Stores that were seen live.
     settled: HashSet<InformerId>,
-    /// When watches were refused.
+    /// Times at which watches were refused.
     refused: HashMap<(ClusterId, TargetId), VecDeque<At>>,
     /// Calls that may list.
     calls: HashMap<InformerId, Vec<Call>>,
@@ -99,9 +99,9 @@ struct Causes<'a> {
 
 struct Call {
     audit: bool,
-    /// It may list until then.
+    /// Time until which the call may list.
     until: At,
-    /// What was listed for it so far.
+    /// Views that were listed for it so far.
     listed: Vec<usize>,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Causes<'a> {
         });
     }
 
-    /// Who may have asked this, and is there.
+    /// Returns the running informers that may have sent this request.
     fn there(&self, at: At, cluster: ClusterId, target: TargetId) -> Vec<(InformerId, usize)> {
         let there = |(informer, _): &&(InformerId, usize)| {
             let life = self.case.lives.informer(*informer);
@@ -184,15 +184,15 @@ impl<'a> Causes<'a> {
         self.owners.all(self.case, cluster, target).iter().filter(there).copied().collect()
     }
 
-    /// Whether all of them are well, and have got over what was before.
+    /// Returns whether all of them are well, and have recovered from earlier faults.
     fn is_calm(&self, at: At, cluster: ClusterId, owners: &[(InformerId, usize)]) -> bool {
         !owners.is_empty()
             && owners.iter().all(|(informer, _)| self.settled.contains(informer))
             && self.case.weather.is_forgotten(cluster, at)
     }
 
-    /// For a call that may be under way, and has not listed this part yet: of all calls of all who may have asked, that which has to
-    /// be done first. Any other order could leave a list over for which there was a call.
+    /// Returns whether a call in progress, which has not listed this view yet, explains the list. Of the calls of all possible
+    /// informers it uses the one with the earliest deadline. Any other order could leave a list over for which there was a call.
     fn was_called_for(&mut self, owners: &[(InformerId, usize)], list: &List) -> bool {
         for (informer, _) in owners {
             self.calls.entry(*informer).or_default().retain(|call| call.until >= list.at);
@@ -210,7 +210,7 @@ impl<'a> Causes<'a> {
         call.map(|call| call.listed.push(view)).is_some()
     }
 
-    /// Whether a watch was refused for which nothing was listed yet.
+    /// Returns whether a watch was refused without a list so far.
     fn take_refusal(&mut self, list: &List) -> bool {
         let Some(refused) = self.refused.get_mut(&(list.cluster, list.target)) else { return false };
         while refused.front().is_some_and(|at| at.plus(PUT_OFF) < list.at) {
@@ -219,13 +219,13 @@ impl<'a> Causes<'a> {
         refused.pop_front().is_some()
     }
 
-    /// Whether an audit that nobody called for is due, of anybody who lists the same: which of them it is of cannot be seen. When it
-    /// is known to be no list of another cause, it is the last.
+    /// Returns whether an automatic audit is due, of any informer with the same lists, because the requests do not show whose it
+    /// is. If the list is known to have no other cause, it counts as that informer's last audit.
     fn is_audit_due(&mut self, list: &List, judged: bool) -> bool {
         let all = self.owners.all(self.case, list.cluster, list.target);
         let audited = |owner: &(InformerId, usize)| {
             let last = self.audited.get(owner).copied().or(self.case.lives.informer(owner.0).from)?;
-            // A fifth of the interval is drawn.
+            // A fifth of the interval is random.
             Some((last, last.plus(self.case.client_of(owner.0).audit_interval?.mul_f64(0.8)), *owner))
         };
         let due = all.iter().filter_map(audited).filter(|(_, due, _)| *due <= list.at).min();
@@ -235,7 +235,8 @@ impl<'a> Causes<'a> {
         due.is_some()
     }
 
-    /// Who keeps up is told of a gap where there was a list, and of changes in sum where more came at once than is kept.
+    /// Checks that a quick handler gets a gap only after a list, and coalesced changes only if more arrived at once than its
+    /// queue holds.
     fn told(&mut self, verdict: &mut Verdict, at: At, handler: HandlerId, flags: Flags, object: &Seen) {
         let there = &self.case.history.cast.handlers[handler.index()];
         let informer = there.informer;
@@ -264,7 +265,7 @@ impl<'a> Causes<'a> {
         });
     }
 
-    /// How many changes of a store were made in the last moments.
+    /// Returns the number of a store's changes in the last moments.
     fn came_just_now(&self, informer: InformerId, at: At) -> usize {
         let since = At(at.0.saturating_sub(At::after_start(ON_ITS_WAY).0));
         let came = self.case.truth.stories(informer).iter().map(|story| {

@@ -1,4 +1,4 @@
-//! What remains when all is quiet: I23, and of I21 that a panic cost nobody else anything.
+//! Final states when all is quiet: I23, and the part of I21 that a panic does not affect other handlers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::stores::word;
 use super::{Case, Focus, Invariant, Verdict};
 use crate::history::{At, Content, Fact, HandlerId, InformerId, KeyId, Kind, Look, Seen, Walk};
 
-/// No handler takes longer for one call. Nobody writes in the end: who is told something still has a queue to come through.
+/// Maximum duration of a handler's call. No writes come in the end, but a busy handler may still have a queue to process.
 const SLOWEST: Duration = Duration::from_secs(20);
 
 pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {

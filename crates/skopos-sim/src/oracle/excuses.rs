@@ -1,17 +1,18 @@
-//! What the client cannot know.
+//! Excuses: facts that the client cannot know.
 //!
-//! * A fault that *lies* loses events without a trace. Only an audit finds that out. From its beginning on a store of the
-//!   cluster is excused from being right, until it is seen to be right after the fault was healed; and no longer than an audit
-//!   may take to mend it that no other fault disturbs.
-//! * When history goes *back*, a store is of the old line until a probe shows it; if the new line overtakes the old before that,
-//!   only an audit finds it out. A store is excused until it is seen to be right on the new line, or an audit had its time.
-//! * What was sent *damaged* cannot be read. A store may lack it as long as it says so: it must not call itself live then. That ends
-//!   when the store calls itself live and is seen to be right after the fault was healed.
-//! * Of several changes that share the newest RV the last may be *on their way*, and no RV tells that content lacks them. Where no
-//!   stream is silent they are there within a moment, or the stream has ended, of which the client knows; where one may be, only a
+//! * A fault that *lies* loses events without a trace, which only an audit can detect. From its beginning a store of the cluster
+//!   is excused from being right, until it is seen to be right after the fault was healed. The excuse ends at the latest when an
+//! audit without
+//!   disturbance by another fault has had time to repair it.
+//! * When history goes *back*, a store is of the old line until a probe shows it. If the new line overtakes the old one before
+//!   that, only an audit detects it. A store is excused until it is seen to be right on the new line, or an audit had its time.
+//! * *Damaged* objects cannot be decoded. A store may lack them while it reports this: it must not be live then. That ends
+//!   when the store is live and is seen to be right after the fault was healed.
+//! * Of several changes that share the newest RV the last may be *on their way*, and no RV shows that content lacks them. If no
+//!   stream is silent, they arrive within a moment, or the stream ends, which the client notices. If one may be silent, only a
 //!   change of a later RV shows it.
 //!
-//! What handlers are told may be on its way for a while after a store is right again.
+//! Events for handlers may be on their way for a while after a store is right again.
 
 use std::time::Duration;
 
@@ -21,34 +22,35 @@ use super::Case;
 use super::truth::{Event, Truth};
 use super::weather::{FaultSpan, Weather};
 
-/// When a store is excused from being right.
+/// Times for which stores are excused from being right.
 pub(super) struct Excuses {
     by_informer: Vec<Vec<Excuse>>,
     damaged: Vec<Vec<Excuse>>,
 }
 
-/// From when to when.
+/// One period of excuse.
 #[derive(Clone, Copy, Debug)]
 struct Excuse {
     from: At,
-    /// Not right before this: the fault is still in force.
+    /// The excuse cannot end before this, because the fault is still in force.
     seriously: At,
-    /// Only content that has come so far can tell: what was lost may lie ahead of it.
+    /// Minimum RV of content that can end the excuse: the lost events may be later than older content.
     beyond: u64,
     until: At,
 }
 
 impl Excuse {
-    /// The last moment is part of it: a store that is seen to be right may have been seen before in the same moment.
+    /// Returns whether it covers a moment. The end is included, because a store seen to be right may have been seen earlier at
+    /// the same moment.
     fn covers(&self, at: At) -> bool {
         self.from <= at && at <= self.until
     }
 }
 
-/// How long an audit may take, beside its interval: its own time limit, the wait for the store, and the relist.
+/// Maximum duration of an audit, beside its interval: its own time limit, the wait for the store, and the relist.
 const AUDIT: Duration = Duration::from_secs(150);
 
-/// How long it may take until the slowest handler was told what its store has.
+/// Maximum delay until the slowest handler has got the events of its store.
 const TOLD_LATER: Duration = Duration::from_secs(120);
 
 impl Excuses {
@@ -65,7 +67,7 @@ impl Excuses {
             };
             let lies = weather.on(cluster).filter(|span| span.lies).map(|span| {
                 let healed = span.healed.unwrap_or(NEVER);
-                // Its own recovery is not another fault.
+                // The recovery from the fault itself is not another fault.
                 let until = audited(healed, &|other| other.fault == span.fault);
                 let beyond = truth.newest(cluster, healed);
                 Excuse { from: span.began, seriously: healed, beyond, until }
@@ -97,24 +99,24 @@ impl Excuses {
         excuses
     }
 
-    /// Whether a store may be wrong at a moment.
+    /// Returns whether a store may be wrong at a moment.
     pub(super) fn may_be_wrong(&self, informer: InformerId, at: At) -> bool {
         self.by_informer[informer.index()].iter().any(|excuse| excuse.covers(at))
     }
 
-    /// Whether a store may have been wrong at any time up to a moment, and what it told then be on its way still.
+    /// Returns whether a store may have been wrong at any time up to a moment, so that its events may still be on their way.
     pub(super) fn may_have_been_wrong(&self, informer: InformerId, at: At) -> bool {
         let mut all = self.by_informer[informer.index()].iter().chain(&self.damaged[informer.index()]);
         all.any(|excuse| excuse.from <= at && at < excuse.until.plus(TOLD_LATER))
     }
 
-    /// Whether something that was sent damaged may be missing.
+    /// Returns whether a damaged object may be missing.
     pub(super) fn may_lack_something(&self, informer: InformerId, at: At) -> bool {
         self.damaged[informer.index()].iter().any(|excuse| excuse.covers(at))
     }
 }
 
-/// When an audit has had its time for certain: the first that no fault disturbs.
+/// Returns the time at which an audit is certainly complete: the first one without disturbance by a fault.
 fn undisturbed(
     weather: &Weather,
     cluster: ClusterId,
@@ -124,13 +126,13 @@ fn undisturbed(
 ) -> At {
     let mut begins = from;
     let mut needed = interval + AUDIT;
-    // In the order in which they began.
+    // In the order of their beginnings.
     for span in weather.on(cluster).filter(|span| !own(span) && !span.is_of_the_users()) {
         let disturbs = span.began <= begins.plus(needed);
         let over = span.over().unwrap_or(NEVER);
         if disturbs && over >= begins {
             begins = over;
-            // One that was disturbed may still have to come to its end.
+            // A disturbed audit may still have to complete.
             needed = interval + AUDIT * 2;
         }
     }
@@ -138,7 +140,8 @@ fn undisturbed(
 }
 
 const NEVER: At = At(u64::MAX);
-/// How much of the time for which a store lacks this the client cannot know of: others of its RV are there.
+/// Returns the part of the time for which a store lacks an event that the client cannot know of, because other events of its RV
+/// are there.
 pub(super) fn on_its_way(case: &Case<'_>, cluster: ClusterId, missing: &Event, at: At) -> Duration {
     let holds_back = |span: &FaultSpan| span.detect.is_none_or(|bound| bound > ON_ITS_WAY);
     if !case.weather.felt(cluster, missing.at, at).any(holds_back) {
@@ -148,10 +151,10 @@ pub(super) fn on_its_way(case: &Case<'_>, cluster: ClusterId, missing: &Event, a
     passed.since(missing.at).max(ON_ITS_WAY)
 }
 
-/// What shares an RV is sent one after the other, within this.
+/// Time within which changes that share an RV are sent.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// A store was seen to be right.
+/// Ends excuses because a store was seen to be right.
 fn right(excuses: &mut [Excuse], at: At, reached: u64) {
     for excuse in excuses {
         if at > excuse.seriously && at < excuse.until && reached >= excuse.beyond {
@@ -164,7 +167,7 @@ fn cluster_of(history: &History, informer: InformerId) -> ClusterId {
     history.cast.clients[history.cast.informers[informer.index()].client.index()].cluster
 }
 
-/// Whether all of what was seen is what the server had at that RV, on the line that counts, and that line has come so far.
+/// Returns whether all observed content is the server's at that RV, on the valid line, and that line has reached the RV.
 fn is_right(truth: &Truth, look: &Look, newest: u64, at: At) -> bool {
     let stories = truth.stories(look.informer);
     look.synced

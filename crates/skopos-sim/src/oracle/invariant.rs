@@ -5,27 +5,27 @@ use std::ops::{Index, IndexMut};
 
 macro_rules! invariants {
     ($($number:ident $code:literal $name:literal: $statement:literal;)*) => {
-        /// What must hold of every history.
+        /// An invariant of every history.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Invariant {
             $(#[doc = $statement] $number,)*
         }
 
         impl Invariant {
-            /// All of them.
+            /// All invariants.
             pub const ALL: [Invariant; [$($code),*].len()] = [$(Invariant::$number),*];
 
-            /// As it is written: `I8b`.
+            /// Returns the code, such as `I8b`.
             pub fn code(self) -> &'static str {
                 match self { $(Invariant::$number => $code,)* }
             }
 
-            /// In a word or two.
+            /// Returns the name in a word or two.
             pub fn name(self) -> &'static str {
                 match self { $(Invariant::$number => $name,)* }
             }
 
-            /// What it demands.
+            /// Returns the statement.
             pub fn statement(self) -> &'static str {
                 match self { $(Invariant::$number => $statement,)* }
             }
@@ -75,17 +75,17 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// Something for each invariant.
+/// A value for each invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerInvariant<T>([T; Invariant::ALL.len()]);
 
 impl<T> PerInvariant<T> {
-    /// Makes it of what `of` gives for each.
+    /// Makes a value for each invariant with `of`.
     pub fn from_fn(of: impl FnMut(Invariant) -> T) -> Self {
         Self(Invariant::ALL.map(of))
     }
 
-    /// Returns each invariant with its own.
+    /// Returns each invariant with its value.
     pub fn iter(&self) -> impl Iterator<Item = (Invariant, &T)> {
         Invariant::ALL.into_iter().zip(&self.0)
     }

@@ -1,19 +1,19 @@
-//! Who was there when.
+//! Lifetimes of the participants.
 
 use crate::history::{At, ClientId, Entry, Fact, HandlerId, History, InformerId};
 
-/// From when to when each of the cast was there.
+/// Lifetimes of all participants.
 pub(super) struct Lives {
     informers: Vec<Life>,
     handlers: Vec<Life>,
     clients: Vec<Option<At>>,
     leaving: Vec<Option<At>>,
-    /// Since when nothing is written and no fault is in force.
+    /// Time since which there are no writes and no faults in force.
     pub(super) quiet: Option<At>,
     pub(super) end: At,
 }
 
-/// From when to when somebody was there.
+/// Lifetime of one participant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Life {
     pub(super) from: Option<At>,
@@ -38,7 +38,7 @@ impl Lives {
                 Fact::HandlerAdded { handler } => lives.handlers[handler.index()].begin(*at),
                 Fact::HandlerRemoved { handler } => lives.handlers[handler.index()].end(*at),
                 Fact::Shutdown { client, .. } => lives.shut_down(history, *client, *at),
-                // From the call on, what a client says and does is its own affair.
+                // From the call on, the client's states and actions are not judged.
                 Fact::Called { client, kind: crate::history::CallKind::Shutdown, .. } => {
                     lives.leaving[client.index()].get_or_insert(*at);
                     for (id, informer) in cast.informers.iter().enumerate() {
@@ -76,12 +76,12 @@ impl Lives {
         self.handlers[handler.index()]
     }
 
-    /// Whether a client was told to shut down by then.
+    /// Returns whether a client was told to shut down by this moment.
     pub(super) fn is_leaving(&self, client: ClientId, at: At) -> bool {
         self.leaving[client.index()].is_some_and(|leaving| leaving <= at)
     }
 
-    /// When a client's shutdown had returned.
+    /// Returns the time at which a client's shutdown had returned.
     pub(super) fn shut(&self, client: ClientId) -> Option<At> {
         self.clients[client.index()]
     }
@@ -98,7 +98,7 @@ impl Life {
         }
     }
 
-    /// Whether somebody was there all the time from `from` to `to`.
+    /// Returns whether the participant was there all the time from `from` to `to`.
     pub(super) fn covers(&self, from: At, to: At) -> bool {
         self.from.is_some_and(|begun| begun <= from) && self.to.is_none_or(|ended| ended >= to)
     }

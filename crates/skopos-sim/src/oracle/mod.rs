@@ -1,9 +1,9 @@
-//! Judges a history: I1 to I26 and N1 to N8, each a predicate that is checked wherever it applies, and counted.
+//! Judges a history: I1 to I26 and N1 to N8, each a predicate that is checked and counted wherever it applies.
 //!
 //! ```text
 //!  history ──▶ truth    what each store should have held at each RV, line by line (a rollback begins a new line)
 //!          ──▶ weather  when which fault was in force
-//!          ──▶ lives    who was there when
+//!          ──▶ lives    lifetimes of the participants
 //!                 │
 //!                 └──▶ stories (I1 I2 I4 I7 I8 I18 I20 I21)   stores (I3 I6 I7 I9 I10 I19)   requests (I5 I14 I15)
 //!                      waits (I9 I13 I16 I19 I20)   swiftness (I11 I12 I14)   syncing (I11 I12 I20)   queues (I17 I22)
@@ -11,8 +11,8 @@
 //!                      visits (the gateway: I24 I25)   alarms (I26)   outside (notifiers: N1 to N3, N6 to N8)
 //! ```
 //!
-//! A predicate counts twice: *checked*, how often it was evaluated, and *exercised*, how often in a situation that could have
-//! broken it. What the client cannot know is excused, and nothing else: see `excuses`, and `watched` for raw watches.
+//! A predicate has two counts: *checked*, the number of evaluations, and *exercised*, the number of evaluations in a situation
+//! that could have broken it. Only what the client cannot know is excused: see `excuses`, and `watched` for raw watches.
 
 mod alarms;
 mod causes;
@@ -45,41 +45,41 @@ use crate::history::{
     At, ClusterId, Entry, Fact, HandlerId, History, InformerId, KeyId, VisitorId, WatcherId,
 };
 
-/// What the oracle has to say about a run.
+/// Verdict on a run.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// What was broken, in the order in which it was found.
+    /// The violations, in the order of their detection.
     pub violations: Vec<Violation>,
-    /// Violations beyond those, which are not kept.
+    /// Number of further violations, which are not kept.
     pub more: u64,
-    /// How often content was seen that had some of the changes of its RV, and not yet the others.
+    /// Number of looks at content with a part of the changes of its RV.
     pub parted: u64,
     counts: PerInvariant<Counts>,
 }
 
-/// How often a predicate was evaluated.
+/// Numbers of a predicate's evaluations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// In all.
+    /// All evaluations.
     pub checked: u64,
-    /// In a situation that could have broken it.
+    /// Evaluations in a situation that could have broken it.
     pub exercised: u64,
 }
 
-/// A predicate that does not hold.
+/// A violation of a predicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The invariant.
     pub invariant: Invariant,
-    /// When it showed.
+    /// Time at which it showed.
     pub at: At,
-    /// What should have been, and what was, in one line.
+    /// The expected and the actual state, in one line.
     pub what: String,
-    /// Of whom.
+    /// The subject.
     pub of: Focus,
 }
 
-/// What a violation is about.
+/// Subject of a violation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Focus {
     /// The cluster.
@@ -94,7 +94,7 @@ pub struct Focus {
     pub watcher: Option<WatcherId>,
     /// The visitor of the gateway.
     pub visitor: Option<VisitorId>,
-    /// Whether it is about what notifiers do; then the object gives the name outside.
+    /// True if it is about the notifiers' actions; then the key determines the name outside.
     pub is_outside: bool,
 }
 
@@ -123,7 +123,7 @@ pub fn judge(history: &History) -> Verdict {
     verdict
 }
 
-/// What the predicates look at.
+/// Input of the predicates.
 struct Case<'a> {
     history: &'a History,
     truth: Truth,
@@ -146,8 +146,8 @@ impl Case<'_> {
         &self.history.cast.clients[self.history.cast.informers[informer.index()].client.index()]
     }
 
-    /// The faults of its cluster that strike what a store, or one view of it, asks for, or had to be recovered from, at any
-    /// time from `from` to `to`.
+    /// Returns the faults that were in force, or not recovered from, at any time from `from` to `to`. Only faults of its cluster
+    /// that strike the requests of a store, or of one view of it, count.
     fn felt_by(
         &self,
         informer: InformerId,
@@ -159,7 +159,7 @@ impl Case<'_> {
         felt.filter(move |span| self.strikes(span, informer, view))
     }
 
-    /// Whether a fault strikes what a store, or one view of it, asks for.
+    /// Returns whether a fault strikes the requests of a store, or of one view of it.
     fn strikes(&self, span: &FaultSpan, informer: InformerId, view: Option<usize>) -> bool {
         let informer = &self.history.cast.informers[informer.index()];
         let resource = &self.history.names.resources[informer.resource.index()];
@@ -186,33 +186,33 @@ impl Case<'_> {
     }
 }
 
-/// One that breaks again and again says nothing new.
+/// Maximum number of violations kept. Repeated violations show nothing new.
 const KEPT: usize = 100;
 
 impl Verdict {
-    /// Whether everything held.
+    /// Returns whether there are no violations.
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty()
     }
 
-    /// How often a predicate was evaluated.
+    /// Returns the numbers of a predicate's evaluations.
     pub fn counts(&self, invariant: Invariant) -> Counts {
         self.counts[invariant]
     }
 
-    /// A predicate was evaluated.
+    /// Counts an evaluation of a predicate.
     fn count(&mut self, invariant: Invariant, exercised: bool) {
         let counts = &mut self.counts[invariant];
         counts.checked += 1;
         counts.exercised += u64::from(exercised);
     }
 
-    /// A predicate was evaluated before, and this was a situation that could have broken it.
+    /// Counts that the last evaluation was in a situation that could have broken the predicate.
     fn exercise(&mut self, invariant: Invariant) {
         self.counts[invariant].exercised += 1;
     }
 
-    /// A predicate was evaluated, and does not hold unless `holds`.
+    /// Counts an evaluation, and a violation unless `holds`.
     fn demand(
         &mut self,
         invariant: Invariant,
@@ -227,7 +227,7 @@ impl Verdict {
         }
     }
 
-    /// A predicate does not hold.
+    /// Adds a violation.
     fn violate(&mut self, invariant: Invariant, at: At, of: Focus, what: String) {
         if self.violations.len() < KEPT {
             self.violations.push(Violation { invariant, at, what, of });

@@ -48,20 +48,20 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// A batch from the network is never split: as long as the link is well, what fits into one frame of HTTP/2, 16 KiB, of small
-/// objects.
+/// Maximum size of one batch, which is never split. While the link is healthy it is what fits into one HTTP/2 frame of 16 KiB with
+/// small objects.
 const ONE_BATCH: usize = 100;
-/// After an outage all that was missed may come at once: 256 KiB of events of 400 bytes.
+/// Maximum number of events that arrive at once after an outage: 256 KiB of events of 400 bytes.
 const CAUGHT_UP: usize = 650;
-/// Faults that leave the link alone.
+/// Faults that do not affect the link.
 const OF_USERS: [u8; 4] = [41, 43, 44, 49];
 
-/// What a work queue has to do.
+/// Work of a work queue.
 #[derive(Default)]
 struct Work {
     waiting: BTreeSet<KeyId>,
     working: BTreeMap<KeyId, u16>,
-    /// Keys given back that come again when their time has come, also when they were added and done meanwhile.
+    /// Keys given back that return when their delay is over, even if they were added and finished meanwhile.
     delayed: BTreeSet<KeyId>,
     closed: Option<bool>,
     ended: bool,

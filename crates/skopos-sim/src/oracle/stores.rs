@@ -1,4 +1,4 @@
-//! What is read from stores: I3, I6, I7, I9, I10, I19.
+//! Reads from stores: I3, I6, I7, I9, I10, I19.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -36,14 +36,14 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     readers.iter().for_each(|reader| reader.told_of_rollbacks(case, verdict));
 }
 
-/// The calls that were made, and of whom.
+/// The calls, with their informers and times.
 type Calls = HashMap<CallId, (CallKind, InformerId, At)>;
 
-/// How one store has looked so far.
+/// Looks at one store so far.
 struct Reader {
     informer: InformerId,
     last: Option<(At, Look)>,
-    /// When each epoch was first seen.
+    /// Time at which each epoch was first seen.
     epochs: Vec<(At, u32)>,
     /// The looks before each rollback.
     before_rollback: Vec<(At, Look)>,
@@ -74,7 +74,7 @@ impl Reader {
         self.last = Some((at, look.clone()));
     }
 
-    /// I3. Gives whether all of it is a state of the server.
+    /// Checks I3. Returns whether all of the content is a state of the server.
     fn atomic(&self, case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look, live: bool) -> bool {
         let stories = case.truth.stories(self.informer);
         let mut right = stories.len() == look.views.len();
@@ -85,9 +85,9 @@ impl Reader {
             }
             let fits = |line: &Chapter| {
                 match live {
-                    // A list of a set bears the lowest RV of its parts.
+                    // A list of a set has the lowest RV of its parts.
                     true if look.views.len() > 1 => line.was_listed_from(view.rv, view.content),
-                    // A list is whole.
+                    // A list is complete.
                     true => line.content(view.rv) == view.content,
                     false => line.place(view.rv, view.content).is_some(),
                 }
@@ -128,7 +128,7 @@ impl Reader {
         says_so || case.excuses.may_be_wrong(self.informer, at)
     }
 
-    /// I6.
+    /// Checks I6.
     fn bookmarkable(&self, case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look) {
         let Some((_, last)) = &self.last else { return };
         let of = case.focus(self.informer);
@@ -146,7 +146,7 @@ impl Reader {
                 format!("{name}: RV {} after RV {} in epoch {}", now.rv, before.rv, look.epoch)
             });
             let same = now.rv != before.rv || now.content == before.content;
-            // Of several changes that share an RV more may come.
+            // Further changes that share the RV may come.
             let goes_on = || {
                 story.lines_at(at).any(|(_, line)| {
                     let places = [before, now].map(|view| line.place(view.rv, view.content));
@@ -160,7 +160,7 @@ impl Reader {
         }
     }
 
-    /// I10.
+    /// Checks I10.
     fn honest(&self, case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look, live: bool) {
         let of = case.focus(self.informer);
         let name = case.name(self.informer);
@@ -178,7 +178,7 @@ impl Reader {
         for (story, view) in case.truth.stories(self.informer).iter().zip(&look.views) {
             let Some(truly) = true_age(story, view, at) else { continue };
             if lacks && story.line_at(at).place(view.rv, view.content).is_none() {
-                // It may be what another history had there, by chance.
+                // It may coincide with the content of another history at that RV.
                 continue;
             }
             let rest = story.line_at(at).rest(view.rv, view.content);
@@ -193,10 +193,10 @@ impl Reader {
         }
     }
 
-    /// I10: what was proven before the machine slept is older by the time that it slept.
+    /// Checks I10: content proven before the machine slept is older by the duration of the sleep.
     fn counts_sleep(&self, case: &Case<'_>, verdict: &mut Verdict, at: At, age: Duration) {
         let spans = || case.weather.on(case.cluster_of(self.informer)).filter(|span| span.began < at);
-        // A wall clock that goes back takes from the sleep.
+        // A backward jump of the wall clock shortens the sleep.
         if spans().any(|span| span.number == CLOCK_JUMPS) {
             return;
         }
@@ -208,14 +208,14 @@ impl Reader {
             return;
         }
         verdict.exercise(Invariant::I10);
-        // What was proven after it, but before it was noticed, is taken for as old as what was proven before.
+        // Content proven after the sleep, but before its detection, counts as old as content proven before.
         verdict.demand(Invariant::I10, age >= SHORTEST_SLEEP, at, case.focus(self.informer), || {
             let name = case.name(self.informer);
             format!("{name}: at most {age:?} old, as if the machine had not slept {awake:?} ago")
         });
     }
 
-    /// I19, one half: no epoch without a rollback.
+    /// Checks one half of I19: no epoch without a rollback.
     fn epoch(&mut self, case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look) {
         if self.epochs.last().is_none_or(|(_, epoch)| *epoch != look.epoch) {
             self.epochs.push((at, look.epoch));
@@ -232,7 +232,7 @@ impl Reader {
         );
     }
 
-    /// I19, the other half: a rollback that a probe can see begins an epoch.
+    /// Checks the other half of I19: a rollback that a probe can detect begins an epoch.
     fn told_of_rollbacks(&self, case: &Case<'_>, verdict: &mut Verdict) {
         let cluster = case.cluster_of(self.informer);
         for (went, before) in &self.before_rollback {
@@ -261,10 +261,10 @@ impl Reader {
     }
 }
 
-/// The number of a history that goes back.
+/// The catalogue number of a rollback.
 const ROLLBACK: u8 = 32;
 
-/// A probe that finds history gone back is confirmed by a list; and stores are looked at only so often.
+/// Time to react to a rollback: a probe that detects it is confirmed by a list, and stores are looked at only at intervals.
 const REACTION: Duration = Duration::from_secs(10);
 
 const CLOCK_JUMPS: u8 = 30;
@@ -272,7 +272,7 @@ const SUSPENDED: u8 = 31;
 /// The shortest sleep of the catalogue.
 const SHORTEST_SLEEP: Duration = Duration::from_secs(6);
 
-/// How long ago the content ceased to be what the server has; `None`: it never was that.
+/// Returns the time since which the content is no longer the server's; `None`: it never was the server's.
 fn true_age(story: &Story, view: &View, at: At) -> Option<Duration> {
     let now = story.line_at(at);
     if now.content_at(at) == view.content {
@@ -286,7 +286,7 @@ fn true_age(story: &Story, view: &View, at: At) -> Option<Duration> {
     Some(since.map_or(Duration::ZERO, |since| at.since(since)))
 }
 
-/// I9: what a call gives is what was asked for.
+/// Checks I9: a call returns what was requested.
 fn fresh_enough(case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look, calls: &Calls, right: bool) {
     let of = case.focus(look.informer);
     let name = case.name(look.informer);
@@ -303,13 +303,13 @@ fn fresh_enough(case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look, cal
                 format!("{name}: waited for RV {rv}, and was given {:?}", look.views)
             });
         }
-        // Asleep between the question and the answer: the answer is as old as that sleep, whoever gave it.
+        // The machine slept between the request and the answer: the answer is as old as that sleep, whatever its source.
         Some((CallKind::Read { .. }, made)) if slept(case, look.informer, made, at) => {}
         Some((CallKind::Read { max_age }, made)) => {
-            // Who asks the server cannot be given more than what was true after he asked.
+            // An answer from the server can only contain what was true after the request.
             let oldest = if live { (*max_age).max(at.since(made)) } else { *max_age };
             let age = look.freshness.age();
-            // The clocks that tell of a sleep may go on by some nanoseconds.
+            // The clocks that measure a sleep may drift by some nanoseconds.
             let young = age.is_some_and(|age| age <= oldest + Duration::from_millis(1));
             verdict.exercise(Invariant::I9);
             verdict.demand(Invariant::I9, young && look.freshness.is_live(), at, of, || {
@@ -325,7 +325,7 @@ fn fresh_enough(case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look, cal
     }
 }
 
-/// Whether the machine slept, or seems to have slept, between two moments.
+/// Returns whether the machine slept, or seems to have slept, between two moments.
 fn slept(case: &Case<'_>, informer: InformerId, from: At, to: At) -> bool {
     let mut spans = case.weather.on(case.cluster_of(informer));
     spans.any(|span| {
@@ -335,10 +335,10 @@ fn slept(case: &Case<'_>, informer: InformerId, from: At, to: At) -> bool {
     })
 }
 
-/// So long a sleep may be over before it is noticed.
+/// Maximum time from the end of a sleep to its detection.
 const UNNOTICED: Duration = Duration::from_secs(2);
 
-/// I9 and I10 of a read of one object.
+/// Checks I9 and I10 for a read of one object.
 fn found(
     case: &Case<'_>,
     verdict: &mut Verdict,
@@ -372,7 +372,7 @@ fn found(
     });
 }
 
-/// I3 of a read of one object.
+/// Checks I3 for a read of one object.
 fn got(
     case: &Case<'_>,
     verdict: &mut Verdict,
@@ -386,7 +386,7 @@ fn got(
         return;
     }
     let stories = case.truth.stories(informer);
-    // A set bears the lowest RV of its parts: a part may be newer.
+    // A set has the lowest RV of its parts: a part may be newer.
     if stories.len() > 1 {
         return;
     }
@@ -400,7 +400,7 @@ fn got(
     }
 }
 
-/// I7 of a whole store.
+/// Checks I7 for a whole store.
 fn listed(case: &Case<'_>, verdict: &mut Verdict, at: At, informer: InformerId, objects: &[Seen]) {
     let selection = &case.history.cast.informers[informer.index()].selection;
     for object in objects {
@@ -418,7 +418,7 @@ fn listed(case: &Case<'_>, verdict: &mut Verdict, at: At, informer: InformerId, 
     }
 }
 
-/// A freshness in words.
+/// Returns a freshness as text.
 pub(super) fn word(freshness: &Freshness) -> String {
     match freshness {
         Freshness::Live { age } => format!("live, at most {age:.1?} old"),

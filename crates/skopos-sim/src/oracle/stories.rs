@@ -1,8 +1,8 @@
-//! What handlers are told: I1, I2, I4, I7, I8, I8b, I18, I20, I21.
+//! Events of handlers: I1, I2, I4, I7, I8, I8b, I18, I20, I21.
 //!
-//! Each handler's calls are added up. Before each call that is not marked (no gap, not coalesced, no resync, not initial) the
-//! sum must be exactly what the server's log had just before the event: that alone says that nothing was lost, doubled or
-//! invented, wherever gaps lie between. A sum that went wrong is told of once, and followed again as soon as it is right.
+//! Each handler's calls are summed up. Before each unmarked call (no gap, not coalesced, no resync, not initial) the
+//! sum must be exactly the server's content just before the event. That alone shows that nothing was lost, duplicated or
+//! invented, wherever gaps lie between. A wrong sum is reported once, and checked again as soon as it is right.
 
 use std::collections::{HashMap, HashSet};
 
@@ -45,8 +45,8 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
             Fact::HandlerSynced { handler } => {
                 let listener = &mut listeners[handler.index()];
                 let informer = listener.informer;
-                // Who looks first may see events that came after the list, and the handler may have come to the first of
-                // them already. But a consistent list is not older than the informer.
+                // The first look may show events after the list, and the handler may have got the first of them already. But a
+                // consistent list is not older than the informer.
                 let at_start =
                     started.get(&informer).filter(|_| listener.last_flags.is_unmarked()).map(|at| {
                         let newest = case.truth.newest(case.cluster_of(informer), *at);
@@ -74,18 +74,18 @@ struct Call {
     old: Option<Seen>,
 }
 
-/// What one handler has been told so far.
+/// State of one handler's events so far.
 struct Listener {
     handler: HandlerId,
     informer: InformerId,
-    /// What it knows of each key.
+    /// Its last object of each key.
     known: HashMap<KeyId, Seen>,
-    /// The RV it was told of a key last, and how many marked calls there had been then.
+    /// The RV of a key's last event, and the number of marked calls by then.
     floors: HashMap<KeyId, (u64, u64)>,
-    /// Calls that were marked as a gap.
+    /// Number of calls that were marked as a gap.
     gaps: u64,
     told: HashSet<(KeyId, u32, u64, Kind)>,
-    /// The last uid that was deleted under a key.
+    /// The last deleted object of each key.
     gone: HashMap<KeyId, Seen>,
     parts: Vec<Part>,
     last: Option<(Kind, Seen, Option<Seen>)>,
@@ -94,16 +94,16 @@ struct Listener {
     attempts: u32,
     /// The RVs of the store when it was added, if there was content.
     from: Option<Vec<u64>>,
-    /// Another handler of the same store has panicked.
+    /// True if another handler of the same store has panicked.
     beside_a_panic: bool,
 }
 
-/// One view of it.
+/// One view of the store.
 struct Part {
     sum: Content,
-    /// The RV of the last unmarked call, and when what it told of happened.
+    /// The RV of the last unmarked call, and the time of its event.
     floor: (u64, At),
-    /// The sum is wrong, and this was told.
+    /// True if the sum is wrong, and this was reported.
     astray: bool,
 }
 
@@ -141,12 +141,12 @@ impl Listener {
         self.last_flags = call.flags;
     }
 
-    /// I21: who panics gets the same again, until it was tried often enough.
+    /// Checks I21: a handler that panicked gets the same event again, until the maximum number of attempts.
     fn is_retry(&mut self, case: &Case<'_>, verdict: &mut Verdict, call: &Call) -> bool {
         let this = (call.kind, call.object, call.old);
         let retries = case.history.cast.handlers[self.handler.index()].retries;
         let given_up = self.attempts > retries;
-        // The next resync tells the same of a store of one object in which nothing has happened.
+        // The next resync repeats the same event for a store of one object without changes.
         let next_round = given_up && call.flags.resync;
         let again = self.panicked && self.last == Some(this) && !next_round;
         if self.panicked {
@@ -167,7 +167,7 @@ impl Listener {
         self.panicked = panicked;
     }
 
-    /// I18.
+    /// Checks I18.
     fn uid(&mut self, case: &Case<'_>, verdict: &mut Verdict, call: &Call) {
         let key = call.object.key;
         match call.kind {
@@ -182,14 +182,14 @@ impl Listener {
             }
             Kind::Added => {
                 if self.gone.remove(&key).is_some_and(|gone| gone.uid != call.object.uid) {
-                    // The name was taken over by another object, and it was told as such.
+                    // Another object took the name over, and the events showed it.
                     verdict.count(Invariant::I18, true);
                 }
             }
         }
     }
 
-    /// I8.
+    /// Checks I8.
     fn previous(&mut self, case: &Case<'_>, verdict: &mut Verdict, call: &Call) {
         let key = call.object.key;
         let known = self.known.get(&key).copied();
@@ -212,7 +212,7 @@ impl Listener {
         });
     }
 
-    /// I1.
+    /// Checks I1.
     fn ordered(&mut self, case: &Case<'_>, verdict: &mut Verdict, call: &Call) {
         if call.flags.resync {
             return;
@@ -222,12 +222,12 @@ impl Listener {
         let went_back = case.truth.rollbacks(case.cluster_of(self.informer)).any(|at| at <= call.at);
         let rv = call.object.rv;
         let floor = self.floors.insert(key, (rv, self.gaps)).unwrap_or_default();
-        // History may have gone back; who is told so is told with a gap. What was gone by then, or is told to be gone in that
-        // gap with the last RV it had in the old history, begins anew in the new one: the log says whether it did (I4).
+        // History may have gone back, and the handler gets a gap then. An object that was gone by then, or is deleted in that
+        // gap with its last RV of the old history, begins again in the new one. The log shows whether it did (I4).
         let begins_anew = call.kind == Kind::Added && !self.known.contains_key(&key);
         let may_go_back = went_back && (self.gaps > floor.1 || begins_anew);
         let strictly = !(call.kind == Kind::Deleted && call.flags.last_state_unknown);
-        // What a lie took away, the list that mends it brings back as it was.
+        // A list that repairs a lie restores the object as it was.
         let brought_back =
             call.flags.gap && rv == floor.0 && case.excuses.may_have_been_wrong(self.informer, call.at);
         let grows = rv > floor.0 || (rv == floor.0 && !strictly) || may_go_back || brought_back;
@@ -240,16 +240,16 @@ impl Listener {
         let Some(view) = self.part_of(case, key) else { return };
         let (story, part) = (&case.truth.stories(self.informer)[view], &mut self.parts[view]);
         if call.flags.gap || call.flags.coalesced {
-            // A new list: what comes after is newer than it, and its own RVs are in no order.
+            // A new list: later events are newer than it, and its own RVs are in no order.
             if went_back {
                 part.floor = (0, call.at);
             }
         } else if !call.flags.initial && !call.flags.last_state_unknown {
-            // What was on its way when history went back is of the history that was.
+            // An event in flight when history went back belongs to the old history.
             let happened =
                 events(story, call).find(|event| is_as_told(event, call)).map_or(call.at, |event| event.at);
             let (floor, since) = std::mem::replace(&mut part.floor, (rv, happened));
-            // History that went back and left everything as it was here is told by no call.
+            // A rollback that changed no object here causes no call.
             let undone =
                 story.lines.iter().skip(1).filter(|line| since <= line.began && line.began <= call.at);
             let floor = undone.map(|line| line.cut).fold(floor, u64::min);
@@ -259,10 +259,10 @@ impl Listener {
         }
     }
 
-    /// I2.
+    /// Checks I2.
     fn unique(&mut self, case: &Case<'_>, verdict: &mut Verdict, call: &Call) {
         if call.flags.gap && case.truth.rollbacks(case.cluster_of(self.informer)).any(|at| at <= call.at) {
-            // The same RVs may come again and mean something else.
+            // The same RVs may occur again with another meaning.
             self.told.clear();
         }
         if call.flags.resync || call.flags.gap {
@@ -279,7 +279,7 @@ impl Listener {
         }
     }
 
-    /// I7.
+    /// Checks I7.
     fn filtered(&mut self, case: &Case<'_>, verdict: &mut Verdict, call: &Call) {
         if call.kind == Kind::Deleted {
             return;
@@ -297,7 +297,7 @@ impl Listener {
         });
     }
 
-    /// I4 and I8b; and adds the call to the sum.
+    /// Checks I4 and I8b, and adds the call to the sum.
     fn reliable(&mut self, case: &Case<'_>, verdict: &mut Verdict, call: &Call) {
         let key = call.object.key;
         let part = self.part_of(case, key);
@@ -366,9 +366,9 @@ impl Listener {
         verdict.violate(invariant, call.at, self.of(case, key), what);
     }
 
-    /// I20: what was told adds up to a state of the server that is not older than the first list.
+    /// Checks I20: the events add up to a state of the server that is not older than the first list.
     fn synced(&mut self, case: &Case<'_>, verdict: &mut Verdict, at: At, first: Option<Vec<u64>>) {
-        // In the middle of a difference the sum is of no RV.
+        // In the middle of a difference the sum belongs to no RV.
         if self.last_flags.gap || self.last_flags.coalesced || self.last_flags.resync {
             return;
         }
@@ -377,7 +377,7 @@ impl Listener {
         }
         let stories = case.truth.stories(self.informer);
         let went_back = case.truth.rollbacks(case.cluster_of(self.informer)).any(|went| went <= at);
-        // RVs of different histories cannot be compared.
+        // RVs of different histories are not comparable.
         let first = first.filter(|_| !went_back);
         for (view, part) in self.parts.iter().enumerate() {
             let from = first.as_ref().and_then(|rvs| rvs.get(view)).copied().unwrap_or(0);
@@ -396,7 +396,7 @@ impl Listener {
         }
     }
 
-    /// Which view a key is of.
+    /// Returns the view of a key.
     fn part_of(&self, case: &Case<'_>, key: KeyId) -> Option<usize> {
         let namespaces = &case.history.cast.informers[self.informer.index()].selection.namespaces;
         if namespaces.is_empty() {
@@ -415,13 +415,13 @@ impl Listener {
 }
 
 impl Flags {
-    /// Whether the call claims to be exactly an event of the server's log.
+    /// Returns whether the call claims to be exactly an event of the server's log.
     pub(super) fn is_unmarked(self) -> bool {
         !(self.gap || self.coalesced || self.resync || self.initial)
     }
 }
 
-/// The events that a call may tell of, on the newest line first.
+/// Returns the possible events of a call, on the newest line first.
 fn events<'a>(story: &'a Story, call: &Call) -> impl Iterator<Item = &'a Event> {
     let (rv, key) = (call.object.rv, call.object.key);
     let of = move |(_, line): (usize, &'a Chapter)| line.event(rv, key);

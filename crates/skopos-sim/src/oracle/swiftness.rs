@@ -1,6 +1,6 @@
-//! How soon things happen: I11, I12, I14.
+//! Speed of reactions: I11, I12, I14.
 //!
-//! A store is as it looked last until it looks otherwise: looks are regular, and those that show nothing new are not recorded.
+//! A store keeps its last look until the next one: looks are regular, and those without a change are not recorded.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// What one store looked like when.
+/// Looks at one store, with their times.
 struct Watcher<'a> {
     case: &'a Case<'a>,
     informer: InformerId,
@@ -34,43 +34,43 @@ struct Watcher<'a> {
     looks: &'a [(At, &'a Look)],
 }
 
-/// Without any fault, a change is there within this.
+/// Time within which a change arrives without any fault.
 const AT_ONCE: Duration = Duration::from_secs(2);
-/// What is added to a bound: the way of a change, and the time until the next look.
+/// Slack of a bound: the latency of a change, and the time until the next look.
 const SLACK: Duration = Duration::from_secs(3);
-/// A request that was made while the fault was in force may fail so much later, and only then its wait begins.
+/// Time after which a request made during the fault may still fail, and only then its backoff begins.
 const FAILING: Duration = Duration::from_secs(10);
-/// After an outage a quiet store is called live again when the next probe is answered and the stream has shown that it is
-/// up to it: probe interval, grace and a second look. If it has to be opened again for that, what the last minute of the
-/// fault has spent (I15) may be missing.
+/// Time after an outage within which a quiet store is live again: the next probe is answered and the stream has shown that it is
+/// up to it, that is probe interval, grace and a verification watch. If the stream must be reopened for that, the budget of the
+/// fault's last minute (I15) may be missing.
 const PROVEN_AGAIN: Duration = Duration::from_secs(65);
-/// Within what time a probe and a look find a stream that is silent.
+/// Time within which a probe and a verification watch detect a silent stream.
 const STALLED: Duration = Duration::from_secs(60);
-/// Within what time what streams do not bring is listed: a probe sees it, it is doubted for 90 s, looked for once more, and what a
-/// minute allows may have been spent on that.
+/// Time within which content that streams do not bring is listed: a probe detects it, 90 s of doubt follow, it is verified again,
+/// and a minute's budget may have been used for that.
 const LISTED: Duration = Duration::from_secs(300);
-/// The longest time for which a watch is asked.
+/// The longest timeout of a watch.
 const LONGEST_WATCH: Duration = Duration::from_secs(600);
-/// Bytes that come slowly.
+/// Catalogue number of slow bytes.
 const SLOW: u8 = 9;
-/// So much later is noticed what befalls a path that is slow: a PING waits for what is on its way before it.
+/// Additional detection time on a slow path: a PING waits behind the bytes in flight.
 const SLOWED: Duration = Duration::from_secs(5);
-/// What was spent on lists and requests in the last minute is missing for a recovery (I15), whoever was to blame.
+/// The budget of the last minute for lists and requests may be missing for a recovery (I15), whatever used it.
 const MINUTE: Duration = Duration::from_secs(61);
-/// An object that could be read neither in a watch nor by itself is read again every 5 minutes and a tenth at most, and then
-/// listed, for which there may be no request left in that minute. Until then its store says what it lacks.
+/// Interval of the retries for an object that neither a watch nor a single read could decode: 5 minutes plus a tenth at most.
+/// Then it is listed, for which that minute's budget may be used up. Until then its store reports what it lacks.
 const READ_AGAIN: Duration = Duration::from_secs(330 + 61 + 10);
-/// So long after a store was started or a fault was over, all has to be well.
+/// Time after a store's start or a fault's end within which all must be well.
 const SETTLING: Duration = Duration::from_secs(60);
 
 impl Watcher<'_> {
-    /// I11, and I14 as far as it is about content: how long something is missing while the store is called live.
+    /// Checks I11, and I14 for content: the time for which an event is missing while the store is live.
     fn detection(&self, verdict: &mut Verdict) {
         let Case { truth, excuses, lives, .. } = self.case;
         let mut noticed = None;
         for (i, (at, look)) in self.looks.iter().enumerate() {
             let next = self.looks.get(i + 1).map_or(lives.end, |(next, _)| *next);
-            // It was so at least until the look before the next.
+            // The look is valid at least until the look before the next.
             let until =
                 At(next.0.saturating_sub(At::after_start(self.case.history.cast.look_interval).0)).max(*at);
             if !look.freshness.is_live() {
@@ -100,12 +100,12 @@ impl Watcher<'_> {
                 }
                 if !look.freshness.is_live() {
                     if !felt.is_empty() {
-                        // It was noticed.
+                        // It was detected.
                         verdict.count(Invariant::I11, true);
                     }
                     continue;
                 }
-                // Who was told that it is missing is told its age from then on, also while the link stands for a moment.
+                // After a reported gap the reader knows the content's age, even if the link recovers for a moment.
                 let told = noticed.is_some_and(|noticed| missing.at <= noticed);
                 let bound = match told {
                     true => self.case.client_of(self.informer).stale_after,
@@ -128,7 +128,7 @@ impl Watcher<'_> {
         }
     }
 
-    /// I12: what streams do not bring, be they silent or not answered, comes by a list.
+    /// Checks I12: a list brings what streams do not bring, whether they are silent or unanswered.
     fn listed_instead(
         &self,
         verdict: &mut Verdict,
@@ -154,32 +154,32 @@ impl Watcher<'_> {
         });
     }
 
-    /// Whether the stream may have been opened before history went back, and be silent for ever: where the store stood below, nothing
-    /// tells its client, and looks at another stream take it along as long as nothing happens.
+    /// Returns whether the stream may have been opened before history went back, and be silent permanently. If the store's RV was
+    /// below the rollback, the client cannot detect it, and verification watches move it along while nothing happens.
     fn may_be_of_a_lost_history(&self, at: At) -> bool {
         let mut spans = self.case.weather.on(self.cluster);
         spans.any(|span| span.is_rollback() && span.began <= at && at <= span.began.plus(LONGEST_WATCH))
     }
 
-    /// Within what time it is to be noticed that something is missing.
+    /// Returns the time within which a missing event must be detected.
     fn bound(&self, felt: &[&FaultSpan]) -> Duration {
         let stale_after = self.case.client_of(self.informer).stale_after;
         let others: Vec<_> = felt.iter().filter(|span| span.number != SLOW).collect();
-        // Some bytes a second, which take longer to recover from.
+        // Some bytes a second, from which recovery takes longer.
         let crawls = |span: &&FaultSpan| span.number == SLOW && span.recover >= MINUTE;
         match (felt, others.as_slice()) {
             ([], _) => AT_ONCE,
             ([one], _) => one.detect.unwrap_or(stale_after),
-            // What is late hides nothing for long.
+            // Slow bytes hide nothing for long.
             (_, [one]) if !felt.iter().any(crawls) => {
                 one.detect.map_or(stale_after, |detect| detect + SLOWED)
             }
-            // Each may hide the signs of the other.
+            // Each fault may hide the symptoms of the other.
             _ => stale_after,
         }
     }
 
-    /// I14: this part of this cluster is well, and another is not.
+    /// Checks I14: this part of this cluster is well, and another is not.
     fn isolation(&self, verdict: &mut Verdict, missing: At, until: At, look: &Look, part: usize) {
         let others = self.case.weather.spans().iter();
         let others = others.filter(|span| !self.case.strikes(span, self.informer, Some(part)));
@@ -198,7 +198,7 @@ impl Watcher<'_> {
         });
     }
 
-    /// I12: after each fault that was the only one; and I14 again, for stores that nothing happened to.
+    /// Checks I12 after each fault that was the only one, and I14 again for unaffected stores.
     fn recovery(&self, verdict: &mut Verdict) {
         let weather = &self.case.weather;
         for span in weather.on(self.cluster) {
@@ -207,7 +207,7 @@ impl Watcher<'_> {
             let mut due = over.plus(FAILING);
             if self.case.lives.informer(self.informer).from.is_some_and(|from| from.plus(MINUTE) > span.began)
             {
-                // What its first minute allows may have been spent on first lists.
+                // Its first minute's budget may have been used for first lists.
                 due = due.max(healed.plus(PROVEN_AGAIN));
             }
             if span.lies || !struck || !self.is_alone(span, due) {
@@ -250,12 +250,12 @@ impl Watcher<'_> {
         }
     }
 
-    /// Whether nothing else happened to this store from the fault on until it is judged.
+    /// Returns whether no other event affected this store from the fault until the judgement.
     fn is_alone(&self, span: &FaultSpan, until: At) -> bool {
         let case = self.case;
         let until = until.plus(case.history.cast.look_interval);
         let life = case.lives.informer(self.informer);
-        // Who comes while it is in force has to recover from it as well.
+        // A store that starts during the fault must recover from it too.
         let met = life.from.is_some_and(|from| span.healed.is_some_and(|healed| from <= healed));
         until <= case.lives.end
             && met
@@ -267,7 +267,7 @@ impl Watcher<'_> {
             && !case.excuses.may_be_wrong(self.informer, until)
     }
 
-    /// Whether what was sent damaged may not have been read again yet.
+    /// Returns whether a damaged object may not have been read again yet.
     fn waits_for_a_read(&self, at: At, look: &Look) -> bool {
         let lately = |span: &FaultSpan| {
             span.began <= at && span.healed.is_none_or(|healed| at < healed.plus(READ_AGAIN))
@@ -276,7 +276,7 @@ impl Watcher<'_> {
             && self.case.weather.on(self.cluster).any(|span| span.damages() && lately(span))
     }
 
-    /// Whether what could not be read is listed by now: a moment ago the store still said what it lacks.
+    /// Returns whether an undecodable object is being listed by now: a moment ago the store still reported what it lacks.
     fn lists_instead(&self, at: At) -> bool {
         let before = self.looks.partition_point(|(seen, _)| *seen <= at);
         let lately = self.looks[..before].iter().rev().take_while(|(seen, _)| seen.plus(MINUTE) >= at);
@@ -289,7 +289,7 @@ impl Watcher<'_> {
         let Some((_, look)) = seen.checked_sub(1).map(|last| self.looks[last]) else { return };
         let live = match look.freshness {
             Freshness::Live { .. } => true,
-            // The link is well; only the proof is still to come.
+            // The link is healthy; only the proof is missing.
             Freshness::Stale { reason: Reason::AgeBound | Reason::Slept, .. } => !proven,
             Freshness::Stale { reason: Reason::Link, .. } => {
                 !proven && look.standing.is_watching()
@@ -323,7 +323,7 @@ impl Watcher<'_> {
 }
 
 impl Standing {
-    /// Whether a watch stands, whatever it brings.
+    /// Returns whether a watch is open, whatever it brings.
     fn is_watching(&self) -> bool {
         matches!(self.condition, "watching" | "degraded")
     }

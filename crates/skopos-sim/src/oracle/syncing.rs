@@ -1,5 +1,5 @@
-//! First lists: they come in spite of what they can be had in spite of (I12), it is noticed when they do not (I11), and who
-//! waited for one has it (I20).
+//! First lists: they arrive in spite of faults that permit them (I12), their absence is detected (I11), and a successful wait for
+//! one means that it arrived (I20).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,20 +27,20 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// A body that comes byte by byte gets on.
+/// Catalogue number of slow bodies: a body that arrives byte by byte progresses.
 const SLOW_BODY: u8 = 11;
-/// Within what time a first list that does not come has failed at least once.
+/// Time within which a missing first list has failed at least once.
 const NO_LIST: Duration = Duration::from_secs(30);
-/// Within what time a first list comes in pages, if they come, and streams do not.
+/// Time within which a first list arrives in pages, if pages arrive, and streams do not.
 const IN_PAGES: Duration = Duration::from_secs(60);
-/// What is added to a bound: the time until the next look.
+/// Slack of a bound: the time until the next look.
 const SLACK: Duration = Duration::from_secs(3);
 
 struct Firsts<'a> {
     looks: Vec<Vec<(At, &'a Look)>>,
-    /// Who was told when that a store has synced.
+    /// Informers whose wait for sync succeeded, with the times.
     promised: Vec<(InformerId, At)>,
-    /// When a further page was asked for, and where.
+    /// Times and clusters of requests for further pages.
     pages: Vec<(ClusterId, At)>,
 }
 
@@ -70,14 +70,14 @@ impl<'a> Firsts<'a> {
         firsts
     }
 
-    /// How a store looked at a moment.
+    /// Returns the look at a store that is valid at a moment.
     fn at(&self, informer: InformerId, at: At) -> Option<&'a Look> {
         let looks = &self.looks[informer.index()];
         let seen = looks.partition_point(|(seen, _)| *seen <= at);
         seen.checked_sub(1).map(|last| looks[last].1)
     }
 
-    /// I20: a wait that has ended well has ended with a list.
+    /// Checks I20: a successful wait has ended with a list.
     fn is_there(&self, case: &Case<'_>, verdict: &mut Verdict, informer: InformerId, at: At) {
         let due = at.plus(case.history.cast.look_interval + case.weather.starved(at, case.lives.end));
         if !case.lives.informer(informer).covers(at, due) {
@@ -90,7 +90,7 @@ impl<'a> Firsts<'a> {
         });
     }
 
-    /// I11: a first list that is refused, not answered, or comes only byte by byte, is given up within its bound.
+    /// Checks I11: a first list that is refused, not answered, or arrives only byte by byte, fails within its bound.
     fn is_noticed(
         &self,
         case: &Case<'_>,
@@ -114,7 +114,7 @@ impl<'a> Firsts<'a> {
         });
     }
 
-    /// I12: a first list comes, though none is streamed.
+    /// Checks I12: a first list arrives, though none is streamed.
     fn comes(&self, case: &Case<'_>, verdict: &mut Verdict, informer: InformerId, span: &FaultSpan) {
         let Some((due, look)) = self.when_due(case, informer, span, IN_PAGES) else { return };
         verdict.exercise(Invariant::I12);
@@ -124,7 +124,7 @@ impl<'a> Firsts<'a> {
         });
     }
 
-    /// So long after a store was begun under this fault and no other, and how it looks then.
+    /// Returns the moment this long after a store began under this fault and no other, and the look at it then.
     fn when_due(
         &self,
         case: &Case<'_>,

@@ -1,6 +1,6 @@
-//! What the servers really had: their logs, and for each store the story that it should tell.
+//! The true states: the servers' logs, and for each store the story that it should tell.
 //!
-//! A rollback begins a new *line*: the log up to the point that was gone back to, and what came after. A story is a line as
+//! A rollback begins a new *line*: the log up to the target of the rollback, and the later commits. A story is a line as
 //! one selector sees it: a change that brings an object into scope is an addition, one that takes it out a deletion.
 
 use std::collections::HashMap;
@@ -10,21 +10,21 @@ use crate::history::{
     Selection, ShapeId, WatcherId,
 };
 
-/// Of all clusters.
+/// The true states of all clusters.
 pub(super) struct Truth {
     clusters: Vec<Vec<Line>>,
-    /// By informer, then by view.
+    /// Stories by informer, then by view.
     stories: Vec<Vec<Story>>,
-    /// By raw watch.
+    /// Stories by raw watch.
     watched: Vec<Story>,
     shapes: HashMap<u32, ShapeId>,
 }
 
-/// A log, and since when it is the one that counts.
+/// A log, with the time since which it is valid.
 #[derive(Clone, Default)]
 pub(super) struct Line {
     pub(super) began: At,
-    /// The RV that was gone back to; 0 for the first line.
+    /// The target RV of the rollback; 0 for the first line.
     pub(super) cut: u64,
     pub(super) commits: Vec<Commit>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Commit {
     pub(super) change: Change,
 }
 
-/// What one view of an informer should be like.
+/// Expected content of one view of an informer.
 pub(super) struct Story {
     /// The lines, oldest first.
     pub(super) lines: Vec<Chapter>,
@@ -49,7 +49,7 @@ pub(super) struct Story {
 #[derive(Default)]
 pub(super) struct Chapter {
     pub(super) began: At,
-    /// The RV that was gone back to.
+    /// The target RV of the rollback.
     pub(super) cut: u64,
     pub(super) events: Vec<Event>,
     keys: HashMap<KeyId, Vec<usize>>,
@@ -60,12 +60,12 @@ pub(super) struct Chapter {
 pub(super) struct Event {
     pub(super) at: At,
     pub(super) kind: Kind,
-    /// As it is delivered: a deletion has the last state that was in scope, with the RV of the change.
+    /// The delivered object: a deletion has the last state that was in scope, with the RV of the change.
     pub(super) object: Seen,
     pub(super) before: Content,
     pub(super) after: Content,
-    /// Another change of its resource came before it at its RV: content of that RV may lack it and what follows at the RV, for as
-    /// long as nothing of a later one is there.
+    /// True if another change of its resource came before it at its RV. Content of that RV may lack this event and those after it
+    /// at the RV, until an event of a later RV is there.
     pub(super) shares: bool,
 }
 
@@ -123,34 +123,34 @@ impl Truth {
         &self.clusters[cluster.index()]
     }
 
-    /// When history went back.
+    /// Returns the times of the rollbacks.
     pub(super) fn rollbacks(&self, cluster: ClusterId) -> impl Iterator<Item = At> + '_ {
         self.lines(cluster).iter().skip(1).map(|line| line.began)
     }
 
-    /// By view.
+    /// Returns the stories of an informer, by view.
     pub(super) fn stories(&self, informer: InformerId) -> &[Story] {
         &self.stories[informer.index()]
     }
 
-    /// What a raw watch should tell.
+    /// Returns the expected story of a raw watch.
     pub(super) fn watched(&self, watcher: WatcherId) -> &Story {
         &self.watched[watcher.index()]
     }
 
-    /// What selectors saw of the version that bears this stamp.
+    /// Returns the labels and fields of the version with this stamp.
     pub(super) fn shape(&self, stamp: u32) -> Option<ShapeId> {
         self.shapes.get(&stamp).copied()
     }
 
-    /// When, up to a moment, a cluster first came to a later RV.
+    /// Returns the time at which a cluster first reached a later RV, up to a moment.
     pub(super) fn passed(&self, cluster: ClusterId, rv: u64, at: At) -> Option<At> {
         let line = self.lines(cluster).iter().rev().find(|line| line.began <= at)?;
         let next = line.commits.partition_point(|commit| commit.object.rv <= rv);
         line.commits.get(next).map(|commit| commit.at).filter(|passed| *passed <= at)
     }
 
-    /// The newest RV of a cluster at a moment.
+    /// Returns the newest RV of a cluster at a moment.
     pub(super) fn newest(&self, cluster: ClusterId, at: At) -> u64 {
         let lines = self.lines(cluster);
         let line = lines.iter().rev().find(|line| line.began <= at);
@@ -160,7 +160,7 @@ impl Truth {
     }
 }
 
-/// One selection for each view.
+/// Returns one selection for each view.
 pub(super) fn views(selection: &Selection) -> Vec<Selection> {
     if selection.namespaces.is_empty() {
         return vec![selection.clone()];
@@ -175,12 +175,12 @@ impl Story {
         Self { lines: lines.iter().map(chapter).collect() }
     }
 
-    /// The lines that there were at a moment, newest first.
+    /// Returns the lines that existed at a moment, newest first.
     pub(super) fn lines_at(&self, at: At) -> impl Iterator<Item = (usize, &Chapter)> {
         self.lines.iter().enumerate().rev().filter(move |(_, line)| line.began <= at)
     }
 
-    /// The line that counted at a moment.
+    /// Returns the valid line at a moment.
     pub(super) fn line_at(&self, at: At) -> &Chapter {
         self.lines_at(at).next().map_or(&self.lines[0], |(_, line)| line)
     }
@@ -221,23 +221,23 @@ impl Chapter {
         chapter
     }
 
-    /// How many events there are up to an RV.
+    /// Returns the number of events up to an RV.
     pub(super) fn until(&self, rv: u64) -> usize {
         self.events.partition_point(|event| event.object.rv <= rv)
     }
 
-    /// The content at an RV, when all of it is there.
+    /// Returns the complete content at an RV.
     pub(super) fn content(&self, rv: u64) -> Content {
         self.events[..self.until(rv)].last().map_or(Content::EMPTY, |event| event.after)
     }
 
-    /// The content at a moment.
+    /// Returns the content at a moment.
     pub(super) fn content_at(&self, at: At) -> Content {
         let until = self.events.partition_point(|event| event.at <= at);
         self.events[..until].last().map_or(Content::EMPTY, |event| event.after)
     }
 
-    /// How many events there are in content of an RV: all up to it, or, where several changes share it, some of the first of
+    /// Returns the number of events in content of an RV: all up to it, or, where several changes share it, some of the first of
     /// them. `None`: it is no such content.
     pub(super) fn place(&self, rv: u64, content: Content) -> Option<usize> {
         if self.content(rv) == content {
@@ -246,24 +246,24 @@ impl Chapter {
         self.parts(rv).find(|(_, event)| event.before == content).map(|(place, _)| place)
     }
 
-    /// The events of an RV that content of it may lack, with what follows them at the RV.
+    /// Returns the events of an RV that content of it may lack, together with the later ones at the RV.
     fn parts(&self, rv: u64) -> impl Iterator<Item = (usize, &Event)> {
         let first = self.events.partition_point(|event| event.object.rv < rv);
         (first..self.until(rv)).map(|place| (place, &self.events[place])).filter(|(_, event)| event.shares)
     }
 
-    /// The first event that content of this RV lacks of it.
+    /// Returns the first event of this RV that content of it lacks.
     pub(super) fn rest(&self, rv: u64, content: Content) -> Option<&Event> {
         self.missing(rv, content).filter(|event| event.object.rv == rv)
     }
 
-    /// The first event that content of this RV lacks.
+    /// Returns the first event that content of this RV lacks.
     pub(super) fn missing(&self, rv: u64, content: Content) -> Option<&Event> {
         self.events.get(self.place(rv, content).unwrap_or_else(|| self.until(rv)))
     }
 
-    /// The change with which the server ceased to have this content, of this RV, the last time up to a moment; `None` while it has
-    /// it. Content that a list confirmed is as old as that, however much came and went before.
+    /// Returns the change that last ended this content of the server, at this RV, up to a moment; `None` while the server has it.
+    /// Content that a list confirmed is as old as that, whatever came and went before.
     pub(super) fn ceased(&self, rv: u64, content: Content, at: At) -> Option<&Event> {
         let past = &self.events[..self.events.partition_point(|event| event.at <= at)];
         if past.last().map_or(Content::EMPTY, |event| event.after) == content {
@@ -273,41 +273,41 @@ impl Chapter {
         last.or_else(|| self.missing(rv, content).filter(|event| event.at <= at))
     }
 
-    /// The event of this RV, if it is of this key.
+    /// Returns the event of this RV, if it is about this key.
     pub(super) fn event(&self, rv: u64, key: KeyId) -> Option<&Event> {
         let before = self.events[..self.until(rv)].iter().rev().take_while(|event| event.object.rv == rv);
         before.into_iter().find(|event| event.object.key == key)
     }
 
-    /// The object of a key at an RV.
+    /// Returns the object of a key at an RV.
     pub(super) fn object(&self, key: KeyId, rv: u64) -> Option<Seen> {
         let events = self.keys.get(&key)?.iter().map(|event| &self.events[*event]);
         state(events.take_while(|event| event.object.rv <= rv).last())
     }
 
-    /// Whether content of an RV may have this object, or none, under a key.
+    /// Returns whether content of an RV may have this object, or none, under a key.
     pub(super) fn may_have(&self, key: KeyId, rv: u64, object: Option<Seen>) -> bool {
         let before = || self.parts(rv).find(|(_, event)| event.object.key == key);
         self.object(key, rv) == object || before().is_some() && self.object(key, rv - 1) == object
     }
 
-    /// The last change of a key up to a moment, if this is what there was before, and it may be missing from content of its RV.
+    /// Returns the last change of a key up to a moment, if this is the object before it, and content of its RV may lack it.
     pub(super) fn lacking(&self, key: KeyId, object: Option<Seen>, at: At) -> Option<&Event> {
         let events = self.keys.get(&key).into_iter().flatten().map(|event| &self.events[*event]);
         let last = events.take_while(|event| event.at <= at).last()?;
         (last.shares && self.object(key, last.object.rv - 1) == object).then_some(last)
     }
 
-    /// Whether a key's object was this at any time from `from` to `to`.
+    /// Returns whether a key's object was this at any time from `from` to `to`.
     pub(super) fn was(&self, key: KeyId, object: Option<Seen>, from: At, to: At) -> bool {
         let events = || self.keys.get(&key).into_iter().flatten().map(|event| &self.events[*event]);
-        // What was changed at that very moment was there at it.
+        // An object that was changed at exactly that moment existed at it.
         let at_first = state(events().take_while(|event| event.at < from).last());
         let mut later = events().filter(|event| event.at >= from && event.at <= to);
         at_first == object || later.any(|event| state(Some(event)) == object)
     }
 
-    /// Whether a list of an RV of at least `from` ever had this.
+    /// Returns whether a list of an RV of at least `from` ever had this content.
     pub(super) fn was_listed_from(&self, from: u64, content: Content) -> bool {
         let later = &self.events[self.until(from)..];
         let whole = |at: usize| later.get(at + 1).is_none_or(|next| next.object.rv > later[at].object.rv);
@@ -315,7 +315,7 @@ impl Chapter {
             || later.iter().enumerate().any(|(at, event)| event.after == content && whole(at))
     }
 
-    /// Whether what was told ever added up to this, by whoever began with content of an RV of at least `from`.
+    /// Returns whether events ever added up to this content, for a reader that began with content of an RV of at least `from`.
     pub(super) fn was_told_from(&self, from: u64, content: Content) -> bool {
         self.place(from, content).is_some()
             || self.events[self.until(from)..].iter().any(|event| event.after == content)

@@ -1,4 +1,4 @@
-//! Calls that must return, and ends that must be ends: I13, I16; and of I9 and I20 what calls say.
+//! Calls that must return, and shutdowns that must be complete: I13, I16; and the results of calls for I9 and I20.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     ends(case, verdict);
 }
 
-/// What may be added to a limit.
+/// Maximum excess over a limit.
 const GRACE: Duration = Duration::from_millis(50);
 
 struct Call {
@@ -70,7 +70,7 @@ fn returned(case: &Case<'_>, verdict: &mut Verdict, at: At, call: &Call, outcome
             });
         }
         (CallKind::WaitFor { rv }, Outcome::NotInTime { .. }) => {
-            // It waited as long as it was allowed to, and did not give up before.
+            // It waited for the whole limit, and did not give up before.
             verdict.exercise(Invariant::I9);
             verdict.demand(Invariant::I9, at.since(call.at) + GRACE >= call.limit, at, call.of(case), || {
                 format!("waiting for RV {rv} was given up after {took:?} of {:?}", call.limit)
@@ -85,7 +85,7 @@ fn returned(case: &Case<'_>, verdict: &mut Verdict, at: At, call: &Call, outcome
         }
         _ => {}
     }
-    // Who was shut down is told so at once, whatever was asked, and when.
+    // After a shutdown a call fails at once, whatever it is and whenever it was made.
     if let Some(shut) = case.lives.shut(call.client).filter(|shut| *shut < at) {
         let took = at.since(shut.max(call.at)).saturating_sub(case.weather.starved(shut.max(call.at), at));
         let told = matches!(outcome, Outcome::Closed | Outcome::Done | Outcome::Refused);
@@ -97,7 +97,7 @@ fn returned(case: &Case<'_>, verdict: &mut Verdict, at: At, call: &Call, outcome
     }
 }
 
-/// Requests that were on their way may arrive so much later.
+/// Time after which requests in flight may still arrive.
 const IN_FLIGHT: Duration = Duration::from_secs(2);
 
 fn ends(case: &Case<'_>, verdict: &mut Verdict) {

@@ -1,16 +1,16 @@
-//! What raw watches give: I1, I4 and I6 as the log has it, I11 and I12 in time, I16 and I19 and I23 in the end.
+//! Items of raw watches: I1, I4 and I6 by the log, I11 and I12 in time, I16, I19 and I23 in the end.
 //!
-//! A raw watch is told what a handler is told, but has no content to compare with, no audits and no age. It goes along the story of
-//! its selector, change by change; each that it is not told is lost, unless it is said to be skipped.
+//! A raw watch gets the same events as a handler, but has no content to compare with, no audits and no age. It follows the story of
+//! its selector, change by change. Each change that it does not get is lost, unless it is reported as skipped.
 //!
 //! ```text
-//!   story    1 ── 2 ── 3 ── 4 ── 5 ── 6 ── 7       each is told, in this order,
+//!   story    1 ── 2 ── 3 ── 4 ── 5 ── 6 ── 7       each is returned, in this order,
 //!                      ▲              ▲            until something is skipped: from here to there
 //!                      └── Skipped ───┘
 //! ```
 //!
-//! What it cannot know is excused until the next that is skipped: a stream that lies, until it tells of what came after, and history
-//! that went back and came beyond its RV again before anybody could notice. Where a probe must have shown it, it has to be noticed.
+//! What it cannot know is excused until the next skip: a stream that lies, until a later event arrives, and a rollback that
+//! passed its RV again before it could be detected. If a probe must have shown it, it must be detected.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -53,15 +53,15 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// Where nothing is wrong a change is told within this.
+/// Time within which a change arrives without faults.
 const SOON: Duration = Duration::from_secs(3);
-/// Nobody gives a raw watch a hint that its server is back, as a factory gives its informers: it waits as long as failures have it
-/// wait at most.
+/// Maximum backoff after failures. Unlike an informer, which its factory notifies, a raw watch gets no hint that its server is
+/// back.
 const BACKOFF: Duration = Duration::from_secs(30);
-/// A probe is made each half minute, and a stream has 15 s to come as far as it.
+/// Time to detect a rollback: a probe is made each half minute, and a stream has 15 s to catch up with it.
 const NOTICED: Duration = Duration::from_secs(65);
 
-/// One raw watch, and how far it has come.
+/// Progress of one raw watch in its story.
 struct Course<'a> {
     case: &'a Case<'a>,
     id: WatcherId,
@@ -69,21 +69,21 @@ struct Course<'a> {
     client: ClientId,
     cluster: ClusterId,
     began: At,
-    /// Which line of its story it is on...
+    /// Index of its line of the story...
     line: usize,
-    /// ... which change is the next...
+    /// ... index of the next change...
     next: usize,
-    /// ... and the last RV that it was told; `None`: nothing yet.
+    /// ... and the RV of its last item; `None`: nothing yet.
     rv: Option<u64>,
-    /// When something was skipped last.
+    /// Time of the last skip.
     skipped: At,
-    /// Nothing that was changed before this is still to come: when something was skipped last, or when the last told was changed.
+    /// Nothing that was changed before this is still to come: the time of the last skip, or of the last item's change.
     sure: At,
-    /// When anything was told last.
+    /// Time of the last item.
     told: At,
-    /// The last line of which it is known whether it was noticed.
+    /// The last line for which the detection was judged.
     judged: usize,
-    /// Since when its link was called well, or not.
+    /// Times at which its link became healthy, or unhealthy.
     well: Vec<(At, bool)>,
 }
 
@@ -125,9 +125,9 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// From now on: after what was there when it began.
+    /// Notes the beginning: after the content of that moment.
     fn begins(&mut self, verdict: &mut Verdict, at: At, rv: u64) {
-        // What is written at that very moment may come after.
+        // A write at exactly that moment may come after.
         let newest = self.case.truth.newest(self.cluster, At(self.began.0.saturating_sub(1)));
         let went_back = self.case.truth.rollbacks(self.cluster).any(|went| went >= self.began && went <= at);
         verdict.demand(Invariant::I5, rv >= newest || went_back, at, self.of(), || {
@@ -136,30 +136,30 @@ impl<'a> Course<'a> {
         self.stand_at(at, rv);
     }
 
-    /// Right after an RV: on the newest line, or on the one before where they are the same up to there, or the newest has not come so
-    /// far: that was on its way when history went back.
+    /// Moves right behind an RV. It uses the newest line, or the one before if they are equal up to there, or if the newest has
+    /// not reached the RV: that item was in flight when history went back.
     fn stand_at(&mut self, at: At, rv: u64) {
         let line = self.newest_with(at, rv).unwrap_or_else(|| self.newest(at).0.saturating_sub(1));
         (self.line, self.next, self.rv) = (line, self.story()[line].until(rv), Some(rv));
         (self.skipped, self.sure) = (at, at);
     }
 
-    /// The newest line, if it has come to this RV by itself.
+    /// Returns the newest line, if it has reached this RV with its own commits.
     fn newest_with(&self, at: At, rv: u64) -> Option<usize> {
         let (newest, chapter) = self.newest(at);
         (chapter.cut < rv && rv <= self.case.truth.newest(self.cluster, at)).then_some(newest)
     }
 
-    /// A change: the next of the story.
+    /// Judges a change, which must be the next of the story.
     fn change(&mut self, verdict: &mut Verdict, at: At, kind: Kind, object: Seen) {
-        // What was read because its event was damaged may be new, and whoever has no content cannot tell.
+        // An object that was read because its event was damaged may be new, and a reader without content cannot tell.
         let read = kind == Kind::Updated && self.was_damaged(at);
         self.passes(verdict, at, object.rv, |event| {
             event.object == object && (event.kind == kind || read && event.kind == Kind::Added)
         });
     }
 
-    /// Something is told that has to be the next of the story.
+    /// Judges an item that must be the next of the story.
     fn passes(&mut self, verdict: &mut Verdict, at: At, rv: u64, is_this: impl Fn(&Event) -> bool) {
         let excused = self.is_excused(at);
         if let Some((line, event)) = self.next_if(at, &is_this) {
@@ -187,15 +187,15 @@ impl<'a> Course<'a> {
         self.rv = Some(rv);
     }
 
-    /// The next change, if it is this.
+    /// Returns the next change, if it matches.
     fn next_if(&self, at: At, is_this: &impl Fn(&Event) -> bool) -> Option<(usize, &'a Event)> {
         let mut next =
             self.lines(at).filter_map(|(line, chapter)| Some((line, chapter.events.get(self.next)?)));
         next.find(|(_, event)| is_this(event))
     }
 
-    /// The line that it is on, and those after it that were the same up to here: what is on its way when history goes back is of the
-    /// line that was.
+    /// Returns its line, and the later ones that are equal up to here: an item in flight when history goes back belongs to the
+    /// old line.
     fn lines(&self, at: At) -> impl Iterator<Item = (usize, &'a Chapter)> {
         let (own, rv) = (self.line, self.rv);
         let all = self.story().iter().enumerate().skip(own);
@@ -204,7 +204,7 @@ impl<'a> Course<'a> {
         })
     }
 
-    /// Where in the story this is, on whichever line.
+    /// Returns the place of an item in the story, on any line.
     fn find(&self, at: At, rv: u64, is_this: &impl Fn(&Event) -> bool) -> Option<(usize, usize)> {
         let lines = self.story().iter().enumerate().rev().filter(|(_, chapter)| chapter.began <= at);
         let place = |(line, chapter): (usize, &Chapter)| {
@@ -229,7 +229,7 @@ impl<'a> Course<'a> {
         verdict.violate(invariant, at, self.of(), self.text(&what));
     }
 
-    /// All up to this RV was told, save what shares it with a change that was.
+    /// Judges a bookmark: all changes up to this RV were returned, except those that share the RV with a returned one.
     fn bookmark(&mut self, verdict: &mut Verdict, at: At, rv: u64) {
         let told = |chapter: &Chapter| {
             let next = chapter.events.get(self.next);
@@ -254,7 +254,7 @@ impl<'a> Course<'a> {
         self.rv = Some(rv);
     }
 
-    /// Changes are said to be unknown.
+    /// Judges a skip, by which changes are reported as unknown.
     fn skips(
         &mut self,
         verdict: &mut Verdict,
@@ -284,7 +284,7 @@ impl<'a> Course<'a> {
         self.stand_at(at, to);
     }
 
-    /// I19: that history went back is noticed as soon as a probe must have shown it.
+    /// Checks I19: a rollback is detected as soon as a probe must have shown it.
     fn notices(&mut self, verdict: &mut Verdict, at: At) {
         let lines = self.story().iter().enumerate().skip(self.line.max(self.judged) + 1);
         for (line, chapter) in lines {
@@ -302,8 +302,8 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Whether a probe must have shown by then that history went back: it has not come as far as this RV again, nothing else was
-    /// wrong, and nothing of what was noticed waits for the user.
+    /// Returns whether a probe must have shown the rollback by then: the server has not reached this RV again, there was no other
+    /// fault, and no item waits for the user.
     fn is_seen(&self, chapter: &Chapter, rv: u64, until: At) -> bool {
         let lately = At(chapter.began.0.saturating_sub(At::after_start(BACKOFF).0));
         let mut wrong = self.case.weather.felt(self.cluster, lately, until);
@@ -313,7 +313,7 @@ impl<'a> Course<'a> {
             && !self.case.lives.is_leaving(self.client, until)
     }
 
-    /// Nothing is unreadable where nothing was damaged.
+    /// Checks that an object is undecodable only if it was damaged.
     fn damaged(&self, verdict: &mut Verdict, at: At) {
         verdict.demand(Invariant::I4, self.was_damaged(at), at, self.of(), || {
             self.text("says that a change cannot be read, and nothing was damaged")
@@ -324,7 +324,7 @@ impl<'a> Course<'a> {
         self.case.weather.on(self.cluster).any(|span| span.damages() && span.began <= at)
     }
 
-    /// I12: a change is told soon, or soon after what was wrong is over.
+    /// Checks I12: a change arrives soon, or soon after a fault is over.
     fn in_time(&self, verdict: &mut Verdict, at: At, event: &Event) {
         let (due, troubled) = self.due(event.at);
         if troubled {
@@ -338,8 +338,8 @@ impl<'a> Course<'a> {
         });
     }
 
-    /// I11: a link on which something does not come, though it was there for so long, is not called well. A probe shows it, and those
-    /// are lists.
+    /// Checks I11: a link that has not delivered an event for so long does not count as healthy. A probe, which is a list, shows
+    /// the event.
     fn honestly(&self, verdict: &mut Verdict, at: At, event: &Event) {
         let since = event.at.max(self.began).max(self.skipped);
         let mut felt = self.case.weather.felt(self.cluster, since, at).peekable();
@@ -365,14 +365,15 @@ impl<'a> Course<'a> {
         });
     }
 
-    /// For how long between two moments the link was called well.
+    /// Returns the time between two moments for which the link was reported healthy.
     fn was_well(&self, from: At, to: At) -> Duration {
         let ends = self.well.iter().skip(1).map(|(at, _)| *at).chain([to]);
         let spans = self.well.iter().zip(ends).filter(|((_, well), _)| *well);
         spans.map(|((began, _), end)| end.min(to).since((*began).max(from))).sum()
     }
 
-    /// When something of this moment has to be told: when nothing is wrong for a while. And whether something was.
+    /// Returns the time at which an event of this moment must arrive, which is when there was no fault for a while; and whether
+    /// there was one.
     fn due(&self, at: At) -> (At, bool) {
         let began = self.began.max(self.skipped);
         let mut due = at.max(began);
@@ -389,13 +390,13 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// I23: nothing is left to be told, when nothing has happened for long.
+    /// Checks I23: no event is left when nothing has happened for long.
     fn settled(&mut self, verdict: &mut Verdict, at: At) {
         self.notices(verdict, at);
         let (line, chapter) = self.newest(at);
         let of = self.of();
         if self.is_excused(at) {
-            // History that has not come so far again is seen to be another.
+            // A rollback whose history has not reached the RV again is detected.
             let noticed =
                 line == self.line || self.rv.is_none_or(|rv| rv <= self.case.truth.newest(self.cluster, at));
             verdict.demand(Invariant::I19, noticed, at, of, || {
@@ -410,7 +411,7 @@ impl<'a> Course<'a> {
         });
     }
 
-    /// I16: it ends when its transport is shut down, and otherwise not.
+    /// Checks I16: it ends when its transport is shut down, and not otherwise.
     fn ended(&mut self, verdict: &mut Verdict, at: At, by_itself: bool) {
         self.notices(verdict, at);
         let shut = self.case.lives.shut(self.client);
@@ -426,13 +427,13 @@ impl<'a> Course<'a> {
         });
     }
 
-    /// Whether it may have missed something that it cannot know of.
+    /// Returns whether it may have missed an event that it cannot know of.
     fn is_excused(&self, at: At) -> bool {
         let lied = self.case.weather.on(self.cluster).any(|span| span.lies && self.may_lack_of(span, at));
         lied || self.has_gone_back(at)
     }
 
-    /// Whether it stands on what is no more.
+    /// Returns whether its RV belongs to an undone history.
     fn has_gone_back(&self, at: At) -> bool {
         let mut later = self.story()[self.line + 1..].iter().filter(|chapter| chapter.began <= at);
         later.any(|chapter| self.rv.is_some_and(|rv| rv > chapter.cut))
@@ -442,7 +443,7 @@ impl<'a> Course<'a> {
         lie.began <= at && lie.healed.is_none_or(|healed| healed.plus(SOON) >= self.sure)
     }
 
-    /// Whether it is told what comes when it comes.
+    /// Returns whether it processes items at once.
     fn is_quick(&self) -> bool {
         self.watcher.slowness.is_zero()
     }

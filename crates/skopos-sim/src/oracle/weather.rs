@@ -1,4 +1,4 @@
-//! When which fault was in force, and where.
+//! Times and places of the faults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,34 +15,34 @@ pub struct Weather {
 /// A fault from its beginning to its end.
 #[derive(Clone, Debug)]
 pub struct FaultSpan {
-    /// Which.
+    /// The fault.
     pub fault: FaultId,
     /// Its number in the catalogue.
     pub number: u8,
-    /// Where; `None`: everywhere.
+    /// The cluster; `None`: all clusters.
     pub cluster: Option<ClusterId>,
-    /// Whether it loses events without a trace.
+    /// True if it loses events without a trace.
     pub lies: bool,
-    /// Within what time it is to be noticed.
+    /// Time limit of its detection.
     pub detect: Option<Duration>,
-    /// Within what time all is well again.
+    /// Time limit of the recovery.
     pub recover: Duration,
-    /// What every answer says of when to come again.
+    /// `Retry-After` of every answer.
     pub retry_after: Option<Duration>,
-    /// What of the cluster it is confined to.
+    /// The part of the cluster that it is confined to.
     pub part: Part,
-    /// Whether lists that are not streamed are as ever.
+    /// True if lists that are not streamed are unaffected.
     pub spares_lists: bool,
-    /// Since when it was in force.
+    /// Time of its beginning.
     pub began: At,
-    /// Until when; `None`: to the end.
+    /// Time of its healing; `None`: it lasts until the end.
     pub healed: Option<At>,
-    /// When it struck.
+    /// Times of its hits.
     pub hits: Vec<At>,
 }
 
 impl Weather {
-    /// That of a run.
+    /// Collects the faults of a run.
     pub fn of(history: &History) -> Self {
         let mut spans: BTreeMap<FaultId, FaultSpan> = BTreeMap::new();
         for Entry { at, fact } in &history.entries {
@@ -90,47 +90,47 @@ impl Weather {
         Self { spans: spans.into_values().collect() }
     }
 
-    /// All of them.
+    /// Returns all faults.
     pub fn spans(&self) -> &[FaultSpan] {
         &self.spans
     }
 
-    /// Those of a cluster.
+    /// Returns the faults of a cluster.
     pub(super) fn on(&self, cluster: ClusterId) -> impl Iterator<Item = &FaultSpan> {
         self.spans.iter().filter(move |span| span.cluster.is_none_or(|there| there == cluster))
     }
 
-    /// Those of a cluster that were in force, or had not been recovered from, at any time from `from` to `to`.
+    /// Returns the faults of a cluster that were in force, or not recovered from, at any time from `from` to `to`.
     pub(super) fn felt(&self, cluster: ClusterId, from: At, to: At) -> impl Iterator<Item = &FaultSpan> {
         self.on(cluster).filter(move |span| span.began <= to && span.over().is_none_or(|over| over >= from))
     }
 
-    /// For how long nobody was given the CPU between two moments: what should have happened then could not.
+    /// Returns the time between two moments without CPU, in which nothing could happen.
     pub(super) fn starved(&self, from: At, to: At) -> Duration {
         let starved = self.spans.iter().filter(|span| span.number == STARVED);
         let between = starved.map(|span| span.healed.unwrap_or(to).min(to).since(span.began.max(from)));
         between.sum()
     }
 
-    /// Whether a cluster had, and had to recover from, no fault from `from` to `to`.
+    /// Returns whether a cluster had no fault in force, or still to be recovered from, from `from` to `to`.
     pub(super) fn is_clear(&self, cluster: ClusterId, from: At, to: At) -> bool {
         self.felt(cluster, from, to).next().is_none()
     }
 
-    /// Whether a cluster has had no fault for so long that its clients have got over all of them, also over what only an audit
-    /// finds out and what is read again but seldom.
+    /// Returns whether a cluster has had no fault for so long that its clients have recovered from all of them. This includes
+    /// what only an audit detects and what is rarely read again.
     pub(super) fn is_forgotten(&self, cluster: ClusterId, at: At) -> bool {
         self.is_over(cluster, at, |span| !span.is_of_the_users())
     }
 
-    /// Whether a cluster is well at a moment, and its clients have got over all that was wrong with it. Servers that send no bookmarks are
-    /// well.
+    /// Returns whether a cluster is well at a moment, and its clients have recovered from all its faults. Servers that send no
+    /// bookmarks are well.
     pub(super) fn is_well(&self, cluster: ClusterId, at: At) -> bool {
         let leaves_it_alone = |span: &FaultSpan| span.is_of_the_users() && span.number != ENDS_DIALLING;
         self.is_over(cluster, at, |span| !leaves_it_alone(span) && span.number != NO_BOOKMARKS)
     }
 
-    /// Whether a cluster sends no bookmarks at a moment.
+    /// Returns whether a cluster sends no bookmarks at a moment.
     pub(super) fn lacks_bookmarks(&self, cluster: ClusterId, at: At) -> bool {
         self.on(cluster).any(|span| span.number == NO_BOOKMARKS && span.is_in_force(at))
     }
@@ -141,43 +141,43 @@ impl Weather {
     }
 }
 
-/// What befalls the machine that all clients run on befalls all clusters.
+/// Returns whether a fault affects the machine that all clients run on, and so all clusters.
 fn is_of_the_machine(number: u8) -> bool {
     entry(number).is_some_and(|entry| entry.place == Place::Machine)
 }
 
-/// No CPU for a while.
+/// Catalogue number of a lack of CPU.
 const STARVED: u8 = 52;
-/// History goes back.
+/// Catalogue number of a rollback.
 const ROLLBACK: u8 = 32;
-/// One server of several is behind.
+/// Catalogue number of one lagging server of several.
 const LAGS: u8 = 33;
 
-/// A client ends while nothing can be dialled.
+/// Catalogue number of a client that ends while dials fail.
 const ENDS_DIALLING: u8 = 48;
-/// No bookmarks.
+/// Catalogue number of missing bookmarks.
 const NO_BOOKMARKS: u8 = 36;
 
-/// What was spent in a minute (I15) is missing in the next, and what waits for it has failed meanwhile.
+/// Time for the budget: requests of one minute (I15) are missing in the next, and the waiting ones have failed meanwhile.
 const A_MINUTE: Duration = Duration::from_secs(75);
-/// What could not be decoded is read again every 5 minutes and a tenth, and then listed, for which that minute may be needed too.
+/// Retry interval of undecodable objects: 5 minutes plus a tenth. Then they are listed, for which that minute may be needed too.
 const READ_AGAIN: Duration = Duration::from_secs(330 + 75);
-/// The longest interval of audits, what one may take, and the list that mends what it has found.
+/// The longest interval of audits, the duration of one, and the list that repairs its findings.
 const AN_AUDIT: Duration = Duration::from_secs(600 + 150 + 75);
 
 impl FaultSpan {
-    /// Whether it was in force at a moment.
+    /// Returns whether it was in force at a moment.
     pub fn is_in_force(&self, at: At) -> bool {
         self.began <= at && self.healed.is_none_or(|healed| healed > at)
     }
 
-    /// When it must have been recovered from.
+    /// Returns the time by which recovery must be complete.
     pub(super) fn over(&self) -> Option<At> {
         let noticed = self.hits.last().copied().unwrap_or(self.began).plus(self.detect.unwrap_or_default());
         self.healed.map(|healed| healed.max(noticed).plus(self.recover))
     }
 
-    /// How long after it was to be over a client may still mend what it left.
+    /// Returns the time after the recovery limit for which a client may still repair its consequences.
     fn echo(&self) -> Duration {
         match self.number {
             _ if self.lies => AN_AUDIT,
@@ -187,22 +187,22 @@ impl FaultSpan {
         }
     }
 
-    /// Whether users do it: that is no trouble of a link.
+    /// Returns whether it is an action of users, which is no fault of a link.
     pub(super) fn is_of_the_users(&self) -> bool {
         entry(self.number).is_some_and(|entry| entry.place == Place::Users)
     }
 
-    /// Whether history goes back.
+    /// Returns whether it is a rollback.
     pub(super) fn is_rollback(&self) -> bool {
         self.number == ROLLBACK
     }
 
-    /// Whether one server of several shows what was.
+    /// Returns whether it is a lagging server of several.
     pub(super) fn is_behind(&self) -> bool {
         self.number == LAGS
     }
 
-    /// Whether it makes objects unreadable: content lacks them, and says so.
+    /// Returns whether it makes objects undecodable: content lacks them, and reports this.
     pub(super) fn damages(&self) -> bool {
         matches!(self.number, 13..=17)
     }

@@ -1,6 +1,6 @@
-//! A gateway over the clusters of a plan, and those who use it.
+//! A gateway over the clusters of a plan, and its users.
 //!
-//! Drawn apart from all else, so that what a seed decides otherwise stays as it is.
+//! It is drawn separately, so that the rest of a seed's plan is unchanged.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::Plan;
 use super::generate::{Random, millis, secs};
 
-/// In one of so many plans.
+/// One plan in this number has a gateway.
 const SELDOM: u64 = 6;
 
 /// A gateway. Without contexts there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayPlan {
-    /// The contexts of which its members are made; of each kubeconfig in this order.
+    /// The contexts of its members; those of each kubeconfig are in this order.
     pub contexts: Vec<ContextPlan>,
     /// Its users.
     pub visitors: Vec<VisitorPlan>,
@@ -28,25 +28,25 @@ pub struct ContextPlan {
     pub name: String,
     /// The kubeconfig that has it, counted from 0.
     pub kubeconfig: usize,
-    /// The cluster to which it leads.
+    /// The cluster that it leads to.
     pub cluster: usize,
 }
 
-/// A user of the gateway, who writes objects and reads them.
+/// A user of the gateway that writes objects and reads them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VisitorPlan {
-    /// When the first write comes.
+    /// Time of the first write.
     pub starts: Duration,
-    /// About how much time is between a write, with the reads that follow it, and the next one.
+    /// Approximate time between a write, with its reads, and the next write.
     pub every: Duration,
-    /// How long after a write it is read, at most.
+    /// Maximum time from a write to its reads.
     pub pause: Duration,
-    /// One request of so many is given up before its answer comes.
+    /// One request in this number is given up before its answer comes.
     pub hasty: u32,
 }
 
-/// Names of contexts, and in which kubeconfig each is: ordinary ones, ones that begin with another, ones that have to be escaped
-/// or become others, and the same name twice.
+/// Names of contexts, with the index of each one's kubeconfig: ordinary names, names that begin with another, names that must be
+/// escaped or changed, and the same name twice.
 const NAMES: [[(&str, usize); 3]; 8] = [
     [("north", 0), ("south", 0), ("north-2", 1)],
     [("prod", 0), ("prod-2", 0), ("prod-22", 0)],
@@ -58,7 +58,7 @@ const NAMES: [[(&str, usize); 3]; 8] = [
     [("östlich", 0), ("clusters", 1), ("fleet", 1)],
 ];
 
-/// In one plan of [`SELDOM`], of each fault another one.
+/// Adds a gateway to one plan of [`SELDOM`], to a different one for each fault.
 pub(super) fn add(plan: &mut Plan, salt: u64) {
     if !plan.seed.wrapping_add(salt).is_multiple_of(SELDOM) {
         return;
@@ -87,7 +87,7 @@ impl GatewayPlan {
 
 impl Random {
     fn visitor(&mut self, length: Duration) -> VisitorPlan {
-        // A long run is not asked more often than a short one.
+        // A long run has no more requests than a short one.
         let slowness = 1 + u32::try_from(length.as_secs() / 1800).unwrap_or(1);
         VisitorPlan {
             starts: self.within(secs(1), secs(60)),

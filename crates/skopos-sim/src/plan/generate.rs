@@ -11,20 +11,20 @@ use crate::cluster::{Moment, NAMES, NAMESPACES, Resource, Write, WriteKind};
 use crate::fault::{CATALOGUE, Entry, Inflict};
 use crate::history::{Selection, Term};
 
-/// A mixed run is one hour.
+/// Length of a mixed run: one hour.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How long after everything healed all must be well. The longest waits of the client: a throttled retry, an audit, and what
-/// could not be decoded.
+/// Time after the last healing until all must be well. The longest waits of the client are a throttled retry, an audit, and the
+/// retry of an undecodable object.
 const QUIET: Duration = Duration::from_secs(420);
 
-/// In one of so many runs of a single fault there are many objects.
+/// One run of a single fault in this number has many objects.
 const CROWDED: u32 = 40;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Plan {
-    /// An hour of everything: some faults, many users.
+    /// Makes a plan of one hour with several faults and many users.
     pub fn mixed(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let clusters: Vec<_> = (0..random.usize(1..=2)).map(|_| random.cluster()).collect();
@@ -63,7 +63,7 @@ impl Plan {
         plan
     }
 
-    /// One fault, at several points.
+    /// Makes a plan of one fault at several points.
     pub fn single(number: u8, seed: u64) -> Option<Self> {
         let entry = crate::fault::entry(number).filter(|entry| entry.is_simulated())?;
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(u64::from(number)));
@@ -76,7 +76,7 @@ impl Plan {
             cluster.watch_list = true;
         }
         let mut clients = vec![random.client(0, length, false)];
-        // What a fault needs in order to be met.
+        // Conditions that a fault needs in order to hit something.
         if matches!(number, 11 | 23) {
             clients[0].streamed = false;
             clients[0].page_size = Some(random.u32(2..6));
@@ -86,7 +86,7 @@ impl Plan {
         }
         let for_late = matches!(number, 11 | 12 | 23 | 35);
         if for_late || number == 25 {
-            // Only first lists and relists meet it, or its first part.
+            // Only first lists and relists meet the fault, or its first part.
             let mut late = random.client(0, length, true);
             late.starts = secs(120);
             late.stops = None;
@@ -104,13 +104,13 @@ impl Plan {
         let mut bursts = random.bursts(1, length);
         bursts.push(random.start(0));
         if number == 43 {
-            // More than a slow handler gets done, and more than one batch.
+            // More than a slow handler can process, and more than one batch.
             let writes = (0..600).map(|_| random.write()).collect();
             bursts.push(Burst { at: length / 2, cluster: 0, spacing: millis(100), writes });
         }
         let mut faults = Vec::new();
         match number {
-            // Shut down while nothing can be dialled.
+            // A shutdown while no dial succeeds.
             48 => faults.push(FaultPlan {
                 number,
                 what: [Inflict::NoAnswer, Inflict::Refused][random.usize(0..2)].clone(),
@@ -120,7 +120,7 @@ impl Plan {
             }),
             11 | 12 | 23 | 35 => {
                 let (what, lasts) = entry.draw(&mut random.0, cluster.servers);
-                // Longer than it may go unnoticed.
+                // Longer than the time limit of its detection.
                 let lasts = if matches!(number, 11 | 12) { lasts.max(secs(150)) } else { lasts };
                 let strikes = match number {
                     23 => Strikes::Moment(Moment::Paged, 1, secs(119)),
@@ -131,11 +131,11 @@ impl Plan {
             }
             _ => {
                 let mut from = random.within(secs(20), secs(120));
-                // What each of several has lost cannot be told apart.
+                // The losses of several such faults could not be distinguished.
                 for _ in 0..if number == 47 { 1 } else { 3 } {
                     let Some(mut fault) = random.fault(entry, 0, cluster.servers, from) else { continue };
                     if number == 25 && faults.is_empty() {
-                        // Between two pages of who has just come: what is refused at once can be asked for again.
+                        // Between two pages of a new client: a list that is refused at once can be repeated.
                         fault.strikes = Strikes::Moment(Moment::Paged, 1, secs(119));
                     }
                     from = fault.strikes.earliest() + fault.lasts + random.within(secs(60), secs(160));
@@ -162,15 +162,15 @@ impl Plan {
             clients.iter_mut().for_each(ClientPlan::copes_with_many);
         }
         if number == 47 {
-            // What was lost would be written again sooner or later.
+            // A later write would restore what was lost.
             let last = faults.last().map_or(length, |fault| fault.strikes.earliest() + fault.lasts);
             bursts.retain(|burst| burst.at <= last);
         }
         let clusters = vec![cluster];
         let quiet = match number {
-            // Until an audit has mended it...
+            // Until an audit has repaired it...
             47 => secs(800),
-            // ... or what was damaged has been read again.
+            // ... or the damaged object has been read again.
             13..=17 => QUIET,
             _ => secs(240),
         };
@@ -198,7 +198,7 @@ impl Plan {
     }
 }
 
-/// What is drawn.
+/// Random values of a plan.
 pub(super) struct Random(fastrand::Rng);
 
 impl std::ops::Deref for Random {
@@ -217,7 +217,7 @@ impl std::ops::DerefMut for Random {
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        // Seeds that lie close together begin alike.
+        // Seeds that are close to each other begin alike.
         random.u64(..);
         Self(random)
     }
@@ -353,7 +353,7 @@ impl Random {
             _ => ReaderKind::Audit,
         };
         let (every, limit) = (self.within(secs(5), secs(120)), self.within(millis(100), secs(20)));
-        // Some do not wait at all; not drawn anew, so that a seed is what it was.
+        // Some calls have no time to wait. The value is not drawn, so that existing seeds keep their plans.
         let limit = if every.as_millis() % 6 == 0 { Duration::ZERO } else { limit };
         ReaderPlan { what, every, limit }
     }
@@ -370,13 +370,13 @@ impl Random {
         }
     }
 
-    /// What is there at first.
+    /// Makes the initial objects.
     fn start(&mut self, cluster: usize) -> Burst {
         let writes = (0..30).map(|_| Write { kind: WriteKind::Put, ..self.write() }).collect();
         Burst { at: Duration::ZERO, cluster, spacing: Duration::ZERO, writes }
     }
 
-    /// So many config maps that a list takes several pages, and more than a window of a stream.
+    /// Makes so large a number of config maps that a list takes several pages, and more than a window of a stream.
     fn crowd(&mut self) -> Burst {
         let names = (0..=u8::MAX).flat_map(|name| (0..3).map(move |namespace| (name, namespace)));
         let write = |(name, namespace)| {

@@ -1,4 +1,4 @@
-//! Who begins while something is wrong, and who meets what strikes a part of a cluster only.
+//! Clients that begin during a fault, and those that meet a fault of only a part of a cluster.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::fault::{Inflict, Part};
 use crate::history::Selection;
 use crate::net::Direction;
 
-/// Between a client and the one that takes its place.
+/// Pause between a client and its successor.
 const CHANGE: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(3));
-/// Only first lists meet these, and they may last long enough for one to be given up.
+/// Faults that only first lists meet. They may last long enough for a list to be given up.
 const OF_FIRST_LISTS: [u8; 2] = [25, 50];
 
 impl ClientPlan {
-    /// Nobody is so slow that many objects take longer than a run, and no page so small.
+    /// Adjusts handlers and pages so that many objects do not take longer than a run.
     pub(super) fn copes_with_many(&mut self) {
         self.page_size = self.page_size.map(|_| 500);
         for informer in &mut self.informers {
@@ -30,7 +30,7 @@ impl ClientPlan {
 }
 
 impl Random {
-    /// Some of those who come later come while a fault of their cluster is in force.
+    /// Moves some of the later clients into a fault of their cluster.
     pub(super) fn meet(&mut self, clients: &mut Vec<ClientPlan>, faults: &[FaultPlan]) {
         for at in 0..clients.len() {
             let own: Vec<_> = faults.iter().filter(|fault| fault.cluster == clients[at].cluster).collect();
@@ -51,7 +51,7 @@ impl Random {
         }
     }
 
-    /// In some runs of a single fault somebody begins inside of it: one more, or the first anew.
+    /// Makes a client begin within the fault in some runs of a single fault: a new one, or the first one again.
     pub(super) fn begin_inside(&mut self, clients: &mut Vec<ClientPlan>, faults: &[FaultPlan], number: u8) {
         let Some(fault) = faults.first() else { return };
         let often = OF_FIRST_LISTS.contains(&number);
@@ -73,7 +73,7 @@ impl Random {
         }
     }
 
-    /// Its user stops a client, the one of this number, and starts another like it, perhaps with what that one had.
+    /// Stops the client of this number, and makes one like it, perhaps with its content.
     fn successor(&mut self, client: &mut ClientPlan, number: usize, at: Duration) -> ClientPlan {
         client.stops = Some(at);
         let longest = [CHANGE.1, CHANGE.1 * 60][self.usize(0..2)];
@@ -82,7 +82,7 @@ impl Random {
         ClientPlan { starts, stops: None, restores, ..client.clone() }
     }
 
-    /// One informer of so many is stopped and had anew, at some time.
+    /// Restarts one informer in this number, at some time.
     pub(super) fn restart(&mut self, clients: &mut [ClientPlan], one_of: u32, length: Duration) {
         for informer in clients.iter_mut().flat_map(|client| &mut client.informers) {
             if informer.queue.is_none() && self.chance(one_of) {
@@ -97,7 +97,7 @@ impl Random {
         Again { after, pause: self.within(Duration::ZERO, Duration::from_secs(longest)) }
     }
 
-    /// A client with one informer, and somebody who waits for it.
+    /// Makes a client with one informer, and a user that waits for it.
     fn late(&mut self, cluster: usize, starts: Duration) -> ClientPlan {
         let mut late = self.client(cluster, Duration::from_secs(300), false);
         late.starts = starts;
@@ -114,7 +114,7 @@ impl Random {
         fault.strikes.earliest() + self.within(Duration::ZERO, fault.lasts / 2)
     }
 
-    /// A connection that dies while all bytes are slow.
+    /// Makes a connection that dies while all bytes are slow.
     pub(super) fn dead_while_slow(&mut self, faults: &[FaultPlan]) -> Option<FaultPlan> {
         let slow = faults.first()?;
         let direction = [Direction::Both, Direction::ToClient, Direction::ToServer][self.usize(0..3)];
@@ -127,8 +127,8 @@ impl Random {
         })
     }
 
-    /// What strikes a part of a cluster only is met by two informers: one of a set of namespaces, or of resources, of which it
-    /// strikes some, and one that it has to leave alone.
+    /// Adds two informers for a fault of only a part of a cluster. One has a set of namespaces, or of resources, and the
+    /// fault strikes some of them. The fault must leave the other one alone.
     pub(super) fn confront(&mut self, client: &mut ClientPlan, faults: &[FaultPlan]) {
         let Some(part) = faults.iter().map(|fault| fault.what.part()).find(|part| *part != Part::WHOLE)
         else {
@@ -147,7 +147,7 @@ impl Random {
         client.informers.extend([some, spared]);
     }
 
-    /// An informer of these namespaces, with somebody who reads single objects and somebody who audits.
+    /// Makes an informer of these namespaces, with a reader of single objects and an auditor.
     fn of(&mut self, resource: Resource, namespaces: &[usize]) -> InformerPlan {
         let mut namespaces: Vec<_> = namespaces.iter().map(|at| NAMESPACES[*at].to_owned()).collect();
         namespaces.sort();

@@ -1,6 +1,6 @@
-//! Leases that expire: several objects go at one RV, and faults strike between two of them.
+//! Leases that expire: several objects are deleted at one RV, and faults strike between two of them.
 //!
-//! Drawn apart from all else, so that what a seed decides otherwise stays as it is.
+//! They are drawn separately, so that the rest of a seed's plan is unchanged.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use super::generate::{Random, millis, secs};
 use super::{Burst, Plan, Strikes};
 use crate::cluster::{Moment, Write, WriteKind};
 
-/// So long before they expire objects are written that may not be there.
+/// Time before the expiry at which objects are written that may be missing.
 const WRITTEN_BEFORE: Duration = Duration::from_secs(4);
 
-/// Faults whose time has to do with what the clients of their runs do.
+/// Faults whose timing depends on the clients of their runs.
 const TIMED: [u8; 5] = [11, 12, 23, 35, 48];
 
-/// In every other plan, at intervals of up to `seldom`.
+/// Adds leases to every other plan, at intervals of up to `seldom`.
 pub(super) fn add(plan: &mut Plan, salt: u64, seldom: Duration) {
     let mut random = Random::new(plan.seed.wrapping_mul(0x2545_f491).wrapping_add(salt));
     if random.bool() {
@@ -39,7 +39,7 @@ pub(super) fn add(plan: &mut Plan, salt: u64, seldom: Duration) {
 }
 
 impl Random {
-    /// Writes most of what is in a lease, and then it expires.
+    /// Writes most objects of a lease, and then expires it.
     fn lease(&mut self, at: Duration, cluster: usize) -> [Burst; 2] {
         let others = self.u8(1..6);
         let expires = Write { kind: WriteKind::Expire(others), ..self.write() };

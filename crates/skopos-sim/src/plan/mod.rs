@@ -1,4 +1,4 @@
-//! Everything that one seed decides, as plain data: it can be printed, kept in a file, and made smaller.
+//! Everything that one seed determines, as plain data: it can be printed, stored in a file, and shrunk.
 
 mod gateway;
 mod generate;
@@ -21,24 +21,24 @@ use crate::cluster::{Moment, Resource, Write};
 use crate::fault::Inflict;
 use crate::history::Selection;
 
-/// A run.
+/// Plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Seeds the client's own random choices, and names the run.
+    /// Seed of the client's own random choices, and the name of the run.
     pub seed: u64,
-    /// How long writes come and faults begin.
+    /// Time during which writes come and faults begin.
     pub length: Duration,
-    /// How long nothing happens afterwards.
+    /// Quiet time afterwards.
     pub quiet: Duration,
-    /// How often each store is looked at.
+    /// Interval at which each store is looked at.
     pub look_interval: Duration,
     /// The clusters.
     pub clusters: Vec<ClusterPlan>,
     /// Their clients.
     pub clients: Vec<ClientPlan>,
-    /// What is written.
+    /// The writes.
     pub bursts: Vec<Burst>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<FaultPlan>,
     /// The gateway over its clusters.
     #[serde(default)]
@@ -48,36 +48,36 @@ pub struct Plan {
     pub notifier: NotifierPlan,
 }
 
-/// A cluster.
+/// Plan of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterPlan {
-    /// How many servers stand behind its name.
+    /// Number of servers behind its name.
     pub servers: usize,
-    /// How long bytes take, each way.
+    /// Latency of each way.
     pub latency: Duration,
-    /// How often watches get bookmarks.
+    /// Interval of bookmarks.
     pub bookmark_interval: Duration,
-    /// How long watches wait between two frames of one RV.
+    /// Pause of watches between two frames of one RV.
     #[serde(default)]
     pub pause_within_revision: Duration,
-    /// Whether lists can be streamed.
+    /// True if lists can be streamed.
     pub watch_list: bool,
-    /// For how long watch events are kept.
+    /// Time for which watch events are kept.
     pub event_window: Duration,
-    /// How often old versions are compacted.
+    /// Interval of compactions.
     pub compaction_interval: Duration,
-    /// Streams of one connection.
+    /// Maximum number of streams of one connection.
     pub max_streams: u32,
 }
 
-/// An informer factory and its users.
+/// Plan of an informer factory and its users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientPlan {
-    /// Which cluster it is of.
+    /// The index of its cluster.
     pub cluster: usize,
-    /// When it is started.
+    /// Time of its start.
     pub starts: Duration,
-    /// When it is shut down; `None`: at the end.
+    /// Time of its shutdown; `None`: at the end.
     pub stops: Option<Duration>,
     /// `FactoryOptions::probe_interval`.
     pub probe_interval: Duration,
@@ -85,45 +85,45 @@ pub struct ClientPlan {
     pub audit_interval: Option<Duration>,
     /// `MachineOptions::page_size`.
     pub page_size: Option<u32>,
-    /// Whether it asks for streamed lists.
+    /// True if it requests streamed lists.
     pub streamed: bool,
-    /// The client whose content of its last moment it begins with, where that is stopped before.
+    /// Index of the client whose last content it begins with, if that client is stopped before.
     #[serde(default)]
     pub restores: Option<usize>,
     /// Its informers.
     pub informers: Vec<InformerPlan>,
-    /// Those who watch without a store.
+    /// Its raw watches, which have no store.
     #[serde(default)]
     pub watchers: Vec<WatcherPlan>,
 }
 
-/// Somebody who watches without a store.
+/// Plan of a raw watch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WatcherPlan {
-    /// What is watched.
+    /// The watched resource.
     pub resource: Resource,
-    /// Which of them; of one namespace at most.
+    /// The selected objects, of one namespace at most.
     pub selection: Selection,
-    /// How long after the client's start it begins.
+    /// Time from the client's start to its beginning.
     pub begins: Duration,
-    /// How long after that it is dropped.
+    /// Time from its beginning until it is dropped.
     pub leaves: Option<Duration>,
-    /// It takes up to so long for each thing that it is told.
+    /// Maximum processing time of each item.
     pub slowness: Duration,
 }
 
-/// An informer and its users.
+/// Plan of an informer and its users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InformerPlan {
-    /// What it holds.
+    /// The resource.
     pub resource: Resource,
-    /// Which of them.
+    /// The selected objects.
     pub selection: Selection,
-    /// Metadata only.
+    /// True if it holds metadata only.
     pub metadata_only: bool,
-    /// When another handle of it is had and dropped again (fault 41).
+    /// Time at which another handle of it is created and dropped again (fault 41).
     pub shared: Option<Duration>,
-    /// When all its users are done with it, and have it anew.
+    /// Time at which all its users end, and use it again later.
     #[serde(default)]
     pub again: Option<Again>,
     /// Its handlers.
@@ -134,34 +134,34 @@ pub struct InformerPlan {
     pub queue: Option<QueuePlan>,
 }
 
-/// An informer that is stopped and had anew.
+/// Restart of an informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Again {
-    /// How long after it was started its users are done with it.
+    /// Time from its start until its users end.
     pub after: Duration,
-    /// For how long nobody has it.
+    /// Time for which it has no users.
     pub pause: Duration,
 }
 
-/// A work queue.
+/// Plan of a work queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePlan {
-    /// How many take keys from it.
+    /// Number of workers.
     pub workers: u16,
-    /// How long they take for a key at most.
+    /// Maximum processing time of a key.
     pub slowness: Duration,
-    /// They fail on one key of so many.
+    /// Workers fail on one key in this number.
     pub fails: u32,
 }
 
-/// A handler.
+/// Plan of a handler.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HandlerPlan {
-    /// How it behaves.
+    /// Its behavior.
     pub manner: Manner,
-    /// How long after its informer's start it is added.
+    /// Time from its informer's start until it is added.
     pub added: Duration,
-    /// How long after that it is removed.
+    /// Time from then until it is removed.
     pub removed: Option<Duration>,
     /// `HandlerOptions::capacity`.
     pub capacity: usize,
@@ -169,29 +169,29 @@ pub struct HandlerPlan {
     pub resync: Option<Duration>,
 }
 
-/// How a handler behaves.
+/// Behavior of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Manner {
-    /// It is done at once.
+    /// It returns at once.
     Quick,
-    /// It takes up to so long.
+    /// It takes up to this time.
     Slow(Duration),
-    /// It panics on one call of so many.
+    /// It panics on one call in this number.
     Panics(u32),
 }
 
-/// Somebody who calls the same thing again and again.
+/// Plan of a user that repeats a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReaderPlan {
-    /// What.
+    /// The call.
     pub what: ReaderKind,
-    /// About how often.
+    /// Approximate interval.
     pub every: Duration,
-    /// With which deadline.
+    /// Deadline of each call.
     pub limit: Duration,
 }
 
-/// What a reader calls.
+/// Kind of a reader's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReaderKind {
     /// `Informer::snapshot`.
@@ -202,64 +202,64 @@ pub enum ReaderKind {
     WaitSynced,
     /// `Informer::wait_for` the newest write.
     WaitFor,
-    /// `Informer::read`, with this greatest age.
+    /// `Informer::read`, with this maximum age.
     Read(Duration),
-    /// `Informer::read_one`, with this greatest age.
+    /// `Informer::read_one`, with this maximum age.
     ReadOne(Duration),
     /// `Informer::audit`.
     Audit,
 }
 
-/// Writes in a row.
+/// Consecutive writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
-    /// When the first is done.
+    /// Time of the first write.
     pub at: Duration,
-    /// Where.
+    /// The cluster.
     pub cluster: usize,
-    /// The time between two.
+    /// Interval between two writes.
     pub spacing: Duration,
     /// The writes.
     pub writes: Vec<Write>,
 }
 
-/// A fault, and when it strikes.
+/// A fault, with its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FaultPlan {
     /// Its number in the catalogue.
     pub number: u8,
-    /// What is inflicted.
+    /// The kind of fault.
     pub what: Inflict,
-    /// On which cluster.
+    /// The cluster.
     pub cluster: usize,
-    /// When.
+    /// Time of its beginning.
     pub strikes: Strikes,
-    /// How long it lasts.
+    /// Its duration.
     pub lasts: Duration,
 }
 
-/// When a fault strikes.
+/// Time at which a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strikes {
-    /// So long after the beginning.
+    /// This long after the beginning.
     At(Duration),
-    /// When this moment comes the n-th time; counted from so long after the beginning.
+    /// The n-th occurrence of this moment, counted from this time after the beginning.
     Moment(Moment, u64, Duration),
 }
 
 impl Plan {
-    /// The whole run in words for people: as JSON.
+    /// Writes the plan as JSON, for people.
     ///
     /// # Errors
-    /// Never; plans are plain data.
+    /// Never. Plans are plain data.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self)
     }
 
-    /// A plan from a file.
+    /// Reads a plan from a file.
     ///
     /// # Errors
-    /// When it is none, names clusters that it does not have, or has more of something than histories have numbers for.
+    /// When it is invalid, names missing clusters, or exceeds the numbers that histories have.
     pub fn from_json(text: &str) -> Result<Self, PlanError> {
         let plan: Self = serde_json::from_str(text)?;
         let informers = || plan.clients.iter().flat_map(|client| &client.informers);
@@ -297,44 +297,44 @@ impl Plan {
     }
 }
 
-/// Histories count clusters in a byte...
+/// Histories number clusters with one byte...
 const MOST_CLUSTERS: usize = u8::MAX as usize;
-/// ... and who takes part in two, of which some are left for who is there several times.
+/// ... and participants with two. Some numbers are left for those that take part several times.
 const MOST: usize = 1 << 14;
 
-/// Why a text is no plan.
+/// Error of an invalid plan.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// It is not the JSON of one.
+    /// It is not the JSON of a plan.
     #[error("not a plan: {0}")]
     Json(#[from] serde_json::Error),
-    /// More than can be told apart.
+    /// More than histories can number.
     #[error("the plan has {count} {what}, and at most {most} can be told apart")]
     TooMany {
-        /// Of what.
+        /// The kind of participants.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         count: usize,
-        /// How many there may be.
+        /// The maximum.
         most: usize,
     },
-    /// A client begins with the content of one that is not there.
+    /// A client begins with the content of a missing client.
     #[error("the plan speaks of client {number}, which it does not have (they are counted from 0)")]
     NoSuchClient {
-        /// Which.
+        /// The index.
         number: usize,
     },
-    /// Something is of a cluster that is not there.
+    /// An item belongs to a missing cluster.
     #[error("the plan speaks of cluster {number}, which it does not have (they are counted from 0)")]
     NoSuchCluster {
-        /// Which.
+        /// The index.
         number: usize,
     },
 }
 
 impl Strikes {
-    /// The earliest time at which it can be.
+    /// Returns its earliest possible time.
     pub fn earliest(&self) -> Duration {
         match self {
             Self::At(at) | Self::Moment(_, _, at) => *at,

@@ -1,6 +1,6 @@
-//! Notifiers of a cluster: processes that share a Lease, what they are to bring outside, and what is wrong with the outside.
+//! Notifiers of a cluster: processes that share a Lease, changes of their Services, and faults of the outside.
 //!
-//! Drawn apart from all else, so that what a seed decides otherwise stays as it is.
+//! They are drawn separately, so that the rest of a seed's plan is unchanged.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::generate::{Random, millis, secs};
 use crate::cluster::{ENDPOINTS, SERVICES, ServiceChange, ServiceWrite};
 use crate::history::Trouble;
 
-/// One plan in this number has notifiers: a minute of them costs as much as several of everything else.
+/// One plan in this number has notifiers, because a minute of them costs as much as several minutes of everything else.
 const SELDOM: u64 = 10;
 
-/// They are there in the last minutes of a run, for no longer.
+/// They run for the last minutes of a run, and no longer.
 const SPAN: Duration = Duration::from_secs(1200);
 
 /// Notifiers. Without processes there are none.
@@ -24,78 +24,78 @@ pub struct NotifierPlan {
     pub cluster: usize,
     /// The duration of their Lease.
     pub lease: Duration,
-    /// Time of a message to the outside, each way.
+    /// Delay of a message to the outside, each way.
     pub latency: Duration,
     /// The processes.
     pub processes: Vec<ProcessPlan>,
     /// Changes of Services.
     pub services: Vec<ServiceBurst>,
-    /// What is wrong with the outside.
+    /// Faults of the outside.
     pub troubles: Vec<TroublePlan>,
-    /// What people do to the outside.
+    /// Manual changes of the outside.
     pub edits: Vec<EditPlan>,
 }
 
 /// A process that works while it has the Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessPlan {
-    /// When it starts.
+    /// Time of its start.
     pub starts: Duration,
-    /// When it ends; `None`: at the end of the run.
+    /// Time of its end; `None`: at the end of the run.
     pub stops: Option<Duration>,
-    /// Whether it is killed and releases nothing.
+    /// True if it is killed, and releases nothing.
     pub killed: bool,
-    /// By how many seconds its wall clock is ahead.
+    /// Seconds by which its wall clock is ahead.
     pub ahead: i64,
 }
 
 /// Changes of Services at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceBurst {
-    /// When.
+    /// The time.
     pub at: Duration,
     /// The changes.
     pub writes: Vec<ServiceWrite>,
 }
 
-/// Something that is wrong with the outside for a while.
+/// A temporary fault of the outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TroublePlan {
-    /// When it begins.
+    /// Time of its beginning.
     pub at: Duration,
-    /// How long it lasts.
+    /// Its duration.
     pub lasts: Duration,
-    /// What it is.
+    /// The kind of fault.
     pub what: Trouble,
 }
 
-/// A person changes a name outside.
+/// A manual change of a name outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EditPlan {
-    /// When.
+    /// The time.
     pub at: Duration,
-    /// The name of this Service.
+    /// The Service that determines the name.
     pub service: u8,
     /// The change.
     pub what: Edit,
 }
 
-/// A change by a person.
+/// Kind of a manual change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Edit {
-    /// A record of somebody else takes the name.
+    /// A foreign record takes the name.
     Claim,
-    /// A record of somebody else, if there is one, is removed.
+    /// A foreign record is removed, if there is one.
     Yield,
-    /// A value is added to what is there.
+    /// A value is added.
     Add,
-    /// The first value of what is there is removed.
+    /// The first value is removed.
     Remove,
-    /// Everything of the name is removed.
+    /// All records of the name are removed.
     Wipe,
 }
 
-/// In one plan of [`SELDOM`], of each fault another one.
+/// Adds notifiers to one plan of [`SELDOM`], to a different one for each fault.
 pub(super) fn add(plan: &mut Plan, salt: u64) {
     if plan.seed.wrapping_add(salt) % SELDOM != 2 {
         return;
@@ -112,7 +112,7 @@ impl NotifierPlan {
         !self.processes.is_empty()
     }
 
-    /// Has everything happen later, but for the Services that are there at first.
+    /// Delays everything, except the initial Services.
     fn postpone(&mut self, by: Duration) {
         for process in &mut self.processes {
             process.starts += by;
@@ -161,7 +161,7 @@ impl Random {
         plan
     }
 
-    /// One process or two at a time; one that ends is followed by another.
+    /// Makes one process or two at a time; each one that ends has a successor.
     fn processes(&mut self, length: Duration) -> Vec<ProcessPlan> {
         let mut processes = Vec::new();
         for _ in 0..if self.chance(4) { 1 } else { 2 } {
@@ -178,7 +178,7 @@ impl Random {
                 }
             }
         }
-        // Somebody works in the end.
+        // At least one process works until the end.
         if processes.iter().all(|process| process.stops.is_some()) {
             processes[0].stops = None;
         }
@@ -210,7 +210,7 @@ impl Random {
         ServiceWrite { service, what }
     }
 
-    /// `trouble`: 0 if all serve, 1 if some may not, 2 if none does.
+    /// Makes endpoints. `trouble`: 0 if all serve, 1 if some may not, 2 if none does.
     fn endpoints(&mut self, trouble: u32) -> ServiceChange {
         let (mut ready, mut failing, mut ending) = (Vec::new(), Vec::new(), Vec::new());
         for endpoint in 1..=ENDPOINTS {

@@ -1,10 +1,10 @@
-//! Making a plan smaller that shows something, for as long as it still shows it.
+//! Shrinking of a plan while it still shows a violation.
 
 use std::time::Duration;
 
 use super::{GatewayPlan, NotifierPlan, Plan};
 
-/// The smallest plan found in at most `attempts` runs for which `shows` still says yes.
+/// Returns the smallest plan, found in at most `attempts` runs, for which `shows` is still true.
 pub fn shrink(plan: &Plan, attempts: usize, shows: impl Fn(&Plan) -> bool) -> Plan {
     let mut smaller = Smaller { best: plan.clone(), left: attempts, shows };
     loop {
@@ -30,7 +30,7 @@ struct Smaller<F> {
 
 impl<F: Fn(&Plan) -> bool> Smaller<F> {
     fn try_one(&mut self, mut plan: Plan) -> bool {
-        // Who begins with the content of one that is left out begins with nothing.
+        // A client that begins with the content of a removed one begins with nothing.
         let there = plan.clients.len();
         plan.clients
             .iter_mut()
@@ -46,7 +46,7 @@ impl<F: Fn(&Plan) -> bool> Smaller<F> {
         shows
     }
 
-    /// Ends earlier: half the time, then three quarters, and so on.
+    /// Shortens the plan: to half the time, then three quarters, and so on.
     fn cut_short(&mut self) {
         let mut step = self.best.length / 2;
         while step > Duration::from_secs(5) {
@@ -65,7 +65,7 @@ impl<F: Fn(&Plan) -> bool> Smaller<F> {
         }
     }
 
-    /// Leaves out runs of elements: all, half of them, a quarter, down to single ones.
+    /// Removes ranges of elements: all, half of them, a quarter, down to single ones.
     fn drop_from<T>(&mut self, elements: impl Fn(&mut Plan) -> &mut Vec<T>) {
         let mut many = elements(&mut self.best).len();
         while many > 0 {

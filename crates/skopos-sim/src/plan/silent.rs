@@ -1,6 +1,6 @@
-//! Hours in which nothing comes of itself: a kind that does not change, of servers that send no bookmarks, while others change.
+//! Hours of silence: a kind without changes, of servers that send no bookmarks, while other kinds change.
 //!
-//! So it is with Events, of which a kube-apiserver keeps no watch cache.
+//! Events are such a kind, because kube-apiserver keeps no watch cache of them.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::history::Selection;
 /// The fault of servers that send no bookmarks.
 const NO_BOOKMARKS: u8 = 36;
 
-/// One plan of so many of this fault.
+/// One plan of this fault in this number is silent.
 const SELDOM: u64 = 4;
 
-/// How long it is silent.
+/// Duration of the silence.
 const SILENCE: Duration = Duration::from_secs(3600);
 
-/// Makes a plan of the fault an hour of silence.
+/// Turns a plan of the fault into an hour of silence.
 pub(super) fn add(plan: &mut Plan, number: u8) {
     if number != NO_BOOKMARKS || plan.seed % SELDOM != 1 {
         return;
@@ -29,7 +29,7 @@ pub(super) fn add(plan: &mut Plan, number: u8) {
     for fault in &mut plan.faults {
         (fault.strikes, fault.lasts) = (Strikes::At(begins), SILENCE);
     }
-    // Writes of other kinds go on for the whole hour, and none of nodes after the first.
+    // Other kinds are written for the whole hour, and nodes only at first.
     let first = plan.bursts.iter().filter(|burst| burst.at.is_zero()).cloned().collect::<Vec<_>>();
     let mut later: Vec<_> = plan.bursts.drain(..).filter(|burst| !burst.at.is_zero()).collect();
     for burst in &mut later {
@@ -50,7 +50,7 @@ pub(super) fn add(plan: &mut Plan, number: u8) {
     }
 }
 
-/// An informer of what does not change.
+/// Makes an informer of the unchanged kind.
 fn nodes() -> InformerPlan {
     let handler = HandlerPlan {
         manner: Manner::Quick,

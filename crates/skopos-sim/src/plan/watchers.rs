@@ -1,6 +1,6 @@
-//! Those who watch without a store.
+//! Raw watches, which have no store.
 //!
-//! Drawn apart from all else, so that what a seed decides otherwise stays as it is.
+//! They are drawn separately, so that the rest of a seed's plan is unchanged.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Plan, WatcherPlan};
 use crate::cluster::Resource;
 use crate::history::Term;
 
-/// In every other plan, beside the informers of its clients.
+/// Adds raw watches to every other plan, beside the informers of its clients.
 pub(super) fn add(plan: &mut Plan, salt: u64) {
     let mut random = Random::new(plan.seed.wrapping_mul(0x6a09_e667).wrapping_add(salt));
     if random.bool() {
@@ -28,7 +28,7 @@ impl Random {
         let resource = [Resource::ConfigMaps, Resource::Pods, Resource::Nodes][self.usize(0..3)];
         let mut selection = self.selection(resource);
         selection.namespaces.truncate(1);
-        // True of everything, and of nobody else: whose requests are whose is known by it.
+        // This term is true of all objects, and unique to the watch. It identifies the watch's requests.
         selection.labels.push(Term::HasNot(format!("watcher-{name}")));
         WatcherPlan {
             resource,

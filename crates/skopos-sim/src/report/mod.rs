@@ -14,16 +14,16 @@ use crate::fault::{CATALOGUE, Place};
 use crate::gate::{Cell, Tally, Volume};
 use crate::oracle::Invariant;
 
-/// What came of a gate.
+/// Result of a gate.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The gate's name.
     pub gate: String,
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Those that broke something.
+    /// Number of runs with a violation.
     pub failed: u64,
-    /// Those in which a store was seen to have a part of what shares an RV.
+    /// Number of runs in which a store had a part of the changes that share an RV.
     pub parted: u64,
     /// Simulated hours, by the plans.
     pub hours: u64,
@@ -31,30 +31,30 @@ pub struct Report {
     pub facts: u64,
     /// Real time, in seconds.
     pub seconds: u64,
-    /// How many seeds were run again in another process.
+    /// Number of seeds that were run again in another process.
     pub twice: u64,
-    /// Those of them whose histories differed.
+    /// Seeds whose histories differed.
     pub differing: Vec<u64>,
     /// The invariants.
     pub columns: Vec<Column>,
-    /// The faults, and at last the mixed runs.
+    /// The faults, and finally the mixed runs.
     pub rows: Vec<Row>,
     /// Cells without a count and without a reason.
     pub unexplained: Vec<String>,
-    /// Why cells are empty.
+    /// Reasons for empty cells.
     pub reasons: Vec<String>,
-    /// What was broken.
+    /// The violations.
     pub failures: Vec<Broken>,
 }
 
 /// An invariant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Column {
-    /// `I8b`.
+    /// Code, such as `I8b`.
     pub code: &'static str,
-    /// In a word or two.
+    /// Name in a word or two.
     pub name: &'static str,
-    /// What it demands.
+    /// Statement of the invariant.
     pub statement: &'static str,
 }
 
@@ -63,48 +63,48 @@ pub struct Column {
 pub struct Row {
     /// Its number; empty for the mixed runs.
     pub number: String,
-    /// In few words.
+    /// A short name.
     pub name: String,
-    /// Where it lives.
+    /// The part of the simulation that inflicts it.
     pub place: String,
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Those in which it struck something.
+    /// Number of runs in which it hit something.
     pub struck: u64,
-    /// How often it struck.
+    /// Number of hits.
     pub hits: u64,
-    /// By invariant.
+    /// Cells by invariant.
     pub cells: Vec<Shown>,
 }
 
 /// A cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
-    /// How often the invariant was evaluated.
+    /// Number of evaluations.
     pub checked: u64,
-    /// How often in a situation that could have broken it.
+    /// Number of evaluations in a situation that could have broken it.
     pub exercised: u64,
-    /// In how many runs it was broken.
+    /// Number of runs that broke it.
     pub broken: u64,
-    /// Short for `exercised`.
+    /// Short form of `exercised`.
     pub short: String,
-    /// The number of the reason for which it is empty; 0 if it is not.
+    /// Number of the reason for an empty cell; 0 if it is not empty.
     pub reason: usize,
 }
 
-/// Something that was broken.
+/// A violation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Broken {
-    /// Where.
+    /// The run.
     pub run: String,
-    /// What.
+    /// The violation.
     pub what: String,
-    /// How to see it again.
+    /// The command that reproduces it.
     pub command: String,
 }
 
 impl Report {
-    /// The report of a gate.
+    /// Makes the report of a gate.
     pub fn of(volume: &Volume, tally: &Tally, took: Duration) -> Self {
         let column = |invariant: Invariant| Column {
             code: invariant.code(),
@@ -185,32 +185,32 @@ impl Report {
                     self.reasons.len() - 1
                 });
             }
-            // What was not run at all is not the runs' fault.
+            // A fault without any run is not the runs' fault.
             None if ran => self.unexplained.push(format!("{name} × {}", invariant.code())),
             None => {}
         }
         shown
     }
 
-    /// Whether the gate is passed.
+    /// Returns whether the gate is passed.
     pub fn is_green(&self) -> bool {
         self.failed == 0 && self.differing.is_empty() && self.unexplained.is_empty()
     }
 
-    /// As Markdown.
+    /// Renders the report as Markdown.
     ///
     /// # Errors
-    /// If the template is broken.
+    /// When the template is broken.
     pub fn markdown(&self) -> anyhow::Result<String> {
         self.render("report.md", include_str!("templates/report.md.jinja"))
     }
 
-    /// As a page.
+    /// Renders the report as an HTML page.
     ///
     /// # Errors
-    /// If the template is broken.
+    /// When the template is broken.
     pub fn html(&self) -> anyhow::Result<String> {
-        // The name makes the library escape what is not markup.
+        // The file name makes the library escape HTML.
         self.render("report.html", include_str!("templates/report.html.jinja"))
     }
 
@@ -224,7 +224,7 @@ impl Report {
     }
 }
 
-/// 1234 as `1.2k`.
+/// Formats 1234 as `1.2k`.
 fn short(number: u64) -> String {
     match number {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! Why a cell of the table is empty. A cell that is, and has no reason here, fails the gate.
+//! Reasons for empty cells of the table. An empty cell without a reason here fails the gate.
 
 use crate::fault::{Place, entry};
 use crate::oracle::Invariant;
@@ -16,7 +16,7 @@ const BOOKMARKS: &str = "exercised while nothing is wrong but that bookmarks are
 const NOTIFIERS: &str = "one run in ten has notifiers: see the row of mixed hours";
 const NO_PANICS: &str = "all handlers of its runs are slow, and none panics";
 
-/// Why this invariant is not exercised under this fault; `None`: it has to be. `None` as the fault: in mixed hours.
+/// Returns the reason for which this fault does not exercise this invariant; `None`: it must. `None` as the fault: mixed hours.
 pub(super) fn reason(fault: Option<u8>, invariant: Invariant) -> Option<&'static str> {
     let number = fault?;
     if let Some(Place::NotHere(why)) = entry(number).map(|entry| entry.place) {

@@ -1,5 +1,5 @@
-//! A failing run for people: what the server did, what the wire did, what the client believed, side by side; only what matters
-//! around a violation.
+//! A failing run for people: the server, the wire and the client's beliefs in three columns, limited to what matters around a
+//! violation.
 
 mod outside;
 mod visits;
@@ -13,14 +13,14 @@ use crate::history::{
 };
 use crate::oracle::{Focus, Violation};
 
-/// How much of a history is shown.
+/// Limits of the part of a history that is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// So much before the violation.
+    /// Time before the violation.
     pub before: Duration,
-    /// So much after it.
+    /// Time after it.
     pub after: Duration,
-    /// At most so many lines, the last ones.
+    /// Maximum number of lines; the last ones are kept.
     pub lines: usize,
 }
 
@@ -30,7 +30,7 @@ impl Default for Frame {
     }
 }
 
-/// The time around a violation in three columns.
+/// Returns the time around a violation in three columns.
 pub fn around(history: &History, violation: &Violation, frame: Frame) -> String {
     let from = At(violation.at.0.saturating_sub(At::after_start(frame.before).0));
     let to = violation.at.plus(frame.after);
@@ -40,7 +40,7 @@ pub fn around(history: &History, violation: &Violation, frame: Frame) -> String 
     for entry in &history.entries {
         let told = teller.tell(&entry.fact);
         if entry.at < from || entry.at > to {
-            // Faults that are in force are part of every picture.
+            // Faults in force are part of every timeline.
             let weather = matches!(
                 entry.fact,
                 Fact::FaultBegan { .. } | Fact::FaultHealed { .. } | Fact::RolledBack { .. }
@@ -64,7 +64,7 @@ pub fn around(history: &History, violation: &Violation, frame: Frame) -> String 
     text
 }
 
-/// Of a column.
+/// Width of a column.
 const WIDTH: usize = 34;
 
 #[derive(Clone, Copy)]
@@ -83,7 +83,7 @@ fn line(at: At, column: Column, text: &str) -> String {
     }
 }
 
-/// Turns facts into words, as far as they matter.
+/// Formatter of facts.
 struct Teller<'a> {
     history: &'a History,
     focus: Focus,
@@ -246,7 +246,7 @@ impl Teller<'_> {
         })
     }
 
-    /// Only what is new about a store.
+    /// Returns the changes of a store since the previous look.
     fn looked(&mut self, look: &Look) -> Option<(Column, String)> {
         if self.focus.informer.is_some_and(|focus| focus != look.informer) || self.focus.informer.is_none() {
             return None;

@@ -1,10 +1,10 @@
-//! What notifiers do outside, in words.
+//! Texts of the notifiers' facts.
 
 use super::{Column, Teller};
 use crate::history::{AtOutside, Fact, Record};
 
 impl Teller<'_> {
-    /// Only where a violation is about the outside, and only what concerns the name in focus, if there is one.
+    /// Returns the text of a fact, if the violation is about the outside. With a name in focus, only facts about this name count.
     pub(super) fn outside(&self, fact: &AtOutside) -> Option<(Column, String)> {
         let of_another =
             self.focus.key.is_some() && fact.name().is_some_and(|name| Some(name) != self.focus.key);
@@ -76,7 +76,7 @@ impl Teller<'_> {
         })
     }
 
-    /// Returns whether a fact is of what only notifiers care for.
+    /// Returns whether a fact matters to notifiers only.
     pub(super) fn is_beside(&self, fact: &Fact) -> bool {
         self.focus.is_outside && matches!(fact, Fact::Committed { .. } | Fact::Requested { .. })
     }

@@ -1,10 +1,10 @@
-//! What visitors of the gateway ask and are told, in words.
+//! Texts of the visitors' requests and answers.
 
 use super::{Column, Teller};
 use crate::history::{Answer, Asked, AtGateway, MemberId, Shown};
 
 impl Teller<'_> {
-    /// Only what concerns the visitor and the cluster in focus, if there are any.
+    /// Returns the text of a fact about the visitor and the cluster in focus, if there are any.
     pub(super) fn visited(&mut self, fact: &AtGateway) -> Option<(Column, String)> {
         match fact {
             AtGateway::Forwarded { cluster, connection, verb, target } => {

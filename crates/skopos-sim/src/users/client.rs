@@ -34,10 +34,10 @@ pub struct Client {
     ends: Ends,
 }
 
-/// T_stop: within what time nothing may be left.
+/// T_stop: time limit after which nothing may be left.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
-/// Caps that are reached in a moment of real time.
+/// Limits that are reached within a moment of real time.
 pub(crate) fn limits() -> Limits {
     const OBJECT_BYTES: usize = 1 << 20;
     Limits { max_object_bytes: OBJECT_BYTES, max_frame_bytes: OBJECT_BYTES, ..Limits::default() }
@@ -47,7 +47,7 @@ impl Client {
     /// Starts a factory, its informers and their users.
     ///
     /// # Errors
-    /// When the options make no sense; then the plan does not.
+    /// When the options are invalid; then so is the plan.
     pub fn start(
         scene: Scene,
         cluster: Arc<Cluster>,
@@ -79,7 +79,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Looks at everything for the last time.
+    /// Takes the last look at everything.
     pub fn look_last(&self) {
         self.ends.look_last();
     }
@@ -88,7 +88,7 @@ impl Client {
     pub async fn stop(self) {
         let Scene { recorder, shelf, .. } = self.place.scene.clone();
         shelf.keep(self.number, self.ends.keepers());
-        // Some are in the middle of a call when it begins.
+        // Some users are in the middle of a call when it begins.
         self.place.leaving.cancel();
         tokio::time::sleep(Duration::from_millis(1)).await;
         let call = recorder.called(self.id, None, CallKind::Shutdown, SHUTDOWN);
@@ -111,12 +111,12 @@ impl Client {
         self.tasks.close();
         let patience = Duration::from_secs(60);
         if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
-            // Whoever still waits in a call has not returned: the oracle sees the call without an end.
+            // Users that still wait in a call have not returned: the oracle sees the call without an end.
             tracing::warn!(client = self.number, "users are still waiting a minute after the shutdown");
         }
     }
 
-    /// Fault 49.
+    /// Uses the factory after its shutdown (fault 49).
     async fn use_after_shutdown(&self) {
         let recorder = &self.place.scene.recorder;
         self.place.scene.user_fault(49);
@@ -191,13 +191,13 @@ fn transport(scene: &Scene, cluster: &Cluster, number: usize, seed: u64) -> Resu
     Transport::with_dialer(config, options, cluster.network.dialer(number))
 }
 
-/// What the machine's clocks say: the one on the wall, and for how long it has been up, asleep or not.
+/// Returns the machine's clocks: the wall clock, and its uptime awake and in total.
 pub(crate) fn times(scene: &Scene) -> impl Fn() -> WallTime + Send + Sync + 'static {
     let (origin, lead, slept) = (scene.origin, scene.lead.clone(), scene.slept.clone());
     move || {
         let lead = lead.load(Ordering::SeqCst);
         let awake = Instant::now().duration_since(origin);
-        // Long enough after 1970 that no jump back goes beyond it.
+        // Long enough after 1970 that no backward jump passes it.
         let monotonic = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31) + awake;
         let ahead = Duration::from_nanos(lead.unsigned_abs());
         let wall = if lead < 0 { monotonic - ahead } else { monotonic + ahead };

@@ -12,7 +12,7 @@ use super::{Place, Scene};
 use crate::history::{self, CallKind, ClientId, Fact, HandlerId, InformerId, Outcome, Recorder};
 use crate::plan::{HandlerPlan, Manner};
 
-/// A handler whose end is yet to be written down.
+/// A handler whose end is not recorded yet.
 #[derive(Clone)]
 pub(super) struct Ended {
     id: HandlerId,
@@ -22,10 +22,10 @@ pub(super) struct Ended {
     told: Arc<AtomicBool>,
 }
 
-/// What panics say that are meant to happen.
+/// Message of planned panics.
 pub(crate) const PLANNED_PANIC: &str = "a planned panic";
 
-/// Starts what adds the handler, and removes it if it is to be.
+/// Starts the tasks that add the handler and remove it, if planned.
 pub(super) fn start<K: 'static>(
     setup: &Setup,
     informer: &Informer<K>,
@@ -93,12 +93,12 @@ fn add<K: 'static>(
     Some(Ended { id, of, handle, recorder: recorder.clone(), told: Arc::default() })
 }
 
-/// How a handler behaves when it is called.
+/// Behavior of a handler when it is called.
 struct Conduct {
     id: HandlerId,
     manner: Manner,
     scene: Scene,
-    /// Its whims, and whether it has misbehaved yet.
+    /// Its random generator, and whether it has misbehaved yet.
     state: Mutex<(fastrand::Rng, bool)>,
 }
 
@@ -133,7 +133,7 @@ impl Conduct {
 }
 
 impl Ended {
-    /// How it has fared.
+    /// Records its statistics.
     pub(super) fn record_stats(&self) {
         let stats = self.handle.stats();
         let number = |figure: u64| u32::try_from(figure).unwrap_or(u32::MAX);
@@ -146,12 +146,12 @@ impl Ended {
         });
     }
 
-    /// Takes it out, unless it has ended already.
+    /// Removes it, unless it has ended already.
     pub(super) async fn remove(&self) {
         if self.told.load(Ordering::SeqCst) {
             return;
         }
-        // The longest call that may be waited for.
+        // Maximum duration of a call.
         let limit = HandlerOptions::default().grace;
         let (client, informer) = self.of;
         let call = self.recorder.called(client, Some(informer), CallKind::Remove, limit);
@@ -164,7 +164,7 @@ impl Ended {
         self.record_end();
     }
 
-    /// It has ended; said once.
+    /// Records its end, once.
     pub(super) fn record_end(&self) {
         if !self.told.swap(true, Ordering::SeqCst) {
             self.recorder.record(Fact::HandlerRemoved { handler: self.id });

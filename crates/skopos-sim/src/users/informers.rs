@@ -1,4 +1,4 @@
-//! One informer: those who look at it, its handlers and readers.
+//! One informer: its looks, handlers and readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::cluster::Moment;
 use crate::history::{Fact, InformerId, Recorder, Selection, Standing, Walk};
 use crate::plan::InformerPlan;
 
-/// What is to be done at the end, for every informer of a client.
+/// Final work for every informer of a client.
 #[derive(Clone, Default)]
 pub(super) struct Ends {
     looks: Arc<Mutex<Vec<(InformerId, LastLook)>>>,
@@ -23,7 +23,7 @@ pub(super) struct Ends {
     keepers: Arc<Mutex<Vec<Keeper>>>,
 }
 
-/// Looks at one informer for the last time.
+/// The last look at one informer.
 type LastLook = Box<dyn Fn() + Send>;
 
 impl Ends {
@@ -32,7 +32,7 @@ impl Ends {
         self.handlers.lock().iter().for_each(|(_, handler)| handler.record_stats());
     }
 
-    /// Nobody needs this informer any more: its handlers are removed.
+    /// Removes the handlers of an informer that is no longer used.
     pub(super) async fn leave(&self, informer: InformerId) {
         self.looks.lock().retain(|(of, _)| *of != informer);
         let own: Vec<_> = self.handlers.lock().extract_if(.., |(of, _)| *of == informer).collect();
@@ -41,7 +41,7 @@ impl Ends {
         }
     }
 
-    /// The factory was shut down: no handler is called any more.
+    /// Records the end of all handlers after the factory's shutdown.
     pub(super) fn closed(&self) {
         self.looks.lock().clear();
         for (_, handler) in self.handlers.lock().drain(..) {
@@ -62,7 +62,7 @@ impl Ends {
         self.keepers.lock().push(keeper);
     }
 
-    /// Those who can say what its informers have.
+    /// Returns the checkpointers of its informers.
     pub(super) fn keepers(&self) -> Vec<Keeper> {
         std::mem::take(&mut *self.keepers.lock())
     }
@@ -76,7 +76,7 @@ impl Ends {
     }
 }
 
-/// The options of an informer.
+/// Returns the options of an informer.
 pub(super) fn options(plan: &InformerPlan) -> InformerOptions {
     let Selection { namespaces, .. } = &plan.selection;
     let options = match namespaces.is_empty() {
@@ -88,7 +88,7 @@ pub(super) fn options(plan: &InformerPlan) -> InformerOptions {
     options.unwrap_or_else(|error| panic!("{:?} is no selector: {error}", plan.selection))
 }
 
-/// Starts everybody who uses an informer.
+/// Starts all users of an informer.
 pub(super) fn use_informer<K: 'static>(
     setup: &Setup,
     informer: &Informer<K>,
@@ -116,7 +116,7 @@ pub(super) fn use_informer<K: 'static>(
                 look(Walk::Regular);
                 let moments = &place.cluster.moments;
                 let parted = moments.count(Moment::Parted) + 1;
-                // When a part of an RV was told, nobody waits for the next look.
+                // After a part of an RV the next look comes at once.
                 let awake = tokio::select! {
                     biased;
                     awake = place.sleep(place.scene.look_interval) => awake,
@@ -141,7 +141,7 @@ pub(super) fn use_informer<K: 'static>(
         let place = setup.place.clone();
         let other = informer.clone();
         setup.tasks.spawn(async move {
-            // Fault 41: one of the users is done with it.
+            // Fault 41: one of the users drops its handle.
             if place.sleep(at).await && place.sleep(Duration::from_secs(10)).await {
                 drop(other);
                 place.scene.user_fault(41);
@@ -155,7 +155,7 @@ fn look<K>(recorder: &Recorder, id: InformerId, selection: &Selection, informer:
     recorder.record(Fact::Looked(Box::new(look)));
 }
 
-/// How the link stands.
+/// Returns the state of the link.
 pub(super) fn standing<K>(informer: &Informer<K>) -> Standing {
     let (state, stats) = (informer.state(), informer.stats());
     let number = |figure: u64| u32::try_from(figure).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! An informer of a client, from its first handle to its last; perhaps had anew, or begun with what another client had.
+//! An informer of a client, from its first handle to its last; perhaps restarted, or started with another client's content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::cluster::Resource;
 use crate::history::{self, ClientId, Fact, InformerId, Selection};
 use crate::plan::{Again, InformerPlan};
 
-/// What makes two informers of a factory one.
+/// Key by which two informers of a factory are the same.
 pub(super) type Sameness = (Resource, Selection, bool);
 
-/// What makes the informer of a plan the same as another's.
+/// Returns the key of a plan's informer.
 pub(super) fn sameness(plan: &InformerPlan) -> Sameness {
     (plan.resource, plan.selection.clone(), plan.metadata_only)
 }
 
-/// What clients that were stopped had in the end, for those who begin with it.
+/// Last contents of stopped clients, for clients that begin with them.
 #[derive(Clone, Default)]
 pub struct Shelf(Arc<Mutex<BTreeMap<(usize, Sameness), Checkpoint>>>);
 
-/// Who can say in the end what an informer has.
+/// Checkpointer of an informer.
 pub(super) type Keeper = (Sameness, Checkpointer);
 
 impl Shelf {
-    /// Keeps what a client's informers have that have anything.
+    /// Stores the checkpoints of a client's informers with content.
     pub(super) fn keep(&self, client: usize, keepers: impl IntoIterator<Item = Keeper>) {
         for (sameness, keeper) in keepers {
             if let Some(Ok(checkpoint)) = keeper.checkpoint() {
@@ -40,7 +40,7 @@ impl Shelf {
         }
     }
 
-    /// What is there of an informer of a client, as it comes out of a file.
+    /// Returns the checkpoint of a client's informer, as read from a file.
     fn find(&self, client: usize, sameness: Sameness) -> Option<Checkpoint> {
         let kept = self.0.lock().get(&(client, sameness))?.clone();
         let mut file = Vec::new();
@@ -52,24 +52,24 @@ impl Shelf {
     }
 }
 
-/// What the users of an informer need.
+/// Context of an informer's users.
 pub(super) struct Setup {
     pub(super) place: Place,
     pub(super) client: ClientId,
     pub(super) id: InformerId,
-    /// Nobody else looks at this store.
+    /// True if no other user looks at this store.
     pub(super) first: bool,
     pub(super) tasks: TaskTracker,
     pub(super) ends: Ends,
 }
 
-/// An informer that is to be.
+/// An informer to be started.
 pub(super) struct Informing {
     pub(super) place: Place,
     pub(super) client: ClientId,
-    /// The client's place in the plan.
+    /// The client's index in the plan.
     pub(super) number: usize,
-    /// The client with whose content it begins.
+    /// The client whose content it begins with.
     pub(super) restores: Option<usize>,
     pub(super) factory: InformerFactory,
     pub(super) tasks: TaskTracker,
@@ -80,7 +80,7 @@ pub(super) struct Informing {
 const REFUSED: &str = "the plan has an informer that cannot be";
 
 impl Informing {
-    /// Gives it a number.
+    /// Returns a new number for it.
     pub(super) fn cast(&self) -> InformerId {
         let Self { plan, place: Place { scene: Scene { recorder, .. }, .. }, .. } = self;
         recorder.informer(history::Informer {
@@ -92,7 +92,7 @@ impl Informing {
         })
     }
 
-    /// Has it, and starts everybody who uses it. Its last handle is dropped when they are done.
+    /// Creates it, and starts its users. Its last handle is dropped when they end.
     pub(super) fn start(&self, id: InformerId, first: bool, random: &mut fastrand::Rng) {
         self.try_start(id, first, random).unwrap_or_else(|error| panic!("{REFUSED}: {error}"));
     }
@@ -139,7 +139,7 @@ impl Informing {
         Ok(())
     }
 
-    /// Has it for a while, then nobody does, and then it is had anew: to the history that is another one.
+    /// Uses it for a while, pauses, and then creates it again, as a new informer in the history.
     pub(super) fn come_and_go(self, id: InformerId, again: Again, random: &mut fastrand::Rng) {
         let mut random = random.fork();
         let (client, tasks) = (self.place.clone(), self.tasks.clone());
@@ -161,7 +161,7 @@ impl Informing {
         });
     }
 
-    /// Its users are done with it.
+    /// Ends its users.
     async fn leave(&self, id: InformerId) {
         self.place.scene.recorder.record(Fact::InformerStopped { informer: id });
         self.place.stop.cancel();
@@ -186,7 +186,7 @@ mod tests {
     use crate::history::{At, Fact, Freshness, History, InformerId, Look, Walk};
     use crate::plan::{Again, GatewayPlan, Plan};
 
-    /// A quiet run of one client with one informer and no handlers.
+    /// Makes a quiet plan with one client, one informer and no handlers.
     fn quiet() -> Plan {
         let mut plan = Plan::single(6, 0).expect("a simulated fault");
         // Its start takes a moment.

@@ -1,4 +1,4 @@
-//! The clients of a run and those who use them: informers, handlers, readers, raw watches.
+//! The clients of a run and their users: informers, handlers, readers, raw watches.
 
 mod client;
 mod handlers;
@@ -24,40 +24,40 @@ use crate::cluster::Cluster;
 use crate::fault::Part;
 use crate::history::{Fact, Recorder};
 
-/// What all users share.
+/// Context shared by all users.
 #[derive(Clone)]
 pub struct Scene {
-    /// Where they write down what they see.
+    /// The recorder of facts.
     pub recorder: Recorder,
-    /// By how many nanoseconds the wall clock is ahead of the monotonic one.
+    /// Nanoseconds by which the wall clock is ahead of the monotonic one.
     pub lead: Arc<AtomicI64>,
-    /// For how many nanoseconds the machine has slept.
+    /// Nanoseconds for which the machine has slept.
     pub slept: Arc<AtomicU64>,
-    /// What clients that were stopped had.
+    /// Last contents of stopped clients.
     pub shelf: Shelf,
-    /// When the run began.
+    /// Beginning of the run.
     pub origin: Instant,
-    /// How often stores are looked at.
+    /// Interval at which stores are looked at.
     pub look_interval: Duration,
 }
 
-/// What the users of one informer share.
+/// Context shared by the users of one informer.
 #[derive(Clone)]
 struct Place {
     scene: Scene,
     cluster: Arc<Cluster>,
-    /// The client is about to be shut down.
+    /// Cancelled just before the client's shutdown.
     leaving: CancellationToken,
     stop: CancellationToken,
 }
 
 impl Scene {
-    /// Waits until so long after the beginning.
+    /// Waits until this long after the beginning.
     pub async fn until(&self, at: Duration) {
         sleep_until(self.origin + at).await;
     }
 
-    /// A fault that a user is himself: over as soon as it hit.
+    /// Records a fault that is an action of a user: it is over as soon as it hit.
     fn user_fault(&self, number: u8) {
         let fault = self.recorder.next_fault();
         let recover = Duration::from_secs(5);
@@ -83,7 +83,7 @@ impl Place {
         self.stop.run_until_cancelled(tokio::time::sleep(time)).await.is_some()
     }
 
-    /// Sleeps; false as soon as the client is about to be shut down, too.
+    /// Sleeps; false also as soon as the client's shutdown is near.
     async fn sleep_unless_leaving(&self, time: Duration) -> bool {
         self.leaving.run_until_cancelled(self.sleep(time)).await.unwrap_or(false)
     }

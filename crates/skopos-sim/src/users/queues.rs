@@ -1,4 +1,4 @@
-//! Work queues: a handler puts keys in, workers take them out; some of them fail, some are slow.
+//! Work queues: a handler adds keys, workers take them; some fail, some are slow.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::informing::Setup;
 use crate::history::{self, Fact, KeyId, QueueId, Recorder};
 use crate::plan::QueuePlan;
 
-/// A queue that is to be drained at the end.
+/// A queue to be drained at the end.
 pub(super) struct Drain {
     id: QueueId,
     queue: WorkQueue<ObjectKey>,
@@ -21,7 +21,7 @@ pub(super) struct Drain {
 /// Far longer than all keys take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often a worker fails on the same key at most.
+/// Maximum number of failures of a worker on the same key.
 const FAILURES: u32 = 3;
 
 /// Starts the handler that feeds the queue, and its workers.
@@ -39,7 +39,7 @@ pub(super) fn start<K: 'static>(
     let queue = WorkQueue::new(WorkQueueOptions::named("simulated"));
     let (feed, notes) = (queue.clone(), recorder.clone());
     let handler = move |event: Event<K>| {
-        // Nothing else runs between the two.
+        // No other task runs between the two statements.
         if feed.add(event.key().clone()).is_ok() {
             notes.record(Fact::QueueAdded { queue: id, key: notes.key(event.key()) });
         }
@@ -99,9 +99,9 @@ impl Worker {
 }
 
 impl Drain {
-    /// Nobody adds any more; what is there is done.
+    /// Drains the queue, to which no more keys are added.
     pub(super) async fn drain(self) {
-        // Keys that failed are delayed by some milliseconds; those that are when the queue closes are forgotten.
+        // Keys that failed are delayed by some milliseconds; keys that are delayed when the queue closes are dropped.
         tokio::time::sleep(Duration::from_secs(30)).await;
         self.recorder.record(Fact::QueueClosed { queue: self.id, drains: true });
         if self.queue.shut_down_with_drain(PATIENCE).await.is_ok() {

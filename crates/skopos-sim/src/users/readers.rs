@@ -1,4 +1,4 @@
-//! Those who call the same thing again and again, each with its deadline.
+//! Readers, which repeat a call with a deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::cluster::{NAMES, NAMESPACES, Resource};
 use crate::history::{CallId, CallKind, ClientId, Fact, InformerId, Outcome, Selection, Walk};
 use crate::plan::{ReaderKind, ReaderPlan};
 
-/// Starts one of them.
+/// Starts a reader.
 pub(super) fn start<K: 'static>(
     setup: &Setup,
     informer: &Informer<K>,
@@ -38,7 +38,7 @@ pub(super) fn start<K: 'static>(
             reader.call().await;
         }
         for pause in WHILE_SHUT_DOWN {
-            // Whoever drops its informer is done with it.
+            // A user that drops its informer ends.
             if reader.place.stop.is_cancelled() {
                 return;
             }
@@ -48,7 +48,7 @@ pub(super) fn start<K: 'static>(
     });
 }
 
-/// Between the calls that are made when the client is shut down: one is under way when that begins, some follow.
+/// Pauses between the calls during the client's shutdown: one is in progress when it begins, some follow.
 const WHILE_SHUT_DOWN: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(50), Duration::from_secs(1)];
 
@@ -128,7 +128,7 @@ impl<K: 'static> Reader<K> {
         });
     }
 
-    /// What was written last by anybody.
+    /// Waits for the last write of any client.
     async fn wait_for(&mut self, limit: Duration) {
         let rv = self.place.cluster.server.resource_version();
         let call = self.called(CallKind::WaitFor { rv });

@@ -1,4 +1,4 @@
-//! Those who watch without a store.
+//! Raw watches, which have no store.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::cluster::Resource;
 use crate::history::{self, ClientId, Fact, Recorder, Selection, WatcherId};
 use crate::plan::WatcherPlan;
 
-/// What a raw watch needs.
+/// Context of a raw watch.
 pub(super) struct Watching {
     pub(super) place: Place,
     pub(super) client: ClientId,
-    /// The client's place in the plan.
+    /// The client's index in the plan.
     pub(super) number: usize,
     pub(super) transport: Transport,
     pub(super) limits: Limits,
@@ -23,7 +23,7 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    /// From its beginning until it ends, is no longer wanted, or everything is over.
+    /// Runs the watch until it ends, is dropped as planned, or the run ends.
     pub(super) async fn run(self, mut random: fastrand::Rng) {
         let plan = &self.plan;
         if !self.place.sleep_unless_leaving(plan.begins).await {
@@ -48,7 +48,7 @@ impl Watching {
         recorder.record(Fact::WatcherEnded { watcher, by_itself });
     }
 
-    /// Takes what it gives; whether it ended by itself.
+    /// Records its items; returns whether it ended on its own.
     async fn hear(&self, watcher: WatcherId, mut watch: RawWatch, mut random: fastrand::Rng) -> bool {
         let WatcherPlan { leaves, slowness, .. } = self.plan;
         let mut leaves = std::pin::pin!(tokio::time::sleep(leaves.unwrap_or(NEVER)));
@@ -69,7 +69,7 @@ impl Watching {
     }
 }
 
-/// Writes down whether all is well with its link, until it ends.
+/// Records whether its link is healthy, until it ends.
 async fn follow(recorder: &Recorder, watcher: WatcherId, mut state: RawWatchState) {
     let mut before = false;
     while let Some(state) = state.changed().await {

@@ -1,4 +1,4 @@
-//! Headless Chromium with a home and a profile of its own.
+//! Headless Chromium with its own home and profile.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,9 +26,9 @@ const ARGUMENTS: [&str; 12] = [
     "--disable-component-update",
     "--disable-sync",
     "--disable-dev-shm-usage",
-    // An attacker would have the person click.
+    // An attacker would make the user click.
     "--disable-popup-blocking",
-    // The gateway's certificate is of a CA of the test.
+    // The gateway's certificate comes from a CA of the test.
     "--ignore-certificate-errors",
     "--host-resolver-rules=MAP rebound.example 127.0.0.1",
 ];
@@ -46,7 +46,7 @@ impl Chromium {
         Self { program, home: tempfile::tempdir().expect("a folder") }
     }
 
-    /// A browser that has bob's certificate of `folder`, and sends it to a server without asking, as people set it up.
+    /// Makes a browser with bob's certificate of `folder`. It sends the certificate without asking, as users configure it.
     pub(super) fn with_certificate(folder: &Path, url: &str) -> Self {
         let browser = Self::new();
         let bundle = browser.home.path().join("bob.p12");

@@ -1,4 +1,4 @@
-//! A client of the gateway that is no browser: what the person itself could do.
+//! A client of the gateway that is no browser, for the requests that the user could make directly.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::support::{PATIENCE, text};
 
-/// Sends single requests by HTTP/1.1, over TLS with bob's certificate.
+/// Client for single requests by HTTP/1.1, over TLS with bob's certificate.
 pub(super) struct Client {
     url: String,
     address: SocketAddr,
@@ -22,7 +22,7 @@ pub(super) struct Client {
 // === impl Client ===
 
 impl Client {
-    /// A client of the gateway at `url`, with the certificates of `folder`.
+    /// Makes a client of the gateway at `url`, with the certificates of `folder`.
     pub(super) fn new(url: &str, folder: &Path) -> Self {
         let (scheme, address) = url.split_once("://").expect("a URL");
         let tls = (scheme == "https").then(|| Arc::new(identified(folder)));
@@ -78,7 +78,7 @@ fn identified(folder: &Path) -> ClientConfig {
     builder.with_root_certificates(roots).with_client_auth_cert(vec![certificate], key).expect("a client")
 }
 
-/// Returns the whole answer. An end of the connection without TLS's own is an end too.
+/// Returns the whole response. A connection may end without TLS's own end.
 fn answer(mut stream: impl Read + Write, request: &str) -> String {
     stream.write_all(request.as_bytes()).expect("sent");
     let mut bytes = Vec::new();

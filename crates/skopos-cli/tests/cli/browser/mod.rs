@@ -1,5 +1,5 @@
-//! Pages in a real browser against a gateway: neither what a hostile member serves nor a page of another origin does anything with
-//! the rights of the person in front of the browser.
+//! Pages in a real browser against a gateway. Neither a hostile member's pages nor a page of another origin can use the rights of
+//! the browser's user.
 //!
 //! ```text
 //!  attacker.localhost:P  site    a page that tries everything ─┐
@@ -7,8 +7,8 @@
 //!  address bar           the gateway's URLs of evil's pages ───┘                       └▶ victim  a test server
 //! ```
 //!
-//! They need Chromium and tools for its certificates (Debian's packages `chromium`, `libnss3-tools` and `openssl`), so they are ignored
-//! unless asked for: `cargo test -p skopos-cli --test cli browser -- --ignored`. `.ci/run` does that where it finds Chromium.
+//! They need Chromium and tools for its certificates (Debian's packages `chromium`, `libnss3-tools` and `openssl`), so they are
+//! ignored by default: `cargo test -p skopos-cli --test cli browser -- --ignored`. `.ci/run` runs them where it finds Chromium.
 
 mod chromium;
 mod client;
@@ -23,12 +23,12 @@ use self::client::Client;
 use self::site::{Member, Site};
 use super::support::{Running, Server, skopos, utf8};
 
-/// What lets a browser act as a person.
+/// Reason for which the gateway accepts a browser's requests as a user's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Identity {
-    /// `loopback: Trusted`: it runs on this machine.
+    /// `loopback: Trusted`: the browser runs on this machine.
     Loopback,
-    /// It has a client certificate, and sends it without asking.
+    /// The browser has a client certificate, and sends it without asking.
     Certificate,
 }
 
@@ -56,7 +56,7 @@ const PAGES: [&str; 8] = [
     "api/v1/namespaces/default/secrets/page.html",
 ];
 
-/// What only the victim's answers have in them.
+/// Text that only the victim's responses contain.
 const SECRET: &str = "kube-system";
 
 // === impl Stage ===
@@ -83,7 +83,7 @@ impl Stage {
         format!("{}/{path}", self.client.url())
     }
 
-    /// Runs the page that tries everything, at one of the site's names, and returns what it got, one line each.
+    /// Runs the page that tries everything, at one of the site's names, and returns its results, one line each.
     fn attack(&self, host: &str) -> Vec<String> {
         let window = self.browser.open(&self.site.attack(host, self.client.url()));
         let report = self.site.report();
@@ -109,7 +109,7 @@ impl Stage {
     }
 }
 
-/// Writes the configuration of a gateway in whose members these callers may do everything.
+/// Writes the configuration of a gateway that permits these callers everything in its members.
 fn config(folder: &Path, identity: Identity, evil: &Member, victim: &Server) -> std::path::PathBuf {
     let write = |name: &str, text: String| {
         let path = folder.join(name);
@@ -152,7 +152,7 @@ fn config(folder: &Path, identity: Identity, evil: &Member, victim: &Server) -> 
     )
 }
 
-/// Writes a CA, and certificates of it for the gateway and for bob.
+/// Writes a CA, and certificates from it for the gateway and for bob.
 fn certificates(folder: &Path) {
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -171,7 +171,7 @@ fn certificates(folder: &Path) {
     }
 }
 
-/// Sees that what the pages try would succeed if it came from a client of the person itself.
+/// Checks that the pages' requests succeed when the user's own client sends them.
 fn changes_are_possible(stage: &Stage) {
     let json = ("content-type", "application/json");
     let made =
@@ -198,7 +198,7 @@ fn changes_are_possible(stage: &Stage) {
     );
 }
 
-/// Sees that nothing of the pages' attempts was done.
+/// Checks that none of the pages' attempts changed anything.
 fn nothing_was_changed(stage: &mut Stage, results: &[String]) {
     let namespaces = stage.client.send("GET", "/clusters/skopos-test/api/v1/namespaces", &[], "").1;
     assert!(namespaces.contains("control") && !namespaces.contains("stolen"), "{namespaces}");
@@ -264,7 +264,7 @@ fn member_pages_run_nothing_with_a_client_certificate() {
 #[test]
 #[ignore = "needs Chromium: .ci/run runs it"]
 fn other_origins_change_nothing_on_loopback() {
-    // Of another site, and of another port of the gateway's own host.
+    // From another site, and from another port of the gateway's own host.
     pages_of_other_origins_change_nothing(Identity::Loopback, &["attacker.localhost", "127.0.0.1"]);
 }
 

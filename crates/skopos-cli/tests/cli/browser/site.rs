@@ -1,4 +1,4 @@
-//! The attacker's servers: a site with a page that tries everything, and a member of the fleet that answers pages.
+//! The attacker's servers: a site with a page that tries everything, and a hostile member of the fleet that answers with pages.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ struct Request {
     body: String,
 }
 
-/// The attacker's site. Pages that run report to it.
+/// The attacker's site. Running pages report to it.
 pub(super) struct Site {
     address: SocketAddr,
     attacks: Receiver<String>,
@@ -46,12 +46,12 @@ impl Site {
         format!("http://{host}:{}/attack.html?gateway={gateway}", self.address.port())
     }
 
-    /// Waits for what that page got, one line each attempt.
+    /// Waits for the results of that page, one line for each attempt.
     pub(super) fn report(&self) -> String {
         self.attacks.recv_timeout(PATIENCE).expect("the attacker's page comes to its end")
     }
 
-    /// Returns what the member's pages have said when they ran.
+    /// Returns the reports of the member's pages that ran.
     pub(super) fn reports(&self) -> Vec<String> {
         self.pages.lock().clone()
     }
@@ -68,7 +68,7 @@ fn answer(
         "/attack.html" => ("text/html", "<!doctype html><body><script src=attack.js></script>".to_owned()),
         "/attack.js" => ("text/javascript", include_str!("attack.js").to_owned()),
         "/report" => {
-            // A test that has failed does not listen any more.
+            // A test that has failed no longer listens.
             let _ = attacks.try_send(request.body.clone());
             ("text/plain", String::new())
         }
@@ -83,7 +83,7 @@ fn answer(
 // === impl Member ===
 
 impl Member {
-    /// A member whose pages report to the site.
+    /// Makes a member whose pages report to the site.
     pub(super) fn new(site: &Site) -> Self {
         let requests: Arc<Mutex<Vec<String>>> = Arc::default();
         let (seen, script) = (requests.clone(), script(site));
@@ -106,13 +106,13 @@ impl Member {
     }
 }
 
-/// Returns a script that reads and changes the victim if it runs in the gateway's origin, and in any case says that it ran. It is
-/// done before its page counts as loaded.
+/// Returns a script that reads and changes the victim if it runs in the gateway's origin, and that always reports that it ran. It
+/// finishes before its page counts as loaded.
 fn script(site: &Site) -> String {
     include_str!("page.js").replace("SITE", &format!("http://{}", site.address))
 }
 
-/// Returns the content type and the text of a page that runs a script. There is a comment in place of `]]>`, so each can be parsed.
+/// Returns the content type and text of a page that runs a script. A comment replaces `]]>`, so that each page can be parsed.
 fn page(target: &str, script: &str) -> (&'static str, String) {
     let path = target.split('?').next().unwrap_or_default();
     if path.ends_with(".svg") {

@@ -57,7 +57,7 @@ impl DnsConfig {
         DnsSink::new(options)
     }
 
-    /// Returns the servers, of which there is at least one.
+    /// Returns the servers, at least one.
     pub(super) fn servers(&self) -> Result<Vec<SocketAddr>, String> {
         let all: Vec<_> = self.server.iter().chain(&self.servers).copied().collect();
         match (&self.server, all.len()) {

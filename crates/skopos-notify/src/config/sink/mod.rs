@@ -70,7 +70,7 @@ impl SinkConfig {
             drain(ipvs.drain);
             Arc::new(ipvs.sink()?)
         } else if let Some(rest) = &self.rest {
-            // An item is one pod: there is no last one to be kept.
+            // An item is one pod, so there is no last one to keep.
             plan.keep_last = false;
             Arc::new(rest.sink()?)
         } else {
@@ -99,7 +99,7 @@ impl SinkConfig {
         kinds.into_iter().filter(|is_there| *is_there).count()
     }
 
-    /// Returns what is wrong with the sink itself, and the field of it.
+    /// Returns the problem of the sink itself, and its field.
     pub(super) fn problem(&self) -> Option<(&'static str, String)> {
         let of = |field, checked: Result<(), String>| checked.err().map(|problem| (field, problem));
         let webhook =
@@ -110,7 +110,7 @@ impl SinkConfig {
         webhook.or(ipvs).or(rest).or(dns)
     }
 
-    /// Returns what is wrong with a source for this sink.
+    /// Returns the problem of a source for this sink.
     pub(super) fn check(&self, source: &SourceConfig) -> Result<(), String> {
         match (&self.webhook, &source.objects) {
             (Some(_), Some(objects)) => objects.source().map(drop),
@@ -197,7 +197,7 @@ fn networks(texts: &[String]) -> Result<Vec<IpNet>, String> {
     texts.iter().map(network).collect()
 }
 
-/// Returns how a receiver or an inventory is connected to.
+/// Returns the connection options of a receiver or an inventory.
 fn http(timeout: Option<Span>, ca: Option<&Path>, allow: &[String]) -> Result<HttpOptions, String> {
     let mut options = HttpOptions::default();
     options.time_limit = timeout.map_or(options.time_limit, |span| span.0);

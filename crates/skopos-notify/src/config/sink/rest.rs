@@ -79,7 +79,7 @@ impl RestConfig {
     }
 }
 
-/// Returns the scheme and host of a URL with places in its path.
+/// Returns the scheme and host of a URL with placeholders in its path.
 fn origin(url: &str) -> Result<Uri, String> {
     let none = || {
         format!(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Size of a file with a secret.
+/// Maximum size of a file with a secret.
 const MAX_SECRET: u64 = 64 * 1024;
 
 /// Reads a secret.

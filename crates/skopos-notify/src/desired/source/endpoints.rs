@@ -12,13 +12,13 @@ use crate::template::Template;
 /// The endpoints of Services, as EndpointSlices have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSource {
-    /// Only of Services without an address of their own, or only of others.
+    /// Only of headless Services, or only of others.
     pub headless: Option<bool>,
     /// Labels of the Service, which its slices have, too.
     pub labels: BTreeMap<String, String>,
     /// The name: `{service}`, `{namespace}`, and with ports `{port}`.
     pub name: Template,
-    /// True if each port has a name of its own and values are `address:port`.
+    /// True if each port has its own name and values are `address:port`.
     pub ports: bool,
 }
 
@@ -43,7 +43,7 @@ impl EndpointSource {
             return Some(claims);
         }
         for port in spec.ports.iter().flatten() {
-            // As a slice names it: by its name, or else by the number that the pods listen on.
+            // A slice names the port by its name, or else by the number that the pods listen on.
             let number = match &port.target_port {
                 Some(IntOrString::Int(number)) => Some(*number),
                 Some(IntOrString::String(_)) => None,

@@ -1,4 +1,4 @@
-//! The objects that ask for names, and what they ask for.
+//! Sources: the objects that ask for names, and their claims.
 
 mod endpoints;
 mod pods;
@@ -22,13 +22,13 @@ use crate::sink::Sink;
 /// Objects that ask a sink for names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimSource {
-    /// Services that say their names in an annotation.
+    /// Services with their names in an annotation.
     Services(ServiceSource),
     /// The endpoints of Services.
     Endpoints(EndpointSource),
-    /// The endpoints of Services behind the virtual addresses that these say in an annotation.
+    /// The endpoints of Services behind the virtual addresses in an annotation of these Services.
     VirtualServices(VirtualServiceSource),
-    /// Pods, each of which is an item of an inventory.
+    /// Pods, with one inventory item for each.
     Pods(PodSource),
 }
 
@@ -66,7 +66,7 @@ impl ClaimSource {
         source.claims(pod, sink)
     }
 
-    /// Returns whether the source needs the pods, and not the Services and their slices.
+    /// Returns whether the source needs the pods, rather than the Services and their slices.
     pub(crate) fn is_of_pods(&self) -> bool {
         matches!(self, Self::Pods(_))
     }
@@ -81,7 +81,7 @@ fn owner_of(resource: &str, meta: &ObjectMeta) -> EntryOwner {
     }
 }
 
-/// Returns the Service of a slice. A slice that was written by hand has no owner reference: it goes with the Service of that name.
+/// Returns the Service of a slice. A slice written by hand has no owner reference; it belongs to the Service of that name.
 fn owner_of_slice(slice: &EndpointSlice, service: Option<&Service>) -> Option<EntryOwner> {
     let name = slice.metadata.labels.as_ref()?.get(SERVICE_NAME)?;
     let mut owners = slice.metadata.owner_references.iter().flatten();
@@ -110,7 +110,7 @@ fn endpoints_of(slice: &EndpointSlice) -> &[Endpoint] {
     slice.endpoints.all()
 }
 
-/// The endpoints of a slice: the API's description says that they are optional from Kubernetes 1.36 on.
+/// The endpoints of a slice. The API's description makes them optional from Kubernetes 1.36 on.
 trait Endpoints {
     fn all(&self) -> &[Endpoint];
 }

@@ -10,18 +10,18 @@ use crate::sink::Sink;
 use crate::sink::rest::{UrlTemplate, UrlTemplateError};
 use crate::template::{Template, TemplateError};
 
-/// Pods, each of which is an item of an inventory.
+/// Pods, with one inventory item for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSource {
     /// Namespaces. Empty: all.
     pub namespaces: Vec<String>,
-    /// Labels that they have to have.
+    /// Labels that the pods must have.
     pub labels: BTreeMap<String, String>,
     /// True if only pods that are ready have an item.
     pub ready: bool,
     /// The item of a pod.
     pub item: PodTemplates,
-    /// The readiness gate that says of a pod that its item is there. A pod with this gate counts as ready when all else of it is.
+    /// The readiness gate for a pod's item. A pod with this gate counts as ready when all its other conditions are met.
     pub gate: Option<String>,
 }
 
@@ -35,13 +35,13 @@ pub struct PodTemplates {
 /// An error of a template for pods.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodSourceError {
-    /// The URL is none.
+    /// The URL is invalid.
     #[error("url: {0}")]
     Url(#[from] UrlTemplateError),
-    /// A field of the body is none.
+    /// A field of the body is invalid.
     #[error("body.{0}: {1}")]
     Field(String, TemplateError),
-    /// A place is not known.
+    /// A placeholder is unknown.
     #[error(
         "there is no {{{0}}}: use {{pod.name}}, {{pod.namespace}}, {{pod.uid}}, {{pod.ip}}, {{pod.node}}, {{pod.label:KEY}} or {{pod.annotation:KEY}}"
     )]
@@ -52,7 +52,7 @@ impl PodTemplates {
     /// Parses the template of a URL and those of the body's fields.
     ///
     /// # Errors
-    /// When one of them is none, or has a place that pods do not have.
+    /// When one of them is invalid, or has a placeholder that pods do not have.
     pub fn parse(url: &str, fields: &BTreeMap<String, String>) -> Result<Self, PodSourceError> {
         let url = UrlTemplate::parse(url)?;
         let field = |(name, text): (&String, &String)| match Template::parse_any(text) {
@@ -96,7 +96,7 @@ impl PodTemplates {
     }
 }
 
-/// Something of a pod that a template can name.
+/// A part of a pod that a template can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PodPlace<'a> {
     Name,
@@ -138,7 +138,7 @@ impl<'a> PodPlace<'a> {
         value.map(String::as_str)
     }
 
-    /// Returns whether every pod gets it, though not at once.
+    /// Returns whether every pod gets this part, though not at once.
     fn comes_later(self) -> bool {
         matches!(self, Self::Ip | Self::Node)
     }
@@ -190,7 +190,7 @@ impl PodSource {
         Readiness::Ready
     }
 
-    /// Returns whether a pod is ready, without a look at the gate that waits for this sink.
+    /// Returns whether a pod is ready, apart from the gate that waits for this sink.
     fn is_ready(&self, pod: &Pod) -> bool {
         let is = |condition_type: &str| condition(pod, condition_type) == Some(true);
         let Some(ours) = self.gate.as_ref().filter(|gate| has_gate(pod, gate)) else { return is("Ready") };

@@ -7,14 +7,14 @@ use crate::desired::claims::Claims;
 use crate::entry::Readiness;
 use crate::sink::Sink;
 
-/// Services that say their names in an annotation: they lead to the addresses of their load balancer, or of the Service itself.
+/// Services with their names in an annotation. A name leads to the addresses of the load balancer, or of the Service itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceSource {
     /// The annotation with the names, separated by commas.
     pub annotation: String,
     /// Types of Services: `LoadBalancer`, `ClusterIP`, `NodePort`, `ExternalName`. Empty: all.
     pub types: Vec<String>,
-    /// Labels that they have to have.
+    /// Labels that the Services must have.
     pub labels: BTreeMap<String, String>,
 }
 

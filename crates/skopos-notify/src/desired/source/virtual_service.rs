@@ -8,15 +8,15 @@ use super::{endpoints_of, has_labels, listed, owner_of, owner_of_slice, with_por
 use crate::desired::claims::{Claims, values};
 use crate::sink::Sink;
 
-/// The endpoints of Services behind virtual addresses, for balancers that are no part of the cluster.
+/// The endpoints of Services behind virtual addresses, for balancers outside the cluster.
 ///
-/// A Service says its addresses in an annotation. Each of its ports is a virtual service `tcp/ADDRESS:PORT` or `udp/ADDRESS:PORT`, and the
-/// endpoints of the same family are the servers behind it.
+/// A Service lists its addresses in an annotation. Each of its ports is a virtual service `tcp/ADDRESS:PORT` or
+/// `udp/ADDRESS:PORT`, and the endpoints of the same family are its servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtualServiceSource {
     /// The annotation with the addresses, separated by commas.
     pub annotation: String,
-    /// Labels that the Services have to have.
+    /// Labels that the Services must have.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -78,7 +78,7 @@ fn ports(service: &Service) -> impl Iterator<Item = &ServicePort> {
     service.spec.iter().flat_map(|spec| spec.ports.iter().flatten())
 }
 
-/// Names the virtual service of a port.
+/// Returns the name of the virtual service of a port.
 fn virtual_service(address: IpAddr, port: &ServicePort) -> Result<String, String> {
     let number = u16::try_from(port.port).map_err(|_| format!("{} is no port", port.port))?;
     let protocol = match port.protocol.as_deref().unwrap_or("TCP") {

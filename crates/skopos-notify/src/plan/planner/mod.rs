@@ -1,4 +1,4 @@
-//! The planner: what it is told, and the steps that it gives.
+//! The planner: its input, and the steps that it returns.
 
 mod removals;
 mod round;
@@ -26,7 +26,8 @@ use crate::sink::{
     EntryMark, Observed, ObservedEntry, Serving, SinkStep, SinkTraits, StepAction, StepOutcome,
 };
 
-/// What is to be done outside, and what waits. A machine without input or output: it is told what there is, and gives steps.
+/// Planner of the changes outside, and of those that wait. A state machine without I/O: it gets the observed state, and returns
+/// steps.
 pub struct Planner {
     options: PlanOptions,
     traits: SinkTraits,
@@ -34,10 +35,10 @@ pub struct Planner {
     /// The first cluster that answered.
     cluster: Option<Arc<str>>,
     outside: Outside,
-    /// When the last observation of everything was begun.
+    /// Time at which the last complete observation began.
     observed_at: Option<Time>,
     names: BTreeMap<EntryName, NameState>,
-    /// Names that are decided in the next plan, beside those with a state. All others rest.
+    /// Names that the next plan decides, beside those with a state. All others rest.
     due: BTreeSet<EntryName>,
     resting: Resting,
     evidence: Evidence,
@@ -45,22 +46,22 @@ pub struct Planner {
     approved: BTreeSet<Removal>,
     /// Removals that were held in the last plan.
     held: Vec<HeldRemovals>,
-    /// The sink is left alone until then.
+    /// Time until which the sink is left alone.
     not_before: Option<Time>,
-    /// The reason why nothing is written any more: another process writes the sink.
+    /// The reason for which nothing is written any more: another process writes the sink.
     fenced: Option<String>,
     equal_as_of: Option<Time>,
-    /// Durations from the view to the outside that was seen with it, of names that were seen equal since the last call of `take_propagated`.
+    /// Propagation times of names seen equal since the last call of `take_propagated`: from the view to the observation outside.
     propagated: Vec<Duration>,
     stats: PlanStats,
 }
 
-/// What was seen to go is removed after this time, so that something that moves from one object to another does not go and come.
+/// Pause before a seen removal is carried out, so that a value that moves from one object to another does not go and come.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
 /// Interval between two tries of a sink that is down.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 impl Planner {
-    /// Makes a planner for a sink, of which nothing is known yet.
+    /// Makes a planner for a sink whose state is unknown.
     pub fn new(traits: SinkTraits, options: PlanOptions) -> Self {
         Self {
             options,
@@ -84,7 +85,7 @@ impl Planner {
         }
     }
 
-    /// Notes what the cluster wants now.
+    /// Notes the cluster's wanted state.
     pub fn set_view(&mut self, view: DesiredView) {
         if self.cluster.is_none() {
             self.cluster.clone_from(&view.cluster);
@@ -96,7 +97,7 @@ impl Planner {
         self.view = view;
     }
 
-    /// Notes which cluster the outside belongs to, where that is remembered from an earlier run.
+    /// Notes the cluster that the outside belongs to, as remembered from an earlier run.
     pub fn set_cluster(&mut self, cluster: Arc<str>) {
         self.cluster = Some(cluster);
     }
@@ -106,7 +107,7 @@ impl Planner {
         self.cluster.as_ref()
     }
 
-    /// Notes that a change was seen by which this went: strong evidence. It has to be told before the view without it.
+    /// Notes a change that removed a value, which is strong evidence. It must precede the view without the value.
     pub fn saw_removal(&mut self, now: Time, removal: Removal) {
         self.evidence.saw(now, removal);
     }
@@ -116,10 +117,10 @@ impl Planner {
         self.evidence.listed(began, self.options.confirm);
     }
 
-    /// Notes everything that is outside, as it was read from `began` on.
+    /// Notes the complete outside, read from `began` on.
     pub fn observed(&mut self, now: Time, began: Time, mut observed: Observed) {
         let known = self.observed_at.is_some();
-        // What is in flight may have been read before or after.
+        // A step in flight may have been read before or after its effect.
         for (name, state) in &self.names {
             if state.in_flight {
                 match self.outside.get(name) {
@@ -144,7 +145,7 @@ impl Planner {
         (self.observed_at, self.not_before) = (Some(began), None);
     }
 
-    /// Returns true if everything outside is known, and every write was read back.
+    /// Returns whether everything outside is known, and every write was read back.
     pub fn is_read_back(&self) -> bool {
         let is_open = |state: &NameState| state.in_flight || state.unverified;
         self.observed_at.is_some() && !self.names.values().any(is_open)
@@ -155,7 +156,7 @@ impl Planner {
         (self.observed_at, self.not_before) = (Some(began), None);
     }
 
-    /// Records values that another program has added to a name that was equal. The addition itself is evidence that they are not wanted.
+    /// Records values that another program has added to an equal name. The addition itself is evidence that they are not wanted.
     fn saw_additions(&mut self, now: Time, name: &EntryName, before: Option<&ObservedEntry>) {
         let claimants = self.view.entries.get(name).map_or(&[][..], |entries| entries);
         let is_wanted = |value: &EntryValue| claimants.iter().any(|entry| entry.members.contains_key(value));
@@ -166,7 +167,7 @@ impl Planner {
         }
     }
 
-    /// Notes how these names are outside.
+    /// Notes the state of these names outside.
     pub fn read(&mut self, now: Time, names: &BTreeSet<EntryName>, mut observed: Observed) {
         for name in names {
             let before = self.outside.set(name, observed.entries.remove(name), &self.view.entries);
@@ -184,7 +185,7 @@ impl Planner {
         self.not_before = Some(now + PROBE_INTERVAL);
     }
 
-    /// Notes how a step went.
+    /// Notes the outcome of a step.
     pub fn outcome(&mut self, now: Time, name: &EntryName, outcome: StepOutcome) {
         let state = self.names.entry(name.clone()).or_default();
         state.in_flight = false;
@@ -210,12 +211,12 @@ impl Planner {
         }
     }
 
-    /// Returns why nothing is written any more, if another process writes the sink.
+    /// Returns the reason for which nothing is written any more, if another process writes the sink.
     pub fn fenced(&self) -> Option<&str> {
         self.fenced.as_deref()
     }
 
-    /// Lets these held removals go, and no others. `false` if there are none of this ID.
+    /// Approves the held removals of this ID, and no others. `false` if there are none.
     pub fn approve(&mut self, id: &str) -> bool {
         let Some(held) = self.held.iter().find(|held| held.id == id) else { return false };
         if held.reason == HoldReason::AnotherCluster {
@@ -226,23 +227,23 @@ impl Planner {
         true
     }
 
-    /// Forgets all pauses: what was refused is tried at once.
+    /// Ends all pauses: refused steps are tried at once.
     pub fn retry(&mut self) {
         (self.not_before, self.fenced) = (None, None);
         self.names.values_mut().for_each(|state| state.not_before = None);
     }
 
-    /// Returns up to when the cluster was known to be as the outside was last seen to be: its age is how old the outside is.
+    /// Returns the time of the cluster's state that the outside was last seen equal to. Its age is the age of the outside.
     pub fn equal_as_of(&self) -> Option<Time> {
         self.equal_as_of
     }
 
-    /// Returns up to when the view is proven.
+    /// Returns the time up to which the view is proven.
     pub fn view_as_of(&self) -> Option<Time> {
         self.view.as_of
     }
 
-    /// Returns how many names are wanted, and how many are outside and ours.
+    /// Returns the number of names that are wanted, and of those that are outside and ours.
     pub fn counts(&self) -> (usize, usize) {
         (self.view.entries.len(), self.outside.ours())
     }
@@ -254,28 +255,28 @@ impl Planner {
         !is_open && entry.is_some_and(|entry| entry.members.contains_key(value))
     }
 
-    /// Returns those who ask for a name.
+    /// Returns the entries of the objects that ask for a name.
     pub(crate) fn claimants(&self, name: &EntryName) -> &[DesiredEntry] {
         self.view.entries.get(name).map_or(&[][..], |entries| entries)
     }
 
-    /// Returns the owner of a name: as its mark outside says, or else the first who asks for it.
+    /// Returns the owner of a name: the one in its mark outside, or else the first object that asks for it.
     pub(crate) fn owner(&self, name: &EntryName) -> Option<Arc<EntryOwner>> {
         let marked = marked_owner(self.outside.get(name));
         marked.or_else(|| self.claimants(name).first().map(|entry| entry.owner.clone()))
     }
 
-    /// Returns what cannot be written, and why.
+    /// Returns the names that cannot be written, with the problems.
     pub fn problems(&self) -> impl Iterator<Item = (&EntryName, &str)> {
         self.names.iter().filter_map(|(name, state)| Some((name, state.problem.as_deref()?)))
     }
 
-    /// Takes the durations from the view to the outside that was seen with it, of the names that were seen equal since the last call.
+    /// Takes the propagation times of the names seen equal since the last call.
     pub fn take_propagated(&mut self) -> Vec<Duration> {
         std::mem::take(&mut self.propagated)
     }
 
-    /// Returns what was counted.
+    /// Returns the counters.
     pub fn stats(&self) -> PlanStats {
         self.stats
     }
@@ -287,13 +288,13 @@ impl Planner {
         self.due.extend(self.outside.names().cloned());
     }
 
-    /// How many things are remembered beyond the view and the outside.
+    /// Returns the number of items held in memory beyond the view and the outside.
     #[cfg(test)]
     pub(in crate::plan) fn footprint(&self) -> usize {
         self.names.len() + self.due.len() + self.evidence.len() + self.approved.len() + self.held.len()
     }
 
-    /// Plans what is to be done now. Its steps count as begun: each needs an [`outcome`](Self::outcome).
+    /// Plans the current work. Its steps count as begun: each needs an [`outcome`](Self::outcome).
     pub fn plan(&mut self, now: Time) -> SinkPlan {
         let mut plan = SinkPlan::default();
         let (Some(as_of), Some(observed_at)) = (self.view.as_of, self.observed_at) else { return plan };
@@ -315,7 +316,7 @@ impl Planner {
             .collect();
         self.held.clone_from(&plan.held);
         let (missing, names) = (&round.missing, &self.names);
-        // What may be outside without having been seen there will be missing when it is.
+        // A value that may be outside without having been seen there will be missing once it is.
         let may_be_outside = |removal: &Removal| {
             let sent = names.get(&removal.name).map(|state| &state.sent);
             sent.is_some_and(|sent| {
@@ -368,7 +369,7 @@ impl Planner {
         decisions
     }
 
-    /// Another cluster answers: everything that would change waits.
+    /// Holds every change, because another cluster answers.
     fn hold_all(&mut self, decisions: Vec<(EntryName, Decision)>, plan: &mut SinkPlan) {
         let differs = |name: &EntryName, decision: &Decision| {
             !decision.losses.is_empty() || !is_as(decision, self.outside.get(name))
@@ -382,7 +383,7 @@ impl Planner {
         self.held.clone_from(&plan.held);
     }
 
-    /// The steps by which the outside becomes what was decided.
+    /// Makes the steps that change the outside as decided.
     fn steps(
         &mut self,
         now: Time,
@@ -438,7 +439,7 @@ impl Planner {
         }
     }
 
-    /// Puts a name to rest if there is nothing that time or a guard would change.
+    /// Puts a name to rest if neither time nor a guard would change its decision.
     fn rest(&mut self, name: &EntryName, decision: &Decision) {
         let state = self.names.get_mut(name);
         let has_state = state.is_some_and(|state| {
@@ -456,7 +457,7 @@ impl Planner {
     }
 }
 
-/// Returns the values that are outside once a step is done.
+/// Returns the values that are outside after a step.
 fn sent(action: &StepAction) -> BTreeSet<EntryValue> {
     match action {
         StepAction::Put { members, .. } => members.keys().cloned().collect(),
@@ -464,7 +465,7 @@ fn sent(action: &StepAction) -> BTreeSet<EntryValue> {
     }
 }
 
-/// Whether the outside is as decided.
+/// Returns whether the outside is as decided.
 fn is_as(decision: &Decision, observed: Option<&ObservedEntry>) -> bool {
     let Some(entry) = observed else { return decision.members.is_empty() };
     let is_same_owner = match (&entry.mark, &decision.owner) {

@@ -1,4 +1,4 @@
-//! What stands against the removals of a plan.
+//! Objections to the removals of a plan.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,18 @@ use crate::plan::resting::active;
 use crate::plan::sink_plan::SinkPlan;
 use crate::sink::Serving;
 
-/// What stands against a loss.
+/// Objection to a loss.
 enum Objection {
-    /// Nothing.
+    /// No objection.
     None,
-    /// It is a moment too early.
+    /// It is slightly too early.
     Moment,
-    /// It has to wait for this.
+    /// It must wait for this reason.
     Hold(HoldReason),
 }
 
 impl Planner {
-    /// Carries out the losses that nothing stands against.
+    /// Carries out the losses without an objection.
     pub(super) fn guarded(
         &mut self,
         now: Time,
@@ -45,7 +45,7 @@ impl Planner {
                     false
                 }
             });
-            // A value that fails or ends is used while there is no other, as kube-proxy does it: that is nothing to tell of.
+            // A failing or terminating value is used while there is no other, as kube-proxy does it. This is not reported.
             if let Some(loss) = self.keep_last(name, decision, &mut losses)
                 && loss.kind >= LossKind::Surplus
             {
@@ -92,7 +92,7 @@ impl Planner {
         decisions
     }
 
-    /// What stands against one loss, taken by itself.
+    /// Returns the objection to one loss, considered on its own.
     fn question(
         &mut self,
         now: Time,
@@ -107,7 +107,7 @@ impl Planner {
             claimants.iter().any(|claimant| claimant.members.contains_key(&loss.value))
         });
         let mut question = Objection::None;
-        // What has drained has no traffic to lose.
+        // A drained value has no traffic to lose.
         if !is_there && loss.kind != LossKind::Drained {
             let confirm = self.options.confirm;
             let whole = Removal { name: name.clone(), value: None };
@@ -129,7 +129,7 @@ impl Planner {
         if round.age > self.options.max_age { Objection::Hold(HoldReason::Stale) } else { question }
     }
 
-    /// Takes one loss back where a name that is asked for would be left without any value.
+    /// Takes one loss back if a name that is asked for would be left without any value.
     fn keep_last(&self, name: &EntryName, decision: &Decision, losses: &mut Vec<Loss>) -> Option<Loss> {
         if !self.options.keep_last || decision.owner.is_none() {
             return None;

@@ -12,15 +12,15 @@ use crate::plan::guard::HoldReason;
 pub(super) struct Round {
     pub(super) age: Duration,
     pub(super) held: BTreeMap<HoldReason, BTreeSet<Removal>>,
-    /// What is outside and not wanted.
+    /// Values that are outside and not wanted.
     pub(super) missing: BTreeSet<Removal>,
-    /// What loses its traffic.
+    /// Values that lose their traffic.
     pub(super) losing: BTreeSet<Removal>,
-    /// How many of these each name has.
+    /// Number of losses of each name.
     pub(super) lost: BTreeMap<EntryName, usize>,
-    /// Numbers of losses by name of which others have taken the place.
+    /// Number of losses of each name whose values others have replaced.
     pub(super) replaced: BTreeMap<EntryName, usize>,
-    /// The outside is not yet as it is to be.
+    /// True if the outside is not yet as wanted.
     pub(super) behind: bool,
     pub(super) wake_at: Option<Time>,
 }

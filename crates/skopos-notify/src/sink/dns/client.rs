@@ -1,4 +1,4 @@
-//! Exchanges with one server, over TCP, signed, each with a bound.
+//! Signed exchanges with one server over TCP, each with a time limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,9 +24,9 @@ use crate::sink::SinkError;
 pub(super) struct DnsClient {
     zone: String,
     pub(super) server: SocketAddr,
-    /// The key, and the one before it during a rotation.
+    /// The key, and the previous one during a rotation.
     keys: Vec<Arc<Key>>,
-    /// The number of the key that was accepted last.
+    /// The index of the key that was accepted last.
     accepted: AtomicUsize,
     time_limit: Duration,
     clock: Arc<dyn Fn() -> SystemTime + Send + Sync>,
@@ -37,21 +37,21 @@ pub(super) struct DnsClient {
 pub(super) enum ExchangeError {
     /// Nothing was sent.
     Before(String),
-    /// It was sent, and no answer came.
+    /// It was sent, but no answer came.
     After(String),
-    /// The server says no.
+    /// The server refused.
     Refused(String),
     /// The server does not accept the key, and has done nothing.
     KeyRefused(String),
-    /// The answer is not whole, or not the server's.
+    /// The answer is incomplete, or not the server's.
     Incomplete(String),
 }
 
 type RequestBuilder = AdditionalBuilder<Vec<u8>>;
 
-/// Records of a zone. A larger zone is not read.
+/// Maximum number of records of a zone. A larger zone is not read.
 const MAX_RECORDS: usize = 2_000_000;
-/// Number of questions on one connection.
+/// Maximum number of questions on one connection.
 const BATCH: usize = 100;
 
 impl DnsClient {
@@ -66,7 +66,7 @@ impl DnsClient {
         }
     }
 
-    /// Sends an update; returns what the server says to it.
+    /// Sends an update; returns the server's response code.
     pub(super) async fn update(&self, request: RequestBuilder) -> Result<Rcode, ExchangeError> {
         self.with_key(|key| self.send_update(key, request.clone())).await
     }
@@ -89,7 +89,7 @@ impl DnsClient {
         Ok(answer.header().rcode())
     }
 
-    /// Asks whether the server takes updates of the zone itself; changes nothing.
+    /// Checks that the server itself accepts updates of the zone, by an update that changes nothing.
     ///
     /// # Errors
     /// When it does not, or does not answer.
@@ -232,7 +232,7 @@ impl DnsClient {
             frame(&mut bytes, &request.finish());
             pending.insert(id, (transaction, name.clone()));
         }
-        // Both at once: a server need not read on while nobody reads its answers.
+        // Both run at once, because a server need not read further requests before its answers are read.
         let (mut reader, mut writer) = stream.split();
         let writing = async { writer.write_all(&bytes).await.map_err(cut) };
         let reading = async {
@@ -262,7 +262,7 @@ impl DnsClient {
         Ok(records)
     }
 
-    /// Does an exchange with the key that was accepted last. Where the server does not accept it, another one is tried once.
+    /// Runs an exchange with the key that was accepted last. If the server does not accept it, another one is tried once.
     async fn with_key<T, F: Future<Output = Result<T, ExchangeError>>>(
         &self,
         exchange: impl Fn(Option<Arc<Key>>) -> F,
@@ -326,8 +326,8 @@ impl DnsClient {
         format!("DNS server {}: no answer in {:?}", self.server, self.time_limit)
     }
 
-    /// Says why a signature was not accepted, and what to do. What the server says of the key is not signed where it does not accept it: it
-    /// makes a better message, and nothing else.
+    /// Explains why a signature was not accepted, and what to do. A server that does not accept the key does not sign its error:
+    /// it only improves the message.
     fn not_verified(
         &self,
         error: ValidationError,
@@ -366,7 +366,7 @@ impl DnsClient {
         }
     }
 
-    /// Says what an answer's code means here, and what to do.
+    /// Explains an answer's code in this context, and what to do.
     pub(super) fn explain(&self, rcode: Rcode, what: &str) -> String {
         let (server, zone) = (self.server, &self.zone);
         match rcode {
@@ -412,7 +412,7 @@ fn said_of_key(answer: &Message<Vec<u8>>) -> Option<(TsigRcode, Option<u64>)> {
     (said != TsigRcode::NOERROR).then(|| (said, record.data().other_time().map(u64::from)))
 }
 
-/// A message over TCP has its length before it (RFC 1035 4.2.2).
+/// Adds a message with its length before it, as over TCP (RFC 1035 4.2.2).
 fn frame(bytes: &mut Vec<u8>, message: &[u8]) {
     bytes.extend(u16::try_from(message.len()).unwrap_or(u16::MAX).to_be_bytes());
     bytes.extend_from_slice(message);

@@ -1,26 +1,27 @@
-//! The fence of a zone: a record that says whose writes the server takes.
+//! The fence of a zone: a record that decides whose writes the server accepts.
 //!
 //! ```text
 //!  OWNER._skopos-fence.ZONE  TXT  "heritage=skopos,v=1,owner=…,lease=UID,term=42,by=…"
 //! ```
 //!
-//! A leader takes over by one message that compares and sets: the record is still as it was read, and becomes the leader's own. Each write then
-//! has the prerequisite that the record is the leader's. So a write of an earlier leader, which was paused or whose message was late, is refused
-//! by the server, whenever it comes.
+//! A leader takes over by one atomic message: if the record is still as it was read, it becomes the leader's own. Each write then
+//! has the prerequisite that the record is the leader's. So the server always refuses a write of an earlier leader, such as one
+//! that was paused or whose message was late.
 //!
 //! * Terms are compared within one Lease only. A Lease that was deleted counts from the beginning, so a fence of another Lease is taken over:
 //!   otherwise the zone would be locked. That is safe because a sink takes over *once* in a term, and never takes back what it has lost. The
 //!   earlier leader's own take-over compares with what it read, and between reading and sending its term is checked.
-//! * `by` is another one for each sink in each process: two with the same number, after the Lease came back from a backup, are not the same.
-//! * A writer without an election (`--once`, `release`) takes nothing over. It writes as long as the fence is as it was at its first write. So it
-//!   works beside a leader, and a notifier without an election ends when one with an election begins.
+//! * `by` differs for each sink in each process: two terms with the same number, after the Lease was restored from a backup, are
+//!   not the same.
+//! * A writer without an election (`--once`, `release`) takes nothing over. It writes while the fence is as it was at its first
+//!   write. So it works beside a leader, and a notifier without an election ends when one with an election begins.
 
 use parking_lot::Mutex;
 
 use super::records::FENCE;
 use crate::sink::Fence;
 
-/// The fence as one sink holds it.
+/// State of the fence in one sink.
 pub(super) struct FenceHolder {
     /// The name of the record.
     pub(super) at: String,
@@ -29,25 +30,25 @@ pub(super) struct FenceHolder {
     standing: Mutex<Standing>,
 }
 
-/// Standing of this sink towards the fence.
+/// Relation of this sink to the fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It has not written.
     Unclaimed,
-    /// It writes while the record is this, on this server.
+    /// It writes while the record has this text on this server.
     Held {
         /// The term; `None` without an election.
         fence: Option<Fence>,
-        /// The number of the server.
+        /// The index of the server.
         server: usize,
-        /// The record; `None`: there is none.
+        /// The record's text; `None`: there is none.
         text: Option<String>,
     },
     /// Another process has taken over in this term.
     Lost { fence: Fence, problem: String },
 }
 
-/// A fence as a record says it.
+/// A fence, parsed from a record.
 #[derive(Debug, PartialEq, Eq)]
 struct FenceRecord<'a> {
     lease: &'a str,
@@ -67,7 +68,7 @@ pub(super) enum Verdict {
 
 impl FenceHolder {
     pub(super) fn new(zone: &str, owner: &str) -> Self {
-        // A label has no dots; owners that differ only in them share a fence, which the owner in the record tells apart.
+        // A label has no dots. Owners that differ only in dots share a fence, and the owner in the record distinguishes them.
         let plain =
             |c: char| if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_lowercase() } else { '-' };
         let label: String = owner.chars().map(plain).collect();
@@ -93,10 +94,10 @@ impl FenceHolder {
         format!("heritage=skopos,v=1,owner={owner},lease={},term={},by={by}", fence.lease, fence.term)
     }
 
-    /// Decides what a leader does about the record that it has read.
+    /// Decides what a leader does with the record that it has read.
     ///
     /// # Errors
-    /// When the record is none of this owner's, with what to do.
+    /// When the record is not this owner's; the text says what to do.
     pub(super) fn judge(&self, ours: &Fence, found: Option<&str>) -> Result<Verdict, String> {
         let Some(text) = found else { return Ok(Verdict::TakeOver) };
         if text == self.text(ours) {
@@ -109,7 +110,7 @@ impl FenceHolder {
         }
     }
 
-    /// Says that another process has taken over, and what to do.
+    /// Returns the text that another process has taken over, and what to do.
     pub(super) fn lost(&self, ours: &Fence, found: Option<&str>) -> String {
         let Self { at, .. } = self;
         let Some(text) = found else {
@@ -131,7 +132,7 @@ impl FenceHolder {
         }
     }
 
-    /// Says that a guest writes nothing more, and what to do.
+    /// Returns the text that a writer without an election writes nothing more, and what to do.
     pub(super) fn guest_lost(&self) -> String {
         format!(
             "fenced: a notifier with an election has begun to write the zone as owner {:?} ({}), and this one has no election: stop one of them, or give each an `owner` of its own; `skopos notify retry` writes on",
@@ -174,7 +175,7 @@ mod tests {
         );
         assert_eq!(new.judge(&term_42, Some(&old.text(&term_41))), Ok(Verdict::TakeOver));
         assert_eq!(new.judge(&term_42, None), Ok(Verdict::TakeOver));
-        // The same number of another process: the Lease came back from a backup.
+        // The same number from another process: the Lease was restored from a backup.
         assert_eq!(old.judge(&term_42, Some(&record)), Ok(Verdict::TakeOver));
     }
 

@@ -16,17 +16,17 @@ type WireName = DomainName<Vec<u8>>;
 /// Records of any type, each with its data as bytes.
 type RecordOf<'a> = (&'a WireName, Class, Ttl, UnknownRecordData<Vec<u8>>);
 
-/// A change of one name, in one message: all of it is done, or nothing.
+/// A change of one name, in one message: the server does all of it, or nothing.
 pub(super) struct Update<'a> {
     pub(super) name: &'a EntryName,
     pub(super) fence: FenceCheck<'a>,
-    /// The mark that has to be there; `None`: the name must not be in use.
+    /// The mark that must exist; `None`: the name must not be in use.
     pub(super) before: Option<&'a EntryOwner>,
     /// The new owner and values; `None` removes the name.
     pub(super) after: Option<(&'a EntryOwner, Vec<&'a EntryValue>)>,
 }
 
-/// The fence that a write demands, which the server compares.
+/// The fence that a write requires, and that the server compares.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FenceCheck<'a> {
     /// The name of the record.
@@ -65,7 +65,7 @@ impl Update<'_> {
         }
         let mut message = message.authority();
         let ttl = Ttl::from_secs(u32::try_from(zone.ttl.as_secs()).unwrap_or(u32::MAX));
-        // In this order the name is at no moment without an address.
+        // In this order the name always has an address.
         for rtype in [Rtype::A, Rtype::AAAA, Rtype::CNAME] {
             message.push(empty(&host, Class::ANY, rtype)?)?;
         }
@@ -109,13 +109,13 @@ pub(super) fn replace_fence(
     let mut message = message.authority();
     message.push(empty(&at, Class::ANY, Rtype::TXT)?)?;
     if let Some(after) = after {
-        // Nothing of it is to be cached.
+        // The record must not be cached.
         message.push(text(&at, Ttl::ZERO, after)?)?;
     }
     Ok(message.additional())
 }
 
-/// Changes nothing: the answer says whether the server takes updates of the zone.
+/// Builds an update that changes nothing: the answer shows whether the server accepts updates of the zone.
 pub(super) fn probe(zone: &str) -> Result<AdditionalBuilder<Vec<u8>>, BuildError> {
     Ok(update(zone)?.additional())
 }
@@ -130,12 +130,12 @@ fn update(zone: &str) -> Result<AnswerBuilder<Vec<u8>>, BuildError> {
     Ok(message.answer())
 }
 
-/// Asks for everything of a zone.
+/// Builds a request for the whole zone.
 pub(super) fn transfer(zone: &str) -> Result<AdditionalBuilder<Vec<u8>>, BuildError> {
     question(zone, Rtype::AXFR)
 }
 
-/// Asks for records of one type.
+/// Builds a request for records of one type.
 pub(super) fn question(of: &str, rtype: Rtype) -> Result<AdditionalBuilder<Vec<u8>>, BuildError> {
     let mut message = MessageBuilder::new_vec();
     message.header_mut().set_id(fastrand::u16(..));
@@ -144,12 +144,12 @@ pub(super) fn question(of: &str, rtype: Rtype) -> Result<AdditionalBuilder<Vec<u
     Ok(message.additional())
 }
 
-/// The name under which the mark of a name stands.
+/// Returns the name of a name's mark.
 pub(super) fn mark_of(name: &EntryName) -> String {
     format!("{MARK}.{name}")
 }
 
-/// Reads the records of the answer. `Err` if one cannot be read: nothing is concluded from the rest.
+/// Reads the records of the answer. `Err` if one cannot be read: then nothing is concluded from the others.
 pub(super) fn records(message: &Message<Vec<u8>>) -> Result<Vec<ZoneRecord>, String> {
     let broken = |error: &dyn std::fmt::Display| format!("a record cannot be read: {error}");
     let mut records = Vec::new();

@@ -1,9 +1,9 @@
 //! A zone of a DNS server, by dynamic updates (RFC 2136) with TSIG (RFC 8945).
 //!
-//! A name is a fully qualified name of the zone, and a value an address or the target of a CNAME. Beside each name stands a mark,
-//! `_skopos.NAME TXT "heritage=skopos,v=1,owner=…,res=service/ns/name,uid=…"`. It is a *prerequisite* of every write, which the server checks
-//! itself: a record without our mark is never changed, also one that came a moment ago. One message changes one name. Another prerequisite is
-//! the fence: writes of an earlier leader are refused by the server.
+//! A name is a fully qualified name of the zone, and a value is an address or the target of a CNAME. Each name has a mark,
+//! `_skopos.NAME TXT "heritage=skopos,v=1,owner=…,res=service/ns/name,uid=…"`. The mark is a *prerequisite* of every write, which
+//! the server checks: a record without our mark is never changed, even one that was just added. One message changes one name. The
+//! fence is another prerequisite: the server refuses writes of an earlier leader.
 
 mod client;
 mod fence;
@@ -48,19 +48,19 @@ pub struct DnsSink {
 pub struct DnsOptions {
     /// The zone, without the dot at its end.
     pub zone: String,
-    /// The servers of the zone. That which takes updates, the primary, is read and written.
+    /// The servers of the zone. The one that accepts updates, the primary, is read and written.
     pub servers: Vec<SocketAddr>,
     /// The key of updates and transfers.
     pub key: Option<DnsKey>,
-    /// The TTL of what is written. Default 30 s.
+    /// The TTL of written records. Default 30 s.
     pub ttl: Duration,
     /// The owner in our marks. Names with another owner's mark are left alone.
     pub owner: String,
-    /// Bound on an exchange; a transfer may take ten times as long. Default 5 s.
+    /// Time limit of an exchange; a transfer may take ten times as long. Default 5 s.
     pub time_limit: Duration,
-    /// Address at which NOTIFY messages of the servers are taken. Default: none.
+    /// Address at which NOTIFY messages of the servers are received. Default: none.
     pub notify: Option<SocketAddr>,
-    /// Time for which another server may lack what the primary has before that is a problem. Default 60 s.
+    /// Time for which another server may lack what the primary has before this is a problem. Default 60 s.
     pub lag_limit: Duration,
     /// The clock of signatures.
     pub clock: Arc<dyn Fn() -> SystemTime + Send + Sync>,
@@ -69,13 +69,13 @@ pub struct DnsOptions {
 /// A TSIG key.
 #[derive(Clone, Debug)]
 pub struct DnsKey {
-    /// The key, and then the one before it, if there is one.
+    /// The key, and then the previous one, if any.
     keys: Vec<Arc<tsig::Key>>,
 }
 
-/// Number of attempts to take the fence over. Each that fails means that another writer was faster.
+/// Maximum number of attempts to take over the fence. Each failure means that another writer was faster.
 const FENCE_ATTEMPTS: usize = 4;
-/// Addresses of one name. BIND 9.18 answers SERVFAIL to more in one RRset, and stores none.
+/// Maximum number of addresses of one name. BIND 9.18 answers SERVFAIL to more in one RRset, and stores none.
 const MAX_VALUES: usize = 100;
 
 impl DnsOptions {
@@ -96,10 +96,10 @@ impl DnsOptions {
 }
 
 impl DnsKey {
-    /// Makes a key of its name, its algorithm (such as `hmac-sha256`) and its secret.
+    /// Makes a key from its name, its algorithm (such as `hmac-sha256`) and its secret.
     ///
     /// # Errors
-    /// When the name is no domain name, or the algorithm is not known.
+    /// When the name is not a domain name, or the algorithm is unknown.
     pub fn new(name: &str, algorithm: &str, secret: &[u8]) -> Result<Self, String> {
         let algorithm: tsig::Algorithm = algorithm.parse().map_err(|_| {
             format!(
@@ -112,7 +112,7 @@ impl DnsKey {
         Ok(Self { keys: vec![Arc::new(key)] })
     }
 
-    /// Adds the key that was there before, which is tried once where a server does not accept this one.
+    /// Adds the previous key, which is tried once if a server does not accept this one.
     #[must_use]
     pub fn or(mut self, before: Self) -> Self {
         self.keys.extend(before.keys);
@@ -124,7 +124,7 @@ impl DnsSink {
     /// Makes a sink; it connects with the first call.
     ///
     /// # Errors
-    /// When the zone is no domain name.
+    /// When the zone is not a domain name.
     pub fn new(options: DnsOptions) -> Result<Self, String> {
         message::name(&options.zone).map_err(|error| format!("zone {:?}: {error}", options.zone))?;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
@@ -147,7 +147,7 @@ impl DnsSink {
         Zone { origin: &self.options.zone, owner: &self.options.owner, ttl: self.options.ttl }
     }
 
-    /// Returns the fence that writes to this server demand; the first time in a term it is taken over.
+    /// Returns the fence that writes to this server require. The first write in a term takes it over.
     async fn hold_fence(
         &self,
         (server, client): (usize, &DnsClient),
@@ -170,16 +170,16 @@ impl DnsSink {
         Ok(text)
     }
 
-    /// Takes the answer of the primary; one that does not answer as such is chosen again.
+    /// Evaluates the answer of the primary. If it does not answer as a primary, the primary is chosen again.
     fn exchanged<T>(&self, server: usize, answer: Result<T, ExchangeError>) -> Result<T, SinkError> {
         answer.inspect_err(|_| self.servers.doubt(server)).map_err(ExchangeError::into_error)
     }
 
-    /// Makes the fence that of this term, unless a later one has it.
+    /// Sets the fence to that of this term, unless a later term has it.
     async fn take_fence(&self, client: &DnsClient, fence: &Fence) -> Result<String, StepOutcome> {
         let (at, ours) = (&self.fence.at, self.fence.text(fence));
         for _ in 0..FENCE_ATTEMPTS {
-            // It is read back, too: a secondary that forwards updates does not have it yet.
+            // The fence is read back, because a secondary that forwards updates does not have it yet.
             let found = client.text(at).await.map_err(not_sent)?;
             match self.fence.judge(fence, found.as_deref()).map_err(StepOutcome::Refused)? {
                 Verdict::Ours => return Ok(ours),
@@ -192,7 +192,7 @@ impl DnsSink {
             let request = request.map_err(|error| StepOutcome::Refused(format!("{at}: {error}")))?;
             self.version.written();
             match client.update(request).await.map_err(not_sent)? {
-                // Another writer was faster: what it wrote is read.
+                // Another writer was faster: its record is read.
                 Rcode::NOERROR | Rcode::NXRRSET | Rcode::YXRRSET => {}
                 rcode => {
                     return Err(StepOutcome::Refused(format!("{at}: {}", client.explain(rcode, "updates"))));
@@ -205,7 +205,7 @@ impl DnsSink {
         )))
     }
 
-    /// Says why the server found a prerequisite of a write not met: the fence, or the name.
+    /// Explains why a prerequisite of a write was not met: the fence, or the name.
     async fn unmet(
         &self,
         client: &DnsClient,
@@ -213,7 +213,7 @@ impl DnsSink {
         held: Option<&str>,
         conflict: String,
     ) -> StepOutcome {
-        // Where the fence cannot be read, the next write compares it again.
+        // If the fence cannot be read, the next write compares it again.
         let Ok(found) = client.text(&self.fence.at).await else { return StepOutcome::Conflict(conflict) };
         if found.as_deref() == held {
             return StepOutcome::Conflict(conflict);
@@ -235,7 +235,7 @@ impl DnsSink {
     }
 }
 
-/// Describes an exchange before a write, of which nothing was sent then.
+/// Returns the outcome of a write whose preceding exchange failed, so that nothing was sent.
 fn not_sent(error: ExchangeError) -> StepOutcome {
     match error {
         ExchangeError::Before(problem) | ExchangeError::After(problem) => StepOutcome::Unreachable(problem),
@@ -299,7 +299,7 @@ impl Sink for DnsSink {
     fn select(&self, members: &mut BTreeMap<EntryValue, Readiness>) {
         let is_address = |value: &EntryValue| value.parse::<IpAddr>().is_ok();
         if members.keys().any(is_address) {
-            // A CNAME cannot stand beside anything (RFC 1034 3.6.2).
+            // A CNAME excludes all other records of its name (RFC 1034 3.6.2).
             members.retain(|value, _| is_address(value));
         } else if let Some(first) = members.keys().next().cloned() {
             members.retain(|value, _| *value == first);

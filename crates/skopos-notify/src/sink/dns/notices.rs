@@ -1,4 +1,4 @@
-//! NOTIFY messages (RFC 1996): a server says that the zone has changed. BIND sends them over UDP, Knot over TCP.
+//! NOTIFY messages (RFC 1996), by which a server reports that the zone has changed. BIND sends them over UDP, Knot over TCP.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,13 +16,13 @@ use tokio::time::timeout;
 use super::client::{receive, send};
 use super::message;
 
-/// The listener for NOTIFY messages. A message is a hint and no more: what has changed is read from the server.
+/// Listener for NOTIFY messages. A message is only a hint: the change is read from the server.
 pub(super) struct NoticeListener {
     address: SocketAddr,
     sources: Sources,
-    /// Begun by the first wait, and ended with the sink.
+    /// Started by the first wait, and ended with the sink.
     task: OnceCell<JoinSet<()>>,
-    /// Holds one message at most: however many come, the zone is looked at once.
+    /// Holds at most one message: however many come, the zone is read once.
     received: Arc<Notify>,
     problem: Mutex<Option<String>>,
 }
@@ -34,9 +34,9 @@ struct Sources {
     addresses: Vec<IpAddr>,
 }
 
-/// Length of a message over UDP. Longer ones are no NOTIFY.
+/// Maximum length of a message over UDP. Longer ones are no NOTIFY.
 const MAX_MESSAGE: usize = 1232;
-/// Bound on a connection. There is one at a time.
+/// Time limit of a connection. There is one at a time.
 const TCP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after an error of a socket.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -53,8 +53,8 @@ impl NoticeListener {
         }
     }
 
-    /// Waits for a message about the zone from one of its servers. Cancel safe. Where it cannot listen, it never ends, and the next wait tries
-    /// again.
+    /// Waits for a message about the zone from one of its servers. Cancel safe. If it cannot listen, it never ends, and the next
+    /// wait tries again.
     pub(super) async fn next(&self) {
         let begun = self.task.get_or_try_init(|| self.listen()).await;
         let problem = begun.err().map(|error| {
@@ -68,7 +68,7 @@ impl NoticeListener {
         }
     }
 
-    /// Returns why it cannot listen.
+    /// Returns the reason for which it cannot listen.
     pub(super) fn problem(&self) -> Option<String> {
         self.problem.lock().clone()
     }
@@ -135,7 +135,7 @@ impl Sources {
     }
 }
 
-/// Returns the answer to a NOTIFY message of this zone; `None` if it is none.
+/// Returns the answer to a NOTIFY message about this zone; `None` for any other message.
 fn answer(bytes: &[u8], zone: &str) -> Option<Vec<u8>> {
     let request = Message::from_octets(bytes).ok()?;
     let header = request.header();

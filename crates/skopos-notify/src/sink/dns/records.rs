@@ -9,29 +9,29 @@ use domain::base::Serial;
 use crate::entry::{EntryName, EntryOwner, EntryValue};
 use crate::sink::{EntryMark, Observed, ObservedEntry, ObservedMember};
 
-/// The label under which the mark of a name stands.
+/// The label of the mark of a name.
 pub(super) const MARK: &str = "_skopos";
 
-/// The label under which the fences of a zone are, one for each owner.
+/// The label of the fences of a zone, one for each owner.
 pub(super) const FENCE: &str = "_skopos-fence";
 
-/// The zone, and who writes it.
+/// The zone and its writer.
 pub(super) struct Zone<'a> {
     pub(super) origin: &'a str,
     pub(super) owner: &'a str,
     pub(super) ttl: Duration,
 }
 
-/// A record, as far as it matters.
+/// A record, reduced to what matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ZoneRecord {
-    /// In lower case, without the dot at its end.
+    /// Name in lower case, without the final dot.
     pub(super) name: String,
     pub(super) ttl: u32,
     pub(super) data: ZoneData,
 }
 
-/// The data of a record, as far as it matters.
+/// Data of a record, reduced to what matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ZoneData {
     /// An address, or the target of a CNAME.
@@ -60,7 +60,7 @@ struct FoundRecords {
 }
 
 impl Zone<'_> {
-    /// Sorts records by names. What is of the zone itself is left out.
+    /// Sorts records by names. Records of the zone itself are left out.
     pub(super) fn observed(&self, records: Vec<ZoneRecord>) -> Observed {
         let mut found: BTreeMap<String, FoundRecords> = BTreeMap::new();
         let prefix = format!("{MARK}.");
@@ -91,7 +91,7 @@ impl Zone<'_> {
             [mark] if found.marks.len() == 1 => EntryMark::Ours(Some(Arc::new(mark.clone()))),
             _ => EntryMark::Foreign,
         };
-        // Another record beside ours does not hurt addresses, but it is not ours either: nothing is untidy about it.
+        // Another record beside ours does not hurt addresses, and it is not ours, so the entry is still tidy.
         let tidy = found.values.values().all(|ttl| u64::from(*ttl) == self.ttl.as_secs());
         let members = found.values.into_keys().map(|value| (value, ObservedMember::default())).collect();
         ObservedEntry { mark, members, tidy }
@@ -113,7 +113,7 @@ impl Zone<'_> {
     }
 }
 
-/// Returns whether a name is this one, or below it.
+/// Returns whether a name equals `top`, or is below it.
 pub(super) fn is_within(name: &str, top: &str) -> bool {
     name.strip_suffix(top).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }

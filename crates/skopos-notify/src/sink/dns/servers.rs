@@ -13,8 +13,8 @@ use crate::sink::SinkError;
 
 /// The servers of a zone.
 ///
-/// The primary is the server that takes updates. It alone is read: a secondary that is behind would show old content as if it were the zone's.
-/// With several servers it is asked again with each look, by an update that changes nothing.
+/// The primary is the server that accepts updates. Only it is read: a secondary that lags would present old content as the
+/// zone's. With several servers it is checked again at each observation, by an update that changes nothing.
 pub(super) struct Servers {
     clients: Vec<DnsClient>,
     lag_limit: Duration,
@@ -24,9 +24,9 @@ pub(super) struct Servers {
 #[derive(Default)]
 struct ServersState {
     primary: Option<usize>,
-    /// Set while several servers take updates.
+    /// The problem, while several servers accept updates.
     several: Option<String>,
-    /// For each server, what it lacks.
+    /// The serial that each server lacks.
     behind: Vec<Option<Behind>>,
 }
 
@@ -38,7 +38,7 @@ struct Behind {
     problem: String,
 }
 
-/// Bound on the question for the serial of a server that is not the primary.
+/// Time limit of the request for the serial of a server that is not the primary.
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Servers {
@@ -48,10 +48,10 @@ impl Servers {
         Self { clients, lag_limit: options.lag_limit, state: Mutex::new(state) }
     }
 
-    /// Returns the primary, with its number.
+    /// Returns the primary, with its index.
     ///
     /// # Errors
-    /// When no server takes updates.
+    /// When no server accepts updates.
     pub(super) async fn primary(&self) -> Result<(usize, &DnsClient), ExchangeError> {
         if let [only] = &self.clients[..] {
             return Ok((0, only));
@@ -63,10 +63,10 @@ impl Servers {
         }
     }
 
-    /// Returns the primary after asking it whether it still is.
+    /// Returns the primary after checking that it still is.
     ///
     /// # Errors
-    /// When no server takes updates.
+    /// When no server accepts updates.
     pub(super) async fn confirmed_primary(&self) -> Result<(usize, &DnsClient), ExchangeError> {
         let known = self.state.lock().primary;
         if let Some(number) = known
@@ -77,13 +77,13 @@ impl Servers {
         self.primary().await
     }
 
-    /// Records that the primary did not do what a primary does: it is chosen again.
+    /// Records that the primary did not act as one, so that it is chosen again.
     pub(super) fn doubt(&self, number: usize) {
         let mut state = self.state.lock();
         state.primary.take_if(|primary| *primary == number);
     }
 
-    /// Chooses the primary: of those that take updates the one with the newest serial, then the first.
+    /// Chooses the primary: among the servers that accept updates the one with the newest serial, then the first.
     async fn choose(&self) -> Result<(usize, &DnsClient), ExchangeError> {
         let asked = join_all(self.clients.iter().map(|client| async {
             client.takes_updates().await?;
@@ -162,7 +162,7 @@ impl Servers {
             ),
             Err(error) => format!("DNS server {server} does not serve the zone: {error}"),
         };
-        // It follows if it has what the primary had at an earlier look, and nothing that the primary does not have.
+        // A server follows if it has what the primary had at an earlier observation, and nothing that the primary does not have.
         let follows =
             |known: &Behind| answer.as_ref().is_ok_and(|theirs| *theirs >= known.serial && *theirs <= serial);
         let since = known.filter(|known| !follows(known)).map(|known| (known.serial, known.since));
@@ -170,7 +170,7 @@ impl Servers {
         state.behind[number] = Some(Behind { serial, since, problem });
     }
 
-    /// Returns what is wrong with the servers, although the primary works.
+    /// Returns the problem of the servers, although the primary works.
     pub(super) fn problem(&self) -> Option<String> {
         let (state, now) = (self.state.lock(), Instant::now());
         let behind = state.behind.iter().flatten();
@@ -199,13 +199,13 @@ mod tests {
         let look = |primary: u32, answer: Result<u32, SinkError>| {
             servers.compare(1, 0, Serial(primary), answer.map(Serial), Instant::now());
         };
-        // A zone that changes all the time: always a little behind.
+        // A zone that changes all the time: the secondary is always slightly behind.
         for round in 0..20 {
             look(100 + 10 * round, Ok(95 + 10 * round));
             assert_eq!(servers.problem(), None, "round {round}");
             tokio::time::advance(LIMIT / 3).await;
         }
-        // It stays where it is, though nothing changes any more.
+        // The secondary stops, though nothing changes any more.
         for _ in 0..4 {
             look(300, Ok(290));
             tokio::time::advance(LIMIT / 3).await;
@@ -213,7 +213,7 @@ mod tests {
         assert!(servers.problem().unwrap().contains("192.0.2.2:53 has serial 290"));
         look(300, Ok(300));
         assert_eq!(servers.problem(), None);
-        // It has what the primary does not have.
+        // The secondary has something that the primary does not have.
         for _ in 0..4 {
             look(300, Ok(7_000));
             tokio::time::advance(LIMIT / 3).await;

@@ -6,10 +6,11 @@ use domain::base::Serial;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The version of the zone that the last whole transfer had.
+/// The version of the zone at the last complete transfer.
 ///
-/// Each dynamic update changes the serial, so content with the same serial on the same server is the same. Differences (RFC 1995) are not asked
-/// for: they say which records have changed, and not what else a name has, and a transfer of 10,000 names takes 0.2 s.
+/// Each dynamic update changes the serial, so content with the same serial on the same server is the same. Incremental transfers
+/// (RFC 1995) are not used: they say which records have changed, and not what else a name has, and a transfer of 10,000 names
+/// takes 0.2 s.
 #[derive(Default)]
 pub(super) struct ZoneVersion {
     seen: Mutex<Option<Seen>>,
@@ -22,21 +23,21 @@ struct Seen {
     at: Instant,
 }
 
-/// Time after which the whole zone is read although the serial says that nothing has changed: a zone that was edited by hand may have kept it.
+/// Interval after which the whole zone is read although the serial is unchanged: a manual edit may have kept the serial.
 const WHOLE_INTERVAL: Duration = Duration::from_secs(600);
 
 impl ZoneVersion {
-    /// Records a whole transfer that was begun at this time.
+    /// Records a complete transfer that began at this time.
     pub(super) fn transferred(&self, server: usize, serial: Serial, at: Instant) {
         *self.seen.lock() = Some(Seen { server, serial, at });
     }
 
-    /// Records that something is written: what was read before proves nothing about it.
+    /// Records a write: the content that was read before proves nothing about it.
     pub(super) fn written(&self) {
         *self.seen.lock() = None;
     }
 
-    /// Returns whether a server with this serial has what was read last.
+    /// Returns whether a server with this serial has the content that was read last.
     pub(super) fn is(&self, server: usize, serial: Serial, now: Instant) -> bool {
         let is_recent = |seen: &Seen| now.duration_since(seen.at) < WHOLE_INTERVAL;
         let is_same = |seen: Seen| (seen.server, seen.serial) == (server, serial);

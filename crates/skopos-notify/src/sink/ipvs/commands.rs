@@ -1,7 +1,7 @@
-//! What ipvsadm is told, and what its complaints mean.
+//! Commands to ipvsadm, and the meaning of its errors.
 //!
-//! `ipvsadm -R` goes on after a line that the kernel refuses, and its exit code is that of the last line: only stderr tells of the others. It stops
-//! at a line that it cannot parse, so all lines are made from parsed addresses.
+//! `ipvsadm -R` continues after a line that the kernel refuses, and its exit code is that of the last line: only stderr reports
+//! the others. It stops at a line that it cannot parse, so all lines are made from parsed addresses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::sink::{ObservedEntry, Serving, SinkStep, StepAction, StepOutcome};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Commands {
     pub(super) lines: String,
-    /// Servers that are not written, and why.
+    /// Servers that are not written, with the reason.
     pub(super) left_out: Option<String>,
 }
 
@@ -34,7 +34,7 @@ impl Forward {
     }
 }
 
-/// Makes the commands after which a virtual service has these servers. What gets traffic comes before what loses it.
+/// Makes the commands that give a virtual service these servers. Servers that get traffic come before those that lose it.
 pub(super) fn put(
     service: VirtualService,
     before: Option<&ObservedEntry>,
@@ -46,7 +46,7 @@ pub(super) fn put(
     let (wanted, left_out) = fitting(service, members, options);
     let (flag, address, scheduler) = (service.flag(), service.address, &options.scheduler);
     let mut commands = Commands { lines: String::new(), left_out };
-    // Each is given to all servers: which of them are not as they should be is not known.
+    // Each setting is written to all servers, because it is unknown which of them are wrong.
     let is_tidy = before.is_none_or(|entry| entry.tidy);
     match before {
         None => commands.push(format_args!("-A {flag} {address} -s {scheduler}")),
@@ -67,7 +67,7 @@ pub(super) fn put(
     }
     raised.iter().chain(&lowered).for_each(|line| commands.push(format_args!("{line}")));
     for value in known.keys() {
-        // What was read back is an address.
+        // A value that was read back is an address.
         if let Ok(server) = value.parse::<SocketAddr>()
             && !wanted.contains_key(&server)
         {
@@ -77,7 +77,7 @@ pub(super) fn put(
     commands
 }
 
-/// Makes the command after which a virtual service is gone, with all its servers.
+/// Makes the command that removes a virtual service with all its servers.
 pub(super) fn delete(service: VirtualService) -> Commands {
     let mut commands = Commands::default();
     commands.push(format_args!("-D {} {}", service.flag(), service.address));
@@ -91,7 +91,7 @@ impl Commands {
     }
 }
 
-/// Chooses the servers that a virtual service can have, and says why it cannot have the others.
+/// Chooses the servers that a virtual service can have, and explains why it cannot have the others.
 fn fitting(
     service: VirtualService,
     members: &BTreeMap<EntryValue, Serving>,
@@ -121,7 +121,7 @@ fn check(service: VirtualService, server: SocketAddr, forward: Forward) -> Resul
     if forward != Forward::Tunnel && server.is_ipv4() != service.address.is_ipv4() {
         return Err("a server of the other address family is reached by `forward: tunnel` only".to_owned());
     }
-    // IPVS would write the port of the virtual service in its place, and say nothing.
+    // IPVS would silently use the port of the virtual service instead.
     if forward != Forward::Masq && server.port() != service.address.port() {
         return Err(format!(
             "servers have to listen on port {} where packets are sent on as they are: use `forward: masq`",
@@ -131,7 +131,7 @@ fn check(service: VirtualService, server: SocketAddr, forward: Forward) -> Resul
     Ok(server)
 }
 
-/// Finds the reason for which ipvsadm cannot work at all, and says what to do.
+/// Finds the reason for which ipvsadm cannot work at all, and what to do.
 pub(super) fn cause(complaint: &str) -> Option<String> {
     let line = complaint.lines().find(|line| line.starts_with("Can't initialize ipvs"))?;
     if line.contains("Permission denied") || line.contains("not permitted") {
@@ -142,7 +142,7 @@ pub(super) fn cause(complaint: &str) -> Option<String> {
     ))
 }
 
-/// Finds out how a step went.
+/// Determines the outcome of a step.
 pub(super) fn outcome(step: &SinkStep, answer: &Answer, options: &IpvsOptions) -> StepOutcome {
     if let Some(cause) = cause(&answer.complaint) {
         return StepOutcome::Refused(cause);
@@ -150,7 +150,7 @@ pub(super) fn outcome(step: &SinkStep, answer: &Answer, options: &IpvsOptions) -
     let (mut is_gone, mut other) = (false, None);
     for line in answer.complaints() {
         match line {
-            // Another program was faster; what is there now is seen when it is read back.
+            // Another program was faster; reading back shows the current state.
             "Service already exists" | "Destination already exists" | "No such destination" => {}
             "Service not defined" | "No such service" => is_gone = true,
             "Scheduler or persistence engine not found" => {
@@ -310,7 +310,7 @@ mod tests {
             StepOutcome::Refused(problem) => problem,
             other => panic!("{other:?}"),
         };
-        // The rest of the lines fail because of the first.
+        // The other lines fail because of the first.
         let complaint = "Scheduler or persistence engine not found\nService not defined\n";
         assert!(refused(255, complaint).contains("`modprobe ip_vs_wlc`"));
         let not_unicast = "Invalid operation.  Possibly wrong module version, address not unicast, ...\n";

@@ -1,4 +1,4 @@
-//! What ipvsadm says that the kernel has.
+//! State of the kernel, as ipvsadm prints it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,12 +10,12 @@ use super::service::{Protocol, VirtualService, parse_address};
 use super::{Forward, IpvsOptions};
 use crate::sink::{EntryMark, Observed, ObservedEntry, ObservedMember};
 
-/// A real server of a virtual service, and the number of its connections.
+/// Real servers of each virtual service, with the number of their connections.
 type Counts = BTreeMap<VirtualService, BTreeMap<SocketAddr, u32>>;
 
-/// Reads `ipvsadm -Sn` and `ipvsadm -Ln --exact`, which have to tell of the same servers.
+/// Reads `ipvsadm -Sn` and `ipvsadm -Ln --exact`, which must list the same servers.
 ///
-/// Neither has an end that could be missed, so each is a check of the other.
+/// Neither output has an end marker, so each is a check of the other.
 pub(super) fn parse(rules: &str, counts: &str, options: &IpvsOptions) -> Result<Observed, String> {
     let mut counts = parse_counts(counts, options)?;
     let mut entries = BTreeMap::new();
@@ -46,7 +46,7 @@ pub(super) fn parse(rules: &str, counts: &str, options: &IpvsOptions) -> Result<
 }
 
 enum Rule {
-    /// It is not ours.
+    /// The service is not ours.
     Other,
     Service {
         service: VirtualService,
@@ -60,7 +60,7 @@ enum Rule {
     },
 }
 
-/// Parses a line of `-Sn`; `None` if it cannot be understood.
+/// Parses a line of `-Sn`; `None` if it is not understood.
 fn parse_rule(words: &[&str], options: &IpvsOptions) -> Option<Rule> {
     let (command, service, rest) = match words {
         [command @ ("-A" | "-a"), "-f" | "--sctp-service", _, ..] => {
@@ -125,7 +125,7 @@ fn parse_counts(text: &str, options: &IpvsOptions) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// Takes in the connections of one server; `None` if the line cannot be understood.
+/// Adds the connections of one server; `None` if the line is not understood.
 fn count(
     counts: &mut Counts,
     service: Option<VirtualService>,
@@ -146,7 +146,7 @@ fn service(protocol: Protocol, address: &str) -> Option<VirtualService> {
     Some(VirtualService { protocol, address: parse_address(address)? })
 }
 
-/// Splits an answer into lines and their words. One that was cut in a line is an error.
+/// Splits an answer into lines and their words. An answer that was cut within a line is an error.
 fn lines(text: &str) -> Result<Vec<(&str, Vec<&str>)>, String> {
     if !text.is_empty() && !text.ends_with('\n') {
         return Err("the answer of ipvsadm ends in the middle of a line".to_owned());
@@ -169,7 +169,7 @@ fn changed() -> String {
 mod tests {
     use super::*;
 
-    /// As ipvsadm 1.31 wrote them on Linux 6.1.
+    /// Output of ipvsadm 1.31 on Linux 6.1.
     const RULES: &str = "\
 -A -t 10.8.0.1:80 -s wlc
 -a -t 10.8.0.1:80 -r 10.9.0.1:8080 -m -w 0
@@ -255,7 +255,7 @@ FWM  8 IPv6 rr
         assert!(parse(RULES, &header, &options()).is_err());
     }
 
-    /// Where the text is cut, what is left of ours must not pass for everything.
+    /// Checks that a cut text never passes for the complete list of our services.
     #[test]
     fn a_cut_answer_is_never_a_part() {
         let whole = parse(RULES, COUNTS, &options()).unwrap();

@@ -1,8 +1,8 @@
 //! The kernel's load balancer (IPVS, also LVS), through the program `ipvsadm`.
 //!
-//! A name is a virtual service, `tcp/10.8.0.1:80` or `udp/[fd00::1]:53`, and a value `ADDRESS:PORT` of one of its real servers. Virtual services
-//! of TCP and UDP whose address lies in [`IpvsOptions::addresses`] are ours. Those of other addresses or protocols, and those of firewall marks,
-//! are neither listed nor touched, so several programs can share a kernel.
+//! A name is a virtual service, `tcp/10.8.0.1:80` or `udp/[fd00::1]:53`, and a value is `ADDRESS:PORT` of one of its real
+//! servers. Virtual services of TCP and UDP whose address lies in [`IpvsOptions::addresses`] are ours. Those of other addresses
+//! or protocols, and those of firewall marks, are neither listed nor touched, so several programs can share a kernel.
 //!
 //! A server of TCP drains with weight 0: it keeps its connections and gets no new ones, which are refused where no other server is left. A
 //! connection counts until the kernel forgets it: two minutes after it was closed, ten seconds after a reset, fifteen minutes after its last packet.
@@ -51,24 +51,25 @@ pub struct IpvsOptions {
     pub scheduler: String,
     /// The way to the real servers. Default [`Forward::Masq`].
     pub forward: Forward,
-    /// Bound on a run of the program. Default 5 s.
+    /// Time limit of a run of the program. Default 5 s.
     pub time_limit: Duration,
 }
 
-/// The way of packets to real servers.
+/// Forwarding of packets to real servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Forward {
-    /// Their addresses are translated (`-m`). A real server may have a port of its own.
+    /// Their addresses are translated (`-m`). A real server may have its own port.
     #[default]
     Masq,
-    /// They are sent on as they are, to servers of the same network that have the virtual address too (`-g`).
+    /// They are forwarded unchanged, to servers of the same network that have the virtual address too (`-g`).
     Route,
-    /// They are packed into packets to servers that have the virtual address too (`-i`). Servers may be of the other address family.
+    /// They are encapsulated in packets to servers that have the virtual address too (`-i`). Servers may be of the other address
+    /// family.
     Tunnel,
 }
 
-/// Number of tries to read two dumps that fit together.
+/// Maximum number of attempts to read two dumps that agree.
 const READS: usize = 3;
 
 impl IpvsOptions {
@@ -103,7 +104,7 @@ impl IpvsSink {
     /// Makes a sink; it runs the program with the first call.
     ///
     /// # Errors
-    /// When no address is ours, or the scheduler is no name of one.
+    /// When no address is ours, or the scheduler is not a valid name.
     pub fn new(options: IpvsOptions) -> Result<Self, String> {
         if options.addresses.is_empty() {
             return Err("addresses of virtual services are missing, such as 10.8.0.0/24".to_owned());
@@ -119,13 +120,13 @@ impl IpvsSink {
     }
 
     async fn read_once(&self) -> Result<Observed, SinkError> {
-        // The first knows all settings, the second the connections.
+        // The first command prints all settings, the second the connections.
         let rules = self.dump(&["-Sn"]).await?;
         let counts = self.dump(&["-Ln", "--exact"]).await?;
         dump::parse(&rules, &counts, &self.options).map_err(SinkError::Incomplete)
     }
 
-    /// Runs the program for an answer, which is whole or an error.
+    /// Runs the program and returns its complete answer, or an error.
     async fn dump(&self, arguments: &[&str]) -> Result<String, SinkError> {
         let answer = match self.ipvsadm.run(arguments, "").await {
             Ok(answer) => answer,
@@ -158,7 +159,7 @@ impl Sink for IpvsSink {
         service::parse_server(text).map(|server| server.to_string().into())
     }
 
-    /// Leaves out servers of a family that no virtual address of ours has, as an object with both families brings them.
+    /// Leaves out servers of a family that none of our virtual addresses has, as for an object with both families.
     fn select(&self, members: &mut BTreeMap<EntryValue, Readiness>) {
         if self.options.forward == Forward::Tunnel {
             return;

@@ -7,38 +7,38 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// The program that talks with the kernel.
+/// The program that talks to the kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Ipvsadm {
     pub(super) command: PathBuf,
     pub(super) time_limit: Duration,
 }
 
-/// The end of a run.
+/// Result of a completed run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The exit code.
     pub(super) code: i32,
     /// Everything that was written to stdout.
     pub(super) output: String,
-    /// The begin of what was written to stderr.
+    /// The beginning of stderr.
     pub(super) complaint: String,
 }
 
-/// A run without an answer.
+/// Error of a run without a usable answer.
 #[derive(Debug)]
 pub(super) enum RunError {
     /// Nothing was done.
     NotStarted(String),
     /// It may have been done or not.
     NoEnd(String),
-    /// It came to an end, and its answer is too long or no text.
+    /// It completed, but its answer is too long or not text.
     Cut(String),
 }
 
-/// Length of an answer: about a million servers.
+/// Maximum length of an answer: about a million servers.
 const MAX_OUTPUT: u64 = 64 * 1024 * 1024;
-/// Length of what is read of complaints: more than a line for each of ten thousand servers.
+/// Maximum length of stderr that is read: more than a line for each of ten thousand servers.
 const MAX_COMPLAINT: u64 = 1024 * 1024;
 
 impl Ipvsadm {
@@ -46,7 +46,7 @@ impl Ipvsadm {
     pub(super) async fn run(&self, arguments: &[&str], input: &str) -> Result<Answer, RunError> {
         let program = self.command.display();
         let mut command = Command::new(&self.command);
-        // Its messages are not translated then.
+        // This keeps its messages untranslated.
         command.args(arguments).env("LC_ALL", "C").kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().map_err(|error| {
@@ -66,7 +66,7 @@ impl Ipvsadm {
 }
 
 impl Answer {
-    /// Returns the first complaint, or the exit code, for people.
+    /// Returns the first line of stderr, or the exit code, for people.
     pub(super) fn summary(&self) -> String {
         let line = self.complaints().next();
         line.map_or_else(|| format!("exit code {}", self.code), str::to_owned)
@@ -79,12 +79,12 @@ impl Answer {
     }
 }
 
-/// Writes the input and reads what comes, until the program ends.
+/// Writes the input and reads the output, until the program ends.
 async fn exchange(mut child: Child, input: &str) -> Result<Answer, RunError> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin {
-            // A program that has ended says why by its exit code.
+            // The exit code shows why a program ended early.
             let _ = stdin.write_all(input.as_bytes()).await;
             let _ = stdin.shutdown().await;
         }
@@ -102,7 +102,7 @@ async fn exchange(mut child: Child, input: &str) -> Result<Answer, RunError> {
     Ok(Answer { code, output, complaint: String::from_utf8_lossy(&complaint).into_owned() })
 }
 
-/// Reads the begin of a stream, and tells whether there was more; the program never waits for its reader.
+/// Reads the beginning of a stream, and returns whether there was more; the program never waits for its reader.
 async fn bounded(stream: Option<impl AsyncRead + Unpin>, most: u64) -> std::io::Result<(Vec<u8>, bool)> {
     let (Some(mut stream), mut begin) = (stream, Vec::new()) else {
         return Ok((Vec::new(), false));
@@ -126,7 +126,7 @@ mod tests {
         let expected = Answer { code: 3, output: "line\n".into(), complaint: "bad\n".into() };
         assert_eq!(answer, expected);
         assert_eq!(answer.summary(), "bad");
-        // More than a pipe holds, to a program that reads nothing.
+        // The input is more than a pipe holds, and the program reads nothing.
         let answer = shell().run(&["-c", "exit 2"], &"x".repeat(1 << 20)).await.unwrap();
         assert_eq!((answer.code, answer.summary()), (2, "exit code 2".to_owned()));
     }

@@ -18,7 +18,7 @@ pub(super) enum Protocol {
 }
 
 impl VirtualService {
-    /// Parses `tcp/10.8.0.1:80`. The text may come from anybody.
+    /// Parses `tcp/10.8.0.1:80`. The text is untrusted.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let expected =
             || format!("{text:?} is no virtual service, such as tcp/10.8.0.1:80 or udp/[fd00::1]:53");
@@ -65,7 +65,7 @@ pub(super) fn parse_server(text: &str) -> Result<SocketAddr, String> {
     if server.port() == 0 {
         return Err(format!("{text:?} has no port"));
     }
-    // The kernel takes no others ("address not unicast").
+    // The kernel accepts no others ("address not unicast").
     let is_host = match server.ip() {
         IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
         IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_unicast_link_local(),

@@ -1,4 +1,4 @@
-//! Answers of an inventory, and what they mean.
+//! Meaning of an inventory's answers.
 
 use http::StatusCode;
 
@@ -7,8 +7,8 @@ use crate::sink::{SinkError, StepOutcome};
 
 /// Reads the answer to a PUT or a DELETE.
 ///
-/// A 5xx may come from a proxy whose inventory did it nevertheless, so the item is looked at before anything else is done to it. With
-/// `Retry-After` a 429 or a 503 is no accident: nothing was done, and later it will be.
+/// A 5xx may come from a proxy although the inventory did it, so the item is read before anything else is done to it. A 429 or a
+/// 503 with `Retry-After` is deliberate: nothing was done, and a later attempt will succeed.
 pub(super) fn of_write(answer: &HttpAnswer, is_delete: bool) -> StepOutcome {
     let text = || format!("the inventory answered {}", answer.describe());
     match answer.status {
@@ -25,7 +25,7 @@ pub(super) fn of_write(answer: &HttpAnswer, is_delete: bool) -> StepOutcome {
     }
 }
 
-/// Reads an exchange of a PUT or a DELETE that has no answer.
+/// Reads a PUT or a DELETE without an answer.
 pub(super) fn of_failed_write(error: HttpError) -> StepOutcome {
     match error {
         HttpError::NotSent(problem) => StepOutcome::Unreachable(problem),
@@ -34,7 +34,7 @@ pub(super) fn of_failed_write(error: HttpError) -> StepOutcome {
     }
 }
 
-/// Reads the answer to the GET of a page; nothing but 200 is a whole one.
+/// Reads the answer to the GET of a page. Only 200 is complete.
 pub(super) fn of_page(path: &str, answer: &HttpAnswer) -> Result<(), SinkError> {
     let text = format!("the inventory answered {} to GET {path}", answer.describe());
     match answer.status {
@@ -49,7 +49,7 @@ pub(super) fn of_page(path: &str, answer: &HttpAnswer) -> Result<(), SinkError> 
     }
 }
 
-/// Reads an exchange of a page that has no answer.
+/// Reads the GET of a page without an answer.
 pub(super) fn of_failed_page(error: HttpError) -> SinkError {
     match error {
         HttpError::NotSent(problem) | HttpError::Unknown(problem) => SinkError::Unreachable(problem),
@@ -58,7 +58,7 @@ pub(super) fn of_failed_page(error: HttpError) -> SinkError {
     }
 }
 
-/// Returns what people can do about a status.
+/// Returns advice about a status.
 fn advice(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => ": the token is missing, wrong or expired",

@@ -1,4 +1,4 @@
-//! Values of items: the bodies that are written, and what is read back of them.
+//! Values of items: the bodies that are written, and their fields read back.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,7 +13,7 @@ use crate::entry::EntryValue;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ItemBody(pub(super) BTreeMap<String, String>);
 
-/// Length of a value.
+/// Maximum length of a value.
 const MAX_VALUE: usize = 16 * 1024;
 
 impl ItemBody {
@@ -26,7 +26,7 @@ impl ItemBody {
             .map_err(|error| format!("{text:?} is no JSON object whose fields are texts: {error}"))
     }
 
-    /// Reads these fields of a listed item. One that it does not have is left out.
+    /// Reads these fields of a listed item. A missing field is left out.
     pub(super) fn of<'a>(item: &Value, fields: impl Iterator<Item = &'a str>) -> Self {
         let field = |name: &str| {
             let value = item.get(name).filter(|value| !value.is_null())?;
@@ -35,13 +35,13 @@ impl ItemBody {
         Self(fields.filter_map(field).collect())
     }
 
-    /// Returns the one spelling of it: keys are sorted, and nothing stands between.
+    /// Returns its canonical spelling, with sorted keys and no white space.
     pub(super) fn canonical(&self) -> EntryValue {
         Value::from_iter(self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))).to_string().into()
     }
 }
 
-/// Returns a text, a number or a truth value as text.
+/// Returns a text, a number or a boolean as text.
 pub(super) fn plain_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for ItemBody {
     }
 }
 
-/// A reader that takes no field twice: a value from the cluster that was pasted into a text could bring a second one.
+/// A reader that rejects duplicate fields: a value from the cluster, inserted into a text, could bring a second one.
 struct BodyVisitor;
 
 impl<'de> Visitor<'de> for BodyVisitor {

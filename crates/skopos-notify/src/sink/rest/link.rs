@@ -1,8 +1,9 @@
-//! The next page of a list, as a `Link` header says it (RFC 8288).
+//! The next page of a list, from a `Link` header (RFC 8288).
 
 use http::{HeaderMap, header};
 
-/// Returns the target of `rel="next"`. What cannot be read is an error: a link that is overlooked makes a part of a list look like the whole.
+/// Returns the target of `rel="next"`. An unreadable link is an error: an overlooked link would make a part of a list look
+/// complete.
 pub(super) fn next(headers: &HeaderMap) -> Result<Option<String>, String> {
     let mut found: Option<String> = None;
     for value in headers.get_all(header::LINK) {
@@ -25,7 +26,7 @@ pub(super) fn resolve(page: &str, target: &str) -> String {
     let path = page.split('?').next().unwrap_or_default();
     let folder = path.rfind('/').map_or("/", |slash| &path[..=slash]);
     match target {
-        // A URL, an absolute path, and the begin of another host's URL, which is refused where paths are parsed.
+        // A URL, an absolute path, or the beginning of another host's URL, which is refused where paths are parsed.
         _ if target.starts_with('/') || target.contains("://") => target.to_owned(),
         "" => page.to_owned(),
         _ if target.starts_with('?') => format!("{path}{target}"),
@@ -54,7 +55,7 @@ fn links(text: &str) -> Option<Vec<Link>> {
         rest = after.trim_start();
         while let Some(after) = rest.strip_prefix(';') {
             let (name, value, after) = parameter(after.trim_start())?;
-            // Of several `rel` the first counts (RFC 8288 3.3).
+            // The first `rel` counts (RFC 8288 3.3).
             if name.eq_ignore_ascii_case("rel") && !has_rel {
                 has_rel = true;
                 link.is_next = value.split_ascii_whitespace().any(|rel| rel.eq_ignore_ascii_case("next"));
@@ -69,7 +70,7 @@ fn links(text: &str) -> Option<Vec<Link>> {
     Some(links)
 }
 
-/// Parses one parameter; returns its name, its value, and what is behind it.
+/// Parses one parameter; returns its name, its value, and the text behind it.
 fn parameter(text: &str) -> Option<(&str, String, &str)> {
     let end = text.find(['=', ';', ',']).unwrap_or(text.len());
     let (name, rest) = (text[..end].trim_end(), &text[end..]);

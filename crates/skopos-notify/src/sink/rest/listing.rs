@@ -1,4 +1,4 @@
-//! A list of the inventory, page by page, and what it says.
+//! A list of the inventory, page by page, and its meaning.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,28 +15,28 @@ use crate::entry::EntryName;
 use crate::event::FieldPath;
 use crate::sink::{EntryMark, Observed, ObservedEntry, ObservedMember};
 
-/// A template of the name of a listed item, such as `/nodes/{node}/hosts/{ip}`. Its places are paths of the item's fields.
+/// A template of the name of a listed item, such as `/nodes/{node}/hosts/{ip}`. Its placeholders are paths of the item's fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemTemplate {
     url: UrlTemplate,
     fields: BTreeMap<String, FieldPath>,
 }
 
-/// What has been read of a list.
+/// The part of a list that was read so far.
 pub(super) struct Listing<'a> {
     options: &'a RestOptions,
     origin: &'a Origin,
     observed: Observed,
-    /// Paths that were read: a list that leads back to one of them never ends.
+    /// Paths that were read. A list that leads back to one of them never ends.
     pages: BTreeSet<String>,
     bytes: usize,
 }
 
-/// Number of pages of a list.
+/// Maximum number of pages of a list.
 const MAX_PAGES: usize = 1_000;
-/// Length of all pages.
+/// Maximum length of all pages.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
-/// Fields by which usual inventories say within an answer that there is more. Without a `Link` such an answer is a part.
+/// Fields by which common inventories report further items within an answer. Without a `Link` such an answer is incomplete.
 const MORE: [&str; 10] = [
     "next",
     "nextLink",
@@ -54,7 +54,7 @@ impl ItemTemplate {
     /// Parses a template.
     ///
     /// # Errors
-    /// When it is no template of a URL, or a place is no path of a field; with the reason for people.
+    /// When it is not a template of a URL, or a placeholder is not a path of a field; with the reason for people.
     pub fn parse(text: &str) -> Result<Self, String> {
         let url = UrlTemplate::parse(text).map_err(|error| error.to_string())?;
         let field = |place: &str| Ok((place.to_owned(), place.parse()?));
@@ -131,7 +131,8 @@ impl<'a> Listing<'a> {
         let name = self.options.item.fill(item).and_then(|name| self.origin.item(&name));
         let name: EntryName = match name {
             Ok(name) => name.into(),
-            // An item of somebody else whose name none of ours can be. What says no owner may be of another shape than expected.
+            // An item of another writer whose name cannot be one of ours. An item without an owner may just have an unexpected
+            // shape.
             Err(_) if mark == EntryMark::Foreign && says.is_some() => return Ok(()),
             Err(problem) => return Err(format!("the name of an item: {problem}: {}", begin(item))),
         };
@@ -140,7 +141,7 @@ impl<'a> Listing<'a> {
         let entry = ObservedEntry { mark, members, tidy: true };
         match self.observed.entries.entry(name) {
             Entry::Vacant(free) => drop(free.insert(entry)),
-            // A page may begin with the last item of the page before.
+            // A page may begin with the last item of the previous page.
             Entry::Occupied(known) if *known.get() == entry => {}
             Entry::Occupied(known) => {
                 return Err(format!("two different items have the name {}: {}", known.key(), begin(item)));
@@ -171,7 +172,7 @@ fn says_more(field: Option<&Value>) -> bool {
     }
 }
 
-/// Returns the begin of a value, for people.
+/// Returns the beginning of a value, for people.
 fn begin(value: &Value) -> String {
     value.to_string().chars().take(200).collect()
 }
@@ -252,7 +253,7 @@ mod tests {
             owned("10.0.0.1", json!("skopos")),
             owned("10.0.0.2", json!("hand")),
             item("10.0.0.3"),
-            // Of somebody else, and no name of ours can be it.
+            // An item of another writer, whose name cannot be one of ours.
             owned("..", json!("hand")),
         ]);
         let observed = read(&options, &answer).unwrap();

@@ -1,8 +1,8 @@
-//! The inventory of a company, such as its service tree, by PUT and DELETE of URLs, and read back by a list.
+//! Inventory of a company, such as its service tree. Items are written by PUT and DELETE of URLs, and read back by a list.
 //!
-//! A name is the path and query of an item's URL, and its value the one JSON object that stands there. A PUT of something new bears
-//! `If-None-Match: *`, so a server that checks preconditions never lets it overwrite an item of somebody else. Of an item that is ours already
-//! the server is asked nothing: lists bear no ETags.
+//! A name is the path and query of an item's URL, and its value is the one JSON object at this URL. A PUT of a new item has
+//! `If-None-Match: *`, so a server that checks preconditions never lets it overwrite an item of another writer. For items that
+//! are ours already there is no precondition: lists have no ETags.
 
 mod answer;
 mod body;
@@ -46,15 +46,15 @@ pub struct RestSink {
 pub struct RestOptions {
     /// The scheme, host and port of all URLs.
     pub base: Uri,
-    /// The path and query of the list, or its URL. What it lists is ours, unless `owner_field` says otherwise.
+    /// The path and query of the list, or its URL. All listed items are ours, unless `owner_field` says otherwise.
     pub list: String,
     /// The path of the array in the answer. Default: the answer itself, or its `items`.
     pub items: Vec<String>,
     /// The name of a listed item.
     pub item: ItemTemplate,
-    /// The fields of the bodies, by which a listed item is compared. Others of an item are neither written nor looked at.
+    /// The fields of the bodies, by which a listed item is compared. An item's other fields are neither written nor read.
     pub fields: Vec<String>,
-    /// A field, and our value of it. It is written with each body, and an item that does not have it is left alone.
+    /// A field, and our value of it. It is written with each body, and an item without it is left alone.
     pub owner_field: Option<(String, String)>,
     /// The token of `Authorization: Bearer`.
     pub token: Option<String>,
@@ -62,9 +62,9 @@ pub struct RestOptions {
     pub http: HttpOptions,
 }
 
-/// Length of one page.
+/// Maximum length of one page.
 const MAX_PAGE: usize = 64 * 1024 * 1024;
-/// Bound on a list, in exchanges of the longest kind.
+/// Time limit of a list, as a multiple of one exchange's limit.
 const LIST_TIMES: u32 = 10;
 
 impl RestOptions {
@@ -170,7 +170,7 @@ impl Sink for RestSink {
         Ok(body.canonical())
     }
 
-    /// Keeps one: an item has one body.
+    /// Keeps one value, because an item has one body.
     fn select(&self, members: &mut BTreeMap<EntryValue, Readiness>) {
         let ready = members.iter().find(|(_, readiness)| **readiness == Readiness::Ready);
         let kept = ready.or(members.iter().next()).map(|(value, _)| value.clone());
@@ -205,7 +205,7 @@ impl fmt::Debug for RestSink {
     }
 }
 
-/// Chooses the value that is written: one that is not there yet, which takes the place of the one that is. Without values there is none.
+/// Chooses the value to write: one that is not there yet, which replaces the present one. `None` without values.
 fn new_value(step: &SinkStep) -> Option<&EntryValue> {
     let StepAction::Put { members, .. } = &step.action else { return None };
     let is_there =

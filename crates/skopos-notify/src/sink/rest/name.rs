@@ -12,7 +12,7 @@ pub(super) struct Origin {
     port: u16,
 }
 
-/// Length of a name. Longer URLs are cut or refused by servers and proxies on the way.
+/// Maximum length of a name. Servers and proxies may cut or refuse longer URLs.
 const MAX_NAME: usize = 2_000;
 
 impl Origin {
@@ -36,7 +36,7 @@ impl Origin {
             _ => return None,
         };
         let authority: Authority = authority.parse().ok().filter(|_| !authority.contains('@'))?;
-        // A port that is no number is none for `port_u16`, and would pass for the usual one.
+        // `port_u16` returns none for a port that is not a number, which would pass for the default port.
         let port = match authority.port_u16() {
             Some(port) => port,
             None if authority.as_str() == authority.host() => usual_port,
@@ -45,7 +45,7 @@ impl Origin {
         Some(Self { scheme, host: authority.host().to_ascii_lowercase(), port })
     }
 
-    /// Returns the path and query of a URL of this origin; an absolute path is taken as it is.
+    /// Returns the path and query of a URL of this origin; an absolute path is returned unchanged.
     pub(super) fn path_of<'a>(&self, text: &'a str) -> Result<&'a str, String> {
         if text.starts_with('/') {
             return Ok(text);
@@ -77,14 +77,14 @@ impl Origin {
     }
 }
 
-/// Parses a path with its query, and writes it as RFC 3986 (6.2.2) says: `%7e` and `~` are one.
+/// Parses a path with its query, and normalizes it by RFC 3986 (6.2.2): `%7e` and `~` are one.
 pub(super) fn normalise(text: &str) -> Result<String, String> {
     let (path, query) = match text.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (text, None),
     };
     let mut segments: Vec<_> = path.split('/').skip(1).collect();
-    // A slash at the end is a part of many URLs.
+    // Many URLs end with a slash.
     if segments.last() == Some(&"") {
         segments.pop();
     }
@@ -97,7 +97,7 @@ pub(super) fn normalise(text: &str) -> Result<String, String> {
     Ok(normal)
 }
 
-/// Refuses a segment that means another one, also to a server that decodes `%2F` before it looks.
+/// Refuses a segment that leads to another one, also for a server that decodes `%2F` first.
 pub(super) fn check_segment(segment: &str) -> Result<(), String> {
     if segment.is_empty() {
         return Err("an empty segment".to_owned());
@@ -109,7 +109,7 @@ pub(super) fn check_segment(segment: &str) -> Result<(), String> {
     }
 }
 
-/// Refuses what may not stand in a URL, and decodes what need not be encoded.
+/// Refuses characters that are not allowed in a URL, and decodes those that need no encoding.
 fn normalise_part(part: &str, also: &str) -> Result<String, String> {
     let mut normal = String::with_capacity(part.len());
     let mut rest = part.chars();

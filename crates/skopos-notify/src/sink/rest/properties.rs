@@ -6,7 +6,7 @@ use super::body::ItemBody;
 use super::name::Origin;
 use super::url_template::UrlTemplate;
 
-/// What somebody may write who wants to get elsewhere, and anything else.
+/// Generates values of an attacker who wants to reach another path, and any other text.
 fn hostile() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("..".to_owned()),
@@ -52,7 +52,7 @@ proptest! {
                     || value.chars().any(char::is_control)
                     || value.split(['/', '\\']).any(|part| part == "." || part == "..")
             };
-            // Behind `x-` a first part of dots is none.
+            // With the prefix `x-` a first part of dots is harmless.
             prop_assert!(is_bad(&tree) || is_bad(&ip), "{tree:?} {ip:?}");
         }
     }

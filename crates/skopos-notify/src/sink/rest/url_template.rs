@@ -3,9 +3,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::name;
 use crate::template::{Template, TemplateError, TemplatePart};
 
-/// A URL, or a path, with places such as `{pod.ip}` in its path and its query.
+/// A URL, or a path, with placeholders such as `{pod.ip}` in its path and its query.
 ///
-/// What is filled in stays within the segment or the parameter where its place stands, whatever is in it.
+/// A value always stays within the segment or the parameter of its placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlTemplate {
     /// Length of the scheme and the host in the first part.
@@ -13,16 +13,16 @@ pub struct UrlTemplate {
     template: Template,
 }
 
-/// A template of a URL that cannot be used, or not with these values.
+/// Error of a URL template: it cannot be used, or not with these values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlTemplateError {
     /// A brace is not closed.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// A place in the scheme or the host, or no path at all.
+    /// There is a placeholder in the scheme or the host, or no path at all.
     #[error("{0:?} has to begin with https://host/ or '/', and places stand behind that only")]
     Origin(String),
-    /// The text around the places is no URL.
+    /// The text around the placeholders is not a URL.
     #[error("{text:?}: {problem}")]
     Text {
         /// The template.
@@ -30,13 +30,13 @@ pub enum UrlTemplateError {
         /// The reason.
         problem: String,
     },
-    /// There is no value for a place.
+    /// A placeholder has no value.
     #[error("there is no {{{0}}}")]
     Missing(String),
-    /// The value of a place cannot stand there.
+    /// The value of a placeholder is not allowed there.
     #[error("{{{place}}} cannot be {value:?}: {problem}")]
     Value {
-        /// The place.
+        /// The placeholder.
         place: String,
         /// The value.
         value: String,
@@ -49,10 +49,10 @@ pub enum UrlTemplateError {
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 impl UrlTemplate {
-    /// Parses a template. Which places there are is for the caller to check.
+    /// Parses a template. The caller must check the names of the placeholders.
     ///
     /// # Errors
-    /// When a brace is not closed, a place stands in the host, or the rest is no URL.
+    /// When a brace is not closed, there is a placeholder in the host, or the rest is not a URL.
     pub fn parse(text: &str) -> Result<Self, UrlTemplateError> {
         let template = Template::parse_any(text)?;
         let origin = match template.parts().first() {
@@ -61,22 +61,23 @@ impl UrlTemplate {
         };
         let origin = origin.ok_or_else(|| UrlTemplateError::Origin(text.to_owned()))?;
         let template = Self { origin, template };
-        // With a harmless value in each place only the text around them can be wrong.
+        // With a harmless value in each placeholder only the text around them can be wrong.
         let filled = template.fill(|_| Some("x".to_owned()))?;
         name::normalise(&filled[origin..])
             .map_err(|problem| UrlTemplateError::Text { text: text.to_owned(), problem })?;
         Ok(template)
     }
 
-    /// Returns the places, in their order.
+    /// Returns the placeholders, in their order.
     pub fn places(&self) -> impl Iterator<Item = &str> {
         self.template.places()
     }
 
-    /// Fills the places. Everything but unreserved characters is percent-encoded.
+    /// Fills the placeholders. Everything but unreserved characters is percent-encoded.
     ///
     /// # Errors
-    /// When a place has no value, an empty one or one with control characters, or a segment becomes `.` or `..`; with the place.
+    /// When a placeholder has no value, an empty one or one with control characters, or a segment becomes `.` or `..`; with the
+    /// placeholder.
     pub fn fill(&self, lookup: impl Fn(&str) -> Option<String>) -> Result<String, UrlTemplateError> {
         let mut filled = Filled { text: String::new(), segment: self.origin, last: None };
         for part in self.template.parts() {
@@ -96,9 +97,9 @@ impl UrlTemplate {
 /// A template that is being filled.
 struct Filled<'a> {
     text: String,
-    /// Begin of the segment that is not complete; behind the text once the query has begun.
+    /// Start of the segment that is not complete; the end of the text once the query has begun.
     segment: usize,
-    /// The last place of that segment, and its value.
+    /// The last placeholder of that segment, and its value.
     last: Option<(&'a str, String)>,
 }
 
@@ -134,7 +135,7 @@ impl<'a> Filled<'a> {
         Ok(())
     }
 
-    /// Refuses a segment that means another one because of what was filled in.
+    /// Refuses a segment that leads to another one because of a filled-in value.
     fn end_segment(&mut self) -> Result<(), UrlTemplateError> {
         let Some((place, value)) = self.last.take() else { return Ok(()) };
         let Some(segment) = self.text.get(self.segment..) else { return Ok(()) };
@@ -146,7 +147,7 @@ impl<'a> Filled<'a> {
     }
 }
 
-/// Returns the length of the scheme and the host, none of a path; `None` without a path.
+/// Returns the length of the scheme and the host, zero for a path; `None` without a path.
 fn origin_length(head: &str) -> Option<usize> {
     if head.starts_with('/') {
         return Some(0);
@@ -199,7 +200,7 @@ mod tests {
         assert!(fill("/a/.{x}", ".").unwrap_err().contains("another path"));
         assert!(fill("/a/%2e{x}", ".").unwrap_err().contains("another path"));
         assert!(fill("/a/{x}{x}?b", ".").unwrap_err().contains("another path"));
-        // In a query dots lead nowhere.
+        // In a query dots have no meaning.
         assert_eq!(fill("/a?b={x}/", "..").unwrap(), "/a?b=../");
         assert!(fill("/a?b={x}", "").unwrap_err().contains("it is empty"));
         assert_eq!(fill("/a/{none}", "").unwrap_err(), "there is no {none}");

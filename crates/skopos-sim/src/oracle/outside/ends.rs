@@ -1,4 +1,4 @@
-//! N3: some time after the last trouble a process works, and the outside is as the cluster wants it.
+//! N3: some time after the last fault a process works, and the outside is as the cluster wants it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,29 +7,29 @@ use super::Outside;
 use crate::history::{Address, At, AtOutside, Fact, KeyId, ProcessId, Record};
 use crate::oracle::{Invariant, Verdict};
 
-/// Within what time. The longest ways: a term that runs out, the first lists, and a removal that waits for a list that agrees; a name
-/// that was changed by hand more often than it is put right in a minute.
+/// Maximum recovery time. The longest cases are an expired term, the first lists, a removal that waits for a list that agrees,
+/// and a name with more manual changes than the repairs per minute.
 const BOUND: Duration = Duration::from_secs(200);
 
-/// A process that is there asks for something within this time: it stands for the Lease.
+/// Time within which a running process sends a request as a candidate for the Lease.
 const ASKS: Duration = Duration::from_secs(30);
 
-/// The outside, and since when nothing has happened to it, and to each name.
+/// The outside, and the times since which it and each name are undisturbed.
 #[derive(Default)]
 struct Calm {
     records: BTreeMap<KeyId, Record>,
     working: BTreeSet<ProcessId>,
     since: At,
     names: BTreeMap<KeyId, At>,
-    /// When each process has asked for something last.
+    /// Time of each process' last request.
     asked: BTreeMap<ProcessId, At>,
-    /// Whether it is still to be judged that somebody works.
+    /// True if it must still be judged whether a process works.
     is_open: bool,
-    /// Names that are still to be judged since the last time that something happened to them.
+    /// Names that must still be judged since their last disturbance.
     open: BTreeSet<KeyId>,
 }
 
-/// What there is to recover from.
+/// Kind of a disturbance.
 enum Disturbance {
     Nothing,
     Name(KeyId),
@@ -59,7 +59,7 @@ pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
 }
 
 impl Calm {
-    /// Takes in what happens; returns what has to recover from it.
+    /// Takes a fact; returns what must recover from it.
     fn take(&mut self, outside: &Outside<'_>, at: At, fact: &Fact) -> Disturbance {
         let all = |disturbs: bool| if disturbs { Disturbance::All } else { Disturbance::Nothing };
         let fact = match fact {
@@ -96,7 +96,7 @@ impl Calm {
         }
     }
 
-    /// Judges whether somebody works, if there is anybody.
+    /// Judges whether a process works, if any is running.
     fn judge_work(&mut self, outside: &Outside<'_>, verdict: &mut Verdict, now: At) {
         let (from, at) = (self.since, self.since.plus(BOUND));
         if !self.is_open || at > now || !self.is_clear(outside, from, at) {
@@ -112,7 +112,7 @@ impl Calm {
         }
     }
 
-    /// Judges the names to which nothing has happened for long enough.
+    /// Judges the names that are undisturbed for long enough.
     fn judge(&mut self, outside: &Outside<'_>, verdict: &mut Verdict, now: At) {
         self.judge_work(outside, verdict, now);
         let due: Vec<_> =
@@ -124,19 +124,19 @@ impl Calm {
                 continue;
             }
             self.open.remove(&name);
-            // Who works has begun before: a term that begins is something to recover from.
+            // A working process began earlier: the beginning of a term is a disturbance.
             if !self.working.is_empty() && !outside.has_trouble(at) {
                 self.judge_name(outside, verdict, at, name);
             }
         }
     }
 
-    /// Returns since when nothing has happened to a name.
+    /// Returns the time since which a name is undisturbed.
     fn since(&self, name: KeyId) -> At {
         self.names.get(&name).map_or(self.since, |at| (*at).max(self.since))
     }
 
-    /// Returns whether the cluster was well between two moments. If it was not, it has to recover first.
+    /// Returns whether the cluster was well between two moments. If it was not, it must recover first.
     fn is_clear(&mut self, outside: &Outside<'_>, from: At, to: At) -> bool {
         let felt = outside.case.weather.felt(outside.cluster, from, to);
         match felt.map(|span| span.over().unwrap_or(to)).max() {
@@ -158,7 +158,7 @@ impl Calm {
         let state = outside.wanted.state(name, at);
         let is_as_wanted = match state.filter(|state| state.asked) {
             None => there.is_empty(),
-            // Of what serves no longer one is kept.
+            // One of the values that no longer serve is kept.
             Some(state) if state.ready().is_empty() => there.len() <= 1,
             Some(state) => there == state.ready(),
         };
@@ -171,7 +171,7 @@ impl Calm {
 }
 
 impl Outside<'_> {
-    /// Returns whether something is wrong with the outside at a moment.
+    /// Returns whether the outside has a fault at a moment.
     pub(super) fn has_trouble(&self, at: At) -> bool {
         let mut troubles = 0;
         for (when, fact) in self.facts() {

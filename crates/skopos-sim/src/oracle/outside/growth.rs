@@ -1,4 +1,4 @@
-//! N8: however long the outside is in trouble, it is asked no more often for that, and no more is to be done afterwards.
+//! N8: a long fault of the outside causes no more requests a minute than a short one, and no more work afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,10 +8,11 @@ use crate::history::{At, AtOutside, KeyId, Trouble};
 use crate::oracle::{Invariant, Verdict};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Tries of a sink in a minute (`PROBE_INTERVAL`), and of a process that stands by.
+/// Maximum number of attempts in a minute for a sink (`PROBE_INTERVAL`), and for a standby process.
 const TRIES: usize = 6;
 const STANDBY_TRIES: usize = 2;
-/// Writes of a name in the minute after a trouble, beside those for each change: one, and what others may have done to it.
+/// Maximum number of writes of a name in the minute after a fault, beside those for each change: one, and those for changes by
+/// others.
 const WRITES: usize = 4;
 
 pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
@@ -40,7 +41,7 @@ pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
     let within = |times: &[At], from: At, to: At| times.iter().filter(|at| **at >= from && **at < to).count();
     for trouble in &troubles {
         let most = TRIES * (1 + names) + STANDBY_TRIES * processes;
-        // What is on its way when it begins, and the first tries, are in the first minute.
+        // Messages in flight at the beginning, and the first attempts, are in the first minute.
         let mut from = trouble.began.plus(MINUTE);
         while from.plus(MINUTE) <= trouble.ended {
             let count = within(&calls, from, from.plus(MINUTE));
@@ -58,7 +59,7 @@ pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
             let (count, changes) =
                 (within(times, trouble.ended, to), outside.wanted.changes(*name, trouble.began, to));
             let edits = outside.edits(*name, trouble.began, to);
-            // However many changes there were meanwhile, one write brings all.
+            // One write brings all changes of the meantime.
             let most = WRITES + outside.wanted.changes(*name, trouble.ended, to) + 2 * edits;
             if changes > 0 {
                 verdict.exercise(Invariant::N8);
@@ -71,7 +72,7 @@ pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// A trouble from its beginning to its end.
+/// A fault from its beginning to its end.
 struct Span {
     what: Trouble,
     began: At,
@@ -93,7 +94,7 @@ fn troubles(outside: &Outside<'_>) -> Vec<Span> {
 }
 
 impl Outside<'_> {
-    /// Returns how often people changed a name between two moments.
+    /// Returns the number of manual changes of a name between two moments.
     fn edits(&self, name: KeyId, from: At, to: At) -> usize {
         let of_name =
             |fact: &AtOutside| matches!(fact, AtOutside::Edited { name: edited, .. } if *edited == name);

@@ -1,4 +1,4 @@
-//! What notifiers do outside: N1 to N3 and N6 to N8.
+//! The notifiers' actions outside: N1 to N3 and N6 to N8.
 //!
 //! ```text
 //!  Service, Slice, RolledBack ──▶ wanted: what each name was to have, when ──┬──▶ steps   N1 N2 N7
@@ -7,7 +7,7 @@
 //!  Trouble*, Sent, Read, Reported ───────────────────────────────────────────┴──▶ growth  N8
 //! ```
 //!
-//! A removal is judged in the moment in which it is sent: what a frozen server does with it later is no decision of the notifier.
+//! A removal is judged at the moment of its send. A frozen server's later execution of it is no decision of the notifier.
 
 mod ends;
 mod growth;
@@ -31,7 +31,7 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     growth::check(&outside, verdict);
 }
 
-/// What the predicates look at.
+/// Input of the predicates.
 struct Outside<'a> {
     case: &'a Case<'a>,
     /// The cluster of the notifiers.
@@ -39,11 +39,11 @@ struct Outside<'a> {
     wanted: Wanted,
 }
 
-/// No removal is based on a view that is older (`PlanOptions::max_age`), and a moment.
+/// Maximum age of the view for a removal (`PlanOptions::max_age`), plus a moment.
 const VIEW: Duration = Duration::from_secs(31);
-/// A removal that nobody saw waits so long for a list that agrees (`PlanOptions::confirm`).
+/// Time that an unseen removal waits for a list that agrees (`PlanOptions::confirm`).
 const CONFIRM: Duration = Duration::from_secs(30);
-/// Within this time it is known that history went back: two probes, and the lists.
+/// Time within which a rollback is detected: two probes, and the lists.
 const NEW_HISTORY: Duration = Duration::from_secs(90);
 
 impl Outside<'_> {

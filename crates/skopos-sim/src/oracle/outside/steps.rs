@@ -1,4 +1,4 @@
-//! N1, N2 and N7: what is written, as it is sent and as it is done.
+//! N1, N2 and N7: writes, when they are sent and when they are executed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::oracle::{Invariant, Verdict};
 
 pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
     let mut foreign: BTreeSet<KeyId> = BTreeSet::new();
-    // When each process began to work, and whether in its first term.
+    // Time at which each process began to work, and whether in its first term.
     let mut began: BTreeMap<ProcessId, (At, bool)> = BTreeMap::new();
     for (at, fact) in outside.facts() {
         match fact {
@@ -46,7 +46,7 @@ pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// A write is sent. `first`: when its sender began to work, if it has never worked before.
+/// Judges a write that is sent. `first`: the time at which its sender began to work, if it has never worked before.
 fn sent(outside: &Outside<'_>, verdict: &mut Verdict, at: At, name: KeyId, step: &Step, first: Option<At>) {
     let (before, after) = (own(step.before.as_ref()), own(step.after.as_ref()));
     let losses: Vec<_> = before.difference(&after).copied().collect();
@@ -72,7 +72,7 @@ fn sent(outside: &Outside<'_>, verdict: &mut Verdict, at: At, name: KeyId, step:
     }
 }
 
-/// N2: what nobody can have seen go waits for a list.
+/// Checks N2: a removal that cannot have been seen waits for a list.
 fn weak(
     outside: &Outside<'_>,
     verdict: &mut Verdict,
@@ -83,17 +83,17 @@ fn weak(
     let Some((departure, there_since)) = outside.wanted.departure(name, value, at) else { return };
     let of = outside.focus(Some(name));
     let key = || outside.case.key(name);
-    // Something else may have happened just before, such as the deletion of another Service of this name.
+    // Another event may have come just before, such as the deletion of another Service of this name.
     if departure.deselected && departure.at.since(there_since) >= VIEW {
         let waited = at.since(departure.at);
         verdict.demand(Invariant::N2, waited >= CONFIRM, at, of, || {
             format!("{value} of {} is removed {waited:?} after it is not selected any more", key())
         });
     }
-    // A server that is behind may show it to one who has just begun, and then that it goes.
+    // A lagging server may show the value to a process that has just begun, and then its removal.
     let is_behind =
         || outside.case.weather.felt(outside.cluster, departure.at, at).any(|span| span.is_behind());
-    // That the Service itself goes is seen, and all goes with it.
+    // The deletion of the Service itself is seen, and all values go with it.
     let stays = |began: At| {
         let lived = outside.wanted.state(name, began).is_some_and(|state| state.lives);
         outside.wanted.throughout(name, began, at, |state| state.lives == lived)

@@ -1,29 +1,29 @@
-//! What the cluster wants of each name, at any moment.
+//! The cluster's wanted state of each name, at any moment.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::history::{Address, At, AtOutside, ClusterId, Entry, Fact, History, KeyId, Ready};
 
-/// What was wanted of each name, from when on.
+/// Wanted states of each name, with their times.
 #[derive(Default)]
 pub(super) struct Wanted {
     names: BTreeMap<KeyId, Vec<State>>,
 }
 
-/// What is wanted of a name from a moment on.
+/// Wanted state of a name from a moment on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     pub(super) at: At,
-    /// Its Service is there, and is selected.
+    /// True if its Service exists and is selected.
     pub(super) lives: bool,
-    /// Its Service or a slice of it is selected.
+    /// True if its Service or a slice of it is selected.
     pub(super) asked: bool,
     pub(super) members: BTreeMap<Address, Ready>,
-    /// Whether it became so because something is selected no longer.
+    /// True if the cause of the change is a deselection.
     pub(super) deselected: bool,
 }
 
-/// The objects as they are.
+/// The current objects.
 #[derive(Default)]
 struct Objects {
     services: HashMap<KeyId, bool>,
@@ -72,23 +72,23 @@ impl Wanted {
         self.names.keys().copied()
     }
 
-    /// Returns what is wanted of a name at a moment.
+    /// Returns the wanted state of a name at a moment.
     pub(super) fn state(&self, name: KeyId, at: At) -> Option<&State> {
         self.states(name).iter().rev().find(|state| state.at <= at)
     }
 
-    /// Returns whether something was so the whole time between two moments.
+    /// Returns whether a condition held the whole time between two moments.
     pub(super) fn throughout(&self, name: KeyId, from: At, to: At, is: impl Fn(&State) -> bool) -> bool {
         self.state(name, from).is_some_and(&is)
             && self.states(name).iter().filter(|state| state.at > from && state.at <= to).all(is)
     }
 
-    /// Returns how often a name was changed between two moments.
+    /// Returns the number of changes of a name between two moments.
     pub(super) fn changes(&self, name: KeyId, from: At, to: At) -> usize {
         self.states(name).iter().filter(|state| state.at >= from && state.at <= to).count()
     }
 
-    /// Returns the change by which a value went, if it is not there at a moment, and since when it had been there.
+    /// Returns the change that removed a value, if it is not wanted at a moment, and the time since which it had been wanted.
     pub(super) fn departure(&self, name: KeyId, value: Address, at: At) -> Option<(&State, At)> {
         let (mut there_since, mut departure) = (None, None);
         for state in self.states(name).iter().take_while(|state| state.at <= at) {
@@ -118,7 +118,7 @@ impl State {
 }
 
 impl Objects {
-    /// Takes in a change; returns whether it deselects what is still there.
+    /// Takes a change; returns whether it deselects an existing object.
     fn take(&mut self, fact: &AtOutside) -> bool {
         match fact {
             AtOutside::Service { object, gone: true, .. } => {

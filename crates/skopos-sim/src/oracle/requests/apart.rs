@@ -1,4 +1,4 @@
-//! I14: what lists and watches do to each other: nothing, as they do not share connections.
+//! I14: lists and watches do not affect each other, because they share no connections.
 
 use std::collections::HashMap;
 

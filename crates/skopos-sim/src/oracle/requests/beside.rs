@@ -1,4 +1,4 @@
-//! I15: what is asked beside lists and watches: probes, reads of single objects, further pages.
+//! I15: requests beside lists and watches: probes, reads of single objects, further pages.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -15,24 +15,25 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     pages(case, verdict);
 }
 
-/// In any minute: every 24 to 30 s...
+/// Maximum in any minute: one every 24 to 30 s...
 const PROBES_A_MINUTE: usize = 3;
-/// ... and after those that failed within 2, 4 and 8 s, and then 10; of each a fifth less.
+/// ... and after failures within 2, 4 and 8 s, and then 10 s; each a fifth less.
 const PROBES_A_MINUTE_IN_TROUBLE: usize = 10;
-/// Those that are refused may be asked of so many scopes, as not all of them may be readable.
+/// Maximum number of scopes for a refused probe, because not all of them may be readable.
 const SCOPES: usize = 3;
-/// In any minute, of each list/watch: it has no more for all of its requests.
+/// Maximum in any minute for each list/watch, which is its budget for all requests.
 const READS_A_MINUTE: usize = 6;
-/// A page that could not be had is asked for again a second later at the earliest; it may be sent twice where a connection dies.
+/// Maximum in a second. A failed page is requested again after a second at the earliest; it may be sent twice where a connection
+/// dies.
 const SAME_PAGE_A_SECOND: usize = 2;
-/// In any minute: a page is tried five times, and of lists there are three at most.
+/// Maximum in any minute: a page is tried five times, and there are at most three lists.
 const SAME_PAGE_A_MINUTE: usize = 15;
 
-/// Who asks for a kind of object: requests that bear no selectors are known by no more than that.
+/// Users of a kind of object. Requests without selectors are attributed by no more than that.
 #[derive(Default)]
 struct Kind {
     clients: BTreeSet<ClientId>,
-    /// Raw watches: each has probes of its own.
+    /// Number of raw watches. Each has its own probes.
     probers: usize,
     scopes: BTreeSet<(ClientId, Option<String>)>,
     list_watches: usize,
@@ -64,7 +65,7 @@ impl<'a> Kinds<'a> {
         Self(kinds)
     }
 
-    /// What a request is about, and who may have made it.
+    /// Returns the kind of a request, and its possible senders.
     fn of_request(
         &self,
         case: &'a Case<'_>,
@@ -77,14 +78,14 @@ impl<'a> Kinds<'a> {
 }
 
 impl Kind {
-    /// How many scopes may be asked one after the other for one probe, of all clients.
+    /// Returns the number of scopes that may be tried for one probe, for all clients.
     fn scopes(&self) -> usize {
         let of = |client| self.scopes.iter().filter(|(other, _)| other == client).count();
         self.clients.iter().map(|client| of(client).min(SCOPES)).sum::<usize>() + self.probers
     }
 }
 
-/// The factory's probes: at their own pace, once for each call that wants one, and when a link is back.
+/// Checks the factory's probes: at their own pace, once for each call that wants one, and when a link is back.
 fn probes(case: &Case<'_>, verdict: &mut Verdict, kinds: &Kinds<'_>) {
     let mut probes: HashMap<(ClusterId, &str), Window> = HashMap::new();
     let mut occasions: HashMap<(ClusterId, &str), Window> = HashMap::new();
@@ -127,7 +128,7 @@ fn wants_a_probe(call: CallKind) -> bool {
     matches!(call, CallKind::Read { .. } | CallKind::ReadOne { .. })
 }
 
-/// Reads of single objects: of what could not be decoded, of what is set aside, and for who calls for one.
+/// Checks reads of single objects: undecodable objects, quarantined objects, and calls of users.
 fn reads(case: &Case<'_>, verdict: &mut Verdict, kinds: &Kinds<'_>) {
     let mut reads: HashMap<(ClusterId, &str), Window> = HashMap::new();
     let mut calls: HashMap<(ClusterId, &str), Window> = HashMap::new();
@@ -149,7 +150,7 @@ fn reads(case: &Case<'_>, verdict: &mut Verdict, kinds: &Kinds<'_>) {
             }
             Fact::Called { informer: Some(informer), kind: CallKind::ReadOne { .. }, .. } => {
                 let of_kind = (case.cluster_of(*informer), resource_of(case, *informer));
-                // The answer may be had from the cache for a third of the time, and only then be asked for.
+                // The answer may come from the cache for a third of the time, and only then be requested.
                 calls.entry(of_kind).or_insert_with(|| Window::of(MINUTE * 2)).count(at);
             }
             _ => {}
@@ -157,7 +158,7 @@ fn reads(case: &Case<'_>, verdict: &mut Verdict, kinds: &Kinds<'_>) {
     }
 }
 
-/// Further pages: of a list that gets on each is another.
+/// Checks further pages. Each page of a progressing list is a different one.
 fn pages(case: &Case<'_>, verdict: &mut Verdict) {
     let owners = Owners::of(case);
     let mut pages: HashMap<(ClusterId, TargetId, u64), (Window, Window)> = HashMap::new();

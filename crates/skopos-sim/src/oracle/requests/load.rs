@@ -1,4 +1,4 @@
-//! I15: how much is asked, by minute and by second.
+//! I15: the number of requests by minute and by second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,26 +14,26 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
 
 /// Requests by minute and by second.
 struct Load {
-    /// Of each cluster and target.
+    /// Requests of each cluster and target, with their times and whether they are lists.
     targets: BTreeMap<(ClusterId, TargetId), Vec<(At, bool)>>,
     /// Calls that may ask the server.
     calls: BTreeMap<ClusterId, Vec<At>>,
 }
 
-/// All requests about the same.
+/// All requests for the same target.
 struct Stream<'a> {
     cluster: ClusterId,
     target: TargetId,
-    /// The list/watches that are about that...
+    /// The list/watches of this target...
     stores: &'a [(InformerId, usize)],
-    /// ... and how many they count for.
+    /// ... and their number for the budget.
     owners: usize,
-    /// When they were made, and whether of lists.
+    /// Times of the requests, and whether they are lists.
     requests: &'a [(At, bool)],
 }
 
 impl Stream<'_> {
-    /// The requests of a span of time, and the lists among them.
+    /// Returns the number of requests in a time span, and of lists among them.
     fn between(&self, from: At, to: At) -> (usize, usize) {
         let first = self.requests.partition_point(|(at, _)| *at < from);
         let end = self.requests.partition_point(|(at, _)| *at < to);
@@ -41,10 +41,10 @@ impl Stream<'_> {
         (within.len(), within.iter().filter(|(_, list)| *list).count())
     }
 
-    /// Those of its stores that are audited.
+    /// Returns its stores with audits.
     fn audits(&self, case: &Case<'_>) -> Vec<Audits> {
         let of = |(informer, _): &(InformerId, usize)| {
-            // A fifth of the interval is drawn, and a minute is as long as it is.
+            // A fifth of the interval is random, and a minute may lie within it.
             let apart = case.client_of(*informer).audit_interval?.mul_f64(0.8).saturating_sub(MINUTE);
             Some(Audits { apart, last: None })
         };
@@ -56,9 +56,9 @@ impl Stream<'_> {
     }
 }
 
-/// The audits of one store that nobody calls for: each is a list of its own.
+/// Automatic audits of one store. Each makes its own list.
 struct Audits {
-    /// How far they are apart at least.
+    /// Minimum interval.
     apart: Duration,
     last: Option<At>,
 }
@@ -69,15 +69,15 @@ impl Audits {
     }
 }
 
-/// A list with this limit is a probe: the factory's, for all of a cluster, and with a pace of its own.
+/// Limit of a probe's list: the factory's, for all of a cluster, and with its own pace.
 const PROBE: u32 = 1;
 
-/// In any minute but the first of a fault that lasts; of each list/watch.
+/// Maximum in any minute but the first of a lasting fault, for each list/watch.
 const REQUESTS_A_MINUTE: usize = 6;
 const LISTS_A_MINUTE: usize = 3;
-/// Of all lists of a cluster, whatever happens.
+/// Maximum for all lists of a cluster, whatever happens.
 const LISTS_A_SECOND: usize = 10;
-/// Of each list/watch, whatever happens: a loop that spins makes hundreds.
+/// Maximum for each list/watch, whatever happens: a busy loop makes hundreds.
 const REQUESTS_A_SECOND: usize = 6;
 
 impl Load {
@@ -97,7 +97,7 @@ impl Load {
                     let list = *verb == Verb::List || *initial;
                     load.targets.entry((*cluster, *target)).or_default().push((at, list));
                 }
-                // A read whose answer has to be listed, an audit: whoever asks so is not the list/watch.
+                // Reads that need a list, and audits, do not count for the list/watch.
                 Fact::Called { client, kind: CallKind::Read { .. } | CallKind::Audit, .. } => {
                     let cluster = case.history.cast.clients[client.index()].cluster;
                     load.calls.entry(cluster).or_default().push(at);
@@ -122,7 +122,7 @@ impl Load {
         }
     }
 
-    /// Nobody spins.
+    /// Checks that there is no busy loop.
     fn bursts(&self, case: &Case<'_>, verdict: &mut Verdict, stream: &Stream<'_>) {
         let mut window = Window::of(SECOND);
         for (at, _) in stream.requests {
@@ -135,7 +135,8 @@ impl Load {
         }
     }
 
-    /// In a fault that lasts, from its second minute on, while it is the only one, and was in the minute before.
+    /// Checks the minutes of a lasting fault, from its second minute on, if it is the only fault and was the only one in the
+    /// minute before.
     fn minutes(&self, case: &Case<'_>, verdict: &mut Verdict, stream: &Stream<'_>) {
         let Stream { cluster, owners, .. } = *stream;
         let mut audits = stream.audits(case);
@@ -146,7 +147,7 @@ impl Load {
             let mut from = span.began.plus(MINUTE);
             while from.plus(MINUTE) <= end {
                 let to = from.plus(MINUTE);
-                // What was spent before the last minute is forgotten.
+                // Requests before the last minute do not count.
                 let lately = At(from.0.saturating_sub(At::after_start(MINUTE).0));
                 let alone = case.weather.felt(cluster, lately, to).all(|other| other.fault == span.fault);
                 let informers = (0..case.history.cast.informers.len()).map(|id| InformerId(id as u16));
@@ -174,7 +175,7 @@ impl Load {
         }
     }
 
-    /// All that ask at once do not list at once.
+    /// Checks that clients which request at once do not list at once.
     fn storm(&self, case: &Case<'_>, verdict: &mut Verdict, cluster: ClusterId) {
         let of_cluster = self.targets.iter().filter(|((there, _), _)| *there == cluster);
         let mut lists: Vec<At> = of_cluster
@@ -192,7 +193,7 @@ impl Load {
         let mut window = Window::of(SECOND);
         for at in lists {
             let count = window.count(at);
-            // Informers that are started list at once: that is what they are for.
+            // Informers that are started list at once, as they should.
             let started = begun.iter().filter(|begun| **begun <= at && begun.plus(SECOND * 5) >= at).count();
             let allowed = LISTS_A_SECOND + 2 * started + self.calls_within(cluster, at, MINUTE, SECOND);
             let of = Focus { cluster: Some(cluster), ..Focus::default() };
@@ -200,7 +201,7 @@ impl Load {
         }
     }
 
-    /// How many calls were made from `before` before a moment to `after` after it.
+    /// Returns the number of calls from `before` before a moment to `after` after it.
     fn calls_within(&self, cluster: ClusterId, at: At, before: Duration, after: Duration) -> usize {
         let calls = self.calls.get(&cluster).map(Vec::as_slice).unwrap_or_default();
         let from = At(at.0.saturating_sub(At::after_start(before).0));

@@ -1,4 +1,4 @@
-//! What is asked of the servers: I5, I14 and I15.
+//! Requests to the servers: I5, I14 and I15.
 
 mod apart;
 mod beside;
@@ -21,10 +21,10 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     beside::check(case, verdict);
 }
 
-/// A request may have been on its way so long, and from before what the store has reached since.
+/// Maximum time for which a request may be in flight, and so have begun before the store's later progress.
 const ON_ITS_WAY: Duration = Duration::from_secs(100);
 
-/// Whose requests are whose: by what they are about.
+/// Owners of requests, by their targets.
 pub(super) struct Owners {
     by_target: HashMap<(ClusterId, Target), Vec<(InformerId, usize)>>,
 }
@@ -51,7 +51,7 @@ impl Owners {
         self.by_target.get(&(cluster, target)).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The one list/watch that can have asked, if there is but one.
+    /// Returns the list/watch that sent a request, if only one can have.
     fn only(
         &self,
         case: &Case<'_>,
@@ -69,7 +69,7 @@ impl Owners {
     }
 }
 
-/// What the requests of an informer are about: one for each view.
+/// Returns the targets of an informer's requests: one for each view.
 pub(super) fn targets(resource: &str, selection: &Selection) -> Vec<Target> {
     let target = |namespace: Option<&String>| Target {
         resource: resource.to_owned(),

@@ -1,4 +1,4 @@
-//! I15: how soon it is asked again: by who cannot connect, and by who was told to come later.
+//! I15: the pace of retries of clients that cannot connect, and of those that got `Retry-After`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     heeded(case, verdict);
 }
 
-/// A client that cannot connect tries it once a second at most.
+/// Maximum number of dials: a client that cannot connect retries once a second at most.
 const DIALS: usize = 12;
 const DIALS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -30,10 +30,10 @@ fn dials(case: &Case<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// A watch is opened again within 100 ms, and not all ways to a server are equally long.
+/// A watch is reopened within 100 ms, and the latencies of the servers differ.
 const GRACE: Duration = Duration::from_millis(150);
 
-/// Who is told to come again later does so: of a list/watch that is known to be the only one to ask so.
+/// Checks that `Retry-After` is heeded by a list/watch that is known to be the only sender of its requests.
 fn heeded(case: &Case<'_>, verdict: &mut Verdict) {
     let owners = Owners::of(case);
     let mut last: HashMap<(InformerId, usize), At> = HashMap::new();
@@ -42,7 +42,7 @@ fn heeded(case: &Case<'_>, verdict: &mut Verdict) {
             continue;
         };
         let Some(owner) = owners.only(case, *cluster, *target, at) else { continue };
-        // Lists are also made by audits and for readers.
+        // Audits and readers make lists too.
         if *verb == Verb::List {
             continue;
         }
@@ -56,7 +56,7 @@ fn heeded(case: &Case<'_>, verdict: &mut Verdict) {
             continue;
         }
         if at.since(before) <= GRACE {
-            // A second look and a watch that is opened again, each sent before the other's answer could be there.
+            // A verification watch and a reopened watch, each sent before the other's answer could arrive.
             continue;
         }
         verdict.exercise(Invariant::I15);

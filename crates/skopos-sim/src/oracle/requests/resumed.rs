@@ -1,4 +1,4 @@
-//! I5: where watches and lists begin.
+//! I5: the RVs from which watches and lists begin.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -23,7 +23,7 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
                 }
                 let looks = looks.entry(look.informer).or_default();
                 looks.push_back((at, Look::clone(look)));
-                // One that is older than the memory has to be, and only one, stays.
+                // Only one look older than the maximum time in flight is kept.
                 while looks.get(1).is_some_and(|(next, _)| next.plus(ON_ITS_WAY) < at) {
                     looks.pop_front();
                 }
@@ -57,16 +57,16 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// A watch was asked for from an RV.
+/// A watch that was requested from an RV.
 struct Asked {
     at: At,
     epoch: u32,
     rv: u64,
-    /// The RV of the store so long before that no request can have been on its way for longer, and when that was.
+    /// The store's last RV so early that no later request can still be in flight, with its time.
     before: Option<(At, u64)>,
 }
 
-/// The store has reached what the watch was asked from.
+/// Judges a watch once the store has reached the RV that the watch was requested from.
 fn reached(case: &Case<'_>, verdict: &mut Verdict, at: At, informer: InformerId, watch: &Asked, rv: u64) {
     verdict.exercise(Invariant::I5);
     verdict.demand(Invariant::I5, rv >= watch.rv, at, case.focus(informer), || {
@@ -87,7 +87,7 @@ fn seen_before(at: At, view: usize, looks: &VecDeque<(At, Look)>) -> Option<(At,
 
 fn not_before(case: &Case<'_>, verdict: &mut Verdict, informer: InformerId, watch: &Asked) {
     let Some((seen, rv)) = watch.before else { return };
-    // Several changes may share an RV, of which the store may have some.
+    // Several changes may share an RV, and the store may have some of them.
     verdict.demand(Invariant::I5, watch.rv + 1 >= rv, watch.at, case.focus(informer), || {
         let name = case.name(informer);
         format!("{name}: a watch from RV {}, though the store was at RV {rv} at {seen}", watch.rv)

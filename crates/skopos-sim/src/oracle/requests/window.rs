@@ -1,4 +1,4 @@
-//! Counting what happens within so long a time.
+//! Counter of events within a sliding time window.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::history::At;
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-/// The moments of the last so long.
+/// The moments within the window.
 pub(super) struct Window {
     length: Duration,
     moments: VecDeque<At>,
@@ -19,13 +19,13 @@ impl Window {
         Self { length, moments: VecDeque::new() }
     }
 
-    /// One more moment, not before the last; gives how many there are within the length that ends with it.
+    /// Adds a moment, not before the last; returns the number within the window that ends with it.
     pub(super) fn count(&mut self, at: At) -> usize {
         self.moments.push_back(at);
         self.there(at)
     }
 
-    /// How many there are within the length that ends with this moment.
+    /// Returns the number within the window that ends with this moment.
     pub(super) fn there(&mut self, at: At) -> usize {
         while self.moments.front().is_some_and(|first| first.plus(self.length) <= at) {
             self.moments.pop_front();

@@ -5,7 +5,7 @@ use super::{Invariant, Tale, broken, kept, live, secs, stale};
 
 const NO_BOOKMARKS: u8 = 36;
 
-/// A quiet informer of a server that sends no bookmarks.
+/// Makes a quiet informer of a server that sends no bookmarks.
 fn quiet() -> Tale {
     let mut tale = Tale::new();
     tale.fault_begins(CLUSTER, NO_BOOKMARKS, None, secs(60), false);

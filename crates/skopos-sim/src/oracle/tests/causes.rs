@@ -1,4 +1,4 @@
-//! Of I15 that lists have a cause, and of I4 that gaps have one.
+//! Tests for causes of lists (I15) and of gaps (I4).
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::tale::{CLIENT, CLUSTER, HEARER, PODS};
 use super::{Invariant, Tale, broken, kept, live, secs};
 use crate::history::{CallKind, Fact, Flags, Kind, Outcome, Selection, Verb};
 
-/// A store that is live since some minutes, and nothing has ever gone wrong.
+/// Makes a store that has been live for some minutes, without any fault so far.
 fn calm() -> Tale {
     let mut tale = Tale::new();
     let a = tale.put("x/a");
@@ -146,7 +146,7 @@ fn i4_a_gap_without_a_list() {
     tale.see(live(0));
     tale.tell(HEARER, Kind::Added, b, None, Flags { gap: true, ..Flags::default() });
     broken(&tale, Invariant::I4);
-    // In trouble there are more causes than are seen from outside.
+    // During a fault there are more causes than are visible from outside.
     let mut tale = calm();
     let fault = tale.fault_begins(CLUSTER, 14, Some(secs(1)), secs(39), false);
     let b = tale.put("x/b");
@@ -169,7 +169,7 @@ fn i4_changes_in_sum_where_they_are_more_than_is_kept() {
     };
     kept(&told(10), Invariant::I4);
     broken(&told(3), Invariant::I4);
-    // Who is slow may be behind by more.
+    // A slow handler may be further behind.
     let mut tale = told(3);
     tale.history.cast.handlers[HEARER.index()].slowness = secs(1);
     assert_eq!(tale.judge().violations, []);

@@ -1,10 +1,10 @@
-//! I23, and of I21 that a panic costs nobody else anything.
+//! I23, and the part of I21 that a panic does not affect other handlers.
 
 use super::tale::{CLUSTER, HEARER, PODS};
 use super::{Invariant, Tale, broken, kept, live, secs, stale};
 use crate::history::{Flags, Kind, Look, Seen, Walk};
 
-/// All is quiet, and the handler has been told of the only object.
+/// Makes a quiet history whose handler got the only object.
 fn quiet() -> (Tale, Seen) {
     let mut tale = Tale::new();
     let a = tale.put("x/a");

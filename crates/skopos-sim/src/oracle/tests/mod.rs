@@ -1,4 +1,4 @@
-//! Each invariant by hand: a history that keeps it, and at least one that breaks it.
+//! Manual tests of each invariant: a history that keeps it, and at least one that breaks it.
 
 mod alarms;
 mod causes;
@@ -30,12 +30,12 @@ fn a_good_history_breaks_nothing_and_checks_nearly_everything() {
         Invariant::I19,
         Invariant::I21,
         Invariant::I22,
-        // Without a gateway.
+        // Needs a gateway.
         Invariant::I24,
         Invariant::I25,
-        // It is over before a minute has passed without a fault.
+        // The history is over before a minute has passed without a fault.
         Invariant::I26,
-        // Without notifiers.
+        // Needs notifiers.
         Invariant::N1,
         Invariant::N2,
         Invariant::N3,
@@ -48,19 +48,19 @@ fn a_good_history_breaks_nothing_and_checks_nearly_everything() {
     }
 }
 
-/// That this, and nothing else, is broken.
+/// Checks that this invariant, and no other, is broken.
 #[track_caller]
 pub(super) fn broken(tale: &Tale, invariant: Invariant) {
     let verdict = tale.judge();
     let found: Vec<String> = verdict.violations.iter().map(ToString::to_string).collect();
     assert!(!found.is_empty(), "nothing was found, and {invariant} is broken");
-    // What is called stale by hand is a false alarm, too.
+    // A store that a test makes stale is a false alarm, too.
     let only = [invariant, Invariant::I26];
     assert!(verdict.violations.iter().all(|violation| only.contains(&violation.invariant)), "{found:#?}");
     assert!(verdict.violations.iter().any(|violation| violation.invariant == invariant), "{found:#?}");
 }
 
-/// That nothing is broken, and the invariant was exercised.
+/// Checks that nothing is broken, and that the invariant was exercised.
 #[track_caller]
 pub(super) fn kept(tale: &Tale, invariant: Invariant) {
     let mut verdict = tale.judge();

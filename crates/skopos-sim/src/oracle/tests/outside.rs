@@ -1,4 +1,4 @@
-//! N1 to N3 and N6 to N8: two processes, one Service with a slice, and what becomes of its name outside.
+//! N1 to N3 and N6 to N8: two processes, one Service with a slice, and its name outside.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn foreign() -> Option<Record> {
 }
 
 impl Outside {
-    /// A Service whose slice has these endpoints, and a process that works.
+    /// Makes a Service whose slice has these endpoints, and a working process.
     fn new(ready: &[Address]) -> Self {
         let mut tale = Tale::new();
         let cluster = super::tale::CLUSTER;
@@ -93,7 +93,7 @@ impl Outside {
         self.record(AtOutside::Answered { message, outcome: Written::Done });
     }
 
-    /// A write that is done.
+    /// Executes a write.
     fn writes(&mut self, values: &[Address]) {
         let message = self.sent((ONE, 1), ours(values));
         self.applied(message, ours(values));

@@ -100,7 +100,8 @@ fn i15_few_requests_in_a_fault_that_lasts() {
     broken(&in_a_fault(5, secs(10), Verb::List), Invariant::I15);
 }
 
-/// Six watches and one list in each of so many minutes of a fault, of each of some stores that are audited every ten minutes.
+/// Makes a fault with six watches and one list in each of these minutes, for each of some stores, which may be audited every ten
+/// minutes.
 fn seven_a_minute(stores: usize, minutes: u64, audited: bool) -> Tale {
     let mut tale = Tale::new();
     tale.history.cast.clients[0].audit_interval = audited.then(|| secs(600));
@@ -148,7 +149,7 @@ fn i15_a_loop_that_spins() {
     broken(&tale, Invariant::I15);
 }
 
-/// So many requests, so far apart, of a store that is seen to be live.
+/// Makes this many requests at this interval, from a store that is seen live.
 fn asks(times: u32, every: Duration, ask: impl Fn(&mut Tale)) -> Tale {
     let mut tale = Tale::new();
     tale.put("x/a");
@@ -166,7 +167,7 @@ fn i15_probes_keep_their_pace() {
     let probe = |tale: &mut Tale| tale.requested(Verb::Probe, None, false);
     assert_eq!(asks(10, secs(24), probe).judge().violations, []);
     broken(&asks(10, secs(10), probe), Invariant::I15);
-    // Who calls for a proof is given one.
+    // A call for a proof permits one.
     let called = |tale: &mut Tale| {
         tale.call(CallKind::Read { max_age: secs(0) }, secs(100));
         probe(tale);

@@ -6,7 +6,7 @@ use super::tale::{CLUSTER, PODS};
 use super::{Invariant, Tale, broken, kept, live, secs};
 use crate::history::{At, CallKind, Content, Fact, Freshness, Kind, Look, Outcome, Reason, Seen, View, Walk};
 
-/// a, b, c and d were there and were told of; then the lease of a, b and c has expired.
+/// A history in which a, b, c and d existed and were reported; then the lease of a, b and c expired.
 struct Expired {
     tale: Tale,
     before: [Seen; 4],
@@ -24,7 +24,7 @@ fn expired() -> Expired {
 }
 
 impl Expired {
-    /// A store that stands at this RV and lacks these of the four.
+    /// Makes a look at a store at this RV that lacks these of the four.
     fn look(&self, rv: u64, without: &[usize], freshness: Freshness) -> Look {
         let there = (0..4).filter(|object| !without.contains(object)).map(|object| self.before[object]);
         let content: Content = there.collect();
@@ -71,7 +71,7 @@ fn i3_what_follows_them_and_not_all_of_them() {
     part.see(&[0]);
     let verdict = part.tale.judge();
     assert!(verdict.violations.iter().any(|violation| violation.invariant == Invariant::I3));
-    // Nor may the RV go on without them.
+    // The RV must not advance without them either.
     let mut part = expired();
     part.see(&[0]);
     let look = part.look(part.tale.rv() + 5, &[0], live(0));
@@ -83,7 +83,7 @@ fn i3_what_follows_them_and_not_all_of_them() {
 fn i3_changes_with_an_rv_each() {
     let mut part = expired();
     part.tale.delete("x/d");
-    // All but the last of those that share the one before.
+    // All but the last of those that share the previous RV.
     part.see(&[0, 1]);
     broken(&part.tale, Invariant::I3);
 }
@@ -99,7 +99,7 @@ fn i3_one_object_of_a_part() {
     };
     kept(&got(1, Some(1)), Invariant::I3);
     kept(&got(1, None), Invariant::I3);
-    // The first of them is what the RV is there by.
+    // The first of them is the reason for the RV.
     broken(&got(0, Some(0)), Invariant::I3);
     broken(&got(3, None), Invariant::I3);
 }
@@ -159,7 +159,7 @@ fn i10_who_lacks_some_of_them_is_as_old_as_they_are() {
         part.tale.saw(Look { freshness: told(millis), ..look });
         part.tale
     };
-    // What was on its way for a moment nobody can know.
+    // A reader cannot know of events that were in flight for a moment.
     kept(&seen(8_000), Invariant::I10);
     broken(&seen(7_999), Invariant::I10);
 }
@@ -207,7 +207,7 @@ fn i20_a_handler_that_begins_with_some_of_them() {
         let content = (0..3).filter(|object| ![0].contains(object)).map(|object| before[object]).collect();
         let look = tale.look(PODS, live(0));
         tale.saw(Look { views: [View { rv: tale.rv(), content }].into(), ..look });
-        // It was not there at the informer's start, of which there is no word.
+        // It was not there at the informer's start, which no fact mentions.
         tale.history
             .entries
             .retain(|entry| !matches!(entry.fact, Fact::InformerStarted { .. }) || entry.at != At::ZERO);

@@ -107,7 +107,7 @@ fn i6_what_an_rv_stands_for_changes() {
     let mut tale = Tale::new();
     tale.put("x/a");
     let look = tale.see(live(0));
-    // Excused from being right, but not from meaning two things by one RV, as no lie was told before.
+    // It is excused from being right, but not from two contents at one RV, as there was no lie before.
     let empty = View { content: Content::EMPTY, ..look.views[0] };
     tale.saw(Look { views: [empty].into(), ..look });
     let verdict = tale.judge();
@@ -232,7 +232,7 @@ fn i10_content_of_undone_history() {
         tale.saw(look);
         tale
     };
-    // It is excused until the store had the time to find out; but no longer.
+    // It is excused until the store had the time to detect it, and no longer.
     assert_eq!(seen(0).judge().violations, []);
     assert_eq!(seen(1000).judge().violations, []);
 }
@@ -269,7 +269,7 @@ fn i10_an_object_that_changes_at_that_moment() {
     broken(&found(1), Invariant::I10);
 }
 
-/// History goes back by so many writes, and the store is looked at `after` so long, in this epoch.
+/// Makes history go back by this many writes, and a look at the store `after` this time, in this epoch.
 fn rolled_back(epoch: u32, after: u64) -> Tale {
     let mut tale = Tale::new();
     tale.put("x/a");

@@ -4,7 +4,7 @@ use super::tale::{CLIENT, HEARER, PODS};
 use super::{Invariant, Tale, broken, kept, live, secs};
 use crate::history::{Fact, Flags, HandlerId, Kind, Seen, Selection, Term};
 
-/// An object that was there at first, and a handler that knows it.
+/// Makes an initial object, and a handler that knows it.
 fn begun() -> (Tale, Seen) {
     let mut tale = Tale::new();
     let a = tale.put("x/a");

@@ -6,7 +6,7 @@ use crate::cluster::Resource;
 use crate::fault::Part;
 use crate::history::{ClusterId, Fact, Freshness, Look, Reason, Selection, Standing};
 
-/// A store that has been well for long.
+/// Makes a store that has been well for a long time.
 fn well() -> Tale {
     let mut tale = Tale::new();
     tale.put("x/a");
@@ -15,7 +15,7 @@ fn well() -> Tale {
     tale
 }
 
-/// A fault hits, a change is missed, and after `noticed` seconds the store says so.
+/// Makes a fault that hits; a change is missed, and the store reports this after `noticed` seconds.
 fn missing(number: u8, detect: u64, noticed: u64) -> Tale {
     let mut tale = well();
     let before = tale.see(live(0));
@@ -71,7 +71,7 @@ fn i11_a_stream_of_a_lost_history_is_found_as_one_that_is_silent() {
     broken(&missed(700, 50), Invariant::I11);
 }
 
-/// A fault lasts for a while; `recovered` seconds after it was healed all is well.
+/// Makes a fault that lasts for a while; all is well `recovered` seconds after its healing.
 fn healed(recovered: u64, before: Freshness) -> Tale {
     healed_of(1, recovered, before)
 }
@@ -105,7 +105,7 @@ fn i12_what_could_not_be_read_is_read_again_within_minutes() {
     let undecodable = Freshness::Stale { age: None, reason: Reason::Undecodable };
     kept(&healed_of(15, 300, undecodable), Invariant::I12);
     broken(&healed_of(15, 450, undecodable), Invariant::I12);
-    // Where nothing was damaged, nothing has to be read again.
+    // Without damage no object must be read again.
     broken(&healed_of(1, 300, undecodable), Invariant::I12);
 }
 
@@ -127,7 +127,7 @@ fn i12_a_change_is_still_missing() {
     broken(&tale, Invariant::I12);
 }
 
-/// Another cluster has a fault.
+/// Makes a fault in another cluster.
 fn beside(freshness: Freshness, late: u64) -> Tale {
     let mut tale = Tale::new();
     let other = tale.cluster();
@@ -161,7 +161,7 @@ fn i14_the_trouble_of_others_is_not_felt() {
     assert!(verdict.violations.iter().any(|violation| violation.invariant == Invariant::I14));
 }
 
-/// A fault strikes what is confined so; the store of all pods looks so, and a change comes so late.
+/// Makes a fault of this part. The store of all pods has this freshness, and a change arrives this late.
 fn beside_a_part(part: Part, freshness: Freshness, late: u64) -> Tale {
     let mut tale = well();
     let fault = tale.fault_begins(CLUSTER, 19, Some(secs(1)), secs(39), false);
@@ -189,7 +189,7 @@ fn i14_who_asks_for_something_else_is_not_struck() {
         let verdict = beside_a_part(part, live(10_000), 10).judge();
         assert!(verdict.violations.iter().any(|violation| violation.invariant == Invariant::I14));
     }
-    // Who is struck may be in trouble.
+    // The affected store may have a problem.
     let pods = Part { resource: Some(Resource::Pods), ..Part::WHOLE };
     assert_eq!(beside_a_part(pods, stale(), 0).judge().violations, []);
 }

@@ -1,4 +1,4 @@
-//! First lists (I11, I12, I20), and what goes with them: sleeps (I10), shared connections (I14), dials and wishes (I15).
+//! First lists (I11, I12, I20), and related checks: sleeps (I10), shared connections (I14), dials and `Retry-After` (I15).
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::tale::{CLUSTER, PODS};
 use super::{Invariant, Tale, broken, kept, live, secs};
 use crate::history::{CallKind, Fact, Freshness, Look, Outcome, Standing, Verb, View};
 
-/// A store without a list, in this fault and for so long.
+/// Makes a store without a list, in this fault and for this time.
 fn unlisted(number: u8, detect: Option<Duration>, failures: u32, synced: bool) -> Tale {
     let mut tale = Tale::new();
     tale.fault_begins(CLUSTER, number, detect, secs(60), false);
@@ -28,7 +28,7 @@ fn unlisted(number: u8, detect: Option<Duration>, failures: u32, synced: bool) -
 fn i11_a_list_that_is_not_answered_fails() {
     kept(&unlisted(12, Some(secs(30)), 1, false), Invariant::I11);
     broken(&unlisted(12, Some(secs(30)), 0, false), Invariant::I11);
-    // Whatever the fault is.
+    // The same holds for any fault.
     kept(&unlisted(25, Some(secs(1)), 1, false), Invariant::I11);
     broken(&unlisted(25, Some(secs(1)), 0, false), Invariant::I11);
 }

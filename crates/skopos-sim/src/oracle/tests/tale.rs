@@ -1,4 +1,4 @@
-//! Histories made by hand: one cluster, one client, an informer of all pods with one handler, and more where asked for.
+//! Manual histories: one cluster, one client, an informer of all pods with one handler, and more on request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,12 +18,12 @@ pub(in super::super) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Called live, and so many milliseconds old at most.
+/// Returns a live freshness with this maximum age in milliseconds.
 pub(in super::super) fn live(millis: u64) -> Freshness {
     Freshness::Live { age: Duration::from_millis(millis) }
 }
 
-/// The link is down.
+/// Returns the freshness while the link is down.
 pub(in super::super) fn stale() -> Freshness {
     Freshness::Stale { age: None, reason: Reason::Link }
 }
@@ -36,7 +36,7 @@ pub(in super::super) struct Tale {
     stamps: u32,
     calls: u32,
     faults: u16,
-    /// What each cluster has.
+    /// Objects of each cluster.
     objects: BTreeMap<(ClusterId, KeyId), (Seen, ShapeId)>,
 }
 
@@ -45,7 +45,7 @@ pub(in super::super) const CLIENT: ClientId = ClientId(0);
 pub(in super::super) const PODS: InformerId = InformerId(0);
 pub(in super::super) const HEARER: HandlerId = HandlerId(0);
 
-/// What a request asks for.
+/// Parameters of a request.
 struct Ask {
     verb: Verb,
     rv: Option<u64>,
@@ -59,7 +59,7 @@ const LIST: Ask =
     Ask { verb: Verb::List, rv: None, further: None, timeout: None, initial: false, metadata: false };
 
 impl Tale {
-    /// At second 0, the informer and its handler have begun, and there is nothing yet.
+    /// Makes a history that begins at second 0 with an informer and its handler, and no objects.
     pub(in super::super) fn new() -> Self {
         let client = Client {
             name: "client".to_owned(),
@@ -92,7 +92,7 @@ impl Tale {
         tale
     }
 
-    /// A life without a fault, from a first list to an orderly end.
+    /// Adds a life without a fault, from a first list to a clean end.
     pub(in super::super) fn good_life(&mut self) {
         let a = self.put("x/a");
         self.requested(Verb::List, None, false);
@@ -177,7 +177,7 @@ impl Tale {
         id
     }
 
-    /// A raw watch of everything, of the first client.
+    /// Adds a raw watch of everything, from the first client.
     pub(in super::super) fn watcher(&mut self) -> WatcherId {
         let name = "raw watch".to_owned();
         let (selection, slowness) = (Selection::all(), Duration::ZERO);
@@ -188,7 +188,7 @@ impl Tale {
         watcher
     }
 
-    /// It gives something.
+    /// Adds an item of the watch.
     pub(in super::super) fn gives(&mut self, watcher: WatcherId, heard: Heard) {
         self.record(Fact::WatcherTold { watcher, heard });
     }
@@ -212,7 +212,7 @@ impl Tale {
         KeyId(at as u32)
     }
 
-    /// The number of the next write.
+    /// Returns the number of the next write.
     pub(in super::super) fn next_stamp(&self) -> u32 {
         self.stamps + 1
     }
@@ -259,7 +259,7 @@ impl Tale {
         object
     }
 
-    /// All of these go at one RV.
+    /// Deletes all of these at one RV.
     pub(in super::super) fn expire<const N: usize>(&mut self, keys: [&str; N]) -> [Seen; N] {
         let rv = self.rv;
         keys.map(|key| {
@@ -268,7 +268,7 @@ impl Tale {
         })
     }
 
-    /// History goes back to where everything was as it is now, save for these objects.
+    /// Rolls history back to a state that equals the current one, except for these objects.
     pub(in super::super) fn roll_back(&mut self, rv: u64, without: &[&str]) {
         for key in without {
             let key = self.key(key);
@@ -284,17 +284,17 @@ impl Tale {
         self.ask(Ask { verb, rv, initial, ..LIST });
     }
 
-    /// A further page of a list.
+    /// Adds a request for a further page of a list.
     pub(in super::super) fn paged(&mut self, page: u64) {
         self.ask(Ask { further: Some(page), ..LIST });
     }
 
-    /// A list of metadata, as audits make them.
+    /// Adds a list of metadata, as audits make.
     pub(in super::super) fn audited(&mut self) {
         self.ask(Ask { metadata: true, ..LIST });
     }
 
-    /// A second look, beside the watch that stands.
+    /// Adds a verification watch, beside the open watch.
     pub(in super::super) fn looked_again(&mut self) {
         self.ask(Ask { verb: Verb::Watch, rv: Some(self.rv), timeout: Some(secs(3)), ..LIST });
     }
@@ -323,13 +323,13 @@ impl Tale {
         TargetId(0)
     }
 
-    /// The server ends a watch after so long.
+    /// Ends a watch at the server after this lifetime.
     pub(in super::super) fn watch_ended(&mut self, stood: Duration) {
         let target = self.pods();
         self.record(Fact::WatchEnded { cluster: CLUSTER, target, stood });
     }
 
-    /// The server has forgotten the history from here on, and is listed again.
+    /// Adds a refusal of a compacted RV, and the relist.
     pub(in super::super) fn relisted(&mut self) {
         self.watch_ended(Duration::ZERO);
         self.requested(Verb::List, None, false);
@@ -360,7 +360,7 @@ impl Tale {
         fault
     }
 
-    /// What the last fault is confined to, and whether it spares lists.
+    /// Changes the part that the last fault is confined to, and whether it spares lists.
     pub(in super::super) fn confine(&mut self, confine: impl FnOnce(&mut Part, &mut bool)) {
         let last = self.history.entries.iter_mut().rev().find_map(|entry| match &mut entry.fact {
             Fact::FaultBegan { part, spares_lists, .. } => Some((part, spares_lists)),
@@ -370,7 +370,7 @@ impl Tale {
         confine(part, spares_lists);
     }
 
-    /// One that is over at once.
+    /// Adds a fault that is over at once.
     pub(in super::super) fn fault(
         &mut self,
         number: u8,
@@ -384,7 +384,7 @@ impl Tale {
 
     // ---- client
 
-    /// What a store looks like when it is right.
+    /// Returns a look at a store that is right.
     pub(in super::super) fn look(&self, informer: InformerId, freshness: Freshness) -> Look {
         let informers = &self.history.cast.informers[informer.index()];
         let cluster = self.history.cast.clients[informers.client.index()].cluster;
@@ -409,7 +409,7 @@ impl Tale {
         self.record(Fact::Looked(Box::new(look)));
     }
 
-    /// The informer of all pods is seen to be right.
+    /// Records a look at the informer of all pods that is right.
     pub(in super::super) fn see(&mut self, freshness: Freshness) -> Look {
         let look = self.look(PODS, freshness);
         self.saw(look.clone());
@@ -464,7 +464,7 @@ impl Tale {
         self.record(Fact::Returned { call, outcome });
     }
 
-    /// The call gives a right snapshot.
+    /// Returns a right snapshot from the call.
     pub(in super::super) fn answer(&mut self, call: CallId, freshness: Freshness) {
         let look = Look { walk: Walk::Answer(call), ..self.look(PODS, freshness) };
         self.saw(look);

@@ -6,7 +6,7 @@ use crate::history::{
     VisitorId,
 };
 
-/// Two members, each a cluster of its own; the name of the second begins with that of the first.
+/// Two members, each with its own cluster; the name of the second begins with that of the first.
 const PROD: MemberId = MemberId(0);
 const PROD_2: MemberId = MemberId(1);
 
@@ -42,7 +42,7 @@ impl Gateway {
         self.tale.go(secs(1));
     }
 
-    /// A write through the gateway that is acknowledged.
+    /// Adds an acknowledged write through the gateway.
     fn put(&mut self, visitor: u8, member: MemberId) -> Seen {
         let key = self.tale.key("a/x");
         let visit = self.ask(visitor, Some(member), Asked::Update { key, stamp: self.tale.next_stamp() });
@@ -58,7 +58,7 @@ impl Gateway {
         self.answer(visit, answer(200, &[]));
     }
 
-    /// A read, and its answer.
+    /// Adds a read, and its answer.
     fn read(&mut self, member: Option<MemberId>, what: Asked, answer: Answer) {
         let visit = self.ask(0, member, what);
         self.answer(visit, answer);
@@ -84,7 +84,7 @@ fn shown(member: MemberId, object: Seen) -> Shown {
     Shown { member: Some(member), home: Some(member), gone: false, object }
 }
 
-/// Each way to read, with what it is asked of.
+/// Returns each way to read, with its member.
 fn reads(gateway: &mut Gateway) -> [(Option<MemberId>, Asked); 5] {
     let get = Asked::Get { key: gateway.key(), of: PROD };
     [(Some(PROD), get), (Some(PROD), LIST), (Some(PROD), WATCH), (None, LIST), (None, get)]
@@ -143,7 +143,7 @@ fn i24_what_the_reader_has_deleted_is_not_there() {
     let gone = gateway.put(0, PROD);
     gateway.delete(0);
     gateway.read(Some(PROD), LIST, answer(200, &[]));
-    // Another of the same name.
+    // Another object of the same name.
     let other = gateway.put(1, PROD);
     gateway.read(None, LIST, answer(200, &[shown(PROD, other)]));
     kept(&gateway.tale, Invariant::I24);
@@ -183,7 +183,7 @@ fn i24_only_what_was_written_before_the_read_was_sent_is_demanded() {
     gateway.put(0, PROD);
     gateway.answer(visit, answer(200, &[shown(PROD, older)]));
     kept(&gateway.tale, Invariant::I24);
-    // What another has written, and what was written elsewhere.
+    // Objects that another visitor wrote, or that were written elsewhere.
     let other = gateway.put(1, PROD_2);
     gateway.read(Some(PROD_2), LIST, answer(200, &[]));
     gateway.read(Some(PROD_2), LIST, answer(200, &[shown(PROD_2, other)]));

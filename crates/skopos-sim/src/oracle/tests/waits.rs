@@ -1,4 +1,4 @@
-//! I13, I16, and of I20 that a failed sync names its cause.
+//! I13, I16, and the part of I20 that a failed sync names its cause.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use super::tale::{CLIENT, CLUSTER};
 use super::{Invariant, Tale, broken, kept, secs};
 use crate::history::{CallKind, Fact, Heard, Kind, Seen, WatcherId};
 
-/// A raw watch that has begun where the server is.
+/// Makes a raw watch that has begun at the server's current state.
 fn begun() -> (Tale, WatcherId) {
     let mut tale = Tale::new();
     tale.put("x/a");
@@ -226,7 +226,7 @@ fn i19_a_history_that_is_no_more() {
     kept(&stands(true), Invariant::I23);
 }
 
-/// A raw watch that stands on what is lost when history goes back, and is told of what has come beyond its RV so long after.
+/// Makes a raw watch at an RV that a rollback undoes. After this time it gets an event that came beyond its RV.
 fn overtaken(after: Duration, otherwise: impl FnOnce(&mut Tale, WatcherId)) -> Tale {
     let (mut tale, watcher) = begun();
     let b = tale.put("x/b");

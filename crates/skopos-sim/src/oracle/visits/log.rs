@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use crate::history::{At, Change, ClusterId, Entry, Fact, History, KeyId, UidId};
 
-/// What was written in all clusters.
+/// The writes of all clusters.
 #[derive(Default)]
 pub(super) struct Log {
     stamps: HashMap<u32, Vec<(ClusterId, Written)>>,
     deletions: HashMap<(ClusterId, KeyId), Vec<Deletion>>,
-    /// At which version each object was deleted.
+    /// The version at which each object was deleted.
     gone: HashMap<(ClusterId, UidId), u64>,
 }
 
@@ -45,35 +45,35 @@ impl Log {
         log
     }
 
-    /// The clusters in which a write was made.
+    /// Returns the clusters in which a write was made.
     pub(super) fn clusters_of(&self, stamp: u32) -> Vec<ClusterId> {
         self.stamps.get(&stamp).into_iter().flatten().map(|(cluster, _)| *cluster).collect()
     }
 
-    /// What a write made in a cluster.
+    /// Returns the result of a write in a cluster.
     pub(super) fn written(&self, cluster: ClusterId, stamp: u32) -> Option<Written> {
         let made = self.stamps.get(&stamp)?.iter();
         made.rev().find(|(there, _)| *there == cluster).map(|(_, written)| *written)
     }
 
-    /// The version that a write made in a cluster.
+    /// Returns the version that a write made in a cluster.
     pub(super) fn version(&self, cluster: ClusterId, stamp: u32) -> Option<u64> {
         self.written(cluster, stamp).map(|written| written.rv)
     }
 
-    /// The version at which a key was deleted between two moments.
+    /// Returns the version at which a key was deleted between two moments.
     pub(super) fn deletion_between(&self, cluster: ClusterId, key: KeyId, from: At, to: At) -> Option<u64> {
         let deletions = self.deletions.get(&(cluster, key))?.iter();
         deletions.rev().find(|deletion| deletion.at >= from && deletion.at <= to).map(|deletion| deletion.rv)
     }
 
-    /// Whether a key was deleted at this version or a later one, up to a moment.
+    /// Returns whether a key was deleted at this version or a later one, up to a moment.
     pub(super) fn is_deleted_since(&self, cluster: ClusterId, key: KeyId, rv: u64, to: At) -> bool {
         let deletions = self.deletions.get(&(cluster, key));
         deletions.into_iter().flatten().any(|deletion| deletion.rv >= rv && deletion.at <= to)
     }
 
-    /// The version at which an object was deleted.
+    /// Returns the version at which an object was deleted.
     pub(super) fn deletion_of(&self, cluster: ClusterId, uid: UidId) -> Option<u64> {
         self.gone.get(&(cluster, uid)).copied()
     }

@@ -1,8 +1,8 @@
-//! What the gateway does with writes and reads of its visitors: I24 and I25.
+//! The gateway's handling of its visitors' writes and reads: I24 and I25.
 //!
-//! A write that was acknowledged has to be found in the truth, in the cluster to which its name leads; every read that begins
-//! later shows its version, or a later one, or nothing if the object was deleted since. What is later is decided by the versions
-//! that the cluster itself gave, which are found by the stamps of the objects.
+//! An acknowledged write must be in the true state, in the cluster that its name leads to. Every later read shows its version, or a
+//! later one, or nothing if the object was deleted since. The order is that of the versions that the cluster itself assigned, which
+//! are found by the stamps of the objects.
 
 mod log;
 
@@ -22,7 +22,7 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     let mut visits = Visits { case, log: Log::of(case.history), own: BTreeMap::new(), open: HashMap::new() };
     for (at, fact) in case.facts() {
         match fact {
-            // What was acknowledged before is no more.
+            // Earlier acknowledged writes are void.
             Fact::RolledBack { cluster, .. } => visits.own.retain(|(_, there, _), _| there != cluster),
             Fact::Gateway(AtGateway::Asked { visit, visitor, member, what }) => {
                 let asking = Asking { visitor: *visitor, member: *member, what: *what, at, expected: vec![] };
@@ -38,26 +38,26 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// A read that comes so soon after a write was acknowledged may find memory behind.
+/// Time after an acknowledgement within which a read may find the memory behind.
 const LATELY: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The resource is gone.
+/// Catalogue number of a resource that is no longer served.
 const NOT_SERVED: u8 = 20;
 
 struct Visits<'a> {
     case: &'a Case<'a>,
     log: Log,
-    /// The last write of each object that was acknowledged, by who did it.
+    /// The last acknowledged write of each object, by visitor.
     own: BTreeMap<(VisitorId, ClusterId, KeyId), Own>,
     open: HashMap<VisitId, Asking>,
 }
 
-/// A write that was acknowledged.
+/// An acknowledged write.
 #[derive(Clone, Copy)]
 struct Own {
     /// The version that it made.
     rv: u64,
-    /// Whether it deleted the object.
+    /// True if it deleted the object.
     deleted: bool,
     acknowledged: At,
 }
@@ -68,7 +68,7 @@ struct Asking {
     member: Option<MemberId>,
     what: Asked,
     at: At,
-    /// What the answer has to hold.
+    /// Writes that the answer must show.
     expected: Vec<(ClusterId, KeyId, Own)>,
 }
 
@@ -81,7 +81,7 @@ impl Visits<'_> {
         self.open.insert(visit, asking);
     }
 
-    /// Whether the answer is to show this object.
+    /// Returns whether the answer must show this object.
     fn is_read(&self, asking: &Asking, cluster: ClusterId, key: KeyId) -> bool {
         let within = |namespace: Option<u8>| {
             let name = namespace.map(|at| NAMESPACES[usize::from(at)]);
@@ -114,7 +114,7 @@ impl Visits<'_> {
         }
     }
 
-    /// I25: wherever a write has come to, that is the cluster of the name.
+    /// Checks I25: a write arrived in the cluster of its name, and in no other.
     fn written(
         &mut self,
         verdict: &mut Verdict,
@@ -157,13 +157,13 @@ impl Visits<'_> {
     }
 
     fn acknowledged(&mut self, at: At, asking: &Asking, cluster: ClusterId, key: KeyId, own: Own) {
-        // What history has gone back on since it was sent need not be there.
+        // A write that a later rollback removed need not be there.
         if self.case.truth.rollbacks(cluster).all(|rollback| rollback < asking.at || rollback > at) {
             self.own.insert((asking.visitor, cluster, key), own);
         }
     }
 
-    /// I24: of an object that the reader has written.
+    /// Checks I24 for an object that the reader has written.
     fn shows(
         &self,
         verdict: &mut Verdict,
@@ -202,31 +202,31 @@ impl Visits<'_> {
         });
     }
 
-    /// Whether what is shown is the own write, or what came later.
+    /// Returns whether the shown object is the visitor's own write, or a later one.
     fn is_as_new(&self, cluster: ClusterId, shown: &Shown, own: Own) -> bool {
         let written = self.log.written(cluster, shown.object.stamp);
         let later = |rv: u64| if own.deleted { rv > own.rv } else { rv >= own.rv };
         match written {
             Some(Written { uid, .. }) if shown.gone => self.log.deletion_of(cluster, uid).is_some_and(later),
             Some(Written { rv, .. }) => later(rv),
-            // Of no write that was made.
+            // No write made it.
             None => false,
         }
     }
 
-    /// What the gateway cannot know: history goes back, and until a probe has found that out an old version counts as a later one;
-    /// a server loses changes without a trace.
+    /// Returns whether the gateway cannot know better. After a rollback an old version counts as a later one until a probe has
+    /// detected it. Or a server loses changes without a trace.
     fn is_excused(&self, asking: &Asking, cluster: ClusterId, at: At) -> bool {
         let unknown = |span: &FaultSpan| span.is_rollback() || span.lies;
         self.case.weather.felt(cluster, asking.at, at).any(unknown)
     }
 
-    /// Whether the servers say that what visitors write is not served at all: then nothing of it is there.
+    /// Returns whether the servers report that the visitors' resource is not served at all: then nothing of it is there.
     fn is_denied(&self, asking: &Asking, cluster: ClusterId, at: At) -> bool {
         self.case.weather.felt(cluster, asking.at, at).any(|span| span.number == NOT_SERVED)
     }
 
-    /// I25: what is shown under a name was written to it.
+    /// Checks I25: an object shown under a name was written to it.
     fn names(&self, verdict: &mut Verdict, at: At, asking: &Asking, answer: &Answer) {
         for shown in &answer.shown {
             let of = self.focus(asking, shown.object.key);
