@@ -4,7 +4,7 @@ use std::time::Duration;
 use skopos_reflect::Clock;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::metrics::Propagation;
+use super::propagation::Propagation;
 use super::report::SinkReport;
 
 /// Handle of a running notifier. Cheap to clone.

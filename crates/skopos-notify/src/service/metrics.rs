@@ -7,23 +7,14 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::control::NotifierPhase;
+use super::propagation::MetricLabels;
 use super::report::SinkReport;
 use crate::plan::HoldReason;
 
-type MetricLabels = Vec<(&'static str, String)>;
 type Values = Family<MetricLabels, Gauge<f64, AtomicU64>>;
-
-/// Propagation times of changes to the outside, by sink.
-pub(super) type Propagation = Family<MetricLabels, Histogram, fn() -> Histogram>;
-
-/// Makes the histograms of a notifier: from 5 ms, doubled 15 times, to 164 s.
-pub(super) fn propagation() -> Propagation {
-    Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.005, 2.0, 16)))
-}
 
 /// Writes all metrics as text. With an election, `lease` is the time for which the term is valid without a renewal.
 pub fn metrics(phase: &NotifierPhase, lease: Option<Duration>) -> String {

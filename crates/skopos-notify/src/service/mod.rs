@@ -9,6 +9,7 @@ mod gates;
 mod handle;
 mod identity;
 mod metrics;
+mod propagation;
 mod release;
 mod report;
 mod sink_loop;
@@ -162,7 +163,7 @@ impl Notifier {
         factory: &InformerFactory,
         sinks: impl IntoIterator<Item = S>,
     ) -> Result<Self, NotifierError> {
-        let (clock, propagation) = (Clock::new(), metrics::propagation());
+        let (clock, propagation) = (Clock::new(), propagation::propagation());
         let mut loops = Vec::new();
         let mut handles = Vec::new();
         for sink in sinks.into_iter().map(Into::into) {
