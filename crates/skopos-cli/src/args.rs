@@ -110,7 +110,7 @@ Examples:
   skopos notify demo                              a cluster, a zone and a balancer in this process
   skopos notify --config notify.yaml --plan       what would be done; nothing is
   skopos notify --config notify.yaml              until Ctrl-C; docs/notify.md says what can be configured
-  skopos notify status --config notify.yaml       how the one that runs stands
+  skopos notify status --config notify.yaml       the state of the one that runs
   skopos notify approve ID --config notify.yaml   lets held removals go";
 
 const SERVE_EXAMPLES: &str = "\

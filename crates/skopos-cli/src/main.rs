@@ -134,7 +134,9 @@ fn runtime() -> Result<Runtime, CliError> {
 
 fn unread_is_a_failure(error: CliError) -> CliError {
     match error {
-        CliError::BrokenPipe => CliError::new("nobody reads the story to its end: it has shown nothing"),
+        CliError::BrokenPipe => {
+            CliError::new("the output was closed before the end of the story: it has shown nothing")
+        }
         other => other,
     }
 }

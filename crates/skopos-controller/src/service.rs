@@ -101,7 +101,7 @@ impl<K: 'static> ControllerService<K> {
                 Err(over) => {
                     let (controller, running) =
                         (&self.shared.options.name, self.shared.queue.stats().processing);
-                    tracing::info!(controller, running, %over, "stands by");
+                    tracing::info!(controller, running, %over, "on standby");
                 }
             }
         }

@@ -89,7 +89,7 @@ impl Story {
         self.until(Condition::Paused, Some("by the vcluster CLI's annotation")).await?;
         self.wait("the API server to go", self.virtuals.wait_down(&self.namespace(), &self.paused)).await?;
         reachable(address, false).await?;
-        self.ok(format!("{id} is paused, and nobody listens at {address} any more"))?;
+        self.ok(format!("{id} is paused, and its address {address} is closed"))?;
 
         let answer = self.get(&format!("/clusters/{id}/api/v1/pods")).await?;
         let count = answer.json()?["items"].as_array().map_or(0, Vec::len);
@@ -111,7 +111,7 @@ impl Story {
         self.scale_up(&elsewhere).await?;
         watch.until(&elsewhere, before, self.patience).await?;
         self.ok(format!(
-            "the merged list still has them, and the merged watch goes on: a new pod in {elsewhere}"
+            "the merged list still has them, and the merged watch continues: a new pod in {elsewhere}"
         ))
     }
 
@@ -282,7 +282,7 @@ impl Story {
     }
 
     fn late(&self, what: &str) -> CliError {
-        CliError::new(format!("waited {} in vain for {what}", human::seconds(self.patience)))
+        CliError::new(format!("waited {} for {what}, which did not come", human::seconds(self.patience)))
     }
 
     async fn get(&self, path: &str) -> Result<Answer, CliError> {

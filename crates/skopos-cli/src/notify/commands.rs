@@ -51,7 +51,7 @@ pub(crate) async fn approve(which: &WhichNotifier, id: String) -> Result<(), Cli
     let answer = answer(which, &ControlRequest::Approve { id: id.clone() }).await?;
     match (answer.approved, answer.phase.as_str()) {
         (Some(true), _) => print(&format!("approved {id}\n")),
-        (_, "standby") => Err(CliError::new("this notifier stands by").hint("ask the one that works")),
+        (_, "standby") => Err(CliError::new("this notifier is on standby").hint("ask the one that works")),
         _ => Err(CliError::new(format!("nothing is held as {id}"))
             .hint("what is held has changed, or has gone on: see `skopos notify held`")),
     }

@@ -98,7 +98,7 @@ impl Demo {
         self.follows(5).await?;
         self.show()?;
 
-        self.say("the API server goes away, and its Deployment is scaled to 6 where nobody sees it")?;
+        self.say("the API server goes away, and its Deployment is scaled to 6 while no client is connected")?;
         self.down.store(true, Ordering::SeqCst);
         self.server.faults().kill_connections(How::Rst);
         self.scale(6)?;

@@ -74,7 +74,7 @@ fn sink(report: &SinkReport) -> String {
         line(&format!("{} messages will never be taken: see `skopos notify dead`", report.dead_count));
     }
     for name in &report.foreign {
-        line(&format!("somebody else's: {name} is there without our mark, and is left alone"));
+        line(&format!("foreign: {name} is there without our mark, and is left alone"));
     }
     for problem in &report.rejected {
         line(&format!("not taken: {}: {}", problem.about, problem.message));

@@ -129,7 +129,7 @@ async fn work(
                     leading.send_replace(Some(term.clone()));
                     match term.run(run(Some(&term))).await {
                         Ok(done) => return done,
-                        Err(over) => tracing::warn!(%over, "stands by again"),
+                        Err(over) => tracing::warn!(%over, "on standby again"),
                     }
                     phase.send_replace(NotifierPhase::Standby);
                 }

@@ -57,10 +57,10 @@ impl VcCommand {
     fn again(&self) -> Option<&'static str> {
         match self {
             Self::Create(CreateArgs { upgrade: false, .. }) => Some(
-                "The same command again goes on from here, with --upgrade if it says that it is there already",
+                "Run the same command again to continue from here, with --upgrade if it says that it is there already",
             ),
             Self::Create(_) | Self::Pause(_) | Self::Resume(_) | Self::Delete(_) => {
-                Some("The same command again goes on from here")
+                Some("Run the same command again to continue from here")
             }
             Self::List(_) | Self::Kubeconfig(_) => None,
         }
@@ -218,7 +218,7 @@ mod tests {
         {
             assert_eq!(
                 again(&format!("vc {same}")),
-                Some("The same command again goes on from here"),
+                Some("Run the same command again to continue from here"),
                 "{same}"
             );
         }

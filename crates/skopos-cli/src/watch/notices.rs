@@ -114,7 +114,7 @@ mod tests {
         let mut monitor = ViewMonitor::new(at(500));
         monitor.observe(at(0), &stale("closed"), "");
         assert_eq!(monitor.observe(at(300), &ViewState::Live, ""), None);
-        assert_eq!(monitor.observe(at(900), &stale("closed"), ""), None, "patience starts anew");
+        assert_eq!(monitor.observe(at(900), &stale("closed"), ""), None, "patience starts again");
     }
 
     #[test]

@@ -206,7 +206,7 @@ async fn what_a_frozen_leader_had_sent_is_refused_after_another_took_over() {
         let answer = proxy.until(|phase| matches!(phase, Phase::Answered(_))).await;
         assert_eq!(answer, Phase::Answered(NXRRSET), "{kind:?}");
         first.process.signal("CONT");
-        let line = first.process.error_line(|line| line.contains("stands by again"));
+        let line = first.process.error_line(|line| line.contains("on standby again"));
         assert!(line.contains("term"), "{line}");
         first.until("\"phase\": \"standby\"").await;
         cluster.update(slice("10.0.0.4")).unwrap();

@@ -195,7 +195,7 @@ fn ctrl_c_says_how_to_go_on() {
     pause.error_line(|line| line.starts_with("# waiting for 1 pods"));
     pause.signal("INT");
     pause.error_line(|line| {
-        line == "# stopped; what is done so far stays. The same command again goes on from here"
+        line == "# stopped; what is done so far stays. Run the same command again to continue from here"
     });
     assert_eq!(pause.wait(Duration::from_secs(10)).code(), Some(130));
     hold(serde_json::json!([]));

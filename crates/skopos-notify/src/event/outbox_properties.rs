@@ -269,7 +269,7 @@ proptest! {
             }
         }
         world.write();
-        prop_assert_eq!(world.outbox.pending().0, 0, "N4: something waits for ever");
+        prop_assert_eq!(world.outbox.pending().0, 0, "N4: something waits without end");
         prop_assert_eq!(world.outbox.footprint(), 0, "N8");
         for name in (0..3).map(|name| format!("n{name}")) {
             let last = truth.received.get(&name).and_then(|all| all.last());

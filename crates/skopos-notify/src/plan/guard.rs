@@ -171,11 +171,11 @@ impl fmt::Display for HoldReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::AnotherCluster => "another cluster answers at this address; if that is right, approve it",
-            Self::Stale => "the view of the cluster is too old to remove anything; it goes on when the API server answers again",
-            Self::Unconfirmed => "it is missing, but was not seen to be deleted; it goes on when a later list agrees",
+            Self::Stale => "the view of the cluster is too old to remove anything; it resumes when the API server answers again",
+            Self::Unconfirmed => "it is missing, but was not seen to be deleted; it resumes when a later list agrees",
             Self::Fraction => "too much would be removed within ten minutes; if that is right, approve it",
             Self::LastOne => "it is the last one behind a name that is still wanted; it goes when another one is ready, or by approval",
-            Self::Rate => "the limit of removals per minute is reached; it goes on within a minute",
+            Self::Rate => "the limit of removals per minute is reached; it resumes within a minute",
         })
     }
 }

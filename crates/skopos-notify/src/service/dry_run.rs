@@ -100,7 +100,8 @@ fn lines(watched: &Watched, options: &SinkOptions, observed: Observed) -> Vec<St
             .iter()
             .map(|removal| format!("held: -{removal} ({}: {})", held.reason.as_str(), held.reason))
     });
-    let foreign = plan.foreign.iter().map(|name| format!("{name}: is somebody else's, and is left alone"));
+    let foreign =
+        plan.foreign.iter().map(|name| format!("{name}: belongs to another program, and is left alone"));
     let conflicts = plan.conflicts.iter().map(|conflict| {
         format!("{}: belongs to {}, and {} does not get it", conflict.name, conflict.owner, conflict.loser)
     });

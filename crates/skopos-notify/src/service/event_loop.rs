@@ -178,7 +178,7 @@ impl EventLoop {
         if content.is_new {
             tracing::info!(
                 sink = self.options.name,
-                "the ledger is new: the receiver is told of everything that is there"
+                "the ledger is new: the receiver gets everything that is there"
             );
         }
         let fields = feeds.iter().zip(&self.options.sources);

@@ -31,7 +31,7 @@ pub fn metrics(phase: &NotifierPhase, lease: Option<Duration>) -> String {
             registry.register(text, help, family);
         };
     let leads = ConstGauge::new(i64::from(matches!(phase, NotifierPhase::Working(_))));
-    registry.register("skopos_notify_working", "Whether this process writes; 0 while it stands by", leads);
+    registry.register("skopos_notify_working", "Whether this process writes; 0 on standby", leads);
     if let Some(remaining) = lease {
         let remaining = ConstGauge::new(remaining.as_secs_f64());
         registry.register(
@@ -61,7 +61,7 @@ pub fn metrics(phase: &NotifierPhase, lease: Option<Duration>) -> String {
     one("skopos_notify_refused", "Names that cannot be written", &mut registry, &|report| {
         Some(report.problem_count as f64)
     });
-    one("skopos_notify_foreign", "Names that somebody else has outside", &mut registry, &|report| {
+    one("skopos_notify_foreign", "Names outside that belong to another program", &mut registry, &|report| {
         Some(report.foreign_count as f64)
     });
     one("skopos_notify_rejected", "Objects that ask for what they cannot have", &mut registry, &|report| {
@@ -110,7 +110,7 @@ pub fn metrics(phase: &NotifierPhase, lease: Option<Duration>) -> String {
         drift.get_or_create(&vec![("sink", report.name.clone())]).inc_by(report.drift);
     }
     registry.register("skopos_notify_steps", "Changes of one name, by how they went", steps);
-    registry.register("skopos_notify_drift", "Changes of names of ours by somebody else", drift);
+    registry.register("skopos_notify_drift", "Changes of our names by other programs", drift);
     let mut text = String::new();
     // Writing into a text cannot fail.
     let _ = encode(&mut text, &registry);

@@ -119,7 +119,7 @@ impl DnsClient {
         match texts.next() {
             None => Ok(text),
             Some(_) => Err(ExchangeError::Refused(format!(
-                "{at} has several texts, of which one is expected: delete them"
+                "{at} has several texts where one is expected: delete them"
             ))),
         }
     }

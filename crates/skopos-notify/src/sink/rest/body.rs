@@ -73,7 +73,7 @@ impl<'de> Visitor<'de> for BodyVisitor {
             match fields.entry(name) {
                 Entry::Vacant(free) => drop(free.insert(text)),
                 Entry::Occupied(taken) => {
-                    return Err(M::Error::custom(format!("field {:?} stands there twice", taken.key())));
+                    return Err(M::Error::custom(format!("field {:?} is there twice", taken.key())));
                 }
             }
         }

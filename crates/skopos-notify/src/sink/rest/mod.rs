@@ -190,7 +190,7 @@ impl Sink for RestSink {
 
     async fn apply(&self, step: &SinkStep, _fence: Option<&Fence>) -> StepOutcome {
         if step.before.as_ref().is_some_and(|entry| entry.mark == EntryMark::Foreign) {
-            return StepOutcome::Conflict(format!("{} is somebody else's", step.name));
+            return StepOutcome::Conflict(format!("{} belongs to another program", step.name));
         }
         match new_value(step) {
             Some(value) => self.put(step, value).await,
