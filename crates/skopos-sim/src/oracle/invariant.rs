@@ -34,12 +34,12 @@ macro_rules! invariants {
 }
 
 invariants! {
-    I1 "I1" "ordered": "What a handler is told of a key has growing RVs in an epoch; without a gap, RVs of all keys never decrease.";
+    I1 "I1" "ordered": "The events of a key that a handler gets have growing RVs in an epoch; without a gap, RVs of all keys never decrease.";
     I2 "I2" "unique": "No handler is told the same of the same version of an object twice, but for resyncs and gaps.";
     I3 "I3" "atomic": "The content of a store is the server's at exactly the RV that it bears; nothing half applied is ever visible. Of several changes that share an RV, and come one by one, it may have the first.";
     I4 "I4" "reliable": "Between two gaps a handler is told exactly what the server's log has, as its selector sees it; and where nothing is wrong, a gap has a cause.";
-    I5 "I5" "resumable": "A watch goes on from an RV that the store has reached, or from the one before it where more may be due at it; a first list is consistent, never from RV 0.";
-    I6 "I6" "bookmarkable": "In an epoch the RV of a store never goes back, and what an RV stands for never changes, save that the rest comes of several changes that share it.";
+    I5 "I5" "resumable": "A watch resumes from an RV that the store has reached, or from the one before it where more may be due at it; a first list is consistent, never from RV 0.";
+    I6 "I6" "bookmarkable": "In an epoch the RV of a store never goes back, and the content at an RV never changes, save that the rest comes of several changes that share it.";
     I7 "I7" "filterable": "Every object satisfies the selector in the version that is there.";
     I8 "I8" "previous": "The old object of an update is the very one that the handler was given last; additions have none before, updates and deletions one.";
     I8b "I8b" "is create": "An addition without a gap is one in the server's log: created, or come into scope.";
@@ -53,7 +53,7 @@ invariants! {
     I16 "I16" "termination": "After a shutdown or a removal there is no call, no task, no connection and no request.";
     I17 "I17" "bounded memory": "A handler's queue never holds more than its capacity, or one batch.";
     I18 "I18" "uid": "An update never spans two uids.";
-    I19 "I19" "epoch": "When history goes back, a new epoch begins within a probe interval, and never otherwise; nobody else is told that history is broken.";
+    I19 "I19" "epoch": "When history goes back, a new epoch begins within a probe interval, and never otherwise; no other client is told that history is broken.";
     I20 "I20" "synced": "A handler that says it has synced was told the whole first list; who fails to sync gets the cause.";
     I21 "I21" "panics": "A handler that panics gets the event again, and costs no other handler anything.";
     I22 "I22" "work queue": "No key is in two workers; what is added while it is worked on is worked on again; nothing is lost, and a drain ends.";
@@ -62,7 +62,7 @@ invariants! {
     I25 "I25" "names": "What the gateway answers for a name is of the cluster of that name, and what is written to a name is written there.";
     I26 "I26" "no false alarm": "Content of a server that is well, also of one that sends no bookmarks, is never called stale, and its link never degraded.";
     N1 "N1" "nothing foreign": "Nothing outside that bears no mark of the notifier is ever changed.";
-    N2 "N2" "evidence": "Nothing that the cluster wants is removed from the outside, and what nobody can have seen go waits until a later list agrees.";
+    N2 "N2" "evidence": "Nothing that the cluster wants is removed from the outside, and what no watch can have shown to go waits until a later list agrees.";
     N3 "N3" "outside": "In bounded time after the last trouble a notifier works, and the outside is as the cluster wants it.";
     N6 "N6" "one term": "No two processes have a term at the same time, and none writes outside of its own.";
     N7 "N7" "last one": "The last value of a name is not removed while its Service lives.";

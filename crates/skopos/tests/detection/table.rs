@@ -70,7 +70,7 @@ that minute's two lists or six requests; then the recovery comes when the minute
 const SOURCES: &str = "\
 \n## Where the bounds come from
 
-*row* is a fault's number in [simulation.md](simulation.md), and *bounds* what the project promises for faults of its kind; what stands in
+*row* is a fault's number in [simulation.md](simulation.md), and *bounds* what the project promises for faults of its kind; the text in
 code style is an option of the same name.
 
 | bound | source |

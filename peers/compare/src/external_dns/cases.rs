@@ -94,7 +94,7 @@ pub(super) fn all() -> Vec<Case> {
             "18",
             FOREIGN,
             zone::foreign,
-            "a Service asks for the name of somebody else's record"
+            "a Service asks for the name of another program's record"
         ),
         case!("drift", "19", USUAL, zone::drift, "records deleted and edited by hand"),
         case!(

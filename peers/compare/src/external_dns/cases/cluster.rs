@@ -133,7 +133,7 @@ pub(super) async fn many_deleted(world: &mut World) -> Result<Outcome> {
     if world.side == Side::ExternalDns {
         let gone = world.gone(deleted, since).await;
         let gone = outcome.seconds("gone", gone);
-        return Ok(outcome.say(format!("all 20 gone after {gone}; nobody was asked")));
+        return Ok(outcome.say(format!("all 20 gone after {gone}; without an approval")));
     }
     sleep(secs(60)).await;
     let gone = outcome.count("gone_without_approval", 20 - world.answered(deleted).await?);

@@ -114,8 +114,8 @@ pub(super) async fn transfer_refused(world: &mut World) -> Result<Outcome> {
     let said = message(world.notifier.last_line(&["AXFR", "transfer"]));
     let ends = ended(world, &mut outcome);
     let foreign = match foreign == ["192.0.2.1"] {
-        true => "somebody else's record is untouched".to_owned(),
-        false => format!("**somebody else's name leads to {}**", foreign.join(" and ")),
+        true => "another program's record is untouched".to_owned(),
+        false => format!("**another program's name leads to {}**", foreign.join(" and ")),
     };
     let after = match after == ["192.0.2.1"] {
         true => String::new(),
