@@ -12,7 +12,8 @@ use parking_lot::RwLock;
 use skopos_wire::{ContinueToken, FieldSource, LabelSource, Limits, RawObject, Status};
 
 use crate::gzip::{BlockCache, Blocks};
-use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted, object_key};
+use crate::item::{Item, object_key};
+use crate::source::{Compacted, Contents, ReadError, Source, Wanted};
 use crate::window::{Event, Window, WindowOptions};
 
 /// Object as a store has it.

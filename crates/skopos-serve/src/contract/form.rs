@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use skopos_wire::{Status, StatusReason};
 
 use super::list_body::Sink;
+use crate::event_type::{EventType, FRAME_TAIL};
 use crate::gzip::Part;
+use crate::item::Item;
 use crate::json::{bare_tail, is_whole, partial, quoted, whole};
 use crate::request::Query;
 use crate::resources::ResourceType;
-use crate::source::Item;
 use crate::table::{IncludeObject, LeadingColumn, TableWriter};
-use crate::window::{EventType, FRAME_TAIL, Layout, Shape};
+use crate::window::{Layout, Shape};
 
 /// Response form of objects: full, metadata only, or a table.
 #[derive(Debug)]

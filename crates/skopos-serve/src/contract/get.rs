@@ -6,9 +6,10 @@ use skopos_wire::{GroupResource, Status};
 use super::form::Purpose;
 use super::options::{Version, unmapped_version_error};
 use super::{Form, Request, ServeOptions};
+use crate::item::Item as _;
 use crate::pretty;
 use crate::respond::{self, Response};
-use crate::source::{Contents as _, Item as _, ReadError, Source, Wanted};
+use crate::source::{Contents as _, ReadError, Source, Wanted};
 
 /// Answers a GET of one object.
 ///

@@ -7,9 +7,10 @@ use super::form::Purpose;
 use super::list_body::{ListBody, ListHead, accepts_gzip};
 use super::options::{ListOptions, Match, Version};
 use super::{Form, Permit, Request, Selection, ServeOptions};
+use crate::item::Item;
 use crate::pretty;
 use crate::respond::Response;
-use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted};
+use crate::source::{Compacted, Contents, ReadError, Source, Wanted};
 
 /// Answers a LIST.
 ///

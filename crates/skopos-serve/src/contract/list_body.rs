@@ -11,9 +11,9 @@ use jiff::Timestamp;
 
 use super::Form;
 use crate::gzip::{BlockKey, Blocks, Member, Part};
+use crate::item::Item;
 use crate::json::quoted;
 use crate::respond::{self, BodyError, Response};
-use crate::source::Item;
 
 /// Metadata of a list.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use skopos_wire::{FieldRequirement, FieldSelector, FieldSource, LabelSelector, Status};
 
 use super::fields;
+use crate::item::Item;
 use crate::request::Query;
 use crate::resources::ResourceType;
-use crate::source::Item;
 
 /// Scope of a request: a namespace, a label selector and a field selector.
 #[derive(Clone, Debug, Default)]

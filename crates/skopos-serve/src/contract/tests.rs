@@ -15,10 +15,11 @@ use serde_json::{Value, json};
 use skopos_wire::{ContinueToken, Status};
 
 use super::*;
+use crate::item::Item as _;
 use crate::request::Query;
 use crate::resources::{Registry, ResourceType};
 use crate::respond::{Response, ResponseBody};
-use crate::source::{Item as _, Source as _};
+use crate::source::Source as _;
 use crate::testing::{Memory, Object, pod};
 use crate::window::{Event, WindowOptions};
 

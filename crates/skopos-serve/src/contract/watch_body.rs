@@ -16,9 +16,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::watch::Start;
 use super::{Form, Permit, Selection, ServeOptions};
+use crate::event_type::EventType;
+use crate::item::Item;
 use crate::respond::BodyError;
-use crate::source::{Item, Source};
-use crate::window::{Cursor, Event, EventType, Subscription};
+use crate::source::Source;
+use crate::window::{Cursor, Event, Subscription};
 
 /// Stream of a WATCH.
 #[derive(Debug)]

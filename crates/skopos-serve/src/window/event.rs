@@ -2,18 +2,8 @@
 
 use tokio::time::Instant;
 
-use crate::source::Item;
-
-/// Type of a watch event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventType {
-    /// The object was created, or came into the selection.
-    Added,
-    /// The object changed.
-    Modified,
-    /// The object was deleted, or left the selection.
-    Deleted,
-}
+use crate::event_type::EventType;
+use crate::item::Item;
 
 /// Change of one object.
 #[derive(Debug)]
@@ -27,23 +17,6 @@ pub struct Event<I> {
     /// Whether this is a difference found after a gap.
     of_gap: bool,
     further: bool,
-}
-
-/// Text after the object in a watch frame.
-pub(crate) const FRAME_TAIL: &[u8] = b"}\n";
-
-// === impl EventType ===
-
-impl EventType {
-    /// Returns the text before the object in a watch frame; `}` and a newline follow the object.
-    #[must_use]
-    pub fn frame_head(self) -> &'static [u8] {
-        match self {
-            Self::Added => b"{\"type\":\"ADDED\",\"object\":",
-            Self::Modified => b"{\"type\":\"MODIFIED\",\"object\":",
-            Self::Deleted => b"{\"type\":\"DELETED\",\"object\":",
-        }
-    }
 }
 
 // === impl Event ===

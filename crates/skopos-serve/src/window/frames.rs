@@ -7,8 +7,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::EventType;
 use crate::allowance::{Holder, Share};
+use crate::event_type::EventType;
 use crate::table::IncludeObject;
 
 /// Form of an object in a frame: everything that changes its bytes.

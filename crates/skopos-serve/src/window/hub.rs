@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use super::{Window, WindowOptions};
-use crate::source::Item;
+use crate::item::Item;
 
 /// Watchers of one window.
 #[derive(Debug)]

@@ -20,11 +20,11 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use crate::allowance::Allowance;
-use crate::source::Item;
+use crate::event_type::EventType;
+use crate::item::Item;
 
 pub use self::cursor::Cursor;
-pub(crate) use self::event::FRAME_TAIL;
-pub use self::event::{Event, EventType};
+pub use self::event::Event;
 pub(crate) use self::frames::{Layout, Shape};
 #[cfg(test)]
 pub(crate) use self::hub::SLOT_BYTES;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Cursor, Event, WindowOptions};
 use crate::allowance::{Holder, Share};
-use crate::source::Item;
+use crate::item::Item;
 
 /// Events of a window.
 #[derive(Debug)]

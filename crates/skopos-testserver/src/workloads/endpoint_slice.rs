@@ -9,8 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skopos_serve::ResourceType;
 
-use super::cluster::{Cluster, ready, terminating};
-use super::controllers::contains;
+use super::cluster::{Cluster, contains, ready, terminating};
 use crate::storage::{ResourceKey, Scope, Stored};
 
 /// Maximum number of endpoints of a slice (`--max-endpoints-per-slice`).

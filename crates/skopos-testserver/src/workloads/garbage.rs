@@ -7,8 +7,7 @@ use skopos_serve::ResourceType;
 use skopos_serve::resources::split_api_version;
 use tokio::time::Instant;
 
-use super::cluster::{Cluster, terminating};
-use super::controllers::contains;
+use super::cluster::{Cluster, contains, terminating};
 use crate::storage::{ResourceKey, Scope};
 
 /// Poll interval for an object that waits for the deletion of its dependents.

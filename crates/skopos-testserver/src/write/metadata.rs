@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use skopos_serve::ResourceType;
 
-use super::Part;
+use super::part::Part;
 use crate::patch::Shape;
 use crate::patch::managed::{self, Manager, Managers, Operation};
 use crate::state::ServerState;

@@ -16,6 +16,7 @@ mod http;
 mod metadata;
 mod modify;
 mod options;
+mod part;
 mod pods;
 mod scale;
 mod token;
@@ -29,8 +30,8 @@ use skopos_wire::Status;
 
 pub(crate) use self::delete::Deletion;
 pub(crate) use self::http::{handle, method_not_allowed};
-pub(crate) use self::modify::Part;
 pub(crate) use self::options::{DeleteOptions, WriteOptions};
+pub(crate) use self::part::Part;
 use crate::place::Place;
 use crate::state::ServerState;
 use crate::storage::{BadObject, Stored};

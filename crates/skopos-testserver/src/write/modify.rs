@@ -4,6 +4,7 @@ use serde_json::Value;
 use skopos_wire::{FieldError, Status, StatusCause, StatusDetails};
 
 use super::options::{UnknownFields, WriteOptions};
+use super::part::Part;
 use super::{Writer, Written, body, crds, defaults, metadata, unstorable, validate};
 use crate::openapi;
 use crate::patch::apply::{self, Conflict};
@@ -11,30 +12,6 @@ use crate::patch::managed::{Managers, Operation};
 use crate::patch::{self, PatchError, PatchKind, Shape};
 use crate::place::Place;
 use crate::storage::{Draft, WriteError};
-
-/// Part of an object that a write changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// The object, without its status if that is a subresource.
-    Main,
-    /// The status.
-    Status,
-    /// Everything: the server's own writes.
-    Whole,
-    /// The replica count, through the scale subresource.
-    Scale,
-}
-
-impl Part {
-    /// Returns the subresource as named in `managedFields`.
-    fn subresource(self) -> Option<&'static str> {
-        match self {
-            Self::Main | Self::Whole => None,
-            Self::Status => Some("status"),
-            Self::Scale => Some("scale"),
-        }
-    }
-}
 
 impl Writer<'_> {
     /// Replaces an object, or a part of it.

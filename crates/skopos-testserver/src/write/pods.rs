@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use skopos_wire::{GroupResource, LabelSelector, Status, StatusCause};
 
 use super::Writer;
-use super::modify::Part;
 use super::options::{DeleteOptions, WriteOptions};
+use super::part::Part;
 use crate::place::Place;
 use crate::storage::{ResourceKey, Scope};
 

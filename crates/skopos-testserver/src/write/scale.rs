@@ -5,8 +5,8 @@ use skopos_serve::table::{Found, JsonPath};
 use skopos_serve::{ScalePaths, Subresource};
 use skopos_wire::Status;
 
-use super::modify::Part;
 use super::options::WriteOptions;
+use super::part::Part;
 use super::{Writer, Written};
 use crate::place::Place;
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::parser::{Filter, Node, Operator, Section, Slice};
+use super::syntax::{Filter, Node, Operator, Section, Slice};
 
 /// Value that a path finds: one of the object, or a literal of the path itself.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,12 +9,13 @@
 mod eval;
 mod parser;
 mod print;
+mod syntax;
 
 use serde_json::Value;
 use thiserror::Error;
 
 pub use self::eval::Found;
-use self::parser::Section;
+use self::syntax::Section;
 
 /// A parsed path such as `.status.conditions[?(@.type=="Ready")].status`.
 #[derive(Clone, Debug, PartialEq)]

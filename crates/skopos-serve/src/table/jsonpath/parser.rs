@@ -1,65 +1,7 @@
 //! Parser of paths, with the quirks of Kubernetes' own parser: they decide which columns stay empty.
 
 use super::print::unquote;
-
-/// Part of the template: a path in braces, or the text between paths.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Section {
-    Text(String),
-    Path(Vec<Node>),
-}
-
-/// Step of a path.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
-    Field(String),
-    /// All fields or items of a value.
-    Wildcard,
-    /// The value and all its descendants.
-    Recursive,
-    /// An index or a slice.
-    Slice(Slice),
-    Union(Vec<Vec<Node>>),
-    Filter(Filter),
-    Text(String),
-    Int(i64),
-    Float(f64),
-    Bool(bool),
-    /// A word such as `range`, which is meaningless in a column.
-    Word,
-}
-
-/// `[START:END:STEP]`; an index is a slice of one.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Slice {
-    pub(super) start: Option<i64>,
-    pub(super) end: Option<i64>,
-    /// Whether this is an index: the end was not given and is start + 1.
-    pub(super) is_index: bool,
-    pub(super) step: Option<i64>,
-}
-
-/// `[?(LEFT OPERATOR RIGHT)]`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Filter {
-    pub(super) left: Vec<Node>,
-    pub(super) operator: Operator,
-    pub(super) right: Vec<Node>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Operator {
-    /// The left side finds something.
-    Exists,
-    Less,
-    LessOrEqual,
-    Equal,
-    NotEqual,
-    GreaterOrEqual,
-    Greater,
-    /// An unknown operator: it parses, and fails in evaluation.
-    Unknown,
-}
+use super::syntax::{Filter, Node, Operator, Section, Slice};
 
 /// Parses a text with paths in braces.
 pub(super) fn parse(text: &str) -> Result<Vec<Section>, String> {
