@@ -41,7 +41,7 @@ pub fn document(path: &str, accept: &str, resources: &[Arc<ResourceType>]) -> Op
 /// Returns the resources in group order of appearance; the versions of each group are sorted most stable first, then newest.
 #[must_use]
 pub fn ordered(resources: &[Arc<ResourceType>]) -> Vec<Arc<ResourceType>> {
-    let mut groups = Groups::of(resources);
+    let mut groups = Groups::new(resources);
     for group in &mut groups.all {
         group.versions.sort_by(|a, b| by_stability(a.name, b.name));
     }
@@ -66,10 +66,10 @@ pub fn document_in_order(
     };
     match segments.as_slice() {
         [] => plain(json!({"paths": paths(resources)})),
-        ["api"] => match Aggregated::wanted(accept) {
+        ["api"] => match AggregatedVersion::from_accept(accept) {
             Some(form) => {
                 let core = resources.iter().filter(|resource| resource.group.is_empty());
-                let mut groups = Groups::of(core);
+                let mut groups = Groups::new(core);
                 // The core group is listed even if it is empty.
                 if groups.all.is_empty() {
                     groups.all.push(Group { name: "", versions: Vec::new() });
@@ -83,8 +83,8 @@ pub fn document_in_order(
             })),
         },
         ["apis"] => {
-            let groups = Groups::of(resources);
-            match Aggregated::wanted(accept) {
+            let groups = Groups::new(resources);
+            match AggregatedVersion::from_accept(accept) {
                 Some(form) => Some((form.content_type(), form.list(groups.named()))),
                 None => plain(json!({
                     "kind": "APIGroupList",
@@ -94,7 +94,7 @@ pub fn document_in_order(
             }
         }
         ["apis", name] if served(name, "") => {
-            let groups = Groups::of(resources.iter().filter(|resource| resource.group == *name));
+            let groups = Groups::new(resources.iter().filter(|resource| resource.group == *name));
             let mut document = groups.all.first().and_then(group)?;
             document["kind"] = "APIGroup".into();
             document["apiVersion"] = "v1".into();
@@ -142,22 +142,22 @@ struct Version<'a> {
 // === impl Groups ===
 
 impl<'a> Groups<'a> {
-    fn of(resources: impl IntoIterator<Item = &'a Arc<ResourceType>>) -> Self {
+    fn new(resources: impl IntoIterator<Item = &'a Arc<ResourceType>>) -> Self {
         let mut all: Vec<Group<'a>> = Vec::new();
         let mut groups: HashMap<&str, usize> = HashMap::new();
         let mut versions: HashMap<(&str, &str), usize> = HashMap::new();
         for resource in resources {
             let (group, version) = (resource.group.as_str(), resource.version.as_str());
-            let place = *groups.entry(group).or_insert_with(|| {
+            let index = *groups.entry(group).or_insert_with(|| {
                 all.push(Group { name: group, versions: Vec::new() });
                 all.len() - 1
             });
-            let of_group = &mut all[place].versions;
-            let place = *versions.entry((group, version)).or_insert_with(|| {
-                of_group.push(Version { name: version, resources: Vec::new() });
-                of_group.len() - 1
+            let group_versions = &mut all[index].versions;
+            let index = *versions.entry((group, version)).or_insert_with(|| {
+                group_versions.push(Version { name: version, resources: Vec::new() });
+                group_versions.len() - 1
             });
-            of_group[place].resources.push(resource);
+            group_versions[index].resources.push(resource);
         }
         Self { all }
     }
@@ -250,14 +250,14 @@ fn response_kind<'a>(resource: &'a ResourceType, sub: &Subresource) -> (&'a str,
 
 /// Version of the aggregated form.
 #[derive(Clone, Copy)]
-enum Aggregated {
+enum AggregatedVersion {
     V2,
     V2Beta1,
 }
 
-impl Aggregated {
+impl AggregatedVersion {
     /// Returns the first aggregated form in the Accept header, if it comes before plain JSON.
-    fn wanted(accept: &str) -> Option<Self> {
+    fn from_accept(accept: &str) -> Option<Self> {
         for media_type in accept.split(',') {
             let mut parameters = media_type.split(';').map(str::trim);
             let base = parameters.next().unwrap_or_default();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use skopos_wire::{FieldSource, LabelSource};
 
 use crate::event_type::EventType;
-use crate::json::with_revision;
+use crate::json::with_resource_version;
 
 /// One version of one object. Sources return it behind a pointer, because it is cloned for each list and event.
 pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
@@ -28,7 +28,7 @@ pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
     fn json_at(&self, revision: u64) -> Bytes {
         match revision == self.revision() {
             true => self.json(),
-            false => with_revision(&self.json(), revision),
+            false => with_resource_version(&self.json(), revision),
         }
     }
 

@@ -20,7 +20,6 @@
     reason = "a Status is what the API answers; it is made once for a request that failed"
 )]
 
-mod allowance;
 mod contract;
 pub mod deadline;
 pub mod discovery;
@@ -28,6 +27,7 @@ mod event_type;
 mod gzip;
 mod item;
 mod json;
+mod memory_budget;
 mod pretty;
 mod request;
 pub mod resources;
@@ -38,12 +38,12 @@ pub mod table;
 mod testing;
 mod window;
 
-pub use allowance::{Allowance, Share};
 pub use contract::{Form, Permit, Purpose, Request, Selection, ServeOptions, get, list, watch};
 pub use event_type::EventType;
-pub use gzip::{Block, BlockCache, BlockStats, Blocks, Member};
+pub use gzip::{Block, BlockCache, BlockStats, Blocks, GzipMember};
 pub use item::{Item, object_key};
-pub use json::with_revision;
+pub use json::with_resource_version;
+pub use memory_budget::{Allowance, Share};
 pub use request::{Query, RequestInfo, RequestTarget, RequestVerb};
 pub use resources::{PrinterColumn, Registry, ResourceType, ScalePaths, Subresource, Verb};
 pub use respond::{BodyError, Response, ResponseBody};

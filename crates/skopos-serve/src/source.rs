@@ -21,14 +21,14 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// State at one revision.
     type Contents: Contents<Item = Self::Item>;
 
-    /// Returns the state that a request wants. Everything but [`Wanted::Any`] may wait, for `patience` at most.
+    /// Returns the state that a request wants. Everything but [`Wanted::Any`] may wait, for `timeout` at most.
     ///
     /// # Errors
     /// When the revision is in the future, is compacted, or cannot be read at all.
     fn read(
         &self,
         wanted: Wanted,
-        patience: Duration,
+        timeout: Duration,
     ) -> impl Future<Output = Result<Self::Contents, ReadError>> + Send;
 
     /// Retains a state because a list has more pages: [`Wanted::Exactly`] its revision must find it, for some minutes if

@@ -21,7 +21,7 @@ pub async fn get<S: Source>(
     request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
     let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::One)?
-        .led_by(source.columns());
+        .with_leading_columns(source.columns());
     let text = request.query.get("resourceVersion").unwrap_or_default();
     let wanted = match Version::parse(text).ok_or_else(|| unmapped_version_error(text))? {
         Version::Unset => Wanted::Newest,
@@ -29,9 +29,9 @@ pub async fn get<S: Source>(
         Version::At(version) => Wanted::NotOlderThan(version),
     };
     let name = request.name.ok_or_else(Status::resource_not_served)?;
-    let object = match look(source, options, wanted, request, name).await {
+    let object = match read_object(source, options, wanted, request, name).await {
         // The requested state is compacted: answer with the current one.
-        Err(ReadError::Compacted(_)) => look(source, options, Wanted::Newest, request, name).await,
+        Err(ReadError::Compacted(_)) => read_object(source, options, Wanted::Newest, request, name).await,
         found => found,
     };
     let object = object.map_err(|error| error.into_status(|_| Status::list_expired()))?;
@@ -44,7 +44,7 @@ pub async fn get<S: Source>(
     Ok(if pretty::is_wanted(request.query) { pretty::indent(response) } else { response })
 }
 
-async fn look<S: Source>(
+async fn read_object<S: Source>(
     source: &S,
     options: &ServeOptions,
     wanted: Wanted,

@@ -22,13 +22,13 @@ pub async fn list<S: Source>(
     request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
     let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::List)?
-        .led_by(source.columns());
-    let wishes = ListOptions::parse(request.query, |token| source.open(token))?;
-    let selection = Selection::of(request.query, request.resource, request.namespace, request.name)?;
-    let place = Place::of(&wishes, source)?;
-    let page = place.read(source, options, &selection, &request.permit).await;
+        .with_leading_columns(source.columns());
+    let params = ListOptions::parse(request.query, |token| source.open(token))?;
+    let selection = Selection::from_query(request.query, request.resource, request.namespace, request.name)?;
+    let page_request = PageRequest::from_options(&params, source)?;
+    let page = page_request.read(source, options, &selection, &request.permit).await;
     let page = page.map_err(|error| {
-        error.into_status(|_| match &place.start {
+        error.into_status(|_| match &page_request.start {
             Some(start) => continue_expired(source, start),
             None => Status::list_expired(),
         })
@@ -48,7 +48,7 @@ pub async fn list<S: Source>(
 }
 
 /// Start and size of a list: a state, the first key and a limit.
-struct Place {
+struct PageRequest {
     wanted: Wanted,
     /// First key, from a continue token.
     start: Option<String>,
@@ -65,10 +65,10 @@ struct Page<I> {
     remaining: Option<usize>,
 }
 
-// === impl Place ===
+// === impl PageRequest ===
 
-impl Place {
-    fn of(options: &ListOptions, source: &impl Source) -> Result<Self, Status> {
+impl PageRequest {
+    fn from_options(options: &ListOptions, source: &impl Source) -> Result<Self, Status> {
         if let Some(token) = &options.continue_token {
             let token = source.open(token)?;
             // L8: a negative version continues at the newest state.
@@ -94,24 +94,24 @@ impl Place {
         selection: &Selection,
         permit: &Permit<S::Item>,
     ) -> Result<Page<S::Item>, ReadError> {
-        let patience = options.freshness_wait;
+        let timeout = options.freshness_wait;
         if let Wanted::Exactly(version) = self.wanted {
             // L6, exact or not.
-            let mut contents = source.read(Wanted::NotOlderThan(version), patience).await?;
+            let mut contents = source.read(Wanted::NotOlderThan(version), timeout).await?;
             // The newest state may be exactly this version, and be compacted a moment later.
             if contents.revision() != version {
-                contents = source.read(self.wanted, patience).await?;
+                contents = source.read(self.wanted, timeout).await?;
             }
             return Ok(self.page_of(source, &contents, selection, permit).await?);
         }
         // A newer state serves as well as one that is compacted during the read.
-        for _ in 0..ATTEMPTS {
-            let contents = source.read(self.wanted, patience).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let contents = source.read(self.wanted, timeout).await?;
             if let Ok(page) = self.page_of(source, &contents, selection, permit).await {
                 return Ok(page);
             }
         }
-        let contents = source.read(self.wanted, patience).await?;
+        let contents = source.read(self.wanted, timeout).await?;
         Ok(self.page_of(source, &contents, selection, permit).await?)
     }
 
@@ -138,7 +138,7 @@ impl Place {
     ) -> Result<Page<C::Item>, Compacted> {
         let (namespace, revision) = (selection.namespace(), contents.revision());
         let wanted = if self.limit == 0 { usize::MAX } else { self.limit };
-        let everything = selection.is_everything() && permit.is_all();
+        let unfiltered = selection.is_everything() && permit.is_all();
         let mut items: Vec<C::Item> = Vec::new();
         let mut start = self.start.clone();
         // Start of the next page: a token must not name an object that the caller may not see.
@@ -146,20 +146,20 @@ impl Place {
         loop {
             // One more than wanted shows whether there is a next page.
             let missing = wanted.saturating_sub(items.len()).saturating_add(1);
-            let batch = if everything { missing.min(BATCH) } else { BATCH };
+            let batch = if unfiltered { missing.min(BATCH_SIZE) } else { BATCH_SIZE };
             let found = contents.page(namespace, start.as_deref(), batch)?;
             let exhausted = found.len() < batch;
-            start = found.last().map(|item| after(item, namespace)).or(start);
+            start = found.last().map(|item| key_after(item, namespace)).or(start);
             for item in found.into_iter().filter(|item| permit.allows(item)) {
                 if items.len() == wanted {
                     let next = next.unwrap_or_default();
-                    let remaining = everything.then(|| contents.count(namespace, Some(&next))).transpose()?;
+                    let remaining = unfiltered.then(|| contents.count(namespace, Some(&next))).transpose()?;
                     return Ok(Page { revision, items, next: Some(next), remaining });
                 }
                 if wanted != usize::MAX {
-                    next = Some(after(&item, namespace));
+                    next = Some(key_after(&item, namespace));
                 }
-                if everything || selection.selects(&item) {
+                if unfiltered || selection.selects(&item) {
                     items.push(item);
                 }
             }
@@ -173,12 +173,12 @@ impl Place {
 }
 
 /// Number of objects read in one batch.
-pub(super) const BATCH: usize = 1000;
+pub(super) const BATCH_SIZE: usize = 1000;
 /// Maximum number of retries of a list that accepts any newer state.
-pub(super) const ATTEMPTS: usize = 3;
+pub(super) const MAX_ATTEMPTS: usize = 3;
 
 /// Returns the first key after the object's, within the scope.
-pub(super) fn after(item: &impl Item, namespace: Option<&str>) -> String {
+pub(super) fn key_after(item: &impl Item, namespace: Option<&str>) -> String {
     item.key(namespace) + "\0"
 }
 

@@ -16,7 +16,7 @@ struct Row(
     Scope,
     &'static str,
     &'static str,
-    &'static [Has],
+    &'static [Feature],
 );
 
 #[derive(Clone, Copy, PartialEq)]
@@ -27,7 +27,7 @@ enum Scope {
 
 /// Feature of a resource besides the usual eight verbs.
 #[derive(Clone, Copy, PartialEq)]
-enum Has {
+enum Feature {
     Status,
     Scale,
     Eviction,
@@ -38,7 +38,7 @@ enum Has {
     CreateOnly,
 }
 
-use Has::{Binding, CreateOnly, Eviction, Log, Scale, Status, Token};
+use Feature::{Binding, CreateOnly, Eviction, Log, Scale, Status, Token};
 use Scope::{Cluster, Namespaced};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
@@ -107,8 +107,8 @@ impl Row {
         let Self(group, version, plural, kind, scope, short, categories, has) = *self;
         let mut resource = ResourceType::new(group, version, plural, kind);
         resource.namespaced = scope == Namespaced;
-        resource.short_names = words(short);
-        resource.categories = words(categories);
+        resource.short_names = split_words(short);
+        resource.categories = split_words(categories);
         resource.subresources = has.iter().filter_map(|has| has.subresource()).collect();
         if has.contains(&CreateOnly) {
             resource.verbs = vec![Verb::Create];
@@ -117,7 +117,7 @@ impl Row {
     }
 }
 
-impl Has {
+impl Feature {
     fn subresource(self) -> Option<Subresource> {
         Some(match self {
             Status => Subresource::Status,
@@ -131,6 +131,6 @@ impl Has {
     }
 }
 
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }

@@ -80,9 +80,9 @@ impl TableWriter {
     #[must_use]
     pub fn new(resource: &ResourceType, include: IncludeObject) -> Self {
         let columns = if resource.custom {
-            Columns::Custom(CustomColumns::of_resource(resource))
+            Columns::Custom(CustomColumns::for_resource(resource))
         } else {
-            Columns::Builtin(columns::of_kind(&resource.group, &resource.kind))
+            Columns::Builtin(columns::for_kind(&resource.group, &resource.kind))
         };
         let kind = (resource.custom, &resource.group, &resource.kind);
         let identity = IDENTITIES.hash_one((kind, &resource.columns));
@@ -91,7 +91,7 @@ impl TableWriter {
     }
 
     /// Puts columns before all others.
-    pub fn lead(&mut self, columns: &[LeadingColumn]) {
+    pub fn set_leading_columns(&mut self, columns: &[LeadingColumn]) {
         self.leading = columns.to_vec();
     }
 

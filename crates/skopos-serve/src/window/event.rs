@@ -15,7 +15,7 @@ pub struct Event<I> {
     number: u64,
     at: Instant,
     /// Whether this is a difference found after a gap.
-    of_gap: bool,
+    from_gap: bool,
     further: bool,
 }
 
@@ -36,7 +36,7 @@ impl<I: Item> Event<I> {
 
     fn new(kind: EventType, revision: u64, object: I, previous: Option<I>) -> Self {
         let at = Instant::now();
-        Self { kind, revision, object, previous, number: 0, at, of_gap: false, further: false }
+        Self { kind, revision, object, previous, number: 0, at, from_gap: false, further: false }
     }
 
     /// Marks an event that follows others of its revision, or a bookmark at it. A client that read the content at the revision,
@@ -70,8 +70,8 @@ impl<I: Item> Event<I> {
     }
 
     /// Returns whether the event is a difference found after a gap, where the single changes are unknown.
-    pub fn is_of_gap(&self) -> bool {
-        self.of_gap
+    pub fn is_from_gap(&self) -> bool {
+        self.from_gap
     }
 
     /// Returns whether a client at this revision may lack the event.
@@ -80,8 +80,8 @@ impl<I: Item> Event<I> {
     }
 
     /// Sets number and time on entry into a window.
-    pub(super) fn enter(&mut self, number: u64, now: Instant, of_gap: bool) {
-        (self.number, self.at, self.of_gap) = (number, now, of_gap);
+    pub(super) fn set_position(&mut self, number: u64, now: Instant, from_gap: bool) {
+        (self.number, self.at, self.from_gap) = (number, now, from_gap);
     }
 
     /// Returns the event's sequence number in its window.

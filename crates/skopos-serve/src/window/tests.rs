@@ -246,7 +246,7 @@ async fn a_watch_starts_at_either_end_of_a_gap_and_not_inside() {
     );
     let mut cursor = window.start(2).unwrap();
     let events = window.read(&cursor, None, 10).unwrap();
-    assert_eq!(events.iter().map(|event| event.is_of_gap()).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(events.iter().map(|event| event.is_from_gap()).collect::<Vec<_>>(), [true, true, false]);
     assert_eq!(take(&window, &mut cursor, 10), Some(vec![12, 15, 25]));
     for gap in 0..200 {
         window.extend_gap([], 30 + 2 * gap);

@@ -34,13 +34,13 @@ pub(crate) fn apply(
     shape: Shape<'_>,
 ) -> Result<Value, PatchError> {
     let config = without_nulls(config);
-    let wanted = super::managed::without_unmanaged(&FieldSet::of(&config, shape, false));
+    let wanted = super::managed::without_unmanaged(&FieldSet::from_value(&config, shape, false));
     let Some(live) = live else {
         managers.set(manager, wanted);
         return Ok(config);
     };
     let merged = merge(live, &config, shape);
-    let before = managers.of(manager);
+    let before = managers.fields_of(manager);
     managers.set(manager, wanted);
     let new = prune(merged, &before, managers, shape);
     let changes = super::fields::changes(live, &new, shape);
@@ -181,7 +181,7 @@ fn prune(merged: Value, before: &FieldSet, managers: &Managers, shape: Shape<'_>
         return merged;
     }
     let before = before.with_named_fields();
-    let all = |object: &Value| FieldSet::of(object, shape, false).with_named_fields();
+    let all = |object: &Value| FieldSet::from_value(object, shape, false).with_named_fields();
     let everything = all(&merged);
     let left = all(&without(&merged, &before, shape));
     let kept = left.union(&managers.union_of_all().with_named_fields());
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(error.to_string(), "Apply failed with 1 conflict: conflict with \"a\": .spec.replicas");
         let live = apply(Some(&live), &wish, &mut managers, &b, true, Shape::builtin()).unwrap();
         assert_eq!(live["spec"]["replicas"], 2);
-        assert_eq!(managers.of(&a).paths(), [".metadata.labels.x"]);
+        assert_eq!(managers.fields_of(&a).paths(), [".metadata.labels.x"]);
         let error =
             apply(Some(&live), &deployment(3, json!({"x": "1"})), &mut managers, &a, false, Shape::builtin());
         assert!(matches!(error, Err(PatchError::Conflict(_))));
@@ -315,7 +315,7 @@ mod tests {
         let one = containers(&[("web", "web:1")]);
         let live = apply(Some(&changed), &one, &mut managers, &a, false, Shape::builtin()).unwrap();
         assert_eq!(live, one);
-        assert!(managers.of(&other).is_empty(), "what is gone has no owner");
+        assert!(managers.fields_of(&other).is_empty(), "what is gone has no owner");
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl FieldSet {
 
     /// Returns all fields that `value` sets. With `inner`, nested objects are members too, as in updates. Without, only leaves
     /// and the items of keyed lists are, as in apply.
-    pub(crate) fn of(value: &Value, shape: Shape<'_>, inner: bool) -> Self {
+    pub(crate) fn from_value(value: &Value, shape: Shape<'_>, inner: bool) -> Self {
         let mut set = Self::below(value, shape, inner);
         set.member = false;
         set
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn an_applied_object_gives_the_fields_that_kubernetes_records() {
-        let set = FieldSet::of(&deployment(), Shape::builtin(), false).to_json();
+        let set = FieldSet::from_value(&deployment(), Shape::builtin(), false).to_json();
         let expected = json!({
             "f:metadata": {"f:labels": {"f:app": {}}, "f:finalizers": {"v:\"example.com/x\"": {}}},
             "f:spec": {"f:replicas": {}, "f:selector": {}, "f:template": {"f:spec": {"f:containers": {
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn paths_read_as_in_messages() {
-        let set = FieldSet::of(&deployment(), Shape::builtin(), false);
+        let set = FieldSet::from_value(&deployment(), Shape::builtin(), false);
         let paths = set.paths();
         assert!(paths.contains(&".spec.template.spec.containers[name=\"c\"].name".to_owned()), "{paths:?}");
         let name = paths.iter().position(|path| path.ends_with("[name=\"c\"].name"));
@@ -358,12 +358,12 @@ mod tests {
 
     #[test]
     fn set_arithmetic() {
-        let a = FieldSet::of(&json!({"x": 1, "y": {"z": 2}}), Shape::builtin(), false);
-        let b = FieldSet::of(&json!({"y": {"z": 2, "w": 3}}), Shape::builtin(), false);
+        let a = FieldSet::from_value(&json!({"x": 1, "y": {"z": 2}}), Shape::builtin(), false);
+        let b = FieldSet::from_value(&json!({"y": {"z": 2, "w": 3}}), Shape::builtin(), false);
         assert_eq!(a.intersection(&b).paths(), [".y.z"]);
         assert_eq!(a.difference(&b).paths(), [".x"]);
         assert_eq!(b.union(&a).paths(), [".x", ".y.w", ".y.z"]);
-        let y = FieldSet::of(&json!({"y": 1}), Shape::builtin(), false);
+        let y = FieldSet::from_value(&json!({"y": 1}), Shape::builtin(), false);
         assert_eq!(b.without_subtrees(&y).paths(), Vec::<String>::new());
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn record(
     shape: Shape<'_>,
 ) {
     let Some(old) = old else {
-        managers.set(manager, without_unmanaged(&FieldSet::of(new, shape, true)));
+        managers.set(manager, without_unmanaged(&FieldSet::from_value(new, shape, true)));
         return;
     };
     let changes = fields::changes(old, new, shape);
@@ -60,13 +60,13 @@ pub(crate) fn record(
     managers.take_from_others(manager, &written);
     managers.forget(&changes.removed);
     if !written.is_empty() {
-        managers.set(manager, managers.of(manager).union(&written));
+        managers.set(manager, managers.fields_of(manager).union(&written));
     }
 }
 
 /// Removes the unmanaged fields: identity, and the fields that the server itself writes.
 pub(crate) fn without_unmanaged(set: &FieldSet) -> FieldSet {
-    const SERVERS: [&str; 10] = [
+    const SERVER_FIELDS: [&str; 10] = [
         "f:name",
         "f:namespace",
         "f:uid",
@@ -82,7 +82,7 @@ pub(crate) fn without_unmanaged(set: &FieldSet) -> FieldSet {
         .without_child("f:apiVersion")
         .without_child("f:kind")
         .edit_child("f:metadata", |metadata| {
-            SERVERS.iter().fold(metadata.without_root(), |set, f| set.without_child(f))
+            SERVER_FIELDS.iter().fold(metadata.without_root(), |set, f| set.without_child(f))
         })
         .edit_child("f:spec", FieldSet::without_root)
         .edit_child("f:status", FieldSet::without_root)
@@ -132,14 +132,14 @@ impl Managers {
     }
 
     /// Returns the fields that a manager owns.
-    pub(crate) fn of(&self, manager: &Manager) -> FieldSet {
+    pub(crate) fn fields_of(&self, manager: &Manager) -> FieldSet {
         self.entries.iter().find(|e| e.manager == *manager).map(|e| e.fields.clone()).unwrap_or_default()
     }
 
     /// Sets the fields that a manager owns.
     pub(crate) fn set(&mut self, manager: &Manager, fields: FieldSet) {
-        let place = self.entries.iter().position(|entry| entry.manager == *manager);
-        match place {
+        let index = self.entries.iter().position(|entry| entry.manager == *manager);
+        match index {
             Some(at) if fields.is_empty() => {
                 self.entries.remove(at);
             }

@@ -52,7 +52,7 @@ pub(crate) enum PatchError {
 
 impl PatchKind {
     /// Returns the kind for a `Content-Type` header; parameters such as `charset` are ignored.
-    pub(crate) fn of_content_type(content_type: &str) -> Option<Self> {
+    pub(crate) fn from_content_type(content_type: &str) -> Option<Self> {
         Some(match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Self::Json,
             "application/merge-patch+json" => Self::Merge,
@@ -105,10 +105,10 @@ mod tests {
     #[test]
     fn content_types_name_the_kind() {
         assert_eq!(
-            PatchKind::of_content_type("application/json-patch+json; charset=utf-8"),
+            PatchKind::from_content_type("application/json-patch+json; charset=utf-8"),
             Some(PatchKind::Json)
         );
-        assert_eq!(PatchKind::of_content_type("application/json"), None);
+        assert_eq!(PatchKind::from_content_type("application/json"), None);
     }
 
     #[test]

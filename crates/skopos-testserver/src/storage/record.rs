@@ -31,7 +31,7 @@ impl Observer {
         Self(Arc::new(observe))
     }
 
-    pub(super) fn tell(&self, resource: &ResourceKey, changes: &[Change]) {
+    pub(super) fn notify(&self, resource: &ResourceKey, changes: &[Change]) {
         for change in changes {
             let (resource, kind, object) =
                 (resource.plural.clone(), change.kind(), change.object().to_value());

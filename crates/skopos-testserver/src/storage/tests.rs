@@ -50,9 +50,9 @@ fn old_revisions_stay_readable_until_compacted() {
     let old = storage.scan(&pods(), Scope::default(), None, then, 10).unwrap();
     assert_eq!(names(&old), ["a", "b", "c"]);
     assert!(old.iter().all(|o| o.revision() <= then));
-    let page = storage.scan(&pods(), Scope::of(Some("n")), Some("a\0"), then, 1).unwrap();
+    let page = storage.scan(&pods(), Scope::new(Some("n")), Some("a\0"), then, 1).unwrap();
     assert_eq!(names(&page), ["b"]);
-    assert_eq!(storage.count_from(&pods(), Scope::of(Some("n")), Some("b\0"), then), 1);
+    assert_eq!(storage.count_from(&pods(), Scope::new(Some("n")), Some("b\0"), then), 1);
     storage.compact();
     assert!(storage.scan(&pods(), Scope::default(), None, then, 10).is_err());
     assert_eq!(names(&storage.list(&pods(), Scope::default()).0), ["a", "c", "d"]);
@@ -126,7 +126,7 @@ fn keys_sort_like_paths() {
     let all = storage.list(&pods(), Scope::default()).0;
     // '-' sorts before '/'.
     assert_eq!(all.iter().map(|o| &**o.key()).collect::<Vec<_>>(), ["a-b/x", "a/x", "b/x"]);
-    assert_eq!(storage.list(&pods(), Scope::of(Some("a"))).0.len(), 1);
+    assert_eq!(storage.list(&pods(), Scope::new(Some("a"))).0.len(), 1);
 }
 
 #[test]

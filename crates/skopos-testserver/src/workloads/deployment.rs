@@ -39,7 +39,7 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
             });
         }
         scale(cluster, &sets, &deployment, new, &old);
-        drop_history(cluster, &sets, &deployment, &old);
+        prune_history(cluster, &sets, &deployment, &old);
     }
     // The writes above are events that trigger another reconciliation; so this status is about the state before them.
     cluster.set_status(&deployments, &deployment, &status(cluster, &deployment, new.as_ref(), &old));
@@ -110,8 +110,8 @@ fn scale(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, new
         }
         _ => {
             let rolling = &strategy["rollingUpdate"];
-            let surge = share(&rolling["maxSurge"], wanted, true);
-            let missing = share(&rolling["maxUnavailable"], wanted, false);
+            let surge = resolve_percent(&rolling["maxSurge"], wanted, true);
+            let missing = resolve_percent(&rolling["maxUnavailable"], wanted, false);
             // If both were zero, the rollout would never progress.
             (surge, if surge == 0 { missing.max(1) } else { missing })
         }
@@ -138,7 +138,7 @@ fn set_replicas(cluster: Cluster<'_>, sets: &Arc<ResourceType>, set: &Value, rep
 }
 
 /// Deletes old sets without pods beyond the history limit; the others are kept for a rollback.
-fn drop_history(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, old: &[Value]) {
+fn prune_history(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, old: &[Value]) {
     let limit = deployment["spec"]["revisionHistoryLimit"].as_u64().unwrap_or(10) as usize;
     let empty =
         |set: &&Value| number(&set["spec"]["replicas"]) == 0 && number(&set["status"]["replicas"]) == 0;
@@ -155,7 +155,8 @@ fn status(cluster: Cluster<'_>, deployment: &Value, new: Option<&Value>, old: &[
     let wanted = number(&deployment["spec"]["replicas"]);
     let updated = new.map_or(0, |new| number(&new["status"]["replicas"]));
     let (replicas, available) = (sum("replicas"), sum("availableReplicas"));
-    let missing = share(&deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], wanted, false);
+    let missing =
+        resolve_percent(&deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], wanted, false);
     let enough = available >= wanted - missing;
     let done = updated == wanted && replicas == wanted && available == wanted;
     let available_condition = if enough {
@@ -216,7 +217,7 @@ fn condition(
 }
 
 /// Returns a number, or a percentage of `total` rounded up or down.
-fn share(value: &Value, total: i64, up: bool) -> i64 {
+fn resolve_percent(value: &Value, total: i64, up: bool) -> i64 {
     match value {
         Value::Number(number) => number.as_i64().unwrap_or(0),
         Value::String(text) => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skopos_serve::ResourceType;
 
-use super::cluster::{Cluster, contains, ready, terminating};
+use super::cluster::{Cluster, json_contains, ready, terminating};
 use crate::storage::{ResourceKey, Scope, Stored};
 
 /// Maximum number of endpoints of a slice (`--max-endpoints-per-slice`).
@@ -35,11 +35,11 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
     let mut kept = Vec::new();
     for slice in own_slices(cluster, &slices, &service) {
         let ports = slice["ports"].to_string();
-        let endpoints = wanted.get_mut(&ports).map(|group| keep(&slice, group)).unwrap_or_default();
+        let endpoints = wanted.get_mut(&ports).map(|group| take_existing(&slice, group)).unwrap_or_default();
         kept.push(Slice { before: slice, ports, endpoints });
     }
     for (ports, group) in wanted {
-        add(&mut kept, &ports, group);
+        add_endpoints(&mut kept, &ports, group);
     }
     let (mut used, mut empty): (Vec<_>, Vec<_>) =
         kept.into_iter().partition(|slice| !slice.endpoints.is_empty());
@@ -62,7 +62,7 @@ pub(super) fn services_of(cluster: Cluster<'_>, pod: &Stored) -> Vec<String> {
         return Vec::new();
     };
     let list = |resource: &ResourceType| {
-        cluster.state.storage.list(&ResourceKey::from(resource), Scope::of(pod.namespace())).0
+        cluster.state.storage.list(&ResourceKey::from(resource), Scope::new(pod.namespace())).0
     };
     let mut keys = BTreeSet::new();
     for service in list(&services).iter() {
@@ -76,7 +76,7 @@ pub(super) fn services_of(cluster: Cluster<'_>, pod: &Stored) -> Vec<String> {
     for slice in list(&slices).iter() {
         if let Some(service) = service_of(slice)
             && !keys.contains(&service)
-            && contains(slice.json_slice(), &name)
+            && json_contains(slice.json_slice(), &name)
         {
             keys.insert(service);
         }
@@ -110,7 +110,7 @@ fn groups(cluster: Cluster<'_>, service: &Value) -> BTreeMap<String, Group> {
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     let Some(pods) = cluster.resource("", "pods") else { return groups };
     let namespace = service["metadata"]["namespace"].as_str();
-    let (objects, _) = cluster.state.storage.list(&ResourceKey::from(&*pods), Scope::of(namespace));
+    let (objects, _) = cluster.state.storage.list(&ResourceKey::from(&*pods), Scope::new(namespace));
     let selected = |pod: &&Arc<Stored>| {
         let mut labels = service["spec"]["selector"].as_object().into_iter().flatten();
         labels.all(|(label, value)| pod.label(label) == value.as_str())
@@ -176,13 +176,13 @@ fn own_slices(cluster: Cluster<'_>, slices: &Arc<ResourceType>, service: &Value)
 }
 
 /// Removes the slice's existing endpoints from a group and returns their current state.
-fn keep(slice: &Value, group: &mut Group) -> Vec<Value> {
+fn take_existing(slice: &Value, group: &mut Group) -> Vec<Value> {
     let before = slice["endpoints"].as_array().into_iter().flatten();
     before.filter_map(|endpoint| group.remove(endpoint["targetRef"]["name"].as_str()?)).collect()
 }
 
 /// Adds new endpoints to slices of their ports that have room, fullest first, and to new ones.
-fn add(slices: &mut Vec<Slice>, ports: &str, group: Group) {
+fn add_endpoints(slices: &mut Vec<Slice>, ports: &str, group: Group) {
     for endpoint in group.into_values() {
         let with_room = slices
             .iter_mut()

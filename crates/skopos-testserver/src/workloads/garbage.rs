@@ -7,17 +7,17 @@ use skopos_serve::ResourceType;
 use skopos_serve::resources::split_api_version;
 use tokio::time::Instant;
 
-use super::cluster::{Cluster, contains, terminating};
+use super::cluster::{Cluster, json_contains, terminating};
 use crate::storage::{ResourceKey, Scope};
 
 /// Poll interval for an object that waits for the deletion of its dependents.
-const RETRY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Deletes the dependents of a deleted owner.
 pub(super) fn collect(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) {
     for (resource, object) in dependents(cluster, uid, namespace) {
         if has_other_owner(cluster, &object, uid) {
-            forget_owner(cluster, &resource, &object, uid);
+            remove_owner_reference(cluster, &resource, &object, uid);
         } else if !terminating(&object) {
             cluster.delete(&resource, &object);
         }
@@ -25,7 +25,11 @@ pub(super) fn collect(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) 
 }
 
 /// Deletes or orphans the dependents of an object that is deleted afterwards; returns when to check again.
-pub(super) fn settle(cluster: Cluster<'_>, (group, plural): &(String, String), key: &str) -> Option<Instant> {
+pub(super) fn process_owner(
+    cluster: Cluster<'_>,
+    (group, plural): &(String, String),
+    key: &str,
+) -> Option<Instant> {
     let all = cluster.state.registry.all();
     let resource = all.iter().find(|r| r.group == *group && r.plural == *plural)?;
     let object = cluster.get(resource, key).filter(terminating)?;
@@ -37,29 +41,29 @@ pub(super) fn settle(cluster: Cluster<'_>, (group, plural): &(String, String), k
     let dependents = dependents(cluster, uid, namespace);
     if has("orphan") {
         for (resource, object) in &dependents {
-            forget_owner(cluster, resource, object, uid);
+            remove_owner_reference(cluster, resource, object, uid);
         }
-        take_finalizer(cluster, resource, &object, "orphan");
+        remove_finalizer(cluster, resource, &object, "orphan");
         return None;
     }
     if !has("foregroundDeletion") {
         return None;
     }
     if dependents.is_empty() {
-        take_finalizer(cluster, resource, &object, "foregroundDeletion");
+        remove_finalizer(cluster, resource, &object, "foregroundDeletion");
         return None;
     }
     for (resource, object) in dependents.iter().filter(|(_, object)| !terminating(object)) {
         cluster.delete(resource, object);
     }
-    Some(Instant::now() + RETRY)
+    Some(Instant::now() + POLL_INTERVAL)
 }
 
-type Found = (std::sync::Arc<ResourceType>, Value);
+type Dependent = (std::sync::Arc<ResourceType>, Value);
 
 /// Returns all objects that name `uid` as an owner.
-fn dependents(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) -> Vec<Found> {
-    let mut found: Vec<Found> = Vec::new();
+fn dependents(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) -> Vec<Dependent> {
+    let mut found: Vec<Dependent> = Vec::new();
     let all = cluster.state.registry.all();
     let mut seen = std::collections::BTreeSet::new();
     for resource in all.iter().filter(|r| namespace.is_none() || r.namespaced) {
@@ -67,9 +71,9 @@ fn dependents(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) -> Vec<F
         if !seen.insert(key.clone()) {
             continue;
         }
-        let (objects, _) = cluster.state.storage.list(&key, Scope::of(namespace));
+        let (objects, _) = cluster.state.storage.list(&key, Scope::new(namespace));
         // Most objects do not contain it at all; that check is fast.
-        for object in objects.iter().filter(|object| contains(object.json_slice(), uid)) {
+        for object in objects.iter().filter(|object| json_contains(object.json_slice(), uid)) {
             let object = object.to_value();
             if owners(&object).any(|owner| owner["uid"] == uid) {
                 found.push((resource.clone(), object));
@@ -98,7 +102,12 @@ fn has_other_owner(cluster: Cluster<'_>, object: &Value, uid: &str) -> bool {
     })
 }
 
-fn forget_owner(cluster: Cluster<'_>, resource: &std::sync::Arc<ResourceType>, object: &Value, uid: &str) {
+fn remove_owner_reference(
+    cluster: Cluster<'_>,
+    resource: &std::sync::Arc<ResourceType>,
+    object: &Value,
+    uid: &str,
+) {
     cluster.edit(resource, object, |object| {
         if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
             owners.retain(|owner| owner["uid"] != uid);
@@ -106,7 +115,7 @@ fn forget_owner(cluster: Cluster<'_>, resource: &std::sync::Arc<ResourceType>, o
     });
 }
 
-fn take_finalizer(
+fn remove_finalizer(
     cluster: Cluster<'_>,
     resource: &std::sync::Arc<ResourceType>,
     object: &Value,

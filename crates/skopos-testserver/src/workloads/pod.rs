@@ -10,9 +10,9 @@ use super::cluster::{Cluster, terminating};
 use super::node;
 
 /// Time from a pod's scheduling to its readiness.
-const STARTING: Duration = Duration::from_millis(200);
+const START_DELAY: Duration = Duration::from_millis(200);
 /// Run time of the containers of a pod that finishes.
-const RUNNING: Duration = Duration::from_millis(500);
+const RUN_TIME: Duration = Duration::from_millis(500);
 
 /// Advances the pod by one step; returns when the next step is due.
 pub(super) fn advance(cluster: Cluster<'_>, key: &str) -> Option<Instant> {
@@ -32,16 +32,16 @@ pub(super) fn advance(cluster: Cluster<'_>, key: &str) -> Option<Instant> {
                 pod["spec"]["nodeName"] = node.as_str().into();
                 set_condition(&mut pod["status"], "PodScheduled", "True", &now);
             });
-            Some(Instant::now() + STARTING)
+            Some(Instant::now() + START_DELAY)
         }
-        Some("Pending") => match wait(cluster, &pod, "PodScheduled", STARTING) {
+        Some("Pending") => match step_due_at(cluster, &pod, "PodScheduled", START_DELAY) {
             Some(later) => Some(later),
             None => {
                 cluster.set_status(&pods, &pod, &running(cluster, key, &pod));
-                (!restarts).then(|| Instant::now() + RUNNING)
+                (!restarts).then(|| Instant::now() + RUN_TIME)
             }
         },
-        Some("Running") if !restarts => match wait(cluster, &pod, "Ready", RUNNING) {
+        Some("Running") if !restarts => match step_due_at(cluster, &pod, "Ready", RUN_TIME) {
             Some(later) => Some(later),
             None => {
                 cluster.set_status(&pods, &pod, &succeeded(cluster, &pod));
@@ -55,7 +55,7 @@ pub(super) fn advance(cluster: Cluster<'_>, key: &str) -> Option<Instant> {
 /// Returns when a step is due that follows a condition after a delay; `None` if it is due now.
 ///
 /// Times in objects have whole seconds, so a step may happen up to a second early; never late.
-fn wait(cluster: Cluster<'_>, pod: &Value, condition: &str, after: Duration) -> Option<Instant> {
+fn step_due_at(cluster: Cluster<'_>, pod: &Value, condition: &str, after: Duration) -> Option<Instant> {
     let conditions = pod["status"]["conditions"].as_array();
     let since = conditions.and_then(|all| all.iter().find(|c| c["type"] == condition));
     let since: Timestamp = since?["lastTransitionTime"].as_str()?.parse().ok()?;

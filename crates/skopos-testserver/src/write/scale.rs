@@ -8,17 +8,20 @@ use skopos_wire::Status;
 use super::options::WriteOptions;
 use super::part::Part;
 use super::{Writer, Written};
-use crate::place::Place;
+use crate::object_ref::ObjectRef;
 
 impl Writer<'_> {
     /// Returns the Scale of an object.
     ///
     /// # Errors
     /// 404.
-    pub(crate) fn scale(&self, place: &Place) -> Result<Value, Status> {
-        let paths = paths(place)?;
-        let current =
-            self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?;
+    pub(crate) fn scale(&self, object_ref: &ObjectRef) -> Result<Value, Status> {
+        let paths = paths(object_ref)?;
+        let current = self
+            .state
+            .storage
+            .get(&object_ref.resource_key, &object_ref.key())
+            .ok_or_else(|| object_ref.not_found())?;
         Ok(scale_of(&current.to_value(), paths))
     }
 
@@ -28,15 +31,15 @@ impl Writer<'_> {
     /// The API server's errors: 400, 404, 409, 422.
     pub(crate) fn set_scale(
         &self,
-        place: &Place,
+        object_ref: &ObjectRef,
         scale: &Value,
         options: &WriteOptions,
     ) -> Result<Value, Status> {
-        let paths = paths(place)?;
+        let paths = paths(object_ref)?;
         let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
         let version = scale["metadata"]["resourceVersion"].clone();
         let uid = scale["metadata"]["uid"].clone();
-        let written = self.modify_object(place, Part::Scale, options, |old| {
+        let written = self.modify_object(object_ref, Part::Scale, options, |old| {
             let mut new = old.clone();
             let pointer = paths.spec_replicas.replace('.', "/");
             set(&mut new, &pointer, json!(replicas));
@@ -52,8 +55,8 @@ impl Writer<'_> {
     }
 }
 
-fn paths(place: &Place) -> Result<&ScalePaths, Status> {
-    match place.resource.subresource("scale") {
+fn paths(object_ref: &ObjectRef) -> Result<&ScalePaths, Status> {
+    match object_ref.resource.subresource("scale") {
         Some(Subresource::Scale(paths)) => Ok(paths),
         _ => Err(Status::resource_not_served()),
     }

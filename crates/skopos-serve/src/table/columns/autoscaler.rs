@@ -37,7 +37,7 @@ const SCALE: &[Column] = &[
 ];
 
 /// Number of metrics that are shown.
-const SHOWN: usize = 2;
+const MAX_SHOWN: usize = 2;
 
 fn targets(row: &Row<'_>) -> Value {
     let mut all: Vec<String> = Vec::new();
@@ -50,7 +50,7 @@ fn targets(row: &Row<'_>) -> Value {
     for (index, spec) in list(&specs).enumerate() {
         all.push(metric(spec, &statuses[index]));
     }
-    if all.is_empty() { NONE.into() } else { first_few(&all, SHOWN, ", ").into() }
+    if all.is_empty() { NONE.into() } else { first_few(&all, MAX_SHOWN, ", ").into() }
 }
 
 /// Returns the metrics or their statuses, from the object's fields or else from its annotations.

@@ -15,7 +15,7 @@ pub(super) use self::pod::{PodSummary, conditions as pod_conditions};
 use super::row::{Column, NAME};
 
 /// Returns the columns of a kind, by its API group.
-pub(super) fn of_kind(group: &str, kind: &str) -> &'static [Column] {
+pub(super) fn for_kind(group: &str, kind: &str) -> &'static [Column] {
     match group {
         "" => pod::columns(kind)
             .or_else(|| workload::core_columns(kind))

@@ -28,7 +28,7 @@ pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
 }
 
 /// Number of items shown of a long list.
-const SHOWN: usize = 3;
+const MAX_SHOWN: usize = 3;
 
 const SERVICE: &[Column] = &[
     NAME,
@@ -54,11 +54,11 @@ const ENDPOINT_SLICE: &[Column] = &[
             (_, Some(name)) => name.to_owned(),
             (_, None) => "*".to_owned(),
         };
-        or(first_few(&row.items(&["ports"]).map(port).collect::<Vec<_>>(), SHOWN, ","), UNSET)
+        or(first_few(&row.items(&["ports"]).map(port).collect::<Vec<_>>(), MAX_SHOWN, ","), UNSET)
     }),
     Column::new("Endpoints", "string", |row| {
         let addresses = row.items(&["endpoints"]).flat_map(|endpoint| texts(&endpoint["addresses"]));
-        or(first_few(&addresses.collect::<Vec<_>>(), SHOWN, ","), UNSET)
+        or(first_few(&addresses.collect::<Vec<_>>(), MAX_SHOWN, ","), UNSET)
     }),
     AGE,
 ];
@@ -158,7 +158,7 @@ fn endpoints(row: &Row<'_>) -> Value {
             }));
         }
     }
-    first_few(&all, SHOWN, ",").into()
+    first_few(&all, MAX_SHOWN, ",").into()
 }
 
 fn hosts(row: &Row<'_>) -> Value {
@@ -166,8 +166,8 @@ fn hosts(row: &Row<'_>) -> Value {
     let mut shown = Vec::new();
     for rule in rules.clone() {
         // A rule without a host counts among the omitted ones, but only after the third host.
-        if shown.len() == SHOWN {
-            return format!("{} + {} more...", shown.join(","), rules.len() - SHOWN).into();
+        if shown.len() == MAX_SHOWN {
+            return format!("{} + {} more...", shown.join(","), rules.len() - MAX_SHOWN).into();
         }
         shown.extend(rule["host"].as_str().filter(|host| !host.is_empty()));
     }

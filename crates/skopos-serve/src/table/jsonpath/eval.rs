@@ -32,7 +32,7 @@ impl<'a> Found<'a> {
     }
 }
 
-type Outcome<'a> = Result<Vec<Found<'a>>, Vec<Found<'a>>>;
+type EvalResult<'a> = Result<Vec<Found<'a>>, Vec<Found<'a>>>;
 
 /// Returns the first value that the first path finds, if all of them can be evaluated.
 pub(super) fn first<'a>(sections: &'a [Section], object: &'a Value) -> Option<Found<'a>> {
@@ -49,11 +49,11 @@ pub(super) fn first<'a>(sections: &'a [Section], object: &'a Value) -> Option<Fo
     first
 }
 
-fn walk<'a>(input: Vec<Found<'a>>, nodes: &'a [Node]) -> Outcome<'a> {
+fn walk<'a>(input: Vec<Found<'a>>, nodes: &'a [Node]) -> EvalResult<'a> {
     nodes.iter().try_fold(input, step)
 }
 
-fn step<'a>(input: Vec<Found<'a>>, node: &'a Node) -> Outcome<'a> {
+fn step<'a>(input: Vec<Found<'a>>, node: &'a Node) -> EvalResult<'a> {
     match node {
         Node::Field(name) => Ok(input.into_iter().filter_map(|found| field(found, name)).collect()),
         Node::Wildcard => Ok(input.into_iter().flat_map(children).collect()),
@@ -104,7 +104,7 @@ fn descend<'a>(found: Found<'a>, all: &mut Vec<Found<'a>>) {
     }
 }
 
-fn slice<'a>(input: Vec<Found<'a>>, bounds: Slice) -> Outcome<'a> {
+fn slice<'a>(input: Vec<Found<'a>>, bounds: Slice) -> EvalResult<'a> {
     let mut all = Vec::new();
     for found in &input {
         let items = match found {
@@ -135,14 +135,14 @@ fn slice<'a>(input: Vec<Found<'a>>, bounds: Slice) -> Outcome<'a> {
     Ok(all)
 }
 
-fn filter<'a>(input: Vec<Found<'a>>, condition: &'a Filter) -> Outcome<'a> {
+fn filter<'a>(input: Vec<Found<'a>>, condition: &'a Filter) -> EvalResult<'a> {
     let mut all = Vec::new();
     for found in &input {
         let Found::Value(Value::Array(items)) = found else { return Err(input) };
         for item in items.iter().map(Found::Value) {
             if let (Some(left), Some(right)) = (single(item, &condition.left), single(item, &condition.right))
             {
-                match condition.operator.of_single(left, right) {
+                match condition.operator.holds_for_single(left, right) {
                     Some(true) => all.push(item),
                     Some(false) => {}
                     None => return Err(all),
@@ -204,7 +204,7 @@ enum Comparable<'a> {
 
 impl Operator {
     /// Returns whether the item passes, given the values of its operands; `None` if they cannot be compared.
-    fn of_single(self, left: Option<Found<'_>>, right: Option<Found<'_>>) -> Option<bool> {
+    fn holds_for_single(self, left: Option<Found<'_>>, right: Option<Found<'_>>) -> Option<bool> {
         match (left, right) {
             (left, _) if self == Self::Exists => Some(left.is_some()),
             (Some(left), Some(right)) => self.holds(left, right),

@@ -25,7 +25,7 @@ struct Parser<'a> {
     pos: usize,
 }
 
-type Parsed = Result<(), String>;
+type ParseResult = Result<(), String>;
 
 impl<'a> Parser<'a> {
     fn sections(mut self) -> Result<Vec<Section>, String> {
@@ -47,7 +47,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses up to the closing brace.
-    fn path(&mut self, nodes: &mut Vec<Node>) -> Parsed {
+    fn path(&mut self, nodes: &mut Vec<Node>) -> ParseResult {
         loop {
             let rest = self.rest();
             if rest.starts_with("[?(") {
@@ -94,7 +94,7 @@ impl<'a> Parser<'a> {
         });
     }
 
-    fn recursive(&mut self, nodes: &mut Vec<Node>) -> Parsed {
+    fn recursive(&mut self, nodes: &mut Vec<Node>) -> ParseResult {
         if nodes.last() == Some(&Node::Recursive) {
             return Err("invalid multiple recursive descent".to_owned());
         }
@@ -108,7 +108,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the rest of a number after its first character.
-    fn number(&mut self, nodes: &mut Vec<Node>) -> Parsed {
+    fn number(&mut self, nodes: &mut Vec<Node>) -> ParseResult {
         while self.rest().starts_with(|c: char| c == '.' || c.is_ascii_digit()) {
             self.next();
         }
@@ -130,7 +130,7 @@ impl<'a> Parser<'a> {
         });
     }
 
-    fn quote(&mut self, nodes: &mut Vec<Node>, quote: char) -> Parsed {
+    fn quote(&mut self, nodes: &mut Vec<Node>, quote: char) -> ParseResult {
         loop {
             match self.next() {
                 None | Some('\n') => return Err("unterminated quoted string".to_owned()),
@@ -143,7 +143,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn array(&mut self, nodes: &mut Vec<Node>) -> Parsed {
+    fn array(&mut self, nodes: &mut Vec<Node>) -> ParseResult {
         loop {
             match self.next() {
                 None | Some('\n') => return Err("unterminated array".to_owned()),
@@ -167,7 +167,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn filter(&mut self, nodes: &mut Vec<Node>) -> Parsed {
+    fn filter(&mut self, nodes: &mut Vec<Node>) -> ParseResult {
         self.pos += "[?(".len();
         self.take();
         let (mut quote, mut closed) = (None, false);
