@@ -72,7 +72,7 @@ pub fn document_in_order(
                 let mut groups = Groups::new(core);
                 // The core group is listed even if it is empty.
                 if groups.all.is_empty() {
-                    groups.all.push(Group { name: "", versions: Vec::new() });
+                    groups.all.push(GroupEntry { name: "", versions: Vec::new() });
                 }
                 Some((form.content_type(), form.list(groups.all.iter())))
             }
@@ -125,16 +125,16 @@ fn paths(resources: &[Arc<ResourceType>]) -> BTreeSet<String> {
 /// Resources by group and version, each in order of appearance. Built in one pass, because a client may control how many there
 /// are.
 struct Groups<'a> {
-    all: Vec<Group<'a>>,
+    all: Vec<GroupEntry<'a>>,
 }
 
-struct Group<'a> {
+struct GroupEntry<'a> {
     /// Group name; empty for core.
     name: &'a str,
-    versions: Vec<Version<'a>>,
+    versions: Vec<VersionEntry<'a>>,
 }
 
-struct Version<'a> {
+struct VersionEntry<'a> {
     name: &'a str,
     resources: Vec<&'a Arc<ResourceType>>,
 }
@@ -143,18 +143,18 @@ struct Version<'a> {
 
 impl<'a> Groups<'a> {
     fn new(resources: impl IntoIterator<Item = &'a Arc<ResourceType>>) -> Self {
-        let mut all: Vec<Group<'a>> = Vec::new();
+        let mut all: Vec<GroupEntry<'a>> = Vec::new();
         let mut groups: HashMap<&str, usize> = HashMap::new();
         let mut versions: HashMap<(&str, &str), usize> = HashMap::new();
         for resource in resources {
             let (group, version) = (resource.group.as_str(), resource.version.as_str());
             let index = *groups.entry(group).or_insert_with(|| {
-                all.push(Group { name: group, versions: Vec::new() });
+                all.push(GroupEntry { name: group, versions: Vec::new() });
                 all.len() - 1
             });
             let group_versions = &mut all[index].versions;
             let index = *versions.entry((group, version)).or_insert_with(|| {
-                group_versions.push(Version { name: version, resources: Vec::new() });
+                group_versions.push(VersionEntry { name: version, resources: Vec::new() });
                 group_versions.len() - 1
             });
             group_versions[index].resources.push(resource);
@@ -163,7 +163,7 @@ impl<'a> Groups<'a> {
     }
 
     /// Returns all groups but core.
-    fn named(&self) -> impl Iterator<Item = &Group<'a>> {
+    fn named(&self) -> impl Iterator<Item = &GroupEntry<'a>> {
         self.all.iter().filter(|group| !group.name.is_empty())
     }
 }
@@ -193,8 +193,8 @@ pub fn by_stability(a: &str, b: &str) -> Ordering {
 }
 
 /// Returns the group's entry; `None` if it has no versions.
-fn group(group: &Group<'_>) -> Option<Value> {
-    let version = |version: &Version<'_>| json!({"groupVersion": group_version(group.name, version.name), "version": version.name});
+fn group(group: &GroupEntry<'_>) -> Option<Value> {
+    let version = |version: &VersionEntry<'_>| json!({"groupVersion": group_version(group.name, version.name), "version": version.name});
     let versions: Vec<Value> = group.versions.iter().map(version).collect();
     let preferred = versions.first()?.clone();
     Some(json!({"name": group.name, "versions": versions, "preferredVersion": preferred}))
@@ -283,7 +283,7 @@ impl AggregatedVersion {
         }
     }
 
-    fn list<'a, 'b: 'a>(self, groups: impl Iterator<Item = &'a Group<'b>>) -> Value {
+    fn list<'a, 'b: 'a>(self, groups: impl Iterator<Item = &'a GroupEntry<'b>>) -> Value {
         let version = match self {
             Self::V2 => "v2",
             Self::V2Beta1 => "v2beta1",
@@ -296,8 +296,8 @@ impl AggregatedVersion {
         })
     }
 
-    fn group(group: &Group<'_>) -> Value {
-        let version = |version: &Version<'_>| {
+    fn group(group: &GroupEntry<'_>) -> Value {
+        let version = |version: &VersionEntry<'_>| {
             json!({
                 "version": version.name,
                 "resources": version.resources.iter().map(|resource| Self::resource(resource)).collect::<Vec<_>>(),

@@ -10,10 +10,10 @@ use skopos_serve::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::clock::Clock;
+use crate::clock::ServerClock;
 use crate::faults::{Faults, RequestAttributes};
 use crate::state::ServerState;
-use crate::storage::{ResourceKey, Scope, Storage, Stored};
+use crate::storage::{ReadScope, ResourceKey, Storage, Stored};
 
 /// One resource of the storage as one request sees it.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct StoredResource {
     window: Arc<Window<Arc<Stored>>>,
     faults: Faults,
     attributes: Arc<RequestAttributes>,
-    clock: Clock,
+    clock: ServerClock,
     rng: Arc<Mutex<fastrand::Rng>>,
     blocks: Blocks,
 }
@@ -138,10 +138,10 @@ impl Contents for StoredState {
         from: Option<&str>,
         max: usize,
     ) -> Result<Vec<Arc<Stored>>, Compacted> {
-        self.storage.scan(&self.resource, Scope::new(namespace), from, self.revision, max)
+        self.storage.scan(&self.resource, ReadScope::new(namespace), from, self.revision, max)
     }
 
     fn count(&self, namespace: Option<&str>, from: Option<&str>) -> Result<usize, Compacted> {
-        Ok(self.storage.count_from(&self.resource, Scope::new(namespace), from, self.revision))
+        Ok(self.storage.count_from(&self.resource, ReadScope::new(namespace), from, self.revision))
     }
 }

@@ -10,13 +10,13 @@ use skopos_wire::{Status, StatusReason};
 
 use super::list_body::ListSink;
 use crate::event_type::{EventType, FRAME_TAIL};
-use crate::gzip::Part;
+use crate::gzip::BlockPart;
 use crate::item::Item;
 use crate::json::{has_type_meta, partial_object_metadata, quoted, with_type_meta, without_type_meta};
 use crate::request::Query;
 use crate::resources::ResourceType;
 use crate::table::{IncludeObject, LeadingColumn, TableWriter};
-use crate::window::{Layout, Shape};
+use crate::window::{FrameShape, Layout};
 
 /// Response form of objects: full, metadata only, or a table.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Form {
     }
 
     /// Returns the properties that tell the frames of one event apart.
-    pub(super) fn shape(&self) -> Shape<'_> {
+    pub(super) fn shape(&self) -> FrameShape<'_> {
         let layout = match &self.kind {
             FormKind::Full => Layout::Full,
             FormKind::Partial => Layout::Partial,
@@ -127,7 +127,7 @@ impl Form {
                 Layout::Table { include: writer.include(), columns: writer.identity() }
             }
         };
-        Shape { layout, version: &self.resource.version }
+        FrameShape { layout, version: &self.resource.version }
     }
 
     pub(super) fn is_table(&self) -> bool {
@@ -154,7 +154,7 @@ impl Form {
         match &self.kind {
             FormKind::Full if self.resource.custom => self.write_whole(item, out),
             // Items of typed lists carry no kind and apiVersion of their own.
-            FormKind::Full => out.part(item, Part::Tail, |text| {
+            FormKind::Full => out.part(item, BlockPart::Tail, |text| {
                 text.push(b'{');
                 text.extend_from_slice(&without_type_meta(&item.json()));
             }),
@@ -180,7 +180,7 @@ impl Form {
     fn write_whole(&self, item: &impl Item, out: &mut impl ListSink) {
         let json = item.json();
         match has_type_meta(&json, &self.resource) {
-            true => out.part(item, Part::Whole, |text| text.extend_from_slice(&json)),
+            true => out.part(item, BlockPart::Whole, |text| text.extend_from_slice(&json)),
             // Not cached: the text differs for each version of the API.
             false => out.text(&with_type_meta(json, &self.resource)),
         }
@@ -206,7 +206,9 @@ impl Form {
 }
 
 fn write_metadata(item: &impl Item, out: &mut impl ListSink) {
-    out.part(item, Part::Metadata, |text| text.extend_from_slice(&partial_object_metadata(&item.json())));
+    out.part(item, BlockPart::Metadata, |text| {
+        text.extend_from_slice(&partial_object_metadata(&item.json()))
+    });
 }
 
 fn row(writer: &TableWriter, item: &impl Item, json: &[u8], now: Timestamp) -> Value {

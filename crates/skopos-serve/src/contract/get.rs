@@ -4,7 +4,7 @@ use http::StatusCode;
 use skopos_wire::{GroupResource, Status};
 
 use super::form::Purpose;
-use super::options::{Version, unmapped_version_error};
+use super::options::{RequestedVersion, unmapped_version_error};
 use super::{Form, Request, ServeOptions};
 use crate::item::Item as _;
 use crate::pretty;
@@ -23,10 +23,10 @@ pub async fn get<S: Source>(
     let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::One)?
         .with_leading_columns(source.columns());
     let text = request.query.get("resourceVersion").unwrap_or_default();
-    let wanted = match Version::parse(text).ok_or_else(|| unmapped_version_error(text))? {
-        Version::Unset => Wanted::Newest,
-        Version::Any => Wanted::Any,
-        Version::At(version) => Wanted::NotOlderThan(version),
+    let wanted = match RequestedVersion::parse(text).ok_or_else(|| unmapped_version_error(text))? {
+        RequestedVersion::Unset => Wanted::Newest,
+        RequestedVersion::Any => Wanted::Any,
+        RequestedVersion::At(version) => Wanted::NotOlderThan(version),
     };
     let name = request.name.ok_or_else(Status::resource_not_served)?;
     let object = match read_object(source, options, wanted, request, name).await {

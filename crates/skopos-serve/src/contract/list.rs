@@ -5,7 +5,7 @@ use tokio::task::yield_now;
 
 use super::form::Purpose;
 use super::list_body::{ListBody, ListHead, accepts_gzip};
-use super::options::{ListOptions, Match, Version};
+use super::options::{ListOptions, RequestedVersion, VersionMatch};
 use super::{Form, Permit, Request, Selection, ServeOptions};
 use crate::item::Item;
 use crate::pretty;
@@ -57,7 +57,7 @@ struct PageRequest {
 }
 
 /// A page of a list.
-struct Page<I> {
+struct ListPage<I> {
     revision: u64,
     items: Vec<I>,
     /// Start key of the next page.
@@ -77,13 +77,17 @@ impl PageRequest {
         }
         let at = |wanted, limit| Self { wanted, start: None, limit };
         Ok(match (options.version, options.version_match) {
-            (Version::Unset, _) => at(Wanted::Newest, options.limit),
+            (RequestedVersion::Unset, _) => at(Wanted::Newest, options.limit),
             // L2: served from the cache, which does not page.
-            (Version::Any, _) => at(Wanted::Any, 0),
+            (RequestedVersion::Any, _) => at(Wanted::Any, 0),
             // L3: a limit without a match is the legacy way to request exactly this version.
-            (Version::At(version), Some(Match::Exact)) => at(Wanted::Exactly(version), options.limit),
-            (Version::At(version), None) if options.limit > 0 => at(Wanted::Exactly(version), options.limit),
-            (Version::At(version), _) => at(Wanted::NotOlderThan(version), options.limit),
+            (RequestedVersion::At(version), Some(VersionMatch::Exact)) => {
+                at(Wanted::Exactly(version), options.limit)
+            }
+            (RequestedVersion::At(version), None) if options.limit > 0 => {
+                at(Wanted::Exactly(version), options.limit)
+            }
+            (RequestedVersion::At(version), _) => at(Wanted::NotOlderThan(version), options.limit),
         })
     }
 
@@ -93,7 +97,7 @@ impl PageRequest {
         options: &ServeOptions,
         selection: &Selection,
         permit: &Permit<S::Item>,
-    ) -> Result<Page<S::Item>, ReadError> {
+    ) -> Result<ListPage<S::Item>, ReadError> {
         let timeout = options.freshness_wait;
         if let Wanted::Exactly(version) = self.wanted {
             // L6, exact or not.
@@ -122,7 +126,7 @@ impl PageRequest {
         contents: &S::Contents,
         selection: &Selection,
         permit: &Permit<S::Item>,
-    ) -> Result<Page<S::Item>, Compacted> {
+    ) -> Result<ListPage<S::Item>, Compacted> {
         let page = self.read_page(contents, selection, permit).await?;
         if page.next.is_some() {
             source.remember(contents);
@@ -135,7 +139,7 @@ impl PageRequest {
         contents: &C,
         selection: &Selection,
         permit: &Permit<C::Item>,
-    ) -> Result<Page<C::Item>, Compacted> {
+    ) -> Result<ListPage<C::Item>, Compacted> {
         let (namespace, revision) = (selection.namespace(), contents.revision());
         let wanted = if self.limit == 0 { usize::MAX } else { self.limit };
         let unfiltered = selection.is_everything() && permit.is_all();
@@ -154,7 +158,7 @@ impl PageRequest {
                 if items.len() == wanted {
                     let next = next.unwrap_or_default();
                     let remaining = unfiltered.then(|| contents.count(namespace, Some(&next))).transpose()?;
-                    return Ok(Page { revision, items, next: Some(next), remaining });
+                    return Ok(ListPage { revision, items, next: Some(next), remaining });
                 }
                 if wanted != usize::MAX {
                     next = Some(key_after(&item, namespace));
@@ -164,7 +168,7 @@ impl PageRequest {
                 }
             }
             if exhausted {
-                return Ok(Page { revision, items, next: None, remaining: None });
+                return Ok(ListPage { revision, items, next: None, remaining: None });
             }
             // A long list must not block other tasks of this thread.
             yield_now().await;

@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 
 use super::Form;
-use crate::gzip::{BlockKey, Blocks, GzipMember, Part};
+use crate::gzip::{BlockKey, BlockPart, Blocks, GzipMember};
 use crate::item::Item;
 use crate::json::quoted;
 use crate::respond::{self, BodyError, Response};
@@ -53,7 +53,7 @@ pub(super) trait ListSink {
     fn text(&mut self, text: &[u8]);
 
     /// Writes a part of an object by calling `write`. The part is the same for all lists of the source.
-    fn part(&mut self, item: &impl Item, part: Part, write: impl FnOnce(&mut Vec<u8>));
+    fn part(&mut self, item: &impl Item, part: BlockPart, write: impl FnOnce(&mut Vec<u8>));
 
     /// Returns the work done for the current chunk, in bytes.
     fn chunk_bytes(&self) -> usize;
@@ -188,7 +188,7 @@ impl ListSink for Vec<u8> {
         self.extend_from_slice(text);
     }
 
-    fn part(&mut self, _: &impl Item, _: Part, write: impl FnOnce(&mut Vec<u8>)) {
+    fn part(&mut self, _: &impl Item, _: BlockPart, write: impl FnOnce(&mut Vec<u8>)) {
         write(self);
     }
 
@@ -229,7 +229,7 @@ impl ListSink for GzipSink {
         self.text.extend_from_slice(text);
     }
 
-    fn part(&mut self, item: &impl Item, part: Part, write: impl FnOnce(&mut Vec<u8>)) {
+    fn part(&mut self, item: &impl Item, part: BlockPart, write: impl FnOnce(&mut Vec<u8>)) {
         self.store();
         let compressed = &mut self.compressed;
         let key = BlockKey { origin: item.origin(), revision: item.revision(), part };

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::form::Purpose;
 use super::list::{BATCH_SIZE, MAX_ATTEMPTS, key_after};
-use super::options::{Version, WatchOptions};
+use super::options::{RequestedVersion, WatchOptions};
 use super::watch_body::{WatchBody, WatchScope};
 use super::{Form, Request, Selection, ServeOptions};
 use crate::deadline::LONGEST;
@@ -67,9 +67,9 @@ async fn start<S: Source>(
         // W3
         (_, true) => start_with_state(source, options, params, selection).await,
         // W4
-        (Version::Unset, false) => start_from_now(source, options, Wanted::Newest).await,
-        (Version::Any, false) => start_from_now(source, options, Wanted::Any).await,
-        (Version::At(version), false) => match source.window().start(version) {
+        (RequestedVersion::Unset, false) => start_from_now(source, options, Wanted::Newest).await,
+        (RequestedVersion::Any, false) => start_from_now(source, options, Wanted::Any).await,
+        (RequestedVersion::At(version), false) => match source.window().start(version) {
             Ok(cursor) => Ok(Start::After(cursor)),
             Err(oldest) => Err(Compacted { requested: version, oldest }.into()),
         },
@@ -90,13 +90,13 @@ async fn start_with_state<S: Source>(
 ) -> Result<Start<S::Item>, ReadError> {
     let timeout = options.freshness_wait;
     let wanted = match params.version {
-        Version::Any => Wanted::Any,
-        Version::At(version) => Wanted::NotOlderThan(version),
+        RequestedVersion::Any => Wanted::Any,
+        RequestedVersion::At(version) => Wanted::NotOlderThan(version),
         // The newest state now, once it is visible.
-        Version::Unset if source.horizon().is_some() => {
+        RequestedVersion::Unset if source.horizon().is_some() => {
             Wanted::NotOlderThan(source.read(Wanted::Newest, timeout).await?.revision())
         }
-        Version::Unset => Wanted::Newest,
+        RequestedVersion::Unset => Wanted::Newest,
     };
     let mut attempts = 0;
     loop {

@@ -28,7 +28,7 @@ pub(super) struct WatchBody<S: Source> {
     source: S,
     subscription: Subscription<S::Item>,
     scope: WatchScope<S::Item>,
-    phase: Phase<S::Item>,
+    phase: WatchPhase<S::Item>,
     cursor: Cursor,
     /// Whether an event was sent before; tables define their columns in the first.
     has_sent: bool,
@@ -50,7 +50,7 @@ pub(super) struct WatchScope<I> {
 }
 
 #[derive(Debug)]
-enum Phase<I> {
+enum WatchPhase<I> {
     Error(Box<Status>),
     /// The state, in key order.
     State {
@@ -96,10 +96,10 @@ impl<S: Source> WatchBody<S> {
         deadline: Instant,
     ) -> Self {
         let (phase, cursor) = match start {
-            Start::Error(status) => (Phase::Error(status), Cursor::after(0)),
-            Start::After(cursor) => (Phase::Live, cursor),
+            Start::Error(status) => (WatchPhase::Error(status), Cursor::after(0)),
+            Start::After(cursor) => (WatchPhase::Live, cursor),
             Start::State { objects, end_bookmark, cursor } => {
-                (Phase::State { objects: objects.into_iter(), end_bookmark }, cursor)
+                (WatchPhase::State { objects: objects.into_iter(), end_bookmark }, cursor)
             }
         };
         Self {
@@ -130,23 +130,23 @@ impl<S: Source> WatchBody<S> {
                 self.phase = self.last_phase();
             }
             match &mut self.phase {
-                Phase::End => return Poll::Ready(None),
-                Phase::Error(status) => {
+                WatchPhase::End => return Poll::Ready(None),
+                WatchPhase::Error(status) => {
                     let event = Bytes::from(json!({"type": "ERROR", "object": status}).to_string() + "\n");
-                    self.phase = Phase::End;
+                    self.phase = WatchPhase::End;
                     return Poll::Ready(Some(event));
                 }
-                Phase::State { .. } => {
+                WatchPhase::State { .. } => {
                     let chunk = self.state_chunk();
                     if !chunk.is_empty() {
                         return Poll::Ready(Some(chunk));
                     }
                 }
-                Phase::Live => match self.live_chunk() {
+                WatchPhase::Live => match self.live_chunk() {
                     // W10: too far behind for the window.
-                    None => self.phase = Phase::End,
+                    None => self.phase = WatchPhase::End,
                     Some(chunk) if !chunk.is_empty() => return Poll::Ready(Some(chunk)),
-                    Some(_) if self.is_at_end() => self.phase = Phase::End,
+                    Some(_) if self.is_at_end() => self.phase = WatchPhase::End,
                     Some(_) if self.is_bookmark_due() => return Poll::Ready(Some(self.bookmark(false))),
                     Some(_) => {
                         self.set_timer();
@@ -164,20 +164,20 @@ impl<S: Source> WatchBody<S> {
     }
 
     /// Returns the final phase. A client of a discarded history gets a 410, because it must not continue from its version.
-    fn last_phase(&self) -> Phase<S::Item> {
+    fn last_phase(&self) -> WatchPhase<S::Item> {
         match self.phase {
-            Phase::End => Phase::End,
+            WatchPhase::End => WatchPhase::End,
             _ if self.subscription.is_expired() => {
                 let oldest = self.subscription.window().oldest_start();
-                Phase::Error(Box::new(Status::too_old_resource_version(self.cursor.revision(), oldest)))
+                WatchPhase::Error(Box::new(Status::too_old_resource_version(self.cursor.revision(), oldest)))
             }
-            _ => Phase::End,
+            _ => WatchPhase::End,
         }
     }
 
     /// Returns a chunk of the state; empty when there is no more.
     fn state_chunk(&mut self) -> Bytes {
-        let Phase::State { objects, end_bookmark } = &mut self.phase else { return Bytes::new() };
+        let WatchPhase::State { objects, end_bookmark } = &mut self.phase else { return Bytes::new() };
         let now = self.source.now();
         let mut chunk = Chunk::default();
         let ended = loop {
@@ -192,7 +192,7 @@ impl<S: Source> WatchBody<S> {
             }
         };
         if let Some(end_bookmark) = ended {
-            self.phase = Phase::Live;
+            self.phase = WatchPhase::Live;
             if end_bookmark {
                 chunk.push(self.bookmark(true));
             }

@@ -42,7 +42,7 @@ pub struct BlockStats {
 
 /// Part of an object that a block contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Part {
+pub(crate) enum BlockPart {
     /// The whole object.
     Whole,
     /// The text after kind and apiVersion.
@@ -56,7 +56,7 @@ pub(crate) enum Part {
 pub(crate) struct BlockKey {
     pub(crate) origin: Bytes,
     pub(crate) revision: u64,
-    pub(crate) part: Part,
+    pub(crate) part: BlockPart,
 }
 
 struct Inner {
@@ -70,7 +70,7 @@ struct Inner {
 #[derive(Default)]
 struct ClockCache {
     index: HashMap<EntryKey, usize>,
-    entries: Vec<Entry>,
+    entries: Vec<CachedBlock>,
     bytes: usize,
     /// Entry that the clock hand examines next.
     hand: usize,
@@ -85,10 +85,10 @@ struct EntryKey {
     address: usize,
     len: usize,
     revision: u64,
-    part: Part,
+    part: BlockPart,
 }
 
-struct Entry {
+struct CachedBlock {
     entry_key: EntryKey,
     origin: Bytes,
     block: Arc<Block>,
@@ -158,7 +158,7 @@ impl Blocks {
         write(&mut text);
         let block = Arc::new(Block::new(&text));
         inner.compressed.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry { entry_key, origin: key.origin, block: block.clone(), used: false };
+        let entry = CachedBlock { entry_key, origin: key.origin, block: block.clone(), used: false };
         inner.clock_cache.lock().insert(entry, inner.max_bytes);
         block
     }
@@ -175,7 +175,7 @@ impl ClockCache {
 
     /// Caches a block if there is room. Room is made slowly, and from entries not requested lately: otherwise a list longer than
     /// the bound would evict everything that the next list begins with.
-    fn insert(&mut self, entry: Entry, max_bytes: usize) {
+    fn insert(&mut self, entry: CachedBlock, max_bytes: usize) {
         if self.index.contains_key(&entry.entry_key) {
             return;
         }
@@ -225,7 +225,7 @@ const STEPS_PER_INSERT: usize = 2;
 /// Number of refused blocks per eviction: every fourth may replace another.
 const REFUSALS_PER_EVICTION: usize = 4;
 
-impl Entry {
+impl CachedBlock {
     fn cost(&self) -> usize {
         self.block.size() + self.origin.len() + OVERHEAD
     }
@@ -253,7 +253,7 @@ mod tests {
     /// Gets the blocks of all objects, one after the other.
     fn request_all(blocks: &Blocks, objects: &[Bytes]) {
         for object in objects {
-            let key = BlockKey { origin: object.clone(), revision: 1, part: Part::Whole };
+            let key = BlockKey { origin: object.clone(), revision: 1, part: BlockPart::Whole };
             blocks.get_or_compress(key, |text| text.extend_from_slice(object));
         }
     }
@@ -268,10 +268,14 @@ mod tests {
         }
         assert_eq!((cache.stats().compressed, cache.stats().found), (3, 12));
         request_all(&others, &objects);
-        blocks
-            .get_or_compress(BlockKey { origin: objects[0].clone(), revision: 1, part: Part::Tail }, |_| {});
-        blocks
-            .get_or_compress(BlockKey { origin: objects[0].clone(), revision: 2, part: Part::Tail }, |_| {});
+        blocks.get_or_compress(
+            BlockKey { origin: objects[0].clone(), revision: 1, part: BlockPart::Tail },
+            |_| {},
+        );
+        blocks.get_or_compress(
+            BlockKey { origin: objects[0].clone(), revision: 2, part: BlockPart::Tail },
+            |_| {},
+        );
         assert_eq!((cache.stats().compressed, cache.stats().blocks), (8, 8));
     }
 
@@ -301,7 +305,7 @@ mod tests {
         let before = cache.stats().found;
         request_all(&blocks, &old);
         assert!(cache.stats().found - before <= 10);
-        let bytes: usize = cache.inner.clock_cache.lock().entries.iter().map(Entry::cost).sum();
+        let bytes: usize = cache.inner.clock_cache.lock().entries.iter().map(CachedBlock::cost).sum();
         assert_eq!(bytes, cache.stats().bytes);
         let evicted =
             cache.inner.clock_cache.lock().entries.iter().filter(|entry| entry.origin.is_unique()).count();

@@ -16,7 +16,7 @@ use crc32fast::Hasher;
 use flate2::{Compress, Compression, FlushCompress};
 
 pub use self::cache::{BlockCache, BlockStats, Blocks};
-pub(crate) use self::cache::{BlockKey, Part};
+pub(crate) use self::cache::{BlockKey, BlockPart};
 use self::shift::CrcShift;
 
 /// Compressed text that can appear anywhere in a gzip member.

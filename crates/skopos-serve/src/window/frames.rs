@@ -13,7 +13,7 @@ use crate::table::IncludeObject;
 
 /// Form of an object in a frame: everything that changes its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape<'a> {
+pub(crate) struct FrameShape<'a> {
     pub(crate) layout: Layout,
     /// API version of the objects, or of the columns.
     pub(crate) version: &'a str,
@@ -35,7 +35,7 @@ pub(crate) enum Layout {
 #[derive(Debug)]
 pub(super) struct Frames {
     /// Frames by event number.
-    frames: HashMap<u64, Vec<Frame>>,
+    frames: HashMap<u64, Vec<EncodedFrame>>,
     /// Event numbers and times, in the order in which the first frames were made.
     order: VecDeque<(u64, Instant)>,
     bytes: Share,
@@ -44,7 +44,7 @@ pub(super) struct Frames {
 }
 
 #[derive(Debug)]
-struct Frame {
+struct EncodedFrame {
     kind: EventType,
     layout: Layout,
     version: Box<str>,
@@ -88,7 +88,7 @@ impl Frames {
         &mut self,
         number: u64,
         kind: EventType,
-        shape: Shape<'_>,
+        shape: FrameShape<'_>,
         make: impl FnOnce() -> Bytes,
     ) -> Bytes {
         let event_frames = self.frames.entry(number).or_insert_with(|| {
@@ -100,14 +100,15 @@ impl Frames {
         }
         let bytes = make();
         self.encoded += 1;
-        let frame = Frame { kind, layout: shape.layout, version: shape.version.into(), bytes: bytes.clone() };
+        let frame =
+            EncodedFrame { kind, layout: shape.layout, version: shape.version.into(), bytes: bytes.clone() };
         self.bytes.set(self.bytes.bytes() + frame.cost());
         event_frames.push(frame);
         while self.bytes() > self.max_bytes && self.pop_oldest().is_some() {}
         bytes
     }
 
-    fn pop_oldest(&mut self) -> Option<Vec<Frame>> {
+    fn pop_oldest(&mut self) -> Option<Vec<EncodedFrame>> {
         let (oldest, _) = self.order.pop_front()?;
         let frames = self.frames.remove(&oldest).unwrap_or_default();
         self.bytes.set(self.bytes() - cost(&frames));
@@ -133,10 +134,10 @@ impl Evictable for Mutex<Frames> {
     }
 }
 
-// === impl Frame ===
+// === impl EncodedFrame ===
 
-impl Frame {
-    fn is(&self, kind: EventType, shape: Shape<'_>) -> bool {
+impl EncodedFrame {
+    fn is(&self, kind: EventType, shape: FrameShape<'_>) -> bool {
         (self.kind, self.layout) == (kind, shape.layout) && *self.version == *shape.version
     }
 
@@ -145,8 +146,8 @@ impl Frame {
     }
 }
 
-fn cost(frames: &[Frame]) -> usize {
-    frames.iter().map(Frame::cost).sum()
+fn cost(frames: &[EncodedFrame]) -> usize {
+    frames.iter().map(EncodedFrame::cost).sum()
 }
 
 /// Overhead of a frame besides its bytes.
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
     use crate::memory_budget::Allowance;
 
-    const FULL: Shape<'_> = Shape { layout: Layout::Full, version: "v1" };
+    const FULL: FrameShape<'_> = FrameShape { layout: Layout::Full, version: "v1" };
 
     #[test]
     fn a_frame_is_made_once_for_each_event_kind_and_form() {
@@ -168,8 +169,8 @@ mod tests {
         assert_eq!(get(1, EventType::Added, FULL, "a"), "a");
         assert_eq!(get(1, EventType::Added, FULL, "again"), "a");
         assert_eq!(get(1, EventType::Modified, FULL, "b"), "b");
-        assert_eq!(get(1, EventType::Added, Shape { layout: Layout::Partial, ..FULL }, "c"), "c");
-        assert_eq!(get(1, EventType::Added, Shape { version: "v2", ..FULL }, "d"), "d");
+        assert_eq!(get(1, EventType::Added, FrameShape { layout: Layout::Partial, ..FULL }, "c"), "c");
+        assert_eq!(get(1, EventType::Added, FrameShape { version: "v2", ..FULL }, "d"), "d");
         assert_eq!(get(2, EventType::Added, FULL, "e"), "e");
         assert_eq!(frames.encoded(), 5);
     }

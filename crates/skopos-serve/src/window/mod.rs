@@ -25,7 +25,7 @@ use crate::memory_budget::Allowance;
 
 pub use self::cursor::Cursor;
 pub use self::event::Event;
-pub(crate) use self::frames::{Layout, Shape};
+pub(crate) use self::frames::{FrameShape, Layout};
 #[cfg(test)]
 pub(crate) use self::watchers::SLOT_BYTES;
 pub use self::watchers::Subscription;
@@ -305,7 +305,7 @@ impl<I: Item> Window<I> {
         &self,
         event: &Event<I>,
         kind: EventType,
-        shape: Shape<'_>,
+        shape: FrameShape<'_>,
         encode: impl FnOnce() -> Bytes,
     ) -> Bytes {
         let frame = self.frames.lock().get_or_encode(event.number(), kind, shape, encode);

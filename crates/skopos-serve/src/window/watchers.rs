@@ -29,21 +29,21 @@ pub(super) struct Watchers {
 #[derive(Debug)]
 pub struct Subscription<I: Item> {
     window: Arc<Window<I>>,
-    slot: Arc<Slot>,
+    slot: Arc<WatcherSlot>,
     slot_index: usize,
 }
 
 /// Slots of the watchers. Free slots are reused.
 #[derive(Debug, Default)]
 struct SlotTable {
-    slots: Vec<Option<Arc<Slot>>>,
+    slots: Vec<Option<Arc<WatcherSlot>>>,
     free: Vec<usize>,
     /// Whether the window has ended: a new watcher is closed at once.
     ended: bool,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct WatcherSlot {
     waker: AtomicWaker,
     /// Number of the window's events that it has taken or passed.
     taken: AtomicU64,
@@ -59,7 +59,7 @@ const IDLE: u64 = u64::MAX;
 
 /// Size of a registration: the slot, its counts, and two pointers to it.
 #[cfg(test)]
-pub(crate) const SLOT_BYTES: usize = size_of::<Slot>() + 4 * size_of::<usize>();
+pub(crate) const SLOT_BYTES: usize = size_of::<WatcherSlot>() + 4 * size_of::<usize>();
 
 // === impl Watchers ===
 
@@ -116,7 +116,7 @@ impl Watchers {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    fn blocked_for(&self, slot: &Slot, now: Instant) -> Duration {
+    fn blocked_for(&self, slot: &WatcherSlot, now: Instant) -> Duration {
         match slot.sending_since.load(Ordering::Acquire) {
             IDLE => Duration::ZERO,
             since => now.saturating_duration_since(self.started).saturating_sub(Duration::from_millis(since)),
@@ -128,7 +128,7 @@ impl Watchers {
 
 impl<I: Item> Subscription<I> {
     pub(super) fn new(window: Arc<Window<I>>, count: u64) -> Self {
-        let slot = Arc::new(Slot {
+        let slot = Arc::new(WatcherSlot {
             waker: AtomicWaker::new(),
             taken: AtomicU64::new(count),
             sending_since: AtomicU64::new(IDLE),
@@ -191,7 +191,7 @@ impl<I: Item> Drop for Subscription<I> {
 // === impl SlotTable ===
 
 impl SlotTable {
-    fn insert(&mut self, slot: Arc<Slot>) -> usize {
+    fn insert(&mut self, slot: Arc<WatcherSlot>) -> usize {
         if self.ended {
             slot.closed.store(true, Ordering::Release);
         }

@@ -14,7 +14,7 @@ use skopos_serve::RequestVerb;
 use skopos_serve::respond::{BodyError, ResponseBody};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{Damage, Fault, Faults, RequestAttributes, Rule};
+use super::{Damage, Fault, FaultRule, Faults, RequestAttributes};
 use crate::log::LogEntry;
 
 /// Response body with its faults.
@@ -41,7 +41,7 @@ pub(crate) struct FaultyBody {
 
 /// Current effect of the active faults on the body.
 enum BodyAction {
-    Flow(Vec<Arc<Rule>>),
+    Flow(Vec<Arc<FaultRule>>),
     Stall,
     End,
     Fail,
@@ -125,7 +125,7 @@ impl FaultyBody {
     }
 
     /// Returns whether a rule that counts bodies applies to this one.
-    fn applies(&mut self, rule: &Rule) -> bool {
+    fn applies(&mut self, rule: &FaultRule) -> bool {
         if self.hit_rules.contains(&rule.id()) {
             return true;
         }
@@ -138,9 +138,9 @@ impl FaultyBody {
     }
 
     /// Applies the frame faults to a chunk of the body and appends it to `ready`.
-    fn apply_frame_faults(&mut self, chunk: Bytes, rules: &[Arc<Rule>]) {
+    fn apply_frame_faults(&mut self, chunk: Bytes, rules: &[Arc<FaultRule>]) {
         let affects_frames =
-            |rule: &&Arc<Rule>| !matches!(rule.fault(), Fault::Slow { .. } | Fault::HoldUntilEnd);
+            |rule: &&Arc<FaultRule>| !matches!(rule.fault(), Fault::Slow { .. } | Fault::HoldUntilEnd);
         if !rules.iter().any(|rule| affects_frames(&rule)) {
             self.ready.push_back(chunk);
             return;
@@ -157,7 +157,7 @@ impl FaultyBody {
         }
     }
 
-    fn apply_to_frame<'a>(&mut self, mut frame: Bytes, rules: impl Iterator<Item = &'a Arc<Rule>>) {
+    fn apply_to_frame<'a>(&mut self, mut frame: Bytes, rules: impl Iterator<Item = &'a Arc<FaultRule>>) {
         let bookmark = frame.starts_with(b"{\"type\":\"BOOKMARK\"")
             || frame.starts_with(b"{\"object\"") && is_bookmark(&frame);
         let mut repeats = false;
@@ -184,7 +184,7 @@ impl FaultyBody {
         self.repeat = repeats.then_some(frame);
     }
 
-    fn is_held(&self, rules: &[Arc<Rule>]) -> bool {
+    fn is_held(&self, rules: &[Arc<FaultRule>]) -> bool {
         let waiting = || self.ready.iter().map(Bytes::len).sum::<usize>();
         !self.ended
             && rules.iter().any(|rule| matches!(rule.fault(), Fault::HoldUntilEnd))

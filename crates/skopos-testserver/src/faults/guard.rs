@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::connection::BlackHole;
-use super::{Fault, Faults, Match, Rule};
+use super::{Fault, FaultRule, Faults, Match};
 
 /// Fault without a matcher yet.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct FaultGuard {
 
 #[derive(Debug)]
 enum ActiveFault {
-    Rule(Arc<Rule>),
+    Rule(Arc<FaultRule>),
     BlackHole(Arc<BlackHole>),
 }
 
@@ -36,7 +36,7 @@ impl Injection {
 
     /// Applies the fault to the matching requests, from now on.
     pub fn on(self, matching: Match) -> FaultGuard {
-        let rule = Rule::new(self.faults.next_id(), self.fault, matching);
+        let rule = FaultRule::new(self.faults.next_id(), self.fault, matching);
         let rule = self.faults.add(rule);
         FaultGuard { faults: self.faults, active_fault: Some(ActiveFault::Rule(rule)) }
     }

@@ -33,7 +33,7 @@ pub(crate) use self::attributes::RequestAttributes;
 pub(crate) use self::body::FaultyBody;
 pub(crate) use self::connection::{ConnectionControl, FaultyIo, ResettableStream};
 pub(crate) use self::hostile::hostile_body;
-pub(crate) use self::rule::Rule;
+pub(crate) use self::rule::FaultRule;
 
 use self::connection::BlackHole;
 use crate::connection::ConnectionId;
@@ -49,7 +49,7 @@ pub struct Faults {
 
 #[derive(Debug, Default)]
 struct Inner {
-    rules: RwLock<Vec<Arc<Rule>>>,
+    rules: RwLock<Vec<Arc<FaultRule>>>,
     /// Length of `rules`, for a fast check that there are none.
     active: AtomicUsize,
     last_id: AtomicU64,
@@ -171,7 +171,7 @@ impl Faults {
     }
 
     /// Returns the faults of a request that are decided before it is handled; each counts a hit.
-    pub(crate) fn request_rules(&self, attributes: &RequestAttributes) -> Vec<Arc<Rule>> {
+    pub(crate) fn request_rules(&self, attributes: &RequestAttributes) -> Vec<Arc<FaultRule>> {
         if self.active() == 0 {
             return Vec::new();
         }
@@ -186,9 +186,9 @@ impl Faults {
     }
 
     /// Returns the faults that may affect an open body; hits are counted where they are applied.
-    pub(crate) fn body_rules(&self, attributes: &RequestAttributes, opened: Instant) -> Vec<Arc<Rule>> {
+    pub(crate) fn body_rules(&self, attributes: &RequestAttributes, opened: Instant) -> Vec<Arc<FaultRule>> {
         let rules = self.inner.rules.read();
-        let concerns = |rule: &&Arc<Rule>| {
+        let concerns = |rule: &&Arc<FaultRule>| {
             rule.fault().applies_to_body() && rule.matches(attributes) && rule.covers_body_opened(opened)
         };
         rules.iter().filter(concerns).cloned().collect()
@@ -223,7 +223,7 @@ impl Faults {
         self.inner.bodies.lock().retain(|other| !Arc::ptr_eq(other, waker));
     }
 
-    fn add(&self, rule: Rule) -> Arc<Rule> {
+    fn add(&self, rule: FaultRule) -> Arc<FaultRule> {
         let rule = Arc::new(rule);
         let mut rules = self.inner.rules.write();
         rules.push(rule.clone());
@@ -233,7 +233,7 @@ impl Faults {
         rule
     }
 
-    fn remove(&self, rule: &Rule) {
+    fn remove(&self, rule: &FaultRule) {
         rule.end();
         let mut rules = self.inner.rules.write();
         rules.retain(|other| other.id() != rule.id());

@@ -10,7 +10,7 @@ use super::{Fault, Match, RequestAttributes};
 
 /// Injected fault, with its matcher and hit limit.
 #[derive(Debug)]
-pub(crate) struct Rule {
+pub(crate) struct FaultRule {
     id: u64,
     fault: Fault,
     matching: Match,
@@ -22,7 +22,7 @@ pub(crate) struct Rule {
     hit_recorded: Notify,
 }
 
-impl Rule {
+impl FaultRule {
     pub(super) fn new(id: u64, fault: Fault, matching: Match) -> Self {
         Self {
             id,

@@ -15,7 +15,7 @@ use skopos_wire::Status;
 use tokio::time::timeout;
 
 use super::{host, router};
-use crate::faults::{ConnectionControl, Fault, FaultyBody, RequestAttributes, Rule, hostile_body};
+use crate::faults::{ConnectionControl, Fault, FaultRule, FaultyBody, RequestAttributes, hostile_body};
 use crate::log::{LogEntry, Outcome, RequestRecord};
 use crate::openapi;
 use crate::state::ServerState;
@@ -71,7 +71,7 @@ fn set_date(response: &mut Response, state: &ServerState) {
 async fn apply_faults(
     connection: &Connection,
     attributes: &RequestAttributes,
-    rules: &[Arc<Rule>],
+    rules: &[Arc<FaultRule>],
 ) -> Result<Option<Response>, BodyError> {
     for rule in rules {
         match rule.fault() {

@@ -14,15 +14,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Inner, PortState, StartError, TestServer, Tls};
 use crate::auth::{Auth, User};
-use crate::clock::Clock;
+use crate::clock::ServerClock;
 use crate::faults::Faults;
 use crate::lifecycle::Lifecycle;
 use crate::log::{RequestLog, RequestObserver, RequestRecord};
 use crate::serve::{
-    DEFAULT_MAX_STREAMS, HttpServer, Identity, IdentityPlan, Protocols, Validity, listen, reserve,
+    DEFAULT_MAX_STREAMS, HttpServer, IdentityPlan, Protocols, ServerIdentity, Validity, listen, reserve,
 };
 use crate::state::ServerState;
-use crate::storage::{HistoryLimits, Observer as WriteObserver, Storage, WriteRecord};
+use crate::storage::{HistoryLimits, Storage, WriteObserver, WriteRecord};
 
 /// Maximum bytes of cached compressed objects, with the objects that only the cache keeps alive.
 const MAX_BLOCK_CACHE_BYTES: usize = 512 << 20;
@@ -289,7 +289,7 @@ impl TestServerBuilder {
         let tls = match self.tls {
             true => {
                 let plan = IdentityPlan { protocols, ..self.identity.clone() };
-                let identity = Identity::generate(&plan, validity).map_err(StartError::Certificate)?;
+                let identity = ServerIdentity::generate(&plan, validity).map_err(StartError::Certificate)?;
                 Some(Tls { identity, plan })
             }
             false => None,
@@ -338,7 +338,7 @@ impl TestServerBuilder {
         let state = ServerState {
             storage: Storage::new(self.history, activity.clone(), self.write_observer),
             registry,
-            clock: Clock::starting_at(self.start_time),
+            clock: ServerClock::starting_at(self.start_time),
             rng: Arc::new(Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed))),
             contract: self.contract,
             only_local_hosts: self.only_local_hosts,

@@ -21,7 +21,9 @@ pub use self::waiting::WaitTimeout;
 use crate::auth::Auth;
 use crate::faults::{Faults, How};
 use crate::log::RequestRecord;
-use crate::serve::{Credential, HttpServer, Identity, IdentityPlan, MemoryStream, Validity, listen, reserve};
+use crate::serve::{
+    Credential, HttpServer, IdentityPlan, MemoryStream, ServerIdentity, Validity, listen, reserve,
+};
 use crate::state::ServerState;
 
 /// Kubernetes API server in this process. Clones are handles to the same server; when the last is dropped, it stops.
@@ -72,7 +74,7 @@ enum PortState {
 
 #[derive(Debug)]
 struct Tls {
-    identity: Identity,
+    identity: ServerIdentity,
     plan: IdentityPlan,
 }
 
@@ -310,7 +312,7 @@ impl TestServer {
     fn set_certificate(&self, validity: Validity) -> Result<(), StartError> {
         let mut tls = self.inner.tls.lock();
         if let Some(tls) = tls.as_mut() {
-            tls.identity = Identity::generate(&tls.plan, validity).map_err(StartError::Certificate)?;
+            tls.identity = ServerIdentity::generate(&tls.plan, validity).map_err(StartError::Certificate)?;
             self.inner.http_server.set_tls(Some(tls.identity.config.clone()));
         }
         Ok(())

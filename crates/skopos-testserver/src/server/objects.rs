@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::TestServer;
 use crate::generate::PodGenerator;
 use crate::object_ref::ObjectRef;
-use crate::storage::{Draft, ResourceKey, Scope};
+use crate::storage::{Draft, ReadScope, ResourceKey};
 use crate::write;
 
 /// A resourceVersion that the server cannot roll back to.
@@ -106,7 +106,7 @@ impl TestServer {
     pub fn list(&self, resource: &str, namespace: Option<&str>) -> Result<(Vec<Value>, u64), Status> {
         let resource = self.resource_type(resource)?;
         let (objects, revision) =
-            self.state().storage.list(&ResourceKey::from(&*resource), Scope::new(namespace));
+            self.state().storage.list(&ResourceKey::from(&*resource), ReadScope::new(namespace));
         Ok((objects.iter().map(|object| object.to_value()).collect(), revision))
     }
 

@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use self::object::{Draft, InvalidObject, Stored};
-pub(crate) use self::record::Observer;
+pub(crate) use self::record::WriteObserver;
 pub use self::record::WriteRecord;
 
 use self::history::Superseded;
@@ -42,7 +42,7 @@ pub(crate) struct ResourceKey {
 
 /// Scope of a read: a namespace or the whole table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scope<'a> {
+pub(crate) struct ReadScope<'a> {
     pub(crate) namespace: Option<&'a str>,
 }
 
@@ -69,16 +69,16 @@ pub(crate) enum WriteError {
 }
 
 /// Change of one object.
-pub(crate) type Change = Event<Arc<Stored>>;
+pub(crate) type StoredEvent = Event<Arc<Stored>>;
 
 /// Changes of one revision, by resource.
-type Changes = Vec<(ResourceKey, Change)>;
+type ResourceEvents = Vec<(ResourceKey, StoredEvent)>;
 
 /// Events since a revision.
 #[derive(Debug)]
 pub(crate) enum Tail {
     /// The events, and the revision up to which none is missing.
-    Events { events: Vec<Arc<Change>>, through: u64 },
+    Events { events: Vec<Arc<StoredEvent>>, through: u64 },
     /// The window no longer reaches back to the cursor.
     Lost,
 }
@@ -96,7 +96,7 @@ struct Inner {
     limits: HistoryLimits,
     /// Notified of every write.
     activity: Arc<Notify>,
-    observer: Option<Observer>,
+    observer: Option<WriteObserver>,
 }
 
 #[derive(Debug)]
@@ -114,7 +114,7 @@ struct State {
 
 impl Storage {
     /// Creates an empty storage, which notifies `activity` of every write and calls `observer` with every change.
-    pub(crate) fn new(limits: HistoryLimits, activity: Arc<Notify>, observer: Option<Observer>) -> Self {
+    pub(crate) fn new(limits: HistoryLimits, activity: Arc<Notify>, observer: Option<WriteObserver>) -> Self {
         let now = Instant::now();
         let state = State {
             revision: 1,
@@ -187,7 +187,7 @@ impl Storage {
     pub(crate) fn delete_together<'a>(&self, keys: &'a [(ResourceKey, String)]) -> Vec<Option<Arc<Stored>>> {
         let mut state = self.inner.state.write();
         let revision = state.revision + 1;
-        let mut events: BTreeMap<ResourceKey, Vec<Change>> = BTreeMap::new();
+        let mut events: BTreeMap<ResourceKey, Vec<StoredEvent>> = BTreeMap::new();
         let delete = |(resource, key): &'a (ResourceKey, String)| {
             let (object, changes) = state.apply_to_both(revision, resource, key, Write::Delete).ok()?;
             for (resource, event) in changes {
@@ -223,7 +223,7 @@ impl Storage {
         &self,
         state: &mut State,
         revision: u64,
-        events: impl IntoIterator<Item = (ResourceKey, Vec<Change>)>,
+        events: impl IntoIterator<Item = (ResourceKey, Vec<StoredEvent>)>,
     ) {
         let now = Instant::now();
         state.revision = revision;
@@ -246,7 +246,7 @@ impl State {
         resource: &ResourceKey,
         key: &str,
         write: Write,
-    ) -> Result<(Arc<Stored>, Changes), WriteError> {
+    ) -> Result<(Arc<Stored>, ResourceEvents), WriteError> {
         let counterpart = events::counterpart(resource).map(|counterpart| {
             let write = match &write {
                 Write::Put(draft) => Write::Put(events::convert(draft, &counterpart)),
@@ -270,7 +270,7 @@ impl State {
         resource: &ResourceKey,
         key: &str,
         write: Write,
-    ) -> Result<(Arc<Stored>, Change), WriteError> {
+    ) -> Result<(Arc<Stored>, StoredEvent), WriteError> {
         let table = match self.tables.get_mut(resource) {
             Some(table) => table,
             None => self.tables.entry(resource.clone()).or_default(),
@@ -362,7 +362,7 @@ impl Storage {
     pub(crate) fn scan(
         &self,
         resource: &ResourceKey,
-        scope: Scope<'_>,
+        scope: ReadScope<'_>,
         start: Option<&str>,
         revision: u64,
         max: usize,
@@ -374,7 +374,7 @@ impl Storage {
     }
 
     /// Returns the newest objects of a scope, and their common revision.
-    pub(crate) fn list(&self, resource: &ResourceKey, scope: Scope<'_>) -> (Vec<Arc<Stored>>, u64) {
+    pub(crate) fn list(&self, resource: &ResourceKey, scope: ReadScope<'_>) -> (Vec<Arc<Stored>>, u64) {
         let state = self.inner.state.read();
         let revision = state.revision;
         let objects = state.tables.get(resource).map(|t| t.scan(scope, None, revision).cloned().collect());
@@ -385,7 +385,7 @@ impl Storage {
     pub(crate) fn count_from(
         &self,
         resource: &ResourceKey,
-        scope: Scope<'_>,
+        scope: ReadScope<'_>,
         start: Option<&str>,
         revision: u64,
     ) -> usize {
@@ -463,9 +463,9 @@ impl From<&ResourceType> for ResourceKey {
     }
 }
 
-// === impl Scope ===
+// === impl ReadScope ===
 
-impl<'a> Scope<'a> {
+impl<'a> ReadScope<'a> {
     /// Creates the scope of one namespace, or of all for `None`.
     pub(crate) fn new(namespace: Option<&'a str>) -> Self {
         Self { namespace }

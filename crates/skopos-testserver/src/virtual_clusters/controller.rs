@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::registry::{InstanceRegistry, Options};
 use super::syncer::{ClusterId, Instance};
 use crate::server::TestServer;
-use crate::storage::{ResourceKey, Scope, Stored, Tail};
+use crate::storage::{ReadScope, ResourceKey, Stored, Tail};
 
 /// Applications whose objects decide whether a virtual cluster is up.
 const APPS: [&str; 2] = ["vcluster", "vcluster-etcd"];
@@ -58,7 +58,7 @@ impl Controller<'_> {
                 }
                 // At the start, too far behind, or after a rollback: check everything.
                 _ => {
-                    let (objects, revision) = storage.list(key, Scope::default());
+                    let (objects, revision) = storage.list(key, ReadScope::default());
                     *cursor = revision;
                     touched.extend(objects.iter().filter_map(|object| id_of(object)));
                     touched.extend(self.registry.ids());
@@ -132,8 +132,11 @@ impl Controller<'_> {
 
     /// Returns whether its containers run: on a node, not being deleted, and not waiting for anything.
     fn has_pod(&self, id: &ClusterId, app: &str) -> bool {
-        let (pods, _) =
-            self.host.state().storage.list(&ResourceKey::new("", "pods"), Scope::new(Some(&id.namespace)));
+        let (pods, _) = self
+            .host
+            .state()
+            .storage
+            .list(&ResourceKey::new("", "pods"), ReadScope::new(Some(&id.namespace)));
         let mut own = pods.iter().filter(|pod| has_app(pod, app) && pod.label("release") == Some(&id.name));
         own.any(|pod| is_running(&pod.to_value()))
     }

@@ -23,13 +23,13 @@ type Servers = Box<dyn Fn(&str, &str) -> TestServerBuilder + Send + Sync>;
 /// Virtual clusters by namespace and name.
 #[derive(Debug)]
 pub(super) struct InstanceRegistry {
-    entries: RwLock<BTreeMap<ClusterId, Entry>>,
+    entries: RwLock<BTreeMap<ClusterId, InstanceEntry>>,
     /// Counter of the changes, for tasks that wait for one.
     changes: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct InstanceEntry {
     instance: Instance,
     up: bool,
 }
@@ -47,7 +47,7 @@ impl InstanceRegistry {
 
     pub(super) fn state(&self, id: &ClusterId) -> VirtualState {
         match self.entries.read().get(id) {
-            Some(Entry { up: true, .. }) => VirtualState::Up,
+            Some(InstanceEntry { up: true, .. }) => VirtualState::Up,
             Some(_) => VirtualState::Down,
             None => VirtualState::Absent,
         }
@@ -66,7 +66,7 @@ impl InstanceRegistry {
     }
 
     pub(super) fn put(&self, id: ClusterId, instance: Instance, up: bool) {
-        self.entries.write().insert(id, Entry { instance, up });
+        self.entries.write().insert(id, InstanceEntry { instance, up });
         self.changed();
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use skopos_wire::Status;
 
 use super::registry::Options;
-use crate::serve::{Credential, Identity, IdentityPlan, TlsError, Validity};
+use crate::serve::{Credential, IdentityPlan, ServerIdentity, TlsError, Validity};
 use crate::server::{StartError, TestServer};
 
 /// ID of a virtual cluster.
@@ -36,7 +36,8 @@ impl Instance {
         if options.in_memory {
             // No client uses TLS with it, but its Secret is like any other.
             let plan = IdentityPlan { names, clients: true, ..IdentityPlan::default() };
-            let identity = Identity::generate(&plan, Validity::Long).map_err(StartError::Certificate)?;
+            let identity =
+                ServerIdentity::generate(&plan, Validity::Long).map_err(StartError::Certificate)?;
             let missing = || StartError::Certificate(TlsError::from("no client certificate"));
             let client = identity.client.ok_or_else(missing)?;
             return Ok(Self { server: builder.start_in_memory()?, authority: identity.ca_pem, client });

@@ -6,10 +6,10 @@ use serde_json::Value;
 use skopos_serve::EventType;
 use tokio::time::{Instant, sleep_until};
 
-use super::cluster::{Cluster, controller_of, json_contains};
+use super::client::{ControllerClient, controller_of, json_contains};
 use super::{deployment, endpoint_slice, garbage, job, node, pod, replica_set, stateful_set};
 use crate::state::ServerState;
-use crate::storage::{Change, ResourceKey, Scope, Stored, Tail};
+use crate::storage::{ReadScope, ResourceKey, Stored, StoredEvent, Tail};
 
 /// Work item: the key of an object to reconcile.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,22 +38,22 @@ const BATCH_SIZE: usize = 256;
 
 /// Runs the controllers forever.
 pub(super) async fn run(state: &ServerState) {
-    let cluster = Cluster { state };
-    node::create(cluster);
+    let client = ControllerClient { state };
+    node::create(client);
     let mut cursors: BTreeMap<ResourceKey, u64> = BTreeMap::new();
     let mut queue: BTreeMap<WorkItem, Instant> = BTreeMap::new();
     loop {
         let changed = state.activity.notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        let mut more = read_events(cluster, &mut cursors, &mut queue);
+        let mut more = read_events(client, &mut cursors, &mut queue);
         let now = Instant::now();
         let due: Vec<WorkItem> =
             queue.iter().filter(|(_, at)| **at <= now).map(|(work, _)| work.clone()).collect();
         more |= !due.is_empty();
         for work in due {
             queue.remove(&work);
-            if let Some(retry_at) = process(cluster, &work) {
+            if let Some(retry_at) = process(client, &work) {
                 queue.entry(work).or_insert(retry_at);
             }
         }
@@ -73,30 +73,30 @@ pub(super) async fn run(state: &ServerState) {
 }
 
 /// Processes a work item; returns when to process it again, if known.
-fn process(cluster: Cluster<'_>, work: &WorkItem) -> Option<Instant> {
+fn process(client: ControllerClient<'_>, work: &WorkItem) -> Option<Instant> {
     match work {
-        WorkItem::Deployment(key) => deployment::reconcile(cluster, key),
-        WorkItem::ReplicaSet(key) => replica_set::reconcile(cluster, key),
-        WorkItem::StatefulSet(key) => stateful_set::reconcile(cluster, key),
-        WorkItem::Job(key) => job::reconcile(cluster, key),
-        WorkItem::Service(key) => endpoint_slice::reconcile(cluster, key),
-        WorkItem::Pod(key) => return pod::advance(cluster, key),
-        WorkItem::Dependents { uid, namespace } => garbage::collect(cluster, uid, namespace.as_deref()),
-        WorkItem::Owner { resource, key } => return garbage::process_owner(cluster, resource, key),
+        WorkItem::Deployment(key) => deployment::reconcile(client, key),
+        WorkItem::ReplicaSet(key) => replica_set::reconcile(client, key),
+        WorkItem::StatefulSet(key) => stateful_set::reconcile(client, key),
+        WorkItem::Job(key) => job::reconcile(client, key),
+        WorkItem::Service(key) => endpoint_slice::reconcile(client, key),
+        WorkItem::Pod(key) => return pod::advance(client, key),
+        WorkItem::Dependents { uid, namespace } => garbage::collect(client, uid, namespace.as_deref()),
+        WorkItem::Owner { resource, key } => return garbage::process_owner(client, resource, key),
     }
     None
 }
 
 /// Reads the events since the last call; returns whether there may be more.
 fn read_events(
-    cluster: Cluster<'_>,
+    client: ControllerClient<'_>,
     cursors: &mut BTreeMap<ResourceKey, u64>,
     queue: &mut BTreeMap<WorkItem, Instant>,
 ) -> bool {
-    let storage = &cluster.state.storage;
+    let storage = &client.state.storage;
     let now = Instant::now();
     let mut more = false;
-    for resource in cluster.state.registry.all().iter() {
+    for resource in client.state.registry.all().iter() {
         let key = ResourceKey::from(&**resource);
         let known = cursors.get(&key).copied();
         let went_back = known.is_some_and(|known| known > storage.revision());
@@ -107,13 +107,13 @@ fn read_events(
                 cursors.insert(key.clone(), through);
                 for event in events {
                     enqueue_event(&key, &event, queue);
-                    let services = services_of(cluster, &key, &event).into_iter();
+                    let services = services_of(client, &key, &event).into_iter();
                     queue.extend(services.map(|service| (WorkItem::Service(service), now)));
                 }
             }
             // At the start, or too far behind: check everything.
             Some(Tail::Lost) | None => {
-                let (objects, revision) = storage.list(&key, Scope::default());
+                let (objects, revision) = storage.list(&key, ReadScope::default());
                 cursors.insert(key.clone(), revision);
                 if is_reconciled(&key) {
                     for object in objects.iter().filter(|object| !is_steady(object)) {
@@ -133,9 +133,9 @@ fn is_steady(object: &Stored) -> bool {
 }
 
 /// Returns the Services whose slices an event may affect: those of a pod, or of a slice that a client changed or deleted.
-fn services_of(cluster: Cluster<'_>, key: &ResourceKey, event: &Change) -> Vec<String> {
+fn services_of(client: ControllerClient<'_>, key: &ResourceKey, event: &StoredEvent) -> Vec<String> {
     match (&*key.group, &*key.plural) {
-        ("", "pods") => endpoint_slice::services_of(cluster, event.object()),
+        ("", "pods") => endpoint_slice::services_of(client, event.object()),
         ("discovery.k8s.io", "endpointslices") => {
             endpoint_slice::service_of(event.object()).into_iter().collect()
         }
@@ -147,7 +147,7 @@ fn is_reconciled(key: &ResourceKey) -> bool {
     matches!((&*key.group, &*key.plural), ("", "pods" | "services") | ("apps" | "batch", _))
 }
 
-fn enqueue_event(key: &ResourceKey, event: &Change, queue: &mut BTreeMap<WorkItem, Instant>) {
+fn enqueue_event(key: &ResourceKey, event: &StoredEvent, queue: &mut BTreeMap<WorkItem, Instant>) {
     let object = event.object();
     if event.kind() == EventType::Deleted {
         // Pods and similar objects own nothing.

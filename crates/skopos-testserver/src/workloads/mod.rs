@@ -8,7 +8,7 @@
 //!  Service ───────────────────────────────────▶ EndpointSlice
 //! ```
 
-mod cluster;
+mod client;
 mod controllers;
 mod deployment;
 mod endpoint_slice;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::lifecycle::ScheduledRemoval;
 use crate::object_ref::ObjectRef;
 use crate::state::ServerState;
-use crate::storage::{ResourceKey, Scope};
+use crate::storage::{ReadScope, ResourceKey};
 use crate::write::{DeleteOptions, Writer};
 
 /// Retry interval for a namespace that is not empty yet.
@@ -42,11 +42,11 @@ fn empty_namespace(state: &ServerState, name: &str) -> bool {
     let mut empty = true;
     for resource in state.registry.all().iter().filter(|r| r.namespaced) {
         let key = ResourceKey::from(&**resource);
-        let (objects, _) = state.storage.list(&key, Scope::new(Some(name)));
+        let (objects, _) = state.storage.list(&key, ReadScope::new(Some(name)));
         for object in objects {
             let _ = writer.delete(&ObjectRef::from_stored(resource, &object), &DeleteOptions::now());
         }
-        empty &= state.storage.list(&key, Scope::new(Some(name))).0.is_empty();
+        empty &= state.storage.list(&key, ReadScope::new(Some(name))).0.is_empty();
     }
     empty
 }

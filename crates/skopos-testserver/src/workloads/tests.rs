@@ -52,7 +52,7 @@ async fn a_new_template_replaces_the_pods_step_by_step() {
     server.update(deployment(4, "nginx:2")).unwrap();
     let mut fewest = usize::MAX;
     let image = |pod: &Value| pod["spec"]["containers"][0]["image"] == "nginx:2";
-    let is_ready = |pod: &Value| super::cluster::active(pod) && super::cluster::ready(pod);
+    let is_ready = |pod: &Value| super::client::active(pod) && super::client::ready(pod);
     server
         .wait_for(|s| {
             let pods = pods(s);
@@ -81,7 +81,7 @@ async fn a_stateful_set_grows_and_shrinks_in_order() {
         .wait_for(|s| {
             let pods = pods(s);
             // The next one is created only when all before it are ready.
-            let unready = pods.iter().filter(|pod| !super::cluster::ready(pod)).count();
+            let unready = pods.iter().filter(|pod| !super::client::ready(pod)).count();
             assert!(unready <= 1, "{unready} pods are not ready");
             status(s, "statefulsets", "db")["readyReplicas"] == 3
         })

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use skopos_wire::{FieldError, GroupResource, Status, StatusCause, StatusReason};
 
 use super::options::WriteOptions;
-use super::{Writer, Written, body, crds, defaults, invalid_object_status, metadata, validate};
+use super::{WriteOutcome, Writer, body, crds, defaults, invalid_object_status, metadata, validate};
 use crate::object_ref::ObjectRef;
 use crate::patch::managed::{Managers, Operation};
 use crate::storage::{Draft, WriteError};
@@ -22,7 +22,7 @@ impl Writer<'_> {
         object_ref: &ObjectRef,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         body::normalize(&mut object, object_ref)?;
         if object["metadata"]["resourceVersion"].as_str().is_some_and(|rv| !rv.is_empty()) && !options.trusted
         {
@@ -44,7 +44,7 @@ impl Writer<'_> {
         mut object: Value,
         options: &WriteOptions,
         own: impl Fn(&mut Managers, &Value),
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         let resource = &object_ref.resource;
         self.check_namespace(object_ref, options)?;
         if !options.trusted
@@ -75,8 +75,8 @@ impl Writer<'_> {
             match self.store_new(object_ref, &object, options) {
                 Err(WriteFailure::Taken) if prefix.is_some() && attempt < MAX_NAME_ATTEMPTS => {}
                 Err(WriteFailure::Taken) => {
-                    let going = self.is_being_deleted(object_ref, &object);
-                    return Err(taken(object_ref, &object, prefix.is_some(), going));
+                    let is_terminating = self.is_being_deleted(object_ref, &object);
+                    return Err(name_conflict(object_ref, &object, prefix.is_some(), is_terminating));
                 }
                 Err(WriteFailure::Other(status)) => return Err(*status),
                 Ok(written) => return Ok(written),
@@ -98,7 +98,7 @@ impl Writer<'_> {
         object_ref: &ObjectRef,
         object: &Value,
         options: &WriteOptions,
-    ) -> Result<Written, WriteFailure> {
+    ) -> Result<WriteOutcome, WriteFailure> {
         let mut stored = object.clone();
         if object_ref.resource.version != object_ref.resource.storage_version {
             stored["apiVersion"] = skopos_serve::resources::group_version(
@@ -110,13 +110,13 @@ impl Writer<'_> {
         let draft = Draft::from_value(&stored).map_err(|e| WriteFailure::from(invalid_object_status(&e)))?;
         if options.dry_run {
             let exists = self.state.storage.get(&object_ref.resource_key, &draft.key()).is_some();
-            return if exists { Err(WriteFailure::Taken) } else { Ok(Written::Dry(object.clone())) };
+            return if exists { Err(WriteFailure::Taken) } else { Ok(WriteOutcome::Dry(object.clone())) };
         }
         let definition = crds::parse(&object_ref.resource, object).map_err(WriteFailure::from)?;
         match self.state.storage.create(&object_ref.resource_key, draft) {
             Ok(stored) => {
                 definition.register(self.state);
-                Ok(Written::Stored(stored))
+                Ok(WriteOutcome::Stored(stored))
             }
             Err(WriteError::AlreadyExists) => Err(WriteFailure::Taken),
             Err(other) => Err(Status::internal_error(other).into()),
@@ -168,13 +168,13 @@ impl From<Status> for WriteFailure {
     }
 }
 
-fn taken(object_ref: &ObjectRef, object: &Value, generated: bool, going: bool) -> Status {
+fn name_conflict(object_ref: &ObjectRef, object: &Value, generated: bool, is_terminating: bool) -> Status {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if generated {
         return Status::generate_name_conflict(object_ref.group_resource(), name, 1);
     }
     let mut status = Status::already_exists(object_ref.group_resource(), name);
-    if going {
+    if is_terminating {
         status.message = format!("object is being deleted: {}", status.message);
     }
     status

@@ -10,11 +10,11 @@ use skopos_wire::{GroupResource, Status};
 use super::options::{DeleteOptions, Propagation};
 use super::{Writer, crds, invalid_object_status, metadata};
 use crate::object_ref::ObjectRef;
-use crate::storage::{Draft, Scope, Stored, WriteError};
+use crate::storage::{Draft, ReadScope, Stored, WriteError};
 
 /// Result of a deletion.
 #[derive(Clone, Debug)]
-pub(crate) enum Deletion {
+pub(crate) enum DeleteOutcome {
     /// The object is deleted; this was its last state.
     Gone(Arc<Stored>),
     /// It exists until its finalizers or its grace period are over.
@@ -33,7 +33,11 @@ impl Writer<'_> {
     ///
     /// # Errors
     /// 403, 404, 409.
-    pub(crate) fn delete(&self, object_ref: &ObjectRef, options: &DeleteOptions) -> Result<Deletion, Status> {
+    pub(crate) fn delete(
+        &self,
+        object_ref: &ObjectRef,
+        options: &DeleteOptions,
+    ) -> Result<DeleteOutcome, Status> {
         let is_namespace = object_ref.resource.group.is_empty() && object_ref.resource.plural == "namespaces";
         if is_namespace && PROTECTED_NAMESPACES.contains(&object_ref.name.as_str()) {
             let problem = "this namespace may not be deleted";
@@ -48,7 +52,7 @@ impl Writer<'_> {
             let object = current.to_value();
             check_preconditions(object_ref, &object, options)?;
             if options.dry_run {
-                return Ok(Deletion::Dry(current));
+                return Ok(DeleteOutcome::Dry(current));
             }
             let attempt = match self.plan_deletion(object_ref, &object, options) {
                 DeletionPlan::Now => self.remove(object_ref, current.revision()),
@@ -56,13 +60,13 @@ impl Writer<'_> {
                     self.mark_and_remove(object_ref, &marked, current.revision())
                 }
                 DeletionPlan::Mark(marked) => self.mark(object_ref, &marked, current.revision()),
-                DeletionPlan::Wait => Ok(Deletion::Pending(current)),
+                DeletionPlan::Wait => Ok(DeleteOutcome::Pending(current)),
             };
             match attempt {
                 Err(WriteError::Conflict { .. }) => {}
                 Err(_) => return Err(object_ref.not_found()),
                 Ok(deletion) => {
-                    if matches!(deletion, Deletion::Gone(_)) {
+                    if matches!(deletion, DeleteOutcome::Gone(_)) {
                         self.after_removal(object_ref, &object);
                     }
                     return Ok(deletion);
@@ -143,7 +147,12 @@ impl Writer<'_> {
         }
     }
 
-    fn mark(&self, object_ref: &ObjectRef, marked: &Value, expected: u64) -> Result<Deletion, WriteError> {
+    fn mark(
+        &self,
+        object_ref: &ObjectRef,
+        marked: &Value,
+        expected: u64,
+    ) -> Result<DeleteOutcome, WriteError> {
         let draft = Draft::from_value(marked).map_err(|_| WriteError::NotFound)?;
         let stored = self.state.storage.update(&object_ref.resource_key, draft, Some(expected))?;
         let grace = marked["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
@@ -155,13 +164,13 @@ impl Writer<'_> {
                 Duration::from_secs(grace),
             );
         }
-        Ok(Deletion::Pending(stored))
+        Ok(DeleteOutcome::Pending(stored))
     }
 
-    fn remove(&self, object_ref: &ObjectRef, expected: u64) -> Result<Deletion, WriteError> {
+    fn remove(&self, object_ref: &ObjectRef, expected: u64) -> Result<DeleteOutcome, WriteError> {
         let deleted =
             self.state.storage.delete(&object_ref.resource_key, &object_ref.key(), Some(expected))?;
-        Ok(Deletion::Gone(deleted))
+        Ok(DeleteOutcome::Gone(deleted))
     }
 
     /// Deletes a pod in two writes, as the API server does: watchers see it marked, and then deleted.
@@ -170,7 +179,7 @@ impl Writer<'_> {
         object_ref: &ObjectRef,
         marked: &Value,
         expected: u64,
-    ) -> Result<Deletion, WriteError> {
+    ) -> Result<DeleteOutcome, WriteError> {
         let draft = Draft::from_value(marked).map_err(|_| WriteError::NotFound)?;
         let marked = self.state.storage.update(&object_ref.resource_key, draft, Some(expected))?;
         self.remove(object_ref, marked.revision())
@@ -182,7 +191,7 @@ impl Writer<'_> {
             && let Some(resource) = definition.unregister(self.state)
         {
             let key = crate::storage::ResourceKey::from(&*resource);
-            let (objects, _) = self.state.storage.list(&key, Scope::default());
+            let (objects, _) = self.state.storage.list(&key, ReadScope::default());
             for object in objects {
                 // Its finalizers no longer matter.
                 let _ = self.state.storage.delete(&key, object.key(), None);

@@ -9,12 +9,12 @@ use skopos_wire::{Status, StatusDetails, StatusReason};
 
 use super::modify::{patch_status, reject_unknown_fields, unreadable_patch};
 use super::options::UnknownFields;
-use super::{DeleteOptions, Deletion, Part, WriteOptions, Writer, Written, body};
+use super::{DeleteOptions, DeleteOutcome, ObjectPart, WriteOptions, WriteOutcome, Writer, body};
 use crate::object_ref::ObjectRef;
 use crate::openapi;
-use crate::patch::{self, PatchKind, Shape};
+use crate::patch::{self, PatchKind, PatchShape};
 use crate::state::ServerState;
-use crate::storage::{ResourceKey, Scope, Stored};
+use crate::storage::{ReadScope, ResourceKey, Stored};
 
 /// Kinds whose deletion returns the object instead of a Status.
 const KINDS_RETURNED: [&str; 7] = [
@@ -36,7 +36,7 @@ pub(crate) async fn handle(
     body: Bytes,
 ) -> Result<Response, Status> {
     let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let request = Request {
+    let request = WriteRequest {
         state,
         writer: Writer::new(state),
         info,
@@ -54,7 +54,7 @@ pub(crate) async fn handle(
     request.answer()
 }
 
-struct Request<'a> {
+struct WriteRequest<'a> {
     state: &'a ServerState,
     writer: Writer<'a>,
     info: &'a RequestInfo,
@@ -65,7 +65,7 @@ struct Request<'a> {
     options: WriteOptions,
 }
 
-impl Request<'_> {
+impl WriteRequest<'_> {
     fn answer(&self) -> Result<Response, Status> {
         let named = self.target.name.is_some();
         let lacks_namespace = self.object_ref.resource.namespaced && self.object_ref.namespace.is_none();
@@ -75,13 +75,13 @@ impl Request<'_> {
         }
         match (self.info.verb, sub) {
             (RequestVerb::Create, None) if !named && !lacks_namespace => self.create(),
-            (RequestVerb::Update, None) if named => self.update(Part::Main),
-            (RequestVerb::Patch, None) if named => self.patch(Part::Main),
+            (RequestVerb::Update, None) if named => self.update(ObjectPart::Main),
+            (RequestVerb::Patch, None) if named => self.patch(ObjectPart::Main),
             (RequestVerb::Delete, None) => self.delete(),
             (RequestVerb::DeleteCollection, None) if !lacks_namespace => self.delete_collection(),
-            (RequestVerb::Update, Some("status")) => self.update(Part::Status),
-            (RequestVerb::Patch, Some("status")) => self.patch(Part::Status),
-            (RequestVerb::Update, Some("finalize")) => self.update(Part::Main),
+            (RequestVerb::Update, Some("status")) => self.update(ObjectPart::Status),
+            (RequestVerb::Patch, Some("status")) => self.patch(ObjectPart::Status),
+            (RequestVerb::Update, Some("finalize")) => self.update(ObjectPart::Main),
             (RequestVerb::Get, Some("scale")) => {
                 Ok(respond::json(StatusCode::OK, &self.writer.scale(&self.object_ref)?))
             }
@@ -93,11 +93,11 @@ impl Request<'_> {
             (RequestVerb::Create, Some("eviction")) => {
                 let options = DeleteOptions::from_request(&self.info.query, None)?;
                 self.writer.evict(&self.object_ref, &self.json()?, options)?;
-                Ok(done(StatusCode::CREATED, StatusDetails::default()))
+                Ok(success_response(StatusCode::CREATED, StatusDetails::default()))
             }
             (RequestVerb::Create, Some("binding")) => {
                 self.writer.bind(&self.object_ref, &self.json()?, &self.options)?;
-                Ok(done(StatusCode::CREATED, StatusDetails::default()))
+                Ok(success_response(StatusCode::CREATED, StatusDetails::default()))
             }
             (RequestVerb::Create, Some("token")) => {
                 Ok(respond::json(StatusCode::CREATED, &self.writer.token(&self.object_ref, &self.json()?)?))
@@ -115,14 +115,14 @@ impl Request<'_> {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             let pod = ObjectRef::new(&pods, self.object_ref.namespace.as_deref(), name);
             self.writer.bind(&pod, &object, &self.options)?;
-            return Ok(done(StatusCode::CREATED, StatusDetails::default()));
+            return Ok(success_response(StatusCode::CREATED, StatusDetails::default()));
         }
         let warnings = self.check_fields(&mut object)?;
         let written = self.writer.create(&self.object_ref, object, &self.options)?;
         Ok(with_warnings(self.written(&form, StatusCode::CREATED, &written), &warnings))
     }
 
-    fn update(&self, part: Part) -> Result<Response, Status> {
+    fn update(&self, part: ObjectPart) -> Result<Response, Status> {
         let form = self.form()?;
         let mut object = self.json()?;
         let warnings = self.check_fields(&mut object)?;
@@ -130,7 +130,7 @@ impl Request<'_> {
         Ok(with_warnings(self.written(&form, StatusCode::OK, &written), &warnings))
     }
 
-    fn patch(&self, part: Part) -> Result<Response, Status> {
+    fn patch(&self, part: ObjectPart) -> Result<Response, Status> {
         let kind = self.patch_kind()?;
         let form = self.form()?;
         match kind {
@@ -171,13 +171,13 @@ impl Request<'_> {
         let body = if self.body.is_empty() { None } else { Some(body::object(self.headers, &self.body)?) };
         let options = DeleteOptions::from_request(&self.info.query, body.as_ref())?;
         match self.writer.delete(&self.object_ref, &options)? {
-            Deletion::Gone(object) | Deletion::Dry(object)
+            DeleteOutcome::Gone(object) | DeleteOutcome::Dry(object)
                 if KINDS_RETURNED.contains(&self.object_ref.resource.kind.as_str())
                     && !self.object_ref.resource.custom =>
             {
-                Ok(self.written(&form, StatusCode::OK, &Written::Stored(object)))
+                Ok(self.written(&form, StatusCode::OK, &WriteOutcome::Stored(object)))
             }
-            Deletion::Gone(object) | Deletion::Dry(object) => {
+            DeleteOutcome::Gone(object) | DeleteOutcome::Dry(object) => {
                 let details = StatusDetails {
                     name: self.object_ref.name.clone(),
                     group: self.object_ref.resource.group.clone(),
@@ -185,9 +185,11 @@ impl Request<'_> {
                     uid: object.uid().to_owned(),
                     ..StatusDetails::default()
                 };
-                Ok(done(StatusCode::OK, details))
+                Ok(success_response(StatusCode::OK, details))
             }
-            Deletion::Pending(object) => Ok(self.written(&form, StatusCode::OK, &Written::Stored(object))),
+            DeleteOutcome::Pending(object) => {
+                Ok(self.written(&form, StatusCode::OK, &WriteOutcome::Stored(object)))
+            }
         }
     }
 
@@ -201,7 +203,7 @@ impl Request<'_> {
             self.target.name.as_deref(),
         )?;
         let (objects, revision) =
-            self.state.storage.list(&self.object_ref.resource_key, Scope::new(selection.namespace()));
+            self.state.storage.list(&self.object_ref.resource_key, ReadScope::new(selection.namespace()));
         let mut deleted = Vec::new();
         for object in objects.iter().filter(|object| selection.matches(*object)) {
             let object_ref = ObjectRef::from_stored(&self.object_ref.resource, object);
@@ -236,8 +238,8 @@ impl Request<'_> {
         let mut scale = self.writer.scale(&self.object_ref)?;
         let change = if kind == PatchKind::Apply { body::yaml(&self.body)? } else { body::json(&self.body)? };
         let names_version = change["metadata"].get("resourceVersion").is_some();
-        scale =
-            patch::patch(kind, &scale, &change, Shape::builtin()).map_err(|error| patch_status(&error))?;
+        scale = patch::patch(kind, &scale, &change, PatchShape::builtin())
+            .map_err(|error| patch_status(&error))?;
         openapi::check_scale_types(&scale).map_err(|problem| unreadable_patch(&scale, &problem))?;
         if !names_version {
             // A patch applies to the newest state.
@@ -272,13 +274,13 @@ impl Request<'_> {
     }
 
     /// Returns the object in the negotiated form.
-    fn written(&self, form: &Form, code: StatusCode, written: &Written) -> Response {
+    fn written(&self, form: &Form, code: StatusCode, written: &WriteOutcome) -> Response {
         match written {
-            Written::Stored(object) => {
+            WriteOutcome::Stored(object) => {
                 let now = self.state.clock.now();
                 respond::json_bytes(code, &form.object(object, object.revision(), now))
             }
-            Written::Dry(object) => respond::json(code, object),
+            WriteOutcome::Dry(object) => respond::json(code, object),
         }
     }
 }
@@ -289,7 +291,7 @@ pub(crate) fn method_not_allowed() -> Status {
     Status::failure(405, StatusReason::MethodNotAllowed, message).with_details(StatusDetails::default())
 }
 
-fn done(code: StatusCode, details: StatusDetails) -> Response {
+fn success_response(code: StatusCode, details: StatusDetails) -> Response {
     let mut status = Status::success(details);
     if code != StatusCode::OK {
         status.code = code.as_u16();

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use skopos_serve::ResourceType;
 
-use super::part::Part;
-use crate::patch::Shape;
+use super::part::ObjectPart;
+use crate::patch::PatchShape;
 use crate::patch::managed::{self, Manager, Managers, Operation};
 use crate::state::ServerState;
 
@@ -74,9 +74,9 @@ pub(super) fn preserve_server_fields(old: &Value, new: &mut Value) {
 ///
 /// The desired state is everything besides metadata and status. The status counts too for a custom resource without a status
 /// subresource, the annotations for Deployments, and the labels for EndpointSlices. A write of the status alone never counts.
-pub(super) fn bump_generation(resource: &ResourceType, part: Part, old: &Value, new: &mut Value) {
+pub(super) fn bump_generation(resource: &ResourceType, part: ObjectPart, old: &Value, new: &mut Value) {
     let Some(generation) = old["metadata"]["generation"].as_i64() else { return };
-    if part == Part::Status {
+    if part == ObjectPart::Status {
         return;
     }
     let status_counts = resource.custom && resource.subresource("status").is_none();
@@ -136,7 +136,7 @@ pub(super) fn record(
         metadata_mut(&mut object).remove("managedFields");
         object
     };
-    managed::record(managers, manager, old.map(bare).as_ref(), &bare(new), Shape::root(resource));
+    managed::record(managers, manager, old.map(bare).as_ref(), &bare(new), PatchShape::root(resource));
 }
 
 pub(super) fn write_managers(object: &mut Value, managers: &Managers, now: &str) {

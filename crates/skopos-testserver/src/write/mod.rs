@@ -28,10 +28,10 @@ use serde_json::{Value, json};
 use skopos_serve::ResourceType;
 use skopos_wire::Status;
 
-pub(crate) use self::delete::Deletion;
+pub(crate) use self::delete::DeleteOutcome;
 pub(crate) use self::http::{handle, method_not_allowed};
 pub(crate) use self::options::{DeleteOptions, WriteOptions};
-pub(crate) use self::part::Part;
+pub(crate) use self::part::ObjectPart;
 use crate::object_ref::ObjectRef;
 use crate::state::ServerState;
 use crate::storage::{InvalidObject, Stored};
@@ -44,7 +44,7 @@ pub(crate) struct Writer<'a> {
 
 /// Result of a write.
 #[derive(Clone, Debug)]
-pub(crate) enum Written {
+pub(crate) enum WriteOutcome {
     /// The stored object.
     Stored(Arc<Stored>),
     /// The object that would be stored: the write was a dry run.
@@ -57,7 +57,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Written {
+impl WriteOutcome {
     /// Returns the object as a JSON value.
     pub(crate) fn to_value(&self) -> Value {
         match self {
@@ -89,7 +89,9 @@ pub(crate) fn create_object(state: &ServerState, object: Value) -> Result<Value,
 /// The API server's errors.
 pub(crate) fn update_object(state: &ServerState, object: Value) -> Result<Value, Status> {
     let object_ref = object_ref_of(state, &object)?;
-    Ok(Writer::new(state).update(&object_ref, Part::Whole, object, &WriteOptions::trusted(TEST))?.to_value())
+    Ok(Writer::new(state)
+        .update(&object_ref, ObjectPart::Whole, object, &WriteOptions::trusted(TEST))?
+        .to_value())
 }
 
 /// Applies an object with its status, as a server-side apply with force does.
@@ -99,7 +101,7 @@ pub(crate) fn update_object(state: &ServerState, object: Value) -> Result<Value,
 pub(crate) fn apply_object(state: &ServerState, object: Value) -> Result<Value, Status> {
     let object_ref = object_ref_of(state, &object)?;
     let options = WriteOptions::trusted(TEST).forced();
-    let (written, _) = Writer::new(state).apply(&object_ref, Part::Whole, object, &options)?;
+    let (written, _) = Writer::new(state).apply(&object_ref, ObjectPart::Whole, object, &options)?;
     Ok(written.to_value())
 }
 
@@ -115,7 +117,9 @@ pub(crate) fn delete_object(
 ) -> Result<Value, Status> {
     let object_ref = ObjectRef::new(resource, namespace, name);
     match Writer::new(state).delete(&object_ref, &DeleteOptions::now())? {
-        Deletion::Gone(object) | Deletion::Pending(object) | Deletion::Dry(object) => Ok(object.to_value()),
+        DeleteOutcome::Gone(object) | DeleteOutcome::Pending(object) | DeleteOutcome::Dry(object) => {
+            Ok(object.to_value())
+        }
     }
 }
 

@@ -4,13 +4,13 @@ use serde_json::Value;
 use skopos_wire::{FieldError, Status, StatusCause, StatusDetails};
 
 use super::options::{UnknownFields, WriteOptions};
-use super::part::Part;
-use super::{Writer, Written, body, crds, defaults, invalid_object_status, metadata, validate};
+use super::part::ObjectPart;
+use super::{WriteOutcome, Writer, body, crds, defaults, invalid_object_status, metadata, validate};
 use crate::object_ref::ObjectRef;
 use crate::openapi;
 use crate::patch::apply::{self, Conflict};
 use crate::patch::managed::{Managers, Operation};
-use crate::patch::{self, PatchError, PatchKind, Shape};
+use crate::patch::{self, PatchError, PatchKind, PatchShape};
 use crate::storage::{Draft, WriteError};
 
 impl Writer<'_> {
@@ -21,10 +21,10 @@ impl Writer<'_> {
     pub(crate) fn update(
         &self,
         object_ref: &ObjectRef,
-        part: Part,
+        part: ObjectPart,
         object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         let mut object = object;
         body::normalize(&mut object, object_ref)?;
         self.modify_object(object_ref, part, options, |_| Ok(object.clone()))
@@ -37,12 +37,12 @@ impl Writer<'_> {
     pub(crate) fn patch(
         &self,
         object_ref: &ObjectRef,
-        part: Part,
+        part: ObjectPart,
         kind: PatchKind,
         change: &Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
-        let shape = Shape::root(&object_ref.resource);
+    ) -> Result<WriteOutcome, Status> {
+        let shape = PatchShape::root(&object_ref.resource);
         self.modify_object(object_ref, part, options, |old| {
             let mut new = patch::patch(kind, old, change, shape).map_err(|e| patch_status(&e))?;
             openapi::check_types(&object_ref.resource, &new)
@@ -69,10 +69,10 @@ impl Writer<'_> {
     pub(crate) fn apply(
         &self,
         object_ref: &ObjectRef,
-        part: Part,
+        part: ObjectPart,
         config: Value,
         options: &WriteOptions,
-    ) -> Result<(Written, bool), Status> {
+    ) -> Result<(WriteOutcome, bool), Status> {
         let mut config = config;
         body::normalize(&mut config, object_ref)?;
         if config["metadata"].get("managedFields").is_some_and(|m| m.as_array().is_none_or(|m| !m.is_empty()))
@@ -90,9 +90,9 @@ impl Writer<'_> {
         let manager = metadata::manager(&options.manager, Operation::Apply, resource, part.subresource());
         let version = config["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
         let config = restrict_to_part(resource.subresource("status").is_some(), part, config);
-        let shape = Shape::root(resource);
+        let shape = PatchShape::root(resource);
         if self.state.storage.get(&object_ref.resource_key, &object_ref.key()).is_none()
-            && part != Part::Status
+            && part != ObjectPart::Status
             && version.is_empty()
         {
             let mut managers = Managers::default();
@@ -136,10 +136,10 @@ impl Writer<'_> {
     pub(crate) fn modify_object(
         &self,
         object_ref: &ObjectRef,
-        part: Part,
+        part: ObjectPart,
         options: &WriteOptions,
         edit: impl Fn(&Value) -> Result<Value, Status>,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         self.modify_with(object_ref, part, options, |old| Ok((edit(old)?, None)))
     }
 
@@ -148,10 +148,10 @@ impl Writer<'_> {
     fn modify_with(
         &self,
         object_ref: &ObjectRef,
-        part: Part,
+        part: ObjectPart,
         options: &WriteOptions,
         edit: impl Fn(&Value) -> Result<(Value, Option<Managers>), Status>,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         let resource = &object_ref.resource;
         loop {
             let current = self
@@ -179,10 +179,10 @@ impl Writer<'_> {
             });
             metadata::write_managers(&mut new, &managers, &self.state.clock.now_text());
             if metadata::is_unchanged(&old, &new) {
-                return Ok(Written::Stored(current));
+                return Ok(WriteOutcome::Stored(current));
             }
             if options.dry_run {
-                return Ok(Written::Dry(new));
+                return Ok(WriteOutcome::Dry(new));
             }
             match self.store(object_ref, &new, current.revision()) {
                 Err(WriteError::Conflict { .. }) => {}
@@ -196,14 +196,14 @@ impl Writer<'_> {
     fn merge_update(
         &self,
         object_ref: &ObjectRef,
-        part: Part,
+        part: ObjectPart,
         options: &WriteOptions,
         old: &Value,
         wanted: &Value,
     ) -> Value {
         let has_status = object_ref.resource.subresource("status").is_some();
         let mut new = match part {
-            Part::Status => {
+            ObjectPart::Status => {
                 let mut new = old.clone();
                 replace_field(&mut new, wanted, "status");
                 // The Deployment controller stores its revision there.
@@ -212,12 +212,12 @@ impl Writer<'_> {
                 }
                 new
             }
-            Part::Main if has_status && !options.trusted => {
+            ObjectPart::Main if has_status && !options.trusted => {
                 let mut new = wanted.clone();
                 replace_field(&mut new, old, "status");
                 new
             }
-            Part::Main | Part::Whole | Part::Scale => wanted.clone(),
+            ObjectPart::Main | ObjectPart::Whole | ObjectPart::Scale => wanted.clone(),
         };
         metadata::preserve_server_fields(old, &mut new);
         defaults::on_update(&object_ref.resource, old, &mut new);
@@ -233,7 +233,7 @@ impl Writer<'_> {
         object_ref: &ObjectRef,
         new: &Value,
         expected: u64,
-    ) -> Result<Result<Written, Status>, WriteError> {
+    ) -> Result<Result<WriteOutcome, Status>, WriteError> {
         let mut stored = new.clone();
         stored["apiVersion"] = skopos_serve::resources::group_version(
             &object_ref.resource.group,
@@ -256,13 +256,13 @@ impl Writer<'_> {
         let stored = if deleted && !waits {
             // Its last state is the one before this write, which is never stored; the response shows the unstored result.
             self.state.storage.delete(&object_ref.resource_key, &object_ref.key(), Some(expected))?;
-            return Ok(Ok(Written::Dry(new.clone())));
+            return Ok(Ok(WriteOutcome::Dry(new.clone())));
         } else {
             let stored = self.state.storage.update(&object_ref.resource_key, draft, Some(expected))?;
             definition.register(self.state);
             stored
         };
-        Ok(Ok(Written::Stored(stored)))
+        Ok(Ok(WriteOutcome::Stored(stored)))
     }
 }
 
@@ -373,13 +373,13 @@ const KINDS_REQUIRING_VERSION: [&str; 8] = [
 ];
 
 /// Reduces an applied object to the part that is written.
-fn restrict_to_part(has_status: bool, part: Part, mut config: Value) -> Value {
+fn restrict_to_part(has_status: bool, part: ObjectPart, mut config: Value) -> Value {
     let Some(map) = config.as_object_mut() else { return config };
     match part {
-        Part::Main if has_status => {
+        ObjectPart::Main if has_status => {
             map.remove("status");
         }
-        Part::Status => {
+        ObjectPart::Status => {
             map.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
             if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
                 metadata.retain(|field, _| matches!(field.as_str(), "name" | "namespace"));

@@ -2,7 +2,7 @@
 
 /// Part of an object that a write changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ObjectPart {
     /// The object, without its status if that is a subresource.
     Main,
     /// The status.
@@ -13,7 +13,7 @@ pub(crate) enum Part {
     Scale,
 }
 
-impl Part {
+impl ObjectPart {
     /// Returns the subresource as named in `managedFields`.
     pub(super) fn subresource(self) -> Option<&'static str> {
         match self {

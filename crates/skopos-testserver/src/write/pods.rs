@@ -5,9 +5,9 @@ use skopos_wire::{GroupResource, LabelSelector, Status, StatusCause};
 
 use super::Writer;
 use super::options::{DeleteOptions, WriteOptions};
-use super::part::Part;
+use super::part::ObjectPart;
 use crate::object_ref::ObjectRef;
-use crate::storage::{ResourceKey, Scope};
+use crate::storage::{ReadScope, ResourceKey};
 
 impl Writer<'_> {
     /// Deletes a pod, unless a PodDisruptionBudget forbids it.
@@ -26,7 +26,7 @@ impl Writer<'_> {
             .get(&object_ref.resource_key, &object_ref.key())
             .ok_or_else(|| object_ref.not_found())?;
         let budgets = ResourceKey::new("policy", "poddisruptionbudgets");
-        let (budgets, _) = self.state.storage.list(&budgets, Scope::new(object_ref.namespace.as_deref()));
+        let (budgets, _) = self.state.storage.list(&budgets, ReadScope::new(object_ref.namespace.as_deref()));
         for budget in budgets {
             let budget = budget.to_value();
             let selector = skopos_serve::table::printed_selector(&budget["spec"]["selector"]);
@@ -65,7 +65,7 @@ impl Writer<'_> {
     ) -> Result<(), Status> {
         let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
         let now = self.state.clock.now_text();
-        let bound = self.modify_object(object_ref, Part::Whole, options, |old| {
+        let bound = self.modify_object(object_ref, ObjectPart::Whole, options, |old| {
             let there = old["spec"]["nodeName"].as_str().unwrap_or_default();
             if !there.is_empty() {
                 let resource = GroupResource::new("", "pods/binding");

@@ -1,13 +1,13 @@
 //! Scale subresource: an `autoscaling/v1` Scale as a view of the fields with the replica counts.
 
 use serde_json::{Value, json};
-use skopos_serve::table::{Found, JsonPath};
+use skopos_serve::table::{JsonPath, PathValue};
 use skopos_serve::{ScalePaths, Subresource};
 use skopos_wire::Status;
 
 use super::options::WriteOptions;
-use super::part::Part;
-use super::{Writer, Written};
+use super::part::ObjectPart;
+use super::{WriteOutcome, Writer};
 use crate::object_ref::ObjectRef;
 
 impl Writer<'_> {
@@ -39,7 +39,7 @@ impl Writer<'_> {
         let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
         let version = scale["metadata"]["resourceVersion"].clone();
         let uid = scale["metadata"]["uid"].clone();
-        let written = self.modify_object(object_ref, Part::Scale, options, |old| {
+        let written = self.modify_object(object_ref, ObjectPart::Scale, options, |old| {
             let mut new = old.clone();
             let pointer = paths.spec_replicas.replace('.', "/");
             set(&mut new, &pointer, json!(replicas));
@@ -51,7 +51,7 @@ impl Writer<'_> {
             }
             Ok(new)
         })?;
-        Ok(scale_of(&Written::to_value(&written), paths))
+        Ok(scale_of(&WriteOutcome::to_value(&written), paths))
     }
 }
 
@@ -63,7 +63,7 @@ fn paths(object_ref: &ObjectRef) -> Result<&ScalePaths, Status> {
 }
 
 fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
-    let at = |path: &str| JsonPath::parse(path).ok()?.first(object).and_then(Found::value).cloned();
+    let at = |path: &str| JsonPath::parse(path).ok()?.first(object).and_then(PathValue::value).cloned();
     let metadata = &object["metadata"];
     let mut status = json!({"replicas": at(&paths.status_replicas).and_then(|v| v.as_i64()).unwrap_or(0)});
     let selector = paths.selector.as_deref().and_then(at);

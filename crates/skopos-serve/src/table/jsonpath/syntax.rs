@@ -4,20 +4,20 @@
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Section {
     Text(String),
-    Path(Vec<Node>),
+    Path(Vec<PathNode>),
 }
 
 /// Step of a path.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
+pub(super) enum PathNode {
     Field(String),
     /// All fields or items of a value.
     Wildcard,
     /// The value and all its descendants.
     Recursive,
     /// An index or a slice.
-    Slice(Slice),
-    Union(Vec<Vec<Node>>),
+    ArraySlice(ArraySlice),
+    Union(Vec<Vec<PathNode>>),
     Filter(Filter),
     Text(String),
     Int(i64),
@@ -29,7 +29,7 @@ pub(super) enum Node {
 
 /// `[START:END:STEP]`; an index is a slice of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Slice {
+pub(super) struct ArraySlice {
     pub(super) start: Option<i64>,
     pub(super) end: Option<i64>,
     /// Whether this is an index: the end was not given and is start + 1.
@@ -40,9 +40,9 @@ pub(super) struct Slice {
 /// `[?(LEFT OPERATOR RIGHT)]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Filter {
-    pub(super) left: Vec<Node>,
+    pub(super) left: Vec<PathNode>,
     pub(super) operator: Operator,
-    pub(super) right: Vec<Node>,
+    pub(super) right: Vec<PathNode>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,19 +8,19 @@ use skopos_wire::Status;
 
 use crate::object_ref::ObjectRef;
 use crate::state::ServerState;
-use crate::storage::{ResourceKey, Scope, Stored};
-use crate::write::{DeleteOptions, Part, WriteOptions, Writer};
+use crate::storage::{ReadScope, ResourceKey, Stored};
+use crate::write::{DeleteOptions, ObjectPart, WriteOptions, Writer};
 
 /// Field manager of the controllers' writes.
 const MANAGER: &str = "kube-controller-manager";
 
 /// Client of the controllers.
 #[derive(Clone, Copy)]
-pub(super) struct Cluster<'a> {
+pub(super) struct ControllerClient<'a> {
     pub(super) state: &'a ServerState,
 }
 
-impl<'a> Cluster<'a> {
+impl<'a> ControllerClient<'a> {
     /// Returns the resource of a built-in kind.
     pub(super) fn resource(self, group: &str, plural: &str) -> Option<Arc<ResourceType>> {
         self.state.registry.resolve(group, "v1", plural)
@@ -34,7 +34,7 @@ impl<'a> Cluster<'a> {
     /// labels are available without parsing the whole object.
     pub(super) fn controlled(self, resource: &ResourceType, owner: &Value, selector: &Value) -> Vec<Value> {
         let namespace = owner["metadata"]["namespace"].as_str();
-        let (objects, _) = self.state.storage.list(&ResourceKey::from(resource), Scope::new(namespace));
+        let (objects, _) = self.state.storage.list(&ResourceKey::from(resource), ReadScope::new(namespace));
         let labels = &selector["matchLabels"];
         let labelled = |stored: &Stored| {
             let mut labels = labels.as_object().into_iter().flatten();
@@ -69,7 +69,7 @@ impl<'a> Cluster<'a> {
 
     /// Changes an object; does nothing if it does not exist.
     pub(super) fn edit(self, resource: &Arc<ResourceType>, object: &Value, edit: impl Fn(&mut Value)) {
-        self.write(resource, object, Part::Whole, edit);
+        self.write(resource, object, ObjectPart::Whole, edit);
     }
 
     /// Changes the fields that a controller may write with the status of an object; does nothing if it does not exist.
@@ -79,15 +79,21 @@ impl<'a> Cluster<'a> {
         object: &Value,
         edit: impl Fn(&mut Value),
     ) {
-        self.write(resource, object, Part::Status, edit);
+        self.write(resource, object, ObjectPart::Status, edit);
     }
 
     /// Changes the status of an object; does nothing if it does not exist.
     pub(super) fn set_status(self, resource: &Arc<ResourceType>, object: &Value, status: &Value) {
-        self.write(resource, object, Part::Status, |object| object["status"] = status.clone());
+        self.write(resource, object, ObjectPart::Status, |object| object["status"] = status.clone());
     }
 
-    fn write(self, resource: &Arc<ResourceType>, object: &Value, part: Part, edit: impl Fn(&mut Value)) {
+    fn write(
+        self,
+        resource: &Arc<ResourceType>,
+        object: &Value,
+        part: ObjectPart,
+        edit: impl Fn(&mut Value),
+    ) {
         let object_ref = object_ref(resource, object);
         let written = Writer::new(self.state).modify_object(
             &object_ref,
