@@ -39,8 +39,8 @@ pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
     }
 
     /// Returns the sort key in lists of one namespace, or (with `None`) of all. Lists are in the order of these keys, or in any
-    /// other order that [`Contents::page`](crate::Contents::page) uses consistently. Tokens carry them, so none of the parts between slashes may be
-    /// empty, `.` or `..`.
+    /// other order that [`Contents::page`](crate::Contents::page) uses consistently. Tokens carry them, so none of the
+    /// parts between slashes may be empty, `.` or `..`.
     fn key(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(_) => self.name().to_owned(),

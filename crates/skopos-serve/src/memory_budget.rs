@@ -44,8 +44,8 @@ struct Inner {
 /// Age after which content is evicted first, whichever holder has it: every watcher that keeps up has read it.
 const EVICT_FIRST_AGE: Duration = Duration::from_secs(1);
 
-/// Divisor of the limit: a 32nd of it is evicted beyond the excess, from content older than [`EVICT_FIRST_AGE`]. So not each event
-/// has to search for a holder to evict from.
+/// Divisor of the limit: a 32nd of it is evicted beyond the excess, from content older than [`EVICT_FIRST_AGE`]. So not each
+/// event has to search for a holder to evict from.
 const RECLAIM_DIVISOR: usize = 32;
 
 // === impl Allowance ===

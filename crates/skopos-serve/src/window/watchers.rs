@@ -47,8 +47,8 @@ struct WatcherSlot {
     waker: AtomicWaker,
     /// Number of the window's events that it has taken or passed.
     taken: AtomicU64,
-    /// Milliseconds from the start of the window to the last chunk, if the client has polled no further since; [`IDLE`] if it waits for
-    /// events.
+    /// Milliseconds from the start of the window to the last chunk, if the client has polled no further since; [`IDLE`] if it
+    /// waits for events.
     sending_since: AtomicU64,
     closed: AtomicBool,
     /// Whether it was closed because its history was discarded. Set before it is closed.
