@@ -15,7 +15,7 @@ pub const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
 /// 400 if the parameter is not a duration.
 pub fn of_request(query: &Query, allowed: Duration) -> Result<Duration, Status> {
     let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(allowed) };
-    match go_duration(text) {
+    match parse_go_duration(text) {
         Some(Duration::ZERO) => Ok(allowed),
         Some(wanted) => Ok(wanted.min(allowed)),
         None => Err(Status::bad_request(format!(
@@ -25,7 +25,7 @@ pub fn of_request(query: &Query, allowed: Duration) -> Result<Duration, Status> 
 }
 
 /// Parses numbers with units, one after the other.
-fn go_duration(text: &str) -> Option<Duration> {
+fn parse_go_duration(text: &str) -> Option<Duration> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     if text == "0" {
@@ -51,11 +51,11 @@ mod tests {
 
     #[test]
     fn durations_are_written_as_in_go() {
-        assert_eq!(go_duration("1m30s"), Some(Duration::from_secs(90)));
-        assert_eq!(go_duration("1.5h"), Some(Duration::from_secs(5400)));
-        assert_eq!(go_duration("250ms"), Some(Duration::from_millis(250)));
+        assert_eq!(parse_go_duration("1m30s"), Some(Duration::from_secs(90)));
+        assert_eq!(parse_go_duration("1.5h"), Some(Duration::from_secs(5400)));
+        assert_eq!(parse_go_duration("250ms"), Some(Duration::from_millis(250)));
         for wrong in ["x", "5", "s", "1x", "1s2"] {
-            assert_eq!(go_duration(wrong), None, "{wrong}");
+            assert_eq!(parse_go_duration(wrong), None, "{wrong}");
         }
     }
 

@@ -41,7 +41,7 @@ pub fn document(path: &str, accept: &str, resources: &[Arc<ResourceType>]) -> Op
 /// Returns the resources in group order of appearance; the versions of each group are sorted most stable first, then newest.
 #[must_use]
 pub fn ordered(resources: &[Arc<ResourceType>]) -> Vec<Arc<ResourceType>> {
-    let mut groups = Groups::of(resources);
+    let mut groups = Groups::new(resources);
     for group in &mut groups.all {
         group.versions.sort_by(|a, b| by_stability(a.name, b.name));
     }
@@ -66,13 +66,13 @@ pub fn document_in_order(
     };
     match segments.as_slice() {
         [] => plain(json!({"paths": paths(resources)})),
-        ["api"] => match Aggregated::wanted(accept) {
+        ["api"] => match AggregatedVersion::from_accept(accept) {
             Some(form) => {
                 let core = resources.iter().filter(|resource| resource.group.is_empty());
-                let mut groups = Groups::of(core);
+                let mut groups = Groups::new(core);
                 // The core group is listed even if it is empty.
                 if groups.all.is_empty() {
-                    groups.all.push(Group { name: "", versions: Vec::new() });
+                    groups.all.push(GroupEntry { name: "", versions: Vec::new() });
                 }
                 Some((form.content_type(), form.list(groups.all.iter())))
             }
@@ -83,8 +83,8 @@ pub fn document_in_order(
             })),
         },
         ["apis"] => {
-            let groups = Groups::of(resources);
-            match Aggregated::wanted(accept) {
+            let groups = Groups::new(resources);
+            match AggregatedVersion::from_accept(accept) {
                 Some(form) => Some((form.content_type(), form.list(groups.named()))),
                 None => plain(json!({
                     "kind": "APIGroupList",
@@ -94,7 +94,7 @@ pub fn document_in_order(
             }
         }
         ["apis", name] if served(name, "") => {
-            let groups = Groups::of(resources.iter().filter(|resource| resource.group == *name));
+            let groups = Groups::new(resources.iter().filter(|resource| resource.group == *name));
             let mut document = groups.all.first().and_then(group)?;
             document["kind"] = "APIGroup".into();
             document["apiVersion"] = "v1".into();
@@ -125,16 +125,16 @@ fn paths(resources: &[Arc<ResourceType>]) -> BTreeSet<String> {
 /// Resources by group and version, each in order of appearance. Built in one pass, because a client may control how many there
 /// are.
 struct Groups<'a> {
-    all: Vec<Group<'a>>,
+    all: Vec<GroupEntry<'a>>,
 }
 
-struct Group<'a> {
+struct GroupEntry<'a> {
     /// Group name; empty for core.
     name: &'a str,
-    versions: Vec<Version<'a>>,
+    versions: Vec<VersionEntry<'a>>,
 }
 
-struct Version<'a> {
+struct VersionEntry<'a> {
     name: &'a str,
     resources: Vec<&'a Arc<ResourceType>>,
 }
@@ -142,28 +142,28 @@ struct Version<'a> {
 // === impl Groups ===
 
 impl<'a> Groups<'a> {
-    fn of(resources: impl IntoIterator<Item = &'a Arc<ResourceType>>) -> Self {
-        let mut all: Vec<Group<'a>> = Vec::new();
+    fn new(resources: impl IntoIterator<Item = &'a Arc<ResourceType>>) -> Self {
+        let mut all: Vec<GroupEntry<'a>> = Vec::new();
         let mut groups: HashMap<&str, usize> = HashMap::new();
         let mut versions: HashMap<(&str, &str), usize> = HashMap::new();
         for resource in resources {
             let (group, version) = (resource.group.as_str(), resource.version.as_str());
-            let place = *groups.entry(group).or_insert_with(|| {
-                all.push(Group { name: group, versions: Vec::new() });
+            let index = *groups.entry(group).or_insert_with(|| {
+                all.push(GroupEntry { name: group, versions: Vec::new() });
                 all.len() - 1
             });
-            let of_group = &mut all[place].versions;
-            let place = *versions.entry((group, version)).or_insert_with(|| {
-                of_group.push(Version { name: version, resources: Vec::new() });
-                of_group.len() - 1
+            let group_versions = &mut all[index].versions;
+            let index = *versions.entry((group, version)).or_insert_with(|| {
+                group_versions.push(VersionEntry { name: version, resources: Vec::new() });
+                group_versions.len() - 1
             });
-            of_group[place].resources.push(resource);
+            group_versions[index].resources.push(resource);
         }
         Self { all }
     }
 
     /// Returns all groups but core.
-    fn named(&self) -> impl Iterator<Item = &Group<'a>> {
+    fn named(&self) -> impl Iterator<Item = &GroupEntry<'a>> {
         self.all.iter().filter(|group| !group.name.is_empty())
     }
 }
@@ -193,8 +193,8 @@ pub fn by_stability(a: &str, b: &str) -> Ordering {
 }
 
 /// Returns the group's entry; `None` if it has no versions.
-fn group(group: &Group<'_>) -> Option<Value> {
-    let version = |version: &Version<'_>| json!({"groupVersion": group_version(group.name, version.name), "version": version.name});
+fn group(group: &GroupEntry<'_>) -> Option<Value> {
+    let version = |version: &VersionEntry<'_>| json!({"groupVersion": group_version(group.name, version.name), "version": version.name});
     let versions: Vec<Value> = group.versions.iter().map(version).collect();
     let preferred = versions.first()?.clone();
     Some(json!({"name": group.name, "versions": versions, "preferredVersion": preferred}))
@@ -250,14 +250,14 @@ fn response_kind<'a>(resource: &'a ResourceType, sub: &Subresource) -> (&'a str,
 
 /// Version of the aggregated form.
 #[derive(Clone, Copy)]
-enum Aggregated {
+enum AggregatedVersion {
     V2,
     V2Beta1,
 }
 
-impl Aggregated {
+impl AggregatedVersion {
     /// Returns the first aggregated form in the Accept header, if it comes before plain JSON.
-    fn wanted(accept: &str) -> Option<Self> {
+    fn from_accept(accept: &str) -> Option<Self> {
         for media_type in accept.split(',') {
             let mut parameters = media_type.split(';').map(str::trim);
             let base = parameters.next().unwrap_or_default();
@@ -283,7 +283,7 @@ impl Aggregated {
         }
     }
 
-    fn list<'a, 'b: 'a>(self, groups: impl Iterator<Item = &'a Group<'b>>) -> Value {
+    fn list<'a, 'b: 'a>(self, groups: impl Iterator<Item = &'a GroupEntry<'b>>) -> Value {
         let version = match self {
             Self::V2 => "v2",
             Self::V2Beta1 => "v2beta1",
@@ -296,8 +296,8 @@ impl Aggregated {
         })
     }
 
-    fn group(group: &Group<'_>) -> Value {
-        let version = |version: &Version<'_>| {
+    fn group(group: &GroupEntry<'_>) -> Value {
+        let version = |version: &VersionEntry<'_>| {
             json!({
                 "version": version.name,
                 "resources": version.resources.iter().map(|resource| Self::resource(resource)).collect::<Vec<_>>(),

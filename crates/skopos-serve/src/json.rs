@@ -13,7 +13,7 @@ use crate::resources::ResourceType;
 ///
 /// Anything but a JSON object with metadata is returned unchanged.
 #[must_use]
-pub fn with_revision(json: &Bytes, revision: u64) -> Bytes {
+pub fn with_resource_version(json: &Bytes, revision: u64) -> Bytes {
     #[derive(Deserialize)]
     struct Object<'a> {
         #[serde(borrow)]
@@ -41,30 +41,30 @@ pub fn with_revision(json: &Bytes, revision: u64) -> Bytes {
 }
 
 /// Returns the object with `kind` and the resource's `apiVersion`. Most objects are stored with both.
-pub(crate) fn whole(json: Bytes, resource: &ResourceType) -> Bytes {
-    match Head::of(&json) {
-        Some(head) if is_api_version(head.api_version, resource) => json,
-        Some(head) => with_head(head.kind, resource, &json[head.end..]),
-        None => rebuilt(&json, |kind, rest| with_head(kind.unwrap_or(&resource.kind), resource, rest)),
+pub(crate) fn with_type_meta(json: Bytes, resource: &ResourceType) -> Bytes {
+    match TypeMeta::parse(&json) {
+        Some(type_meta) if has_api_version(type_meta.api_version, resource) => json,
+        Some(type_meta) => join_type_meta(type_meta.kind, resource, &json[type_meta.end..]),
+        None => rebuild(&json, |kind, rest| join_type_meta(kind.unwrap_or(&resource.kind), resource, rest)),
     }
 }
 
 /// Returns whether the object has both already.
-pub(crate) fn is_whole(json: &[u8], resource: &ResourceType) -> bool {
-    Head::of(json).is_some_and(|head| is_api_version(head.api_version, resource))
+pub(crate) fn has_type_meta(json: &[u8], resource: &ResourceType) -> bool {
+    TypeMeta::parse(json).is_some_and(|type_meta| has_api_version(type_meta.api_version, resource))
 }
 
 /// Returns the object without `kind` and `apiVersion`, as in items of typed lists: the text after its `{`.
-pub(crate) fn bare_tail(json: &[u8]) -> Cow<'_, [u8]> {
-    match Head::of(json) {
-        Some(head) => Cow::Borrowed(&json[head.end..]),
+pub(crate) fn without_type_meta(json: &[u8]) -> Cow<'_, [u8]> {
+    match TypeMeta::parse(json) {
+        Some(type_meta) => Cow::Borrowed(&json[type_meta.end..]),
         None if json.starts_with(b"{\"metadata\":") => Cow::Borrowed(&json[1..]),
-        None => Cow::Owned(rebuilt(json, |_, rest| Bytes::copy_from_slice(rest)).into()),
+        None => Cow::Owned(rebuild(json, |_, rest| Bytes::copy_from_slice(rest)).into()),
     }
 }
 
 /// Returns the metadata of an object as a `PartialObjectMetadata`.
-pub(crate) fn partial(json: &[u8]) -> Bytes {
+pub(crate) fn partial_object_metadata(json: &[u8]) -> Bytes {
     #[derive(Deserialize)]
     struct Object<'a> {
         #[serde(borrow)]
@@ -82,15 +82,15 @@ pub(crate) fn quoted(text: &str) -> String {
 
 /// Head of an object: `{"kind":"...","apiVersion":"...",` or the two in reverse order.
 #[derive(Debug, PartialEq)]
-struct Head<'a> {
+struct TypeMeta<'a> {
     kind: &'a str,
     api_version: &'a str,
     /// Offset of the text after the head.
     end: usize,
 }
 
-impl<'a> Head<'a> {
-    fn of(json: &'a [u8]) -> Option<Self> {
+impl<'a> TypeMeta<'a> {
+    fn parse(json: &'a [u8]) -> Option<Self> {
         let rest = json.strip_prefix(b"{")?;
         let (first, value, rest) = member(rest)?;
         let (second, other, rest) = member(rest)?;
@@ -116,14 +116,14 @@ fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
     (text[end] == b'"').then(|| (&text[..end], &text[end + 1..]))
 }
 
-fn is_api_version(text: &str, resource: &ResourceType) -> bool {
+fn has_api_version(text: &str, resource: &ResourceType) -> bool {
     match text.split_once('/') {
         Some((group, version)) => group == resource.group && version == resource.version,
         None => resource.group.is_empty() && text == resource.version,
     }
 }
 
-fn with_head(kind: &str, resource: &ResourceType, rest: &[u8]) -> Bytes {
+fn join_type_meta(kind: &str, resource: &ResourceType, rest: &[u8]) -> Bytes {
     let (kind, api_version) = (quoted(kind), quoted(&resource.api_version()));
     let parts: [&[u8]; 6] =
         [b"{\"kind\":", kind.as_bytes(), b",\"apiVersion\":", api_version.as_bytes(), b",", rest];
@@ -131,7 +131,7 @@ fn with_head(kind: &str, resource: &ResourceType, rest: &[u8]) -> Bytes {
 }
 
 /// Rebuilds an object: `build` gets its kind and the text after the head, up to the closing brace.
-fn rebuilt(json: &[u8], build: impl FnOnce(Option<&str>, &[u8]) -> Bytes) -> Bytes {
+fn rebuild(json: &[u8], build: impl FnOnce(Option<&str>, &[u8]) -> Bytes) -> Bytes {
     let Ok(mut members) = serde_json::from_slice::<BTreeMap<Cow<'_, str>, &RawValue>>(json) else {
         return Bytes::copy_from_slice(json);
     };
@@ -189,7 +189,7 @@ mod tests {
             ("[]", "[]"),
         ];
         for (json, expected) in cases {
-            assert_eq!(text(&whole(Bytes::from(json), &pods())), expected);
+            assert_eq!(text(&with_type_meta(Bytes::from(json), &pods())), expected);
         }
     }
 
@@ -201,13 +201,14 @@ mod tests {
             r#"{"metadata":{"a":1},"spec":2}"#,
             r#"{"apiVersion":"v1","spec":2,"kind":"Pod","metadata":{"a":1}}"#,
         ] {
-            assert_eq!(text(&bare_tail(json.as_bytes())), r#""metadata":{"a":1},"spec":2}"#);
+            assert_eq!(text(&without_type_meta(json.as_bytes())), r#""metadata":{"a":1},"spec":2}"#);
         }
     }
 
     #[test]
     fn a_revision_is_replaced_where_it_stands_or_added() {
-        let of = |json: &str| text(&with_revision(&Bytes::copy_from_slice(json.as_bytes()), 9)).to_owned();
+        let of =
+            |json: &str| text(&with_resource_version(&Bytes::copy_from_slice(json.as_bytes()), 9)).to_owned();
         assert_eq!(
             of(
                 r#"{"spec":{"metadata":{"resourceVersion":"1"}},"metadata":{"name":"a","resourceVersion":"12","uid":"u"}}"#
@@ -222,7 +223,8 @@ mod tests {
     #[test]
     fn partial_objects_are_the_metadata_under_another_kind() {
         let partial: Value =
-            serde_json::from_slice(&partial(br#"{"spec":1,"metadata":{"name":"a"}}"#)).unwrap();
+            serde_json::from_slice(&partial_object_metadata(br#"{"spec":1,"metadata":{"name":"a"}}"#))
+                .unwrap();
         assert_eq!(
             partial,
             json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a"}})

@@ -20,12 +20,14 @@
     reason = "a Status is what the API answers; it is made once for a request that failed"
 )]
 
-mod allowance;
 mod contract;
 pub mod deadline;
 pub mod discovery;
+mod event_type;
 mod gzip;
+mod item;
 mod json;
+mod memory_budget;
 mod pretty;
 mod request;
 pub mod resources;
@@ -36,13 +38,15 @@ pub mod table;
 mod testing;
 mod window;
 
-pub use allowance::{Allowance, Share};
 pub use contract::{Form, Permit, Purpose, Request, Selection, ServeOptions, get, list, watch};
-pub use gzip::{Block, BlockCache, BlockStats, Blocks, Member};
-pub use json::with_revision;
+pub use event_type::EventType;
+pub use gzip::{Block, BlockCache, BlockStats, Blocks, GzipMember};
+pub use item::{Item, object_key};
+pub use json::with_resource_version;
+pub use memory_budget::{Allowance, Share};
 pub use request::{Query, RequestInfo, RequestTarget, RequestVerb};
 pub use resources::{PrinterColumn, Registry, ResourceType, ScalePaths, Subresource, Verb};
 pub use respond::{BodyError, Response, ResponseBody};
-pub use source::{Compacted, Contents, Item, ReadError, Source, Wanted, object_key};
+pub use source::{Compacted, Contents, ReadError, Source, Wanted};
 pub use table::LeadingColumn;
-pub use window::{Cursor, Event, EventType, Subscription, Window, WindowOptions, WindowStats};
+pub use window::{Cursor, Event, Subscription, Window, WindowOptions, WindowStats};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http::Method;
 use http::request::Parts;
 
+use crate::item::object_key;
 use crate::resources::ResourceType;
-use crate::source::object_key;
 
 /// Parsed API request.
 #[derive(Clone, Debug)]

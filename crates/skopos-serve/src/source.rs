@@ -4,15 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use serde_json::Value;
-use skopos_wire::{ContinueToken, FieldSource, LabelSource, Status};
+use skopos_wire::{ContinueToken, Status};
 use thiserror::Error;
 
 use crate::gzip::Blocks;
-use crate::json::with_revision;
+use crate::item::Item;
 use crate::table::LeadingColumn;
-use crate::window::{EventType, Window};
+use crate::window::Window;
 
 /// Objects of one resource, as visible to one request. Cheap to clone; may be created per request.
 ///
@@ -23,14 +21,14 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// State at one revision.
     type Contents: Contents<Item = Self::Item>;
 
-    /// Returns the state that a request wants. Everything but [`Wanted::Any`] may wait, for `patience` at most.
+    /// Returns the state that a request wants. Everything but [`Wanted::Any`] may wait, for `timeout` at most.
     ///
     /// # Errors
     /// When the revision is in the future, is compacted, or cannot be read at all.
     fn read(
         &self,
         wanted: Wanted,
-        patience: Duration,
+        timeout: Duration,
     ) -> impl Future<Output = Result<Self::Contents, ReadError>> + Send;
 
     /// Retains a state because a list has more pages: [`Wanted::Exactly`] its revision must find it, for some minutes if
@@ -92,104 +90,6 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn open(&self, token: &str) -> Result<ContinueToken, Status> {
         ContinueToken::decode(token)
             .map_err(|error| Status::bad_request(format!("invalid continue token: {error}")))
-    }
-}
-
-/// One version of one object. Sources return it behind a pointer, because it is cloned for each list and event.
-pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
-    /// Returns `metadata.namespace`; `None` for a cluster-scoped object.
-    fn namespace(&self) -> Option<&str>;
-
-    /// Returns `metadata.name`.
-    fn name(&self) -> &str;
-
-    /// Returns `metadata.resourceVersion`.
-    fn revision(&self) -> u64;
-
-    /// Returns the object as JSON. `kind` and `apiVersion` may be absent, as in items of typed lists. They are added or removed
-    /// as the response needs; that is cheapest if they come first.
-    fn json(&self) -> Bytes;
-
-    /// Returns the object as JSON with another resourceVersion, as in the event that deletes it.
-    fn json_at(&self, revision: u64) -> Bytes {
-        match revision == self.revision() {
-            true => self.json(),
-            false => with_revision(&self.json(), revision),
-        }
-    }
-
-    /// Returns the buffer that the JSON is, or is made from. Within one source, the same buffer and revision always give the same
-    /// JSON.
-    fn origin(&self) -> Bytes {
-        self.json()
-    }
-
-    /// Returns the sort key in lists of one namespace, or (with `None`) of all. Lists are in the order of these keys, or in any
-    /// other order that [`Contents::page`] uses consistently. Tokens carry them, so none of the parts between slashes may be
-    /// empty, `.` or `..`.
-    fn key(&self, namespace: Option<&str>) -> String {
-        match namespace {
-            Some(_) => self.name().to_owned(),
-            None => object_key(self.namespace(), self.name()),
-        }
-    }
-
-    /// Returns the cells of the source's [leading columns](Source::columns).
-    fn cells(&self) -> Vec<Value> {
-        Vec::new()
-    }
-
-    /// Returns a ready watch frame, if any. It begins with [`EventType::frame_head`] and contains the current object.
-    fn frame(&self, kind: EventType) -> Option<Bytes> {
-        let _ = kind;
-        None
-    }
-}
-
-impl<T: Item> Item for Arc<T> {
-    fn namespace(&self) -> Option<&str> {
-        (**self).namespace()
-    }
-
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn revision(&self) -> u64 {
-        (**self).revision()
-    }
-
-    fn json(&self) -> Bytes {
-        (**self).json()
-    }
-
-    fn json_at(&self, revision: u64) -> Bytes {
-        (**self).json_at(revision)
-    }
-
-    fn origin(&self) -> Bytes {
-        (**self).origin()
-    }
-
-    fn key(&self, namespace: Option<&str>) -> String {
-        (**self).key(namespace)
-    }
-
-    fn cells(&self) -> Vec<Value> {
-        (**self).cells()
-    }
-
-    fn frame(&self, kind: EventType) -> Option<Bytes> {
-        (**self).frame(kind)
-    }
-}
-
-/// Returns `NAMESPACE/NAME` or `NAME`.
-#[must_use]
-pub fn object_key(namespace: Option<&str>, name: &str) -> String {
-    match namespace {
-        Some(namespace) => format!("{namespace}/{name}"),
-        None => name.to_owned(),
     }
 }
 

@@ -12,7 +12,8 @@ use parking_lot::RwLock;
 use skopos_wire::{ContinueToken, FieldSource, LabelSource, Limits, RawObject, Status};
 
 use crate::gzip::{BlockCache, Blocks};
-use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted, object_key};
+use crate::item::{Item, object_key};
+use crate::source::{Compacted, Contents, ReadError, Source, Wanted};
 use crate::window::{Event, Window, WindowOptions};
 
 /// Object as a store has it.
@@ -21,14 +22,14 @@ pub(crate) struct Object(pub(crate) RawObject);
 
 /// Objects by key, of the newest revision alone.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct MemorySource {
     state: Arc<RwLock<State>>,
     window: Arc<Window<Object>>,
     pub(crate) blocks: Blocks,
     /// Revisions that the caller asked to retain.
     pub(crate) remembered: Arc<RwLock<Vec<u64>>>,
     /// Whether the optional list features are on: its own tokens, annotations, no counts.
-    pub(crate) speaks_for_itself: bool,
+    pub(crate) has_list_extensions: bool,
 }
 
 /// Objects in key order, and their revision.
@@ -40,13 +41,13 @@ pub(crate) struct State {
     objects: BTreeMap<String, Object>,
 }
 
-// === impl Memory ===
+// === impl MemorySource ===
 
-impl Memory {
+impl MemorySource {
     pub(crate) fn new(options: WindowOptions) -> Self {
         let window = Arc::new(Window::new(options, 0));
         let blocks = BlockCache::new(64 << 20).blocks();
-        Self { state: Arc::default(), window, blocks, remembered: Arc::default(), speaks_for_itself: false }
+        Self { state: Arc::default(), window, blocks, remembered: Arc::default(), has_list_extensions: false }
     }
 
     /// Creates or replaces `namespace/name`, with labels and content.
@@ -85,7 +86,7 @@ pub(crate) fn pod(namespace: &str, name: &str, revision: u64, labels: &[(&str, &
     Object(RawObject::from_value(&object, &Limits::default()).unwrap())
 }
 
-impl Source for Memory {
+impl Source for MemorySource {
     type Item = Object;
     type Contents = State;
 
@@ -123,21 +124,21 @@ impl Source for Memory {
     }
 
     fn counts(&self) -> bool {
-        !self.speaks_for_itself
+        !self.has_list_extensions
     }
 
     fn list_annotations(&self) -> Vec<(String, String)> {
         let said = ("said".to_owned(), "so".to_owned());
-        self.speaks_for_itself.then_some(said).into_iter().collect()
+        self.has_list_extensions.then_some(said).into_iter().collect()
     }
 
     fn seal(&self, token: ContinueToken) -> String {
-        let seal = if self.speaks_for_itself { "sealed-" } else { "" };
+        let seal = if self.has_list_extensions { "sealed-" } else { "" };
         format!("{seal}{}", token.encode())
     }
 
     fn open(&self, token: &str) -> Result<ContinueToken, Status> {
-        let token = match self.speaks_for_itself {
+        let token = match self.has_list_extensions {
             true => token.strip_prefix("sealed-").ok_or_else(|| Status::bad_request("not sealed"))?,
             false => token,
         };

@@ -16,7 +16,7 @@ mod issued;
 
 use self::issued::IssuedTokens;
 pub(crate) use self::issued::{API_AUDIENCE, BoundObject, IssuedToken};
-use crate::faults::{Match, RequestFacts};
+use crate::faults::{Match, RequestAttributes};
 use crate::state::ServerState;
 
 /// User as authentication knows it.
@@ -138,7 +138,7 @@ impl Auth {
         state: &ServerState,
         info: &RequestInfo,
         parts: &Parts,
-        facts: &RequestFacts,
+        attributes: &RequestAttributes,
     ) -> Result<User, Status> {
         let rules = self.shared.read();
         let token = bearer(parts);
@@ -156,10 +156,10 @@ impl Auth {
             None if rules.required => return Err(Status::unauthorized()),
             None => User::anonymous(),
         };
-        let forbidden = rules.forbidden.values().any(|matching| matching.matches_facts(facts));
+        let forbidden = rules.forbidden.values().any(|matching| matching.matches_attributes(attributes));
         let policy = rules.policy.clone().filter(|_| rules.enforced);
         drop(rules);
-        let question = AccessQuestion::of_request(&user, info);
+        let question = AccessQuestion::from_request(&user, info);
         if forbidden || policy.is_some_and(|allows| !allows(&question)) {
             return Err(forbidden_status(&user, info));
         }
@@ -210,14 +210,15 @@ impl Auth {
         if let Some(user) = rules.tokens.get(token) {
             return json!({"authenticated": true, "user": user.to_value()});
         }
-        let asked = review.pointer("/spec/audiences").and_then(Value::as_array).into_iter().flatten();
-        let mut asked: Vec<String> = asked.filter_map(Value::as_str).map(str::to_owned).collect();
-        if asked.is_empty() {
-            asked.push(API_AUDIENCE.to_owned());
+        let requested = review.pointer("/spec/audiences").and_then(Value::as_array).into_iter().flatten();
+        let mut requested: Vec<String> = requested.filter_map(Value::as_str).map(str::to_owned).collect();
+        if requested.is_empty() {
+            requested.push(API_AUDIENCE.to_owned());
         }
-        match rules.issued.find(state, token, &asked) {
+        match rules.issued.find(state, token, &requested) {
             Some(Ok(issued)) => {
-                let audiences: Vec<&String> = asked.iter().filter(|a| issued.audiences.contains(a)).collect();
+                let audiences: Vec<&String> =
+                    requested.iter().filter(|a| issued.audiences.contains(a)).collect();
                 json!({"authenticated": true, "user": issued.user().to_value(), "audiences": audiences})
             }
             Some(Err(problem)) => json!({"user": {}, "error": problem}),
@@ -233,11 +234,11 @@ impl Auth {
         let text = |path: &str| review.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let groups = review.pointer("/spec/groups").and_then(Value::as_array);
         let groups = groups.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-        self.answer(AccessQuestion { user: text("/spec/user"), groups, ..AccessQuestion::of_spec(review) })
+        self.answer(AccessQuestion { user: text("/spec/user"), groups, ..AccessQuestion::from_spec(review) })
     }
 
     fn self_access_review(&self, _: &ServerState, user: &User, review: &Value) -> Value {
-        let question = AccessQuestion::of_spec(review);
+        let question = AccessQuestion::from_spec(review);
         self.answer(AccessQuestion { user: user.name.clone(), groups: user.groups.clone(), ..question })
     }
 
@@ -309,7 +310,7 @@ impl User {
 // === impl AccessQuestion ===
 
 impl AccessQuestion {
-    fn of_request(user: &User, info: &RequestInfo) -> Self {
+    fn from_request(user: &User, info: &RequestInfo) -> Self {
         let mut question = Self { user: user.name.clone(), groups: user.groups.clone(), ..Self::default() };
         question.verb = info.verb.as_str().to_owned();
         match &info.target {
@@ -328,7 +329,7 @@ impl AccessQuestion {
         question
     }
 
-    fn of_spec(review: &Value) -> Self {
+    fn from_spec(review: &Value) -> Self {
         let resource = |name: &str| {
             let value = review.pointer(&format!("/spec/resourceAttributes/{name}"));
             value.and_then(Value::as_str).unwrap_or_default().to_owned()

@@ -5,12 +5,12 @@ use tokio::time::Instant;
 
 /// Wall clock: a base time plus the time elapsed on tokio's clock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct ServerClock {
     base: Timestamp,
     started: Instant,
 }
 
-impl Clock {
+impl ServerClock {
     /// Creates a clock that shows `base` now.
     pub(crate) fn starting_at(base: Timestamp) -> Self {
         Self { base, started: Instant::now() }

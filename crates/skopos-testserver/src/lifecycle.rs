@@ -7,24 +7,24 @@ use skopos_serve::deadline::LONGEST;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::place::Place;
+use crate::object_ref::ObjectRef;
 
 /// Time that a pod's containers take to end if workloads run.
-const ENDING: Duration = Duration::from_secs(1);
+const MAX_TERMINATION_TIME: Duration = Duration::from_secs(1);
 
 /// Scheduled removals.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     workloads: bool,
-    expected: Mutex<Vec<Expected>>,
+    scheduled: Mutex<Vec<ScheduledRemoval>>,
     changed: Notify,
 }
 
 /// Object that is to be removed.
 #[derive(Debug)]
-pub(crate) struct Expected {
+pub(crate) struct ScheduledRemoval {
     at: Instant,
-    pub(crate) place: Place,
+    pub(crate) object_ref: ObjectRef,
     pub(crate) uid: String,
 }
 
@@ -32,7 +32,7 @@ impl Lifecycle {
     /// Creates the lifecycle. With `workloads`, pods end earlier than their grace period, and owners take their dependents with
     /// them.
     pub(crate) fn new(workloads: bool) -> Self {
-        Self { workloads, expected: Mutex::default(), changed: Notify::new() }
+        Self { workloads, scheduled: Mutex::default(), changed: Notify::new() }
     }
 
     /// Returns whether workload controllers run.
@@ -46,28 +46,28 @@ impl Lifecycle {
     }
 
     /// Schedules the removal of an object at the end of its grace period.
-    pub(crate) fn expect(&self, place: Place, uid: &str, grace: Duration) {
-        let delay = if self.workloads { grace.min(ENDING) } else { grace };
-        self.postpone(Expected { at: Instant::now(), place, uid: uid.to_owned() }, delay);
+    pub(crate) fn schedule_removal(&self, object_ref: ObjectRef, uid: &str, grace: Duration) {
+        let delay = if self.workloads { grace.min(MAX_TERMINATION_TIME) } else { grace };
+        self.reschedule(ScheduledRemoval { at: Instant::now(), object_ref, uid: uid.to_owned() }, delay);
         self.changed.notify_one();
     }
 
     /// Schedules a removal that could not be done yet again after `delay`.
-    pub(crate) fn postpone(&self, expected: Expected, delay: Duration) {
-        self.expected.lock().push(Expected { at: Instant::now() + delay.min(LONGEST), ..expected });
+    pub(crate) fn reschedule(&self, scheduled: ScheduledRemoval, delay: Duration) {
+        self.scheduled.lock().push(ScheduledRemoval { at: Instant::now() + delay.min(LONGEST), ..scheduled });
     }
 
-    pub(crate) fn take_due(&self) -> Vec<Expected> {
+    pub(crate) fn take_due(&self) -> Vec<ScheduledRemoval> {
         let now = Instant::now();
-        let mut expected = self.expected.lock();
-        let (due, later) = expected.drain(..).partition(|e| e.at <= now);
-        *expected = later;
+        let mut scheduled = self.scheduled.lock();
+        let (due, later) = scheduled.drain(..).partition(|e| e.at <= now);
+        *scheduled = later;
         due
     }
 
     /// Waits until a removal is due or a new one is scheduled.
     pub(crate) async fn changed(&self) {
-        let next = self.expected.lock().iter().map(|e| e.at).min();
+        let next = self.scheduled.lock().iter().map(|e| e.at).min();
         let in_time = async {
             match next {
                 Some(at) => sleep_until(at).await,

@@ -54,11 +54,11 @@ pub enum Outcome {
 /// Log of the latest requests. Clones share it.
 #[derive(Clone)]
 pub(crate) struct RequestLog {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
-struct Shared {
-    inner: Mutex<Inner>,
+struct Inner {
+    state: Mutex<State>,
     activity: Arc<Notify>,
     observer: Option<RequestObserver>,
     started: Instant,
@@ -69,7 +69,7 @@ struct Shared {
 pub(crate) type RequestObserver = Arc<dyn Fn(&RequestRecord) + Send + Sync>;
 
 #[derive(Debug, Default)]
-struct Inner {
+struct State {
     records: VecDeque<RequestRecord>,
     last_id: u64,
     streaming_watches: usize,
@@ -106,62 +106,61 @@ impl RequestRecord {
 impl RequestLog {
     /// Creates a log of the latest `capacity` requests, which notifies `activity` of every change.
     pub(crate) fn new(capacity: usize, activity: Arc<Notify>, observer: Option<RequestObserver>) -> Self {
-        let shared =
-            Shared { inner: Mutex::default(), activity, observer, started: Instant::now(), capacity };
-        Self { shared: Arc::new(shared) }
+        let inner = Inner { state: Mutex::default(), activity, observer, started: Instant::now(), capacity };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Records a request; `record` gets its id and time here.
     pub(crate) fn begin(&self, mut record: RequestRecord) -> LogEntry {
         let watch = record.verb == "watch";
-        record.at = self.shared.started.elapsed();
-        let mut inner = self.shared.inner.lock();
-        inner.last_id += 1;
-        let id = inner.last_id;
+        record.at = self.inner.started.elapsed();
+        let mut state = self.inner.state.lock();
+        state.last_id += 1;
+        let id = state.last_id;
         record.id = id;
-        if inner.records.len() == self.shared.capacity {
-            inner.records.pop_front();
+        if state.records.len() == self.inner.capacity {
+            state.records.pop_front();
         }
-        let seen = self.shared.observer.is_some().then(|| record.clone());
-        inner.records.push_back(record);
-        drop(inner);
+        let seen = self.inner.observer.is_some().then(|| record.clone());
+        state.records.push_back(record);
+        drop(state);
         self.observe(seen);
-        self.shared.activity.notify_waiters();
+        self.inner.activity.notify_waiters();
         LogEntry { log: self.clone(), id, watch, code: 0, ended: false }
     }
 
     pub(crate) fn records(&self) -> Vec<RequestRecord> {
-        self.shared.inner.lock().records.iter().cloned().collect()
+        self.inner.state.lock().records.iter().cloned().collect()
     }
 
     /// Returns the number of open watches.
     pub(crate) fn open_watches(&self) -> usize {
-        self.shared.inner.lock().streaming_watches
+        self.inner.state.lock().streaming_watches
     }
 
     pub(crate) fn clear(&self) {
-        self.shared.inner.lock().records.clear();
+        self.inner.state.lock().records.clear();
     }
 
     fn set(&self, id: u64, outcome: Outcome, watches: isize) {
-        let mut inner = self.shared.inner.lock();
-        inner.streaming_watches = inner.streaming_watches.saturating_add_signed(watches);
+        let mut state = self.inner.state.lock();
+        state.streaming_watches = state.streaming_watches.saturating_add_signed(watches);
         let mut seen = None;
-        let first = inner.records.front().map_or(u64::MAX, |record| record.id);
-        if let Some(record) = id.checked_sub(first).and_then(|at| inner.records.get_mut(at as usize)) {
+        let first = state.records.front().map_or(u64::MAX, |record| record.id);
+        if let Some(record) = id.checked_sub(first).and_then(|at| state.records.get_mut(at as usize)) {
             record.outcome = outcome;
-            seen = self.shared.observer.is_some().then(|| record.clone());
+            seen = self.inner.observer.is_some().then(|| record.clone());
         }
-        drop(inner);
+        drop(state);
         self.observe(seen);
-        self.shared.activity.notify_waiters();
+        self.inner.activity.notify_waiters();
     }
 }
 
 impl RequestLog {
     /// Calls the observer outside of the lock, so that it may call the server.
     fn observe(&self, record: Option<RequestRecord>) {
-        if let (Some(observer), Some(record)) = (&self.shared.observer, record) {
+        if let (Some(observer), Some(record)) = (&self.inner.observer, record) {
             observer(&record);
         }
     }
@@ -169,7 +168,7 @@ impl RequestLog {
 
 impl fmt::Debug for RequestLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestLog").field("inner", &self.shared.inner).finish_non_exhaustive()
+        f.debug_struct("RequestLog").field("inner", &self.inner.state).finish_non_exhaustive()
     }
 }
 

@@ -10,10 +10,10 @@ use skopos_serve::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::clock::Clock;
-use crate::faults::{Faults, RequestFacts};
+use crate::clock::ServerClock;
+use crate::faults::{Faults, RequestAttributes};
 use crate::state::ServerState;
-use crate::storage::{ResourceKey, Scope, Storage, Stored};
+use crate::storage::{ReadScope, ResourceKey, Storage, Stored};
 
 /// One resource of the storage as one request sees it.
 #[derive(Clone, Debug)]
@@ -22,8 +22,8 @@ pub(crate) struct StoredResource {
     resource: ResourceKey,
     window: Arc<Window<Arc<Stored>>>,
     faults: Faults,
-    facts: Arc<RequestFacts>,
-    clock: Clock,
+    attributes: Arc<RequestAttributes>,
+    clock: ServerClock,
     rng: Arc<Mutex<fastrand::Rng>>,
     blocks: Blocks,
 }
@@ -39,14 +39,18 @@ pub(crate) struct StoredState {
 // === impl StoredResource ===
 
 impl StoredResource {
-    pub(crate) fn new(state: &ServerState, resource: &ResourceType, facts: Arc<RequestFacts>) -> Self {
+    pub(crate) fn new(
+        state: &ServerState,
+        resource: &ResourceType,
+        attributes: Arc<RequestAttributes>,
+    ) -> Self {
         let resource = ResourceKey::from(resource);
         Self {
             window: state.storage.window(&resource),
             storage: state.storage.clone(),
             resource,
             faults: state.faults.clone(),
-            facts,
+            attributes,
             clock: state.clock,
             rng: state.rng.clone(),
             blocks: state.blocks.clone(),
@@ -54,39 +58,39 @@ impl StoredResource {
     }
 
     /// Returns the newest revision that the request sees.
-    fn seen(&self) -> u64 {
+    fn visible_revision(&self) -> u64 {
         let newest = self.storage.revision();
         self.horizon().map_or(newest, |limit| limit.min(newest))
     }
 
     /// Waits until the request sees a revision (L6).
-    async fn wait_for(&self, version: u64, patience: Duration) -> Result<u64, ReadError> {
-        let deadline = Instant::now() + patience;
+    async fn wait_for(&self, version: u64, timeout: Duration) -> Result<u64, ReadError> {
+        let deadline = Instant::now() + timeout;
         loop {
-            let seen = self.seen();
-            if seen >= version {
-                return Ok(seen);
+            let visible_revision = self.visible_revision();
+            if visible_revision >= version {
+                return Ok(visible_revision);
             }
             if Instant::now() >= deadline {
-                return Err(ReadError::Ahead { requested: version, current: seen });
+                return Err(ReadError::Ahead { requested: version, current: visible_revision });
             }
-            sleep(STEP.min(deadline.saturating_duration_since(Instant::now()))).await;
+            sleep(PROGRESS_POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))).await;
         }
     }
 }
 
 /// Poll interval: kube-apiserver asks etcd for progress about this often while reads wait.
-const STEP: Duration = Duration::from_millis(20);
+const PROGRESS_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Source for StoredResource {
     type Item = Arc<Stored>;
     type Contents = StoredState;
 
-    async fn read(&self, wanted: Wanted, patience: Duration) -> Result<StoredState, ReadError> {
+    async fn read(&self, wanted: Wanted, timeout: Duration) -> Result<StoredState, ReadError> {
         let revision = match wanted {
             Wanted::Newest => self.storage.revision(),
-            Wanted::Any => self.seen(),
-            Wanted::NotOlderThan(version) => self.wait_for(version, patience).await?,
+            Wanted::Any => self.visible_revision(),
+            Wanted::NotOlderThan(version) => self.wait_for(version, timeout).await?,
             Wanted::Exactly(version) => version,
         };
         Ok(StoredState { storage: self.storage.clone(), resource: self.resource.clone(), revision })
@@ -97,11 +101,11 @@ impl Source for StoredResource {
     }
 
     fn progress(&self) -> u64 {
-        self.seen()
+        self.visible_revision()
     }
 
     fn horizon(&self) -> Option<u64> {
-        self.faults.lag(&self.facts, &self.storage)
+        self.faults.lag(&self.attributes, &self.storage)
     }
 
     fn now(&self) -> Timestamp {
@@ -134,10 +138,10 @@ impl Contents for StoredState {
         from: Option<&str>,
         max: usize,
     ) -> Result<Vec<Arc<Stored>>, Compacted> {
-        self.storage.scan(&self.resource, Scope::of(namespace), from, self.revision, max)
+        self.storage.scan(&self.resource, ReadScope::new(namespace), from, self.revision, max)
     }
 
     fn count(&self, namespace: Option<&str>, from: Option<&str>) -> Result<usize, Compacted> {
-        Ok(self.storage.count_from(&self.resource, Scope::of(namespace), from, self.revision))
+        Ok(self.storage.count_from(&self.resource, ReadScope::new(namespace), from, self.revision))
     }
 }

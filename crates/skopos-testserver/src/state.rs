@@ -7,7 +7,7 @@ use skopos_serve::{Blocks, Registry, ServeOptions};
 use tokio::sync::Notify;
 
 use crate::auth::Auth;
-use crate::clock::Clock;
+use crate::clock::ServerClock;
 use crate::faults::Faults;
 use crate::lifecycle::Lifecycle;
 use crate::log::RequestLog;
@@ -18,7 +18,7 @@ use crate::storage::Storage;
 pub(crate) struct ServerState {
     pub(crate) storage: Storage,
     pub(crate) registry: Registry,
-    pub(crate) clock: Clock,
+    pub(crate) clock: ServerClock,
     /// Source of names, UIDs and jitter; seeded, so that a run is reproducible.
     pub(crate) rng: Arc<Mutex<fastrand::Rng>>,
     pub(crate) contract: ServeOptions,

@@ -379,14 +379,14 @@ async fn whoever_takes_no_form_that_there_is_has_written_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn whatever_types_and_numbers_a_request_has_it_gets_an_answer() {
-    const MOST: i64 = i64::MAX;
+    const MAX: i64 = i64::MAX;
     let server = server().await;
     let mut running = pod("p");
     running["spec"]["nodeName"] = json!("n");
     let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}});
     service["spec"] = json!({"ports": [{"port": 80}]});
     let mut counted = config_map("counted");
-    counted["metadata"]["generation"] = json!(MOST);
+    counted["metadata"]["generation"] = json!(MAX);
     let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
     for object in [config_map("a"), counted, running, service, deployment(1), widgets(&json!({})), widget] {
         server.create(object).unwrap();
@@ -423,8 +423,8 @@ async fn whatever_types_and_numbers_a_request_has_it_gets_an_answer() {
         ("PATCH", widget, merge, r#"{"metadata": {"labels": "x"}}"#, 422),
         ("PATCH", widget, merge, r#"{"spec": "x", "status": []}"#, 200),
         ("PUT", &format!("{MAPS}/counted"), json, r#"{"data": {"x": "1"}}"#, 200),
-        ("DELETE", &format!("{PODS}/p?gracePeriodSeconds={MOST}"), json, "", 200),
-        ("GET", &format!("{MAPS}?limit={MOST}&resourceVersion={MOST}"), json, "", 504),
+        ("DELETE", &format!("{PODS}/p?gracePeriodSeconds={MAX}"), json, "", 200),
+        ("GET", &format!("{MAPS}?limit={MAX}&resourceVersion={MAX}"), json, "", 504),
     ] {
         let (method, asked) = (method.parse().unwrap(), Bytes::from_static(body.as_bytes()));
         let answer = request(&server, method, path, &[("content-type", kind)], asked).await;
@@ -435,7 +435,7 @@ async fn whatever_types_and_numbers_a_request_has_it_gets_an_answer() {
         assert_eq!(get(&server, MAPS).await.code, 200, "behind {path} {body}");
     }
     assert_eq!(wrong, [""; 0]);
-    let mut stream = support::watch(&server, &format!("{MAPS}?watch=1&timeoutSeconds={MOST}")).await;
+    let mut stream = support::watch(&server, &format!("{MAPS}?watch=1&timeoutSeconds={MAX}")).await;
     assert_eq!(stream.short().await, "ADDED a");
     tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
     assert!(server.get("pods", Some("default"), "p").is_ok(), "it has time");

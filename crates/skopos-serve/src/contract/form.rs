@@ -8,24 +8,25 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use skopos_wire::{Status, StatusReason};
 
-use super::list_body::Sink;
-use crate::gzip::Part;
-use crate::json::{bare_tail, is_whole, partial, quoted, whole};
+use super::list_body::ListSink;
+use crate::event_type::{EventType, FRAME_TAIL};
+use crate::gzip::BlockPart;
+use crate::item::Item;
+use crate::json::{has_type_meta, partial_object_metadata, quoted, with_type_meta, without_type_meta};
 use crate::request::Query;
 use crate::resources::ResourceType;
-use crate::source::Item;
 use crate::table::{IncludeObject, LeadingColumn, TableWriter};
-use crate::window::{EventType, FRAME_TAIL, Layout, Shape};
+use crate::window::{FrameShape, Layout};
 
 /// Response form of objects: full, metadata only, or a table.
 #[derive(Debug)]
 pub struct Form {
-    kind: Kind,
+    kind: FormKind,
     resource: Arc<ResourceType>,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum FormKind {
     /// Full objects, with kind and apiVersion of the resource, whatever they are stored with.
     Full,
     /// `PartialObjectMetadata`.
@@ -60,22 +61,22 @@ impl Form {
     ) -> Result<Self, Status> {
         let accept: Vec<&str> =
             headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
-        let kind = Kind::negotiate(&accept.join(","), query, resource, purpose)?;
+        let kind = FormKind::negotiate(&accept.join(","), query, resource, purpose)?;
         Ok(Self { kind, resource: resource.clone() })
     }
 
     /// Puts these columns before all others of a table.
     #[must_use]
-    pub fn led_by(mut self, columns: &[LeadingColumn]) -> Self {
-        if let Kind::Table(writer) = &mut self.kind {
-            writer.lead(columns);
+    pub fn with_leading_columns(mut self, columns: &[LeadingColumn]) -> Self {
+        if let FormKind::Table(writer) = &mut self.kind {
+            writer.set_leading_columns(columns);
         }
         self
     }
 
     /// Returns one object as in the response to a GET. A table has this `revision`, and its ages are those at `now`.
     pub fn object(&self, item: &impl Item, revision: u64, now: Timestamp) -> Bytes {
-        self.shown(item, item.json(), revision, now, true)
+        self.render(item, item.json(), revision, now, true)
     }
 
     /// Returns the frame of an event, which shows the object with the event's revision. With `definitions`, a table includes its
@@ -88,75 +89,77 @@ impl Form {
         now: Timestamp,
         definitions: bool,
     ) -> Bytes {
-        let object = self.shown(item, item.json_at(revision), revision, now, definitions);
+        let object = self.render(item, item.json_at(revision), revision, now, definitions);
         Bytes::from([kind.frame_head(), &object, FRAME_TAIL].concat())
     }
 
     /// Returns the frame of an event if the item has one ready.
     pub(super) fn ready_frame(&self, kind: EventType, item: &impl Item, revision: u64) -> Option<Bytes> {
-        if !matches!(self.kind, Kind::Full) || item.revision() != revision {
+        if !matches!(self.kind, FormKind::Full) || item.revision() != revision {
             return None;
         }
         let frame = item.frame(kind)?;
         let object = frame.strip_prefix(kind.frame_head())?;
-        is_whole(object, &self.resource).then_some(frame)
+        has_type_meta(object, &self.resource).then_some(frame)
     }
 
     /// Returns the frame of a bookmark. `definitions` as in [`frame`](Self::frame).
     pub(super) fn bookmark_frame(&self, metadata: Value, now: Timestamp, definitions: bool) -> Bytes {
         let (kind, api_version) = match &self.kind {
-            Kind::Partial => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
+            FormKind::Partial => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
             _ => (self.resource.kind.as_str(), self.resource.api_version()),
         };
         let revision = json!({"resourceVersion": metadata["resourceVersion"]});
         let mut object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
         // In a table, a bookmark is an ordinary row.
-        if let Kind::Table(writer) = &self.kind {
+        if let FormKind::Table(writer) = &self.kind {
             object = writer.table(revision, vec![writer.row(&object, Vec::new(), now)], definitions);
         }
         Bytes::from(json!({"type": "BOOKMARK", "object": object}).to_string() + "\n")
     }
 
     /// Returns the properties that tell the frames of one event apart.
-    pub(super) fn shape(&self) -> Shape<'_> {
+    pub(super) fn shape(&self) -> FrameShape<'_> {
         let layout = match &self.kind {
-            Kind::Full => Layout::Full,
-            Kind::Partial => Layout::Partial,
-            Kind::Table(writer) => Layout::Table { include: writer.include(), columns: writer.identity() },
+            FormKind::Full => Layout::Full,
+            FormKind::Partial => Layout::Partial,
+            FormKind::Table(writer) => {
+                Layout::Table { include: writer.include(), columns: writer.identity() }
+            }
         };
-        Shape { layout, version: &self.resource.version }
+        FrameShape { layout, version: &self.resource.version }
     }
 
     pub(super) fn is_table(&self) -> bool {
-        matches!(self.kind, Kind::Table(_))
+        matches!(self.kind, FormKind::Table(_))
     }
 
     /// Returns the text before the items of a list; `]}` and a newline follow them.
-    pub(super) fn list_opening(&self, metadata: &str) -> String {
+    pub(super) fn list_prefix(&self, metadata: &str) -> String {
         let (kind, api_version) = match &self.kind {
-            Kind::Partial => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
-            Kind::Table(_) => ("Table", "meta.k8s.io/v1".to_owned()),
-            Kind::Full => (self.resource.list_kind.as_str(), self.resource.api_version()),
+            FormKind::Partial => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
+            FormKind::Table(_) => ("Table", "meta.k8s.io/v1".to_owned()),
+            FormKind::Full => (self.resource.list_kind.as_str(), self.resource.api_version()),
         };
         let (kind, api_version) = (quoted(kind), quoted(&api_version));
         let items = match &self.kind {
-            Kind::Table(writer) => format!("\"columnDefinitions\":{},\"rows\"", writer.definitions()),
+            FormKind::Table(writer) => format!("\"columnDefinitions\":{},\"rows\"", writer.definitions()),
             _ => "\"items\"".to_owned(),
         };
         format!("{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":{metadata},{items}:[")
     }
 
     /// Writes one object as an item of a list.
-    pub(super) fn write_item(&self, item: &impl Item, now: Timestamp, out: &mut impl Sink) {
+    pub(super) fn write_item(&self, item: &impl Item, now: Timestamp, out: &mut impl ListSink) {
         match &self.kind {
-            Kind::Full if self.resource.custom => self.write_whole(item, out),
+            FormKind::Full if self.resource.custom => self.write_whole(item, out),
             // Items of typed lists carry no kind and apiVersion of their own.
-            Kind::Full => out.part(item, Part::Tail, |text| {
+            FormKind::Full => out.part(item, BlockPart::Tail, |text| {
                 text.push(b'{');
-                text.extend_from_slice(&bare_tail(&item.json()));
+                text.extend_from_slice(&without_type_meta(&item.json()));
             }),
-            Kind::Partial => write_metadata(item, out),
-            Kind::Table(writer) => {
+            FormKind::Partial => write_metadata(item, out),
+            FormKind::Table(writer) => {
                 let object = serde_json::from_slice(&item.json()).unwrap_or_default();
                 let cells = writer.cells(&object, item.cells(), now);
                 out.text(format!("{{\"cells\":{cells},").as_bytes());
@@ -174,16 +177,16 @@ impl Form {
         }
     }
 
-    fn write_whole(&self, item: &impl Item, out: &mut impl Sink) {
+    fn write_whole(&self, item: &impl Item, out: &mut impl ListSink) {
         let json = item.json();
-        match is_whole(&json, &self.resource) {
-            true => out.part(item, Part::Whole, |text| text.extend_from_slice(&json)),
+        match has_type_meta(&json, &self.resource) {
+            true => out.part(item, BlockPart::Whole, |text| text.extend_from_slice(&json)),
             // Not cached: the text differs for each version of the API.
-            false => out.text(&whole(json, &self.resource)),
+            false => out.text(&with_type_meta(json, &self.resource)),
         }
     }
 
-    fn shown(
+    fn render(
         &self,
         item: &impl Item,
         json: Bytes,
@@ -192,9 +195,9 @@ impl Form {
         definitions: bool,
     ) -> Bytes {
         match &self.kind {
-            Kind::Full => whole(json, &self.resource),
-            Kind::Partial => partial(&json),
-            Kind::Table(writer) => {
+            FormKind::Full => with_type_meta(json, &self.resource),
+            FormKind::Partial => partial_object_metadata(&json),
+            FormKind::Table(writer) => {
                 let metadata = json!({"resourceVersion": revision.to_string()});
                 writer.table(metadata, vec![row(writer, item, &json, now)], definitions).to_string().into()
             }
@@ -202,8 +205,10 @@ impl Form {
     }
 }
 
-fn write_metadata(item: &impl Item, out: &mut impl Sink) {
-    out.part(item, Part::Metadata, |text| text.extend_from_slice(&partial(&item.json())));
+fn write_metadata(item: &impl Item, out: &mut impl ListSink) {
+    out.part(item, BlockPart::Metadata, |text| {
+        text.extend_from_slice(&partial_object_metadata(&item.json()))
+    });
 }
 
 fn row(writer: &TableWriter, item: &impl Item, json: &[u8], now: Timestamp) -> Value {
@@ -211,9 +216,9 @@ fn row(writer: &TableWriter, item: &impl Item, json: &[u8], now: Timestamp) -> V
     writer.row(&object, item.cells(), now)
 }
 
-// === impl Kind ===
+// === impl FormKind ===
 
-impl Kind {
+impl FormKind {
     fn negotiate(
         accept: &str,
         query: &Query,
@@ -223,15 +228,15 @@ impl Kind {
         if accept.trim().is_empty() {
             return Ok(Self::Full);
         }
-        for clause in clauses(accept) {
-            let json = matches!(clause.media, "application/json" | "application/*" | "*/*");
-            if !json || clause.stream.is_some_and(|stream| stream != "watch") {
+        for media_range in media_ranges(accept) {
+            let json = matches!(media_range.media, "application/json" | "application/*" | "*/*");
+            if !json || media_range.stream.is_some_and(|stream| stream != "watch") {
                 continue;
             }
-            match clause.kind {
+            match media_range.kind {
                 None => return Ok(Self::Full),
-                Some(_) if clause.group != Some("meta.k8s.io") => {}
-                Some("Table") if matches!(clause.version, Some("v1" | "v1beta1")) => {
+                Some(_) if media_range.group != Some("meta.k8s.io") => {}
+                Some("Table") if matches!(media_range.version, Some("v1" | "v1beta1")) => {
                     let include = query.get("includeObject").unwrap_or_default();
                     let include = IncludeObject::parse(include).ok_or_else(|| {
                         Status::bad_request(format!(
@@ -243,7 +248,7 @@ impl Kind {
                 Some("PartialObjectMetadata") if purpose != Purpose::List => return Ok(Self::Partial),
                 Some("PartialObjectMetadataList") if purpose == Purpose::List => return Ok(Self::Partial),
                 Some("PartialObjectMetadata") => {
-                    return Err(wrong_number(
+                    return Err(plurality_mismatch(
                         resource,
                         "PartialObjectMetadata",
                         "a list",
@@ -251,7 +256,7 @@ impl Kind {
                     ));
                 }
                 Some("PartialObjectMetadataList") if purpose == Purpose::One => {
-                    return Err(wrong_number(
+                    return Err(plurality_mismatch(
                         resource,
                         "PartialObjectMetadataList",
                         "not a list",
@@ -266,19 +271,19 @@ impl Kind {
 }
 
 /// Returns the 406 for a request for one object's metadata where there is a list, or the reverse.
-fn wrong_number(resource: &ResourceType, asked: &str, is: &str, kind: &str) -> Status {
+fn plurality_mismatch(resource: &ResourceType, requested: &str, is: &str, kind: &str) -> Status {
     // The Go package of the type.
     let package = match resource.group.split('.').next() {
         None | Some("") => "core",
         Some(package) => package,
     };
-    let message = format!("you requested {asked}, but the requested object is {is} (*{package}.{kind})");
+    let message = format!("you requested {requested}, but the requested object is {is} (*{package}.{kind})");
     Status::failure(406, StatusReason::NotAcceptable, message)
 }
 
 /// One of the media types that the client accepts.
 #[derive(Debug, PartialEq)]
-struct Clause<'a> {
+struct MediaRange<'a> {
     media: &'a str,
     kind: Option<&'a str>,
     group: Option<&'a str>,
@@ -289,14 +294,14 @@ struct Clause<'a> {
 }
 
 /// Returns the clauses of `Accept`, best first.
-fn clauses(accept: &str) -> Vec<Clause<'_>> {
-    let mut clauses: Vec<Clause<'_>> = accept
+fn media_ranges(accept: &str) -> Vec<MediaRange<'_>> {
+    let mut media_ranges: Vec<MediaRange<'_>> = accept
         .split(',')
-        .map(|clause| {
-            let mut parts = clause.split(';').map(str::trim);
+        .map(|media_range| {
+            let mut parts = media_range.split(';').map(str::trim);
             let media = parts.next().unwrap_or_default();
             let mut parsed =
-                Clause { media, kind: None, group: None, version: None, stream: None, quality: 1000 };
+                MediaRange { media, kind: None, group: None, version: None, stream: None, quality: 1000 };
             for (name, value) in parts.filter_map(|part| part.split_once('=')) {
                 match name {
                     "as" => parsed.kind = Some(value),
@@ -309,8 +314,8 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
             }
             parsed
         })
-        .filter(|clause| clause.quality > 0)
+        .filter(|media_range| media_range.quality > 0)
         .collect();
-    clauses.sort_by_key(|clause| std::cmp::Reverse(clause.quality));
-    clauses
+    media_ranges.sort_by_key(|media_range| std::cmp::Reverse(media_range.quality));
+    media_ranges
 }

@@ -4,11 +4,12 @@ use http::StatusCode;
 use skopos_wire::{GroupResource, Status};
 
 use super::form::Purpose;
-use super::options::{Version, unmapped_version_error};
+use super::options::{RequestedVersion, unmapped_version_error};
 use super::{Form, Request, ServeOptions};
+use crate::item::Item as _;
 use crate::pretty;
 use crate::respond::{self, Response};
-use crate::source::{Contents as _, Item as _, ReadError, Source, Wanted};
+use crate::source::{Contents as _, ReadError, Source, Wanted};
 
 /// Answers a GET of one object.
 ///
@@ -20,17 +21,17 @@ pub async fn get<S: Source>(
     request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
     let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::One)?
-        .led_by(source.columns());
+        .with_leading_columns(source.columns());
     let text = request.query.get("resourceVersion").unwrap_or_default();
-    let wanted = match Version::parse(text).ok_or_else(|| unmapped_version_error(text))? {
-        Version::Unset => Wanted::Newest,
-        Version::Any => Wanted::Any,
-        Version::At(version) => Wanted::NotOlderThan(version),
+    let wanted = match RequestedVersion::parse(text).ok_or_else(|| unmapped_version_error(text))? {
+        RequestedVersion::Unset => Wanted::Newest,
+        RequestedVersion::Any => Wanted::Any,
+        RequestedVersion::At(version) => Wanted::NotOlderThan(version),
     };
     let name = request.name.ok_or_else(Status::resource_not_served)?;
-    let object = match look(source, options, wanted, request, name).await {
+    let object = match read_object(source, options, wanted, request, name).await {
         // The requested state is compacted: answer with the current one.
-        Err(ReadError::Compacted(_)) => look(source, options, Wanted::Newest, request, name).await,
+        Err(ReadError::Compacted(_)) => read_object(source, options, Wanted::Newest, request, name).await,
         found => found,
     };
     let object = object.map_err(|error| error.into_status(|_| Status::list_expired()))?;
@@ -43,7 +44,7 @@ pub async fn get<S: Source>(
     Ok(if pretty::is_wanted(request.query) { pretty::indent(response) } else { response })
 }
 
-async fn look<S: Source>(
+async fn read_object<S: Source>(
     source: &S,
     options: &ServeOptions,
     wanted: Wanted,

@@ -5,11 +5,12 @@ use tokio::task::yield_now;
 
 use super::form::Purpose;
 use super::list_body::{ListBody, ListHead, accepts_gzip};
-use super::options::{ListOptions, Match, Version};
+use super::options::{ListOptions, RequestedVersion, VersionMatch};
 use super::{Form, Permit, Request, Selection, ServeOptions};
+use crate::item::Item;
 use crate::pretty;
 use crate::respond::Response;
-use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted};
+use crate::source::{Compacted, Contents, ReadError, Source, Wanted};
 
 /// Answers a LIST.
 ///
@@ -21,13 +22,13 @@ pub async fn list<S: Source>(
     request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
     let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::List)?
-        .led_by(source.columns());
-    let wishes = ListOptions::parse(request.query, |token| source.open(token))?;
-    let selection = Selection::of(request.query, request.resource, request.namespace, request.name)?;
-    let place = Place::of(&wishes, source)?;
-    let page = place.read(source, options, &selection, &request.permit).await;
+        .with_leading_columns(source.columns());
+    let params = ListOptions::parse(request.query, |token| source.open(token))?;
+    let selection = Selection::from_query(request.query, request.resource, request.namespace, request.name)?;
+    let page_request = PageRequest::from_options(&params, source)?;
+    let page = page_request.read(source, options, &selection, &request.permit).await;
     let page = page.map_err(|error| {
-        error.into_status(|_| match &place.start {
+        error.into_status(|_| match &page_request.start {
             Some(start) => continue_expired(source, start),
             None => Status::list_expired(),
         })
@@ -47,7 +48,7 @@ pub async fn list<S: Source>(
 }
 
 /// Start and size of a list: a state, the first key and a limit.
-struct Place {
+struct PageRequest {
     wanted: Wanted,
     /// First key, from a continue token.
     start: Option<String>,
@@ -56,7 +57,7 @@ struct Place {
 }
 
 /// A page of a list.
-struct Page<I> {
+struct ListPage<I> {
     revision: u64,
     items: Vec<I>,
     /// Start key of the next page.
@@ -64,10 +65,10 @@ struct Page<I> {
     remaining: Option<usize>,
 }
 
-// === impl Place ===
+// === impl PageRequest ===
 
-impl Place {
-    fn of(options: &ListOptions, source: &impl Source) -> Result<Self, Status> {
+impl PageRequest {
+    fn from_options(options: &ListOptions, source: &impl Source) -> Result<Self, Status> {
         if let Some(token) = &options.continue_token {
             let token = source.open(token)?;
             // L8: a negative version continues at the newest state.
@@ -76,13 +77,17 @@ impl Place {
         }
         let at = |wanted, limit| Self { wanted, start: None, limit };
         Ok(match (options.version, options.version_match) {
-            (Version::Unset, _) => at(Wanted::Newest, options.limit),
+            (RequestedVersion::Unset, _) => at(Wanted::Newest, options.limit),
             // L2: served from the cache, which does not page.
-            (Version::Any, _) => at(Wanted::Any, 0),
+            (RequestedVersion::Any, _) => at(Wanted::Any, 0),
             // L3: a limit without a match is the legacy way to request exactly this version.
-            (Version::At(version), Some(Match::Exact)) => at(Wanted::Exactly(version), options.limit),
-            (Version::At(version), None) if options.limit > 0 => at(Wanted::Exactly(version), options.limit),
-            (Version::At(version), _) => at(Wanted::NotOlderThan(version), options.limit),
+            (RequestedVersion::At(version), Some(VersionMatch::Exact)) => {
+                at(Wanted::Exactly(version), options.limit)
+            }
+            (RequestedVersion::At(version), None) if options.limit > 0 => {
+                at(Wanted::Exactly(version), options.limit)
+            }
+            (RequestedVersion::At(version), _) => at(Wanted::NotOlderThan(version), options.limit),
         })
     }
 
@@ -92,25 +97,25 @@ impl Place {
         options: &ServeOptions,
         selection: &Selection,
         permit: &Permit<S::Item>,
-    ) -> Result<Page<S::Item>, ReadError> {
-        let patience = options.freshness_wait;
+    ) -> Result<ListPage<S::Item>, ReadError> {
+        let timeout = options.freshness_wait;
         if let Wanted::Exactly(version) = self.wanted {
             // L6, exact or not.
-            let mut contents = source.read(Wanted::NotOlderThan(version), patience).await?;
+            let mut contents = source.read(Wanted::NotOlderThan(version), timeout).await?;
             // The newest state may be exactly this version, and be compacted a moment later.
             if contents.revision() != version {
-                contents = source.read(self.wanted, patience).await?;
+                contents = source.read(self.wanted, timeout).await?;
             }
             return Ok(self.page_of(source, &contents, selection, permit).await?);
         }
         // A newer state serves as well as one that is compacted during the read.
-        for _ in 0..ATTEMPTS {
-            let contents = source.read(self.wanted, patience).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let contents = source.read(self.wanted, timeout).await?;
             if let Ok(page) = self.page_of(source, &contents, selection, permit).await {
                 return Ok(page);
             }
         }
-        let contents = source.read(self.wanted, patience).await?;
+        let contents = source.read(self.wanted, timeout).await?;
         Ok(self.page_of(source, &contents, selection, permit).await?)
     }
 
@@ -121,7 +126,7 @@ impl Place {
         contents: &S::Contents,
         selection: &Selection,
         permit: &Permit<S::Item>,
-    ) -> Result<Page<S::Item>, Compacted> {
+    ) -> Result<ListPage<S::Item>, Compacted> {
         let page = self.read_page(contents, selection, permit).await?;
         if page.next.is_some() {
             source.remember(contents);
@@ -134,10 +139,10 @@ impl Place {
         contents: &C,
         selection: &Selection,
         permit: &Permit<C::Item>,
-    ) -> Result<Page<C::Item>, Compacted> {
+    ) -> Result<ListPage<C::Item>, Compacted> {
         let (namespace, revision) = (selection.namespace(), contents.revision());
         let wanted = if self.limit == 0 { usize::MAX } else { self.limit };
-        let everything = selection.is_everything() && permit.is_all();
+        let unfiltered = selection.is_everything() && permit.is_all();
         let mut items: Vec<C::Item> = Vec::new();
         let mut start = self.start.clone();
         // Start of the next page: a token must not name an object that the caller may not see.
@@ -145,25 +150,25 @@ impl Place {
         loop {
             // One more than wanted shows whether there is a next page.
             let missing = wanted.saturating_sub(items.len()).saturating_add(1);
-            let batch = if everything { missing.min(BATCH) } else { BATCH };
+            let batch = if unfiltered { missing.min(BATCH_SIZE) } else { BATCH_SIZE };
             let found = contents.page(namespace, start.as_deref(), batch)?;
             let exhausted = found.len() < batch;
-            start = found.last().map(|item| after(item, namespace)).or(start);
+            start = found.last().map(|item| key_after(item, namespace)).or(start);
             for item in found.into_iter().filter(|item| permit.allows(item)) {
                 if items.len() == wanted {
                     let next = next.unwrap_or_default();
-                    let remaining = everything.then(|| contents.count(namespace, Some(&next))).transpose()?;
-                    return Ok(Page { revision, items, next: Some(next), remaining });
+                    let remaining = unfiltered.then(|| contents.count(namespace, Some(&next))).transpose()?;
+                    return Ok(ListPage { revision, items, next: Some(next), remaining });
                 }
                 if wanted != usize::MAX {
-                    next = Some(after(&item, namespace));
+                    next = Some(key_after(&item, namespace));
                 }
-                if everything || selection.selects(&item) {
+                if unfiltered || selection.selects(&item) {
                     items.push(item);
                 }
             }
             if exhausted {
-                return Ok(Page { revision, items, next: None, remaining: None });
+                return Ok(ListPage { revision, items, next: None, remaining: None });
             }
             // A long list must not block other tasks of this thread.
             yield_now().await;
@@ -172,12 +177,12 @@ impl Place {
 }
 
 /// Number of objects read in one batch.
-pub(super) const BATCH: usize = 1000;
+pub(super) const BATCH_SIZE: usize = 1000;
 /// Maximum number of retries of a list that accepts any newer state.
-pub(super) const ATTEMPTS: usize = 3;
+pub(super) const MAX_ATTEMPTS: usize = 3;
 
 /// Returns the first key after the object's, within the scope.
-pub(super) fn after(item: &impl Item, namespace: Option<&str>) -> String {
+pub(super) fn key_after(item: &impl Item, namespace: Option<&str>) -> String {
     item.key(namespace) + "\0"
 }
 

@@ -10,10 +10,10 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 
 use super::Form;
-use crate::gzip::{BlockKey, Blocks, Member, Part};
+use crate::gzip::{BlockKey, BlockPart, Blocks, GzipMember};
+use crate::item::Item;
 use crate::json::quoted;
 use crate::respond::{self, BodyError, Response};
-use crate::source::Item;
 
 /// Metadata of a list.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct ListHead {
 
 /// Unwritten rest of a list's text.
 pub(super) struct ListBody<I> {
-    opening: Option<String>,
+    prefix: Option<String>,
     items: std::vec::IntoIter<I>,
     first: bool,
     form: Form,
@@ -43,24 +43,24 @@ enum Output {
 
 struct Gzip {
     /// `None` before the first chunk.
-    member: Option<Member>,
+    member: Option<GzipMember>,
     blocks: Blocks,
 }
 
 /// Destination of a list's text.
-pub(super) trait Sink {
+pub(super) trait ListSink {
     /// Writes text of this list alone.
     fn text(&mut self, text: &[u8]);
 
     /// Writes a part of an object by calling `write`. The part is the same for all lists of the source.
-    fn part(&mut self, item: &impl Item, part: Part, write: impl FnOnce(&mut Vec<u8>));
+    fn part(&mut self, item: &impl Item, part: BlockPart, write: impl FnOnce(&mut Vec<u8>));
 
     /// Returns the work done for the current chunk, in bytes.
-    fn done(&self) -> usize;
+    fn chunk_bytes(&self) -> usize;
 }
 
 /// Approximate size of a chunk, in bytes.
-const CHUNK: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let accepts = |value: &HeaderValue| {
@@ -98,14 +98,14 @@ impl ListHead {
 
 impl<I: Item> ListBody<I> {
     pub(super) fn new(form: Form, head: &ListHead, items: Vec<I>, now: Timestamp) -> Self {
-        let opening = Some(form.list_opening(&head.metadata_json()));
-        Self { opening, items: items.into_iter(), first: true, form, now, output: Output::Plain }
+        let prefix = Some(form.list_prefix(&head.metadata_json()));
+        Self { prefix, items: items.into_iter(), first: true, form, now, output: Output::Plain }
     }
 
     /// Returns the response. It is compressed with `blocks`, if given, when the text has at least `gzip_from` bytes.
     pub(super) fn respond(mut self, blocks: Option<&Blocks>, gzip_from: usize) -> Response {
         let mut response = respond::bytes(StatusCode::OK, "application/json", Bytes::new());
-        if let Some(blocks) = blocks.filter(|_| self.is_as_long_as(gzip_from)) {
+        if let Some(blocks) = blocks.filter(|_| self.is_at_least(gzip_from)) {
             self.output = Output::Gzip(Gzip { member: None, blocks: blocks.clone() });
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -116,8 +116,8 @@ impl<I: Item> ListBody<I> {
     }
 
     /// Returns whether the text has about `bytes` bytes or more.
-    fn is_as_long_as(&self, bytes: usize) -> bool {
-        let mut size = self.opening.as_ref().map_or(0, String::len);
+    fn is_at_least(&self, bytes: usize) -> bool {
+        let mut size = self.prefix.as_ref().map_or(0, String::len);
         self.items.as_slice().iter().any(|item| {
             size += item.origin().len();
             size > bytes
@@ -125,8 +125,8 @@ impl<I: Item> ListBody<I> {
     }
 
     /// Returns the next chunk.
-    fn next_piece(&mut self) -> Option<Bytes> {
-        let mut out = Vec::with_capacity(CHUNK + 8 * 1024);
+    fn next_chunk(&mut self) -> Option<Bytes> {
+        let mut out = Vec::with_capacity(CHUNK_BYTES + 8 * 1024);
         match std::mem::replace(&mut self.output, Output::Done) {
             Output::Done => return None,
             Output::Plain => {
@@ -135,7 +135,7 @@ impl<I: Item> ListBody<I> {
                 }
             }
             Output::Gzip(Gzip { member, blocks }) => {
-                let member = member.unwrap_or_else(|| Member::begin(&mut out));
+                let member = member.unwrap_or_else(|| GzipMember::begin(&mut out));
                 let mut sink = GzipSink { member, blocks, out, text: Vec::new(), compressed: 0 };
                 let ended = self.write(&mut sink);
                 let (member, blocks);
@@ -150,11 +150,11 @@ impl<I: Item> ListBody<I> {
     }
 
     /// Writes a chunk; returns whether it was the last.
-    fn write(&mut self, out: &mut impl Sink) -> bool {
-        if let Some(opening) = self.opening.take() {
-            out.text(opening.as_bytes());
+    fn write(&mut self, out: &mut impl ListSink) -> bool {
+        if let Some(prefix) = self.prefix.take() {
+            out.text(prefix.as_bytes());
         }
-        while out.done() < CHUNK {
+        while out.chunk_bytes() < CHUNK_BYTES {
             let Some(item) = self.items.next() else {
                 out.text(b"]}\n");
                 return true;
@@ -179,27 +179,27 @@ impl<I: Item> Body for ListBody<I> {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))
+        Poll::Ready(self.next_chunk().map(|chunk| Ok(Frame::data(chunk))))
     }
 }
 
-impl Sink for Vec<u8> {
+impl ListSink for Vec<u8> {
     fn text(&mut self, text: &[u8]) {
         self.extend_from_slice(text);
     }
 
-    fn part(&mut self, _: &impl Item, _: Part, write: impl FnOnce(&mut Vec<u8>)) {
+    fn part(&mut self, _: &impl Item, _: BlockPart, write: impl FnOnce(&mut Vec<u8>)) {
         write(self);
     }
 
-    fn done(&self) -> usize {
+    fn chunk_bytes(&self) -> usize {
         self.len()
     }
 }
 
 /// Gzip output that stores plain text between compressed blocks.
 struct GzipSink {
-    member: Member,
+    member: GzipMember,
     blocks: Blocks,
     out: Vec<u8>,
     /// Text not stored yet; consecutive texts share one stored block.
@@ -218,29 +218,29 @@ impl GzipSink {
         }
     }
 
-    fn finish(mut self) -> (Member, Blocks, Vec<u8>) {
+    fn finish(mut self) -> (GzipMember, Blocks, Vec<u8>) {
         self.store();
         (self.member, self.blocks, self.out)
     }
 }
 
-impl Sink for GzipSink {
+impl ListSink for GzipSink {
     fn text(&mut self, text: &[u8]) {
         self.text.extend_from_slice(text);
     }
 
-    fn part(&mut self, item: &impl Item, part: Part, write: impl FnOnce(&mut Vec<u8>)) {
+    fn part(&mut self, item: &impl Item, part: BlockPart, write: impl FnOnce(&mut Vec<u8>)) {
         self.store();
         let compressed = &mut self.compressed;
         let key = BlockKey { origin: item.origin(), revision: item.revision(), part };
-        let block = self.blocks.get_or_make(key, |text| {
+        let block = self.blocks.get_or_compress(key, |text| {
             write(text);
             *compressed += text.len();
         });
         self.member.block(&block, &mut self.out);
     }
 
-    fn done(&self) -> usize {
+    fn chunk_bytes(&self) -> usize {
         self.out.len() + self.text.len() + self.compressed
     }
 }

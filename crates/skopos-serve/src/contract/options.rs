@@ -8,7 +8,7 @@ use crate::request::Query;
 
 /// Value of `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Match {
+pub(super) enum VersionMatch {
     NotOlderThan,
     Exact,
 }
@@ -16,8 +16,8 @@ pub(super) enum Match {
 /// Parameters of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListOptions {
-    pub(super) version: Version,
-    pub(super) version_match: Option<Match>,
+    pub(super) version: RequestedVersion,
+    pub(super) version_match: Option<VersionMatch>,
     /// Maximum number of objects; 0 means no limit.
     pub(super) limit: usize,
     pub(super) continue_token: Option<String>,
@@ -26,7 +26,7 @@ pub(super) struct ListOptions {
 /// Parameters of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchOptions {
-    pub(super) version: Version,
+    pub(super) version: RequestedVersion,
     pub(super) initial_events: bool,
     pub(super) bookmarks: bool,
     pub(super) timeout: Option<Duration>,
@@ -34,7 +34,7 @@ pub(super) struct WatchOptions {
 
 /// The `resourceVersion` of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum RequestedVersion {
     /// Absent: the newest state.
     Unset,
     /// "0": any state.
@@ -78,13 +78,13 @@ impl ListOptions {
             open(raw.continue_token)?;
             return Err(Status::continue_with_resource_version());
         }
-        let version =
-            Version::parse(raw.version).ok_or_else(|| Status::invalid_resource_version(raw.version))?;
+        let version = RequestedVersion::parse(raw.version)
+            .ok_or_else(|| Status::invalid_resource_version(raw.version))?;
         Ok(Self {
             version,
             version_match: match raw.version_match {
-                "Exact" => Some(Match::Exact),
-                "NotOlderThan" => Some(Match::NotOlderThan),
+                "Exact" => Some(VersionMatch::Exact),
+                "NotOlderThan" => Some(VersionMatch::NotOlderThan),
                 _ => None,
             },
             limit: raw.limit,
@@ -127,7 +127,8 @@ impl WatchOptions {
         if !faults.is_empty() {
             return Err(Status::invalid_list_options(&faults));
         }
-        let version = Version::parse(raw.version).ok_or_else(|| unmapped_version_error(raw.version))?;
+        let version =
+            RequestedVersion::parse(raw.version).ok_or_else(|| unmapped_version_error(raw.version))?;
         // Without WatchList, a watch without a version starts with the state too, as it always did.
         let legacy = !watch_list && unversioned;
         Ok(Self {
@@ -139,9 +140,9 @@ impl WatchOptions {
     }
 }
 
-// === impl Version ===
+// === impl RequestedVersion ===
 
-impl Version {
+impl RequestedVersion {
     /// Parses a version; `None` if it is not a number.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Some(match text {

@@ -27,9 +27,9 @@ pub struct Request<'a, I> {
 
 /// Filter of the objects that a caller may see. A hidden object does not exist for the caller: it is in no list, count, event or
 /// token. An object that becomes visible or hidden is added or deleted as with a selector (W9).
-pub struct Permit<I>(Option<Arc<Test<I>>>);
+pub struct Permit<I>(Option<Arc<Predicate<I>>>);
 
-type Test<I> = dyn Fn(&I) -> bool + Send + Sync;
+type Predicate<I> = dyn Fn(&I) -> bool + Send + Sync;
 
 // === impl Request ===
 
@@ -47,10 +47,10 @@ impl<'a, I> Request<'a, I> {
         }
     }
 
-    /// Restricts the read to the objects that satisfy `test`.
+    /// Restricts the read to the objects that satisfy `predicate`.
     #[must_use]
-    pub fn permitting(mut self, test: impl Fn(&I) -> bool + Send + Sync + 'static) -> Self {
-        self.permit = Permit::only(test);
+    pub fn permitting(mut self, predicate: impl Fn(&I) -> bool + Send + Sync + 'static) -> Self {
+        self.permit = Permit::only(predicate);
         self
     }
 }
@@ -64,9 +64,9 @@ impl<I> Permit<I> {
         Self(None)
     }
 
-    /// Creates a filter that allows the objects that satisfy `test`.
-    pub fn only(test: impl Fn(&I) -> bool + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(test)))
+    /// Creates a filter that allows the objects that satisfy `predicate`.
+    pub fn only(predicate: impl Fn(&I) -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(predicate)))
     }
 
     /// Returns whether the filter allows every object.
@@ -78,7 +78,7 @@ impl<I> Permit<I> {
     /// Returns whether the caller may see the object.
     #[must_use]
     pub fn allows(&self, item: &I) -> bool {
-        self.0.as_ref().is_none_or(|test| test(item))
+        self.0.as_ref().is_none_or(|predicate| predicate(item))
     }
 }
 

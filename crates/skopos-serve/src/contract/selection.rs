@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use skopos_wire::{FieldRequirement, FieldSelector, FieldSource, LabelSelector, Status};
 
 use super::fields;
+use crate::item::Item;
 use crate::request::Query;
 use crate::resources::ResourceType;
-use crate::source::Item;
 
 /// Scope of a request: a namespace, a label selector and a field selector.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ impl Selection {
     ///
     /// # Errors
     /// 400 if a selector is invalid, names a field that is not selectable, or names another object than the path.
-    pub fn of(
+    pub fn from_query(
         query: &Query,
         resource: &ResourceType,
         namespace: Option<&str>,
@@ -74,14 +74,14 @@ impl Selection {
     /// Returns whether the object matches the selectors.
     pub fn selects(&self, object: &impl Item) -> bool {
         (self.labels.is_empty() || self.labels.matches(object))
-            && (self.fields.is_empty() || self.fields.matches(&Fields(object)))
+            && (self.fields.is_empty() || self.fields.matches(&ObjectFields(object)))
     }
 }
 
 /// Fields of an object by their names in selectors; an absent field has Go's zero value.
-struct Fields<'a, I>(&'a I);
+struct ObjectFields<'a, I>(&'a I);
 
-impl<I: Item> FieldSource for Fields<'_, I> {
+impl<I: Item> FieldSource for ObjectFields<'_, I> {
     fn field(&self, path: &str) -> Option<Cow<'_, str>> {
         match path {
             "metadata.name" | "name" => Some(self.0.name().into()),
@@ -111,7 +111,7 @@ mod tests {
         let events = Registry::builtin().resolve(group, "v1", "events").unwrap();
         let query = Query::parse(&format!("fieldSelector={selector}"));
         let object = Object(RawObject::from_value(&event, &Limits::default()).unwrap());
-        Ok(Selection::of(&query, &events, None, None)?.selects(&object))
+        Ok(Selection::from_query(&query, &events, None, None)?.selects(&object))
     }
 
     #[test]

@@ -15,16 +15,17 @@ use serde_json::{Value, json};
 use skopos_wire::{ContinueToken, Status};
 
 use super::*;
+use crate::item::Item as _;
 use crate::request::Query;
 use crate::resources::{Registry, ResourceType};
 use crate::respond::{Response, ResponseBody};
-use crate::source::{Item as _, Source as _};
-use crate::testing::{Memory, Object, pod};
+use crate::source::Source as _;
+use crate::testing::{MemorySource, Object, pod};
 use crate::window::{Event, WindowOptions};
 
 /// Client that reads pods from a source in memory.
 struct Client {
-    source: Memory,
+    source: MemorySource,
     options: ServeOptions,
     pods: Arc<ResourceType>,
     headers: HeaderMap,
@@ -34,7 +35,7 @@ struct Client {
 impl Client {
     fn new() -> Self {
         Self {
-            source: Memory::new(WindowOptions::default()),
+            source: MemorySource::new(WindowOptions::default()),
             options: ServeOptions::default(),
             pods: Registry::builtin().lookup("pods").unwrap(),
             headers: HeaderMap::new(),
@@ -214,7 +215,7 @@ async fn a_source_seals_tokens_counts_nothing_and_says_something_of_its_lists() 
         client.source.put("a", name, &[], "");
     }
     assert_eq!(client.list("limit=1").await.unwrap()["metadata"]["remainingItemCount"], 2);
-    client.source.speaks_for_itself = true;
+    client.source.has_list_extensions = true;
     let page = client.list("limit=1").await.unwrap();
     assert_eq!(page["metadata"]["annotations"], json!({"said": "so"}));
     assert_eq!(page["metadata"]["remainingItemCount"], Value::Null);

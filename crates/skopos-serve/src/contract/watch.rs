@@ -9,9 +9,9 @@ use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::form::Purpose;
-use super::list::{ATTEMPTS, BATCH, after};
-use super::options::{Version, WatchOptions};
-use super::watch_body::{WatchBody, Watched};
+use super::list::{BATCH_SIZE, MAX_ATTEMPTS, key_after};
+use super::options::{RequestedVersion, WatchOptions};
+use super::watch_body::{WatchBody, WatchScope};
 use super::{Form, Request, Selection, ServeOptions};
 use crate::deadline::LONGEST;
 use crate::respond::{self, Response};
@@ -28,17 +28,17 @@ pub async fn watch<S: Source>(
     request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
     let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::Watch)?
-        .led_by(source.columns());
-    let wishes = WatchOptions::parse(request.query, options.watch_list)?;
-    let selection = Selection::of(request.query, request.resource, request.namespace, request.name)?;
+        .with_leading_columns(source.columns());
+    let params = WatchOptions::parse(request.query, options.watch_list)?;
+    let selection = Selection::from_query(request.query, request.resource, request.namespace, request.name)?;
     // Subscribed before the state is read, so that nothing in between is missed.
     let subscription = source.window().subscribe();
-    let deadline = Instant::now() + lifetime(source, options, wishes.timeout);
-    let start = start(source, options, &wishes, &selection).await;
-    let watched = Watched { selection, permit: request.permit.clone(), form };
+    let deadline = Instant::now() + lifetime(source, options, params.timeout);
+    let start = start(source, options, &params, &selection).await;
+    let scope = WatchScope { selection, permit: request.permit.clone(), form };
     let pause = options.pause_within_revision;
-    let mut body = WatchBody::new(source.clone(), subscription, watched, start, pause, deadline);
-    if wishes.bookmarks {
+    let mut body = WatchBody::new(source.clone(), subscription, scope, start, pause, deadline);
+    if params.bookmarks {
         body.send_bookmarks(options);
     }
     let mut response = respond::bytes(StatusCode::OK, "application/json", bytes::Bytes::new());
@@ -60,16 +60,16 @@ pub(super) enum Start<I> {
 async fn start<S: Source>(
     source: &S,
     options: &ServeOptions,
-    wishes: &WatchOptions,
+    params: &WatchOptions,
     selection: &Selection,
 ) -> Start<S::Item> {
-    let begun = match (wishes.version, wishes.initial_events) {
+    let begun = match (params.version, params.initial_events) {
         // W3
-        (_, true) => state(source, options, wishes, selection).await,
+        (_, true) => start_with_state(source, options, params, selection).await,
         // W4
-        (Version::Unset, false) => now(source, options, Wanted::Newest).await,
-        (Version::Any, false) => now(source, options, Wanted::Any).await,
-        (Version::At(version), false) => match source.window().start(version) {
+        (RequestedVersion::Unset, false) => start_from_now(source, options, Wanted::Newest).await,
+        (RequestedVersion::Any, false) => start_from_now(source, options, Wanted::Any).await,
+        (RequestedVersion::At(version), false) => match source.window().start(version) {
             Ok(cursor) => Ok(Start::After(cursor)),
             Err(oldest) => Err(Compacted { requested: version, oldest }.into()),
         },
@@ -82,42 +82,42 @@ async fn start<S: Source>(
     })
 }
 
-async fn state<S: Source>(
+async fn start_with_state<S: Source>(
     source: &S,
     options: &ServeOptions,
-    wishes: &WatchOptions,
+    params: &WatchOptions,
     selection: &Selection,
 ) -> Result<Start<S::Item>, ReadError> {
-    let patience = options.freshness_wait;
-    let wanted = match wishes.version {
-        Version::Any => Wanted::Any,
-        Version::At(version) => Wanted::NotOlderThan(version),
+    let timeout = options.freshness_wait;
+    let wanted = match params.version {
+        RequestedVersion::Any => Wanted::Any,
+        RequestedVersion::At(version) => Wanted::NotOlderThan(version),
         // The newest state now, once it is visible.
-        Version::Unset if source.horizon().is_some() => {
-            Wanted::NotOlderThan(source.read(Wanted::Newest, patience).await?.revision())
+        RequestedVersion::Unset if source.horizon().is_some() => {
+            Wanted::NotOlderThan(source.read(Wanted::Newest, timeout).await?.revision())
         }
-        Version::Unset => Wanted::Newest,
+        RequestedVersion::Unset => Wanted::Newest,
     };
     let mut attempts = 0;
     loop {
-        let contents = source.read(wanted, patience).await?;
+        let contents = source.read(wanted, timeout).await?;
         let cursor = Cursor::after(contents.revision());
-        match everything(&contents, selection.namespace()).await {
-            Ok(objects) => return Ok(Start::State { objects, end_bookmark: wishes.bookmarks, cursor }),
+        match read_all(&contents, selection.namespace()).await {
+            Ok(objects) => return Ok(Start::State { objects, end_bookmark: params.bookmarks, cursor }),
             // A newer state serves as well as one that is compacted during the read.
-            Err(_) if attempts < ATTEMPTS => attempts += 1,
+            Err(_) if attempts < MAX_ATTEMPTS => attempts += 1,
             Err(error) => return Err(error.into()),
         }
     }
 }
 
 /// Reads all objects in batches, so that neither a lock of the source nor the thread is held for long.
-async fn everything<C: Contents>(contents: &C, namespace: Option<&str>) -> Result<Vec<C::Item>, Compacted> {
+async fn read_all<C: Contents>(contents: &C, namespace: Option<&str>) -> Result<Vec<C::Item>, Compacted> {
     let mut objects: Vec<C::Item> = Vec::new();
     loop {
-        let from = objects.last().map(|last| after(last, namespace));
-        let found = contents.page(namespace, from.as_deref(), BATCH)?;
-        let ended = found.len() < BATCH;
+        let from = objects.last().map(|last| key_after(last, namespace));
+        let found = contents.page(namespace, from.as_deref(), BATCH_SIZE)?;
+        let ended = found.len() < BATCH_SIZE;
         objects.extend(found);
         if ended {
             return Ok(objects);
@@ -126,7 +126,7 @@ async fn everything<C: Contents>(contents: &C, namespace: Option<&str>) -> Resul
     }
 }
 
-async fn now<S: Source>(
+async fn start_from_now<S: Source>(
     source: &S,
     options: &ServeOptions,
     wanted: Wanted,

@@ -16,24 +16,26 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::watch::Start;
 use super::{Form, Permit, Selection, ServeOptions};
+use crate::event_type::EventType;
+use crate::item::Item;
 use crate::respond::BodyError;
-use crate::source::{Item, Source};
-use crate::window::{Cursor, Event, EventType, Subscription};
+use crate::source::Source;
+use crate::window::{Cursor, Event, Subscription};
 
 /// Stream of a WATCH.
 #[derive(Debug)]
 pub(super) struct WatchBody<S: Source> {
     source: S,
     subscription: Subscription<S::Item>,
-    watched: Watched<S::Item>,
-    phase: Phase<S::Item>,
+    scope: WatchScope<S::Item>,
+    phase: WatchPhase<S::Item>,
     cursor: Cursor,
     /// Whether an event was sent before; tables define their columns in the first.
-    any_sent: bool,
+    has_sent: bool,
     /// Whether the last event sent lies in a gap, where no watch can start.
     in_gap: bool,
     bookmarks: Option<Bookmarks>,
-    pauses: Pauses,
+    revision_pause: RevisionPause,
     deadline: Instant,
     /// Wakes the stream when the next of all these is due.
     timer: Pin<Box<Sleep>>,
@@ -41,14 +43,14 @@ pub(super) struct WatchBody<S: Source> {
 
 /// Selection, permission and form of a watch.
 #[derive(Debug)]
-pub(super) struct Watched<I> {
+pub(super) struct WatchScope<I> {
     pub(super) selection: Selection,
     pub(super) permit: Permit<I>,
     pub(super) form: Form,
 }
 
 #[derive(Debug)]
-enum Phase<I> {
+enum WatchPhase<I> {
     Error(Box<Status>),
     /// The state, in key order.
     State {
@@ -61,7 +63,7 @@ enum Phase<I> {
 
 /// Delays between two events of one revision.
 #[derive(Debug)]
-struct Pauses {
+struct RevisionPause {
     length: Duration,
     /// Revision of the last event, and the earliest time for the next of the same.
     after: Option<(u64, Instant)>,
@@ -76,11 +78,11 @@ struct Bookmarks {
 }
 
 /// Approximate size of a chunk, in bytes.
-const CHUNK: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 /// Number of events read in one batch.
-const BATCH: usize = 256;
+const BATCH_SIZE: usize = 256;
 /// Interval at which a stream that lags behind the source checks for events that became visible.
-const RECHECK: Duration = Duration::from_millis(50);
+const HORIZON_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 // === impl WatchBody ===
 
@@ -88,28 +90,28 @@ impl<S: Source> WatchBody<S> {
     pub(super) fn new(
         source: S,
         subscription: Subscription<S::Item>,
-        watched: Watched<S::Item>,
+        scope: WatchScope<S::Item>,
         start: Start<S::Item>,
         pause_within_revision: Duration,
         deadline: Instant,
     ) -> Self {
         let (phase, cursor) = match start {
-            Start::Error(status) => (Phase::Error(status), Cursor::after(0)),
-            Start::After(cursor) => (Phase::Live, cursor),
+            Start::Error(status) => (WatchPhase::Error(status), Cursor::after(0)),
+            Start::After(cursor) => (WatchPhase::Live, cursor),
             Start::State { objects, end_bookmark, cursor } => {
-                (Phase::State { objects: objects.into_iter(), end_bookmark }, cursor)
+                (WatchPhase::State { objects: objects.into_iter(), end_bookmark }, cursor)
             }
         };
         Self {
             source,
             subscription,
-            watched,
+            scope,
             phase,
             cursor,
-            any_sent: false,
+            has_sent: false,
             in_gap: false,
             bookmarks: None,
-            pauses: Pauses { length: pause_within_revision, after: None },
+            revision_pause: RevisionPause { length: pause_within_revision, after: None },
             deadline,
             timer: Box::pin(sleep_until(deadline)),
         }
@@ -128,26 +130,26 @@ impl<S: Source> WatchBody<S> {
                 self.phase = self.last_phase();
             }
             match &mut self.phase {
-                Phase::End => return Poll::Ready(None),
-                Phase::Error(status) => {
+                WatchPhase::End => return Poll::Ready(None),
+                WatchPhase::Error(status) => {
                     let event = Bytes::from(json!({"type": "ERROR", "object": status}).to_string() + "\n");
-                    self.phase = Phase::End;
+                    self.phase = WatchPhase::End;
                     return Poll::Ready(Some(event));
                 }
-                Phase::State { .. } => {
+                WatchPhase::State { .. } => {
                     let chunk = self.state_chunk();
                     if !chunk.is_empty() {
                         return Poll::Ready(Some(chunk));
                     }
                 }
-                Phase::Live => match self.live_chunk() {
+                WatchPhase::Live => match self.live_chunk() {
                     // W10: too far behind for the window.
-                    None => self.phase = Phase::End,
+                    None => self.phase = WatchPhase::End,
                     Some(chunk) if !chunk.is_empty() => return Poll::Ready(Some(chunk)),
-                    Some(_) if self.has_read_the_last() => self.phase = Phase::End,
+                    Some(_) if self.is_at_end() => self.phase = WatchPhase::End,
                     Some(_) if self.is_bookmark_due() => return Poll::Ready(Some(self.bookmark(false))),
                     Some(_) => {
-                        self.arm();
+                        self.set_timer();
                         if self.timer.as_mut().poll(cx).is_pending() {
                             return Poll::Pending;
                         }
@@ -157,25 +159,25 @@ impl<S: Source> WatchBody<S> {
         }
     }
 
-    fn has_read_the_last(&self) -> bool {
+    fn is_at_end(&self) -> bool {
         self.subscription.is_finished() && self.subscription.window().behind(&self.cursor) == 0
     }
 
     /// Returns the final phase. A client of a discarded history gets a 410, because it must not continue from its version.
-    fn last_phase(&self) -> Phase<S::Item> {
+    fn last_phase(&self) -> WatchPhase<S::Item> {
         match self.phase {
-            Phase::End => Phase::End,
+            WatchPhase::End => WatchPhase::End,
             _ if self.subscription.is_expired() => {
                 let oldest = self.subscription.window().oldest_start();
-                Phase::Error(Box::new(Status::too_old_resource_version(self.cursor.revision(), oldest)))
+                WatchPhase::Error(Box::new(Status::too_old_resource_version(self.cursor.revision(), oldest)))
             }
-            _ => Phase::End,
+            _ => WatchPhase::End,
         }
     }
 
     /// Returns a chunk of the state; empty when there is no more.
     fn state_chunk(&mut self) -> Bytes {
-        let Phase::State { objects, end_bookmark } = &mut self.phase else { return Bytes::new() };
+        let WatchPhase::State { objects, end_bookmark } = &mut self.phase else { return Bytes::new() };
         let now = self.source.now();
         let mut chunk = Chunk::default();
         let ended = loop {
@@ -183,14 +185,14 @@ impl<S: Source> WatchBody<S> {
                 break None;
             }
             let Some(object) = objects.next() else { break Some(*end_bookmark) };
-            if self.watched.selects(&object) {
-                let first = !std::mem::replace(&mut self.any_sent, true);
+            if self.scope.selects(&object) {
+                let first = !std::mem::replace(&mut self.has_sent, true);
                 let revision = object.revision();
-                chunk.push(self.watched.form.frame(EventType::Added, &object, revision, now, first));
+                chunk.push(self.scope.form.frame(EventType::Added, &object, revision, now, first));
             }
         };
         if let Some(end_bookmark) = ended {
-            self.phase = Phase::Live;
+            self.phase = WatchPhase::Live;
             if end_bookmark {
                 chunk.push(self.bookmark(true));
             }
@@ -205,21 +207,21 @@ impl<S: Source> WatchBody<S> {
             // Read before the events: no event up to it is still to come.
             let progress = self.source.progress();
             let window = self.subscription.window();
-            let events = window.read(&self.cursor, self.source.horizon(), BATCH)?;
+            let events = window.read(&self.cursor, self.source.horizon(), BATCH_SIZE)?;
             let mut unread = events.iter().peekable();
             while !chunk.is_full()
-                && let Some(event) = unread.next_if(|event| !self.pauses.hold_up(event.revision()))
+                && let Some(event) = unread.next_if(|event| !self.revision_pause.must_wait(event.revision()))
             {
                 self.cursor.take(event);
                 if let Some(frame) = self.frame(event) {
-                    self.pauses.begin(event.revision());
+                    self.revision_pause.start(event.revision());
                     chunk.push(frame);
                 }
             }
             if unread.len() > 0 {
                 break;
             }
-            if events.len() < BATCH {
+            if events.len() < BATCH_SIZE {
                 self.subscription.window().reach(&mut self.cursor, progress);
                 break;
             }
@@ -233,10 +235,10 @@ impl<S: Source> WatchBody<S> {
 
     /// Returns the frame of an event for this watcher, if it is to see one (W9).
     fn frame(&mut self, event: &Event<S::Item>) -> Option<Bytes> {
-        let was = event.previous().filter(|previous| self.watched.matches(previous));
+        let was = event.previous().filter(|previous| self.scope.matches(previous));
         let is = match event.kind() {
             EventType::Deleted => None,
-            _ => Some(event.object()).filter(|object| self.watched.matches(object)),
+            _ => Some(event.object()).filter(|object| self.scope.matches(object)),
         };
         let (kind, object) = match (was, is) {
             (Some(_), Some(object)) => (EventType::Modified, object),
@@ -245,9 +247,9 @@ impl<S: Source> WatchBody<S> {
             (Some(previous), None) => (EventType::Deleted, previous),
             (None, None) => return None,
         };
-        self.in_gap = event.is_of_gap();
-        let (form, revision) = (&self.watched.form, event.revision());
-        let first = !std::mem::replace(&mut self.any_sent, true);
+        self.in_gap = event.is_from_gap();
+        let (form, revision) = (&self.scope.form, event.revision());
+        let first = !std::mem::replace(&mut self.has_sent, true);
         if let Some(frame) = form.ready_frame(kind, object, revision) {
             return Some(frame);
         }
@@ -266,7 +268,7 @@ impl<S: Source> WatchBody<S> {
         if now < bookmarks.due && !leaves_gap {
             return false;
         }
-        bookmarks.plan(now);
+        bookmarks.schedule(now);
         // W4: a stream from a future version gets none until then, and no bookmark goes back.
         self.cursor.revision() <= self.source.progress()
     }
@@ -277,20 +279,20 @@ impl<S: Source> WatchBody<S> {
         if initial_events_end {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
-        let frame = self.watched.form.bookmark_frame(metadata, self.source.now(), !self.any_sent);
-        self.any_sent |= self.watched.form.is_table();
+        let frame = self.scope.form.bookmark_frame(metadata, self.source.now(), !self.has_sent);
+        self.has_sent |= self.scope.form.is_table();
         frame
     }
 
     /// Sets the timer to the next time at which there may be something to do.
-    fn arm(&mut self) {
+    fn set_timer(&mut self) {
         let bookmark = self.bookmarks.as_ref().map_or(self.deadline, |bookmarks| bookmarks.due);
         let mut next = self.deadline.min(bookmark);
         if self.source.horizon().is_some() {
-            next = next.min(Instant::now() + RECHECK);
+            next = next.min(Instant::now() + HORIZON_POLL_INTERVAL);
         }
-        if let Some(over) = self.pauses.over() {
-            next = next.min(over);
+        if let Some(ends_at) = self.revision_pause.ends_at() {
+            next = next.min(ends_at);
         }
         if self.timer.deadline() != next || self.timer.is_elapsed() {
             self.timer.as_mut().reset(next);
@@ -313,9 +315,9 @@ impl<S: Source> Body for WatchBody<S> {
     }
 }
 
-// === impl Watched ===
+// === impl WatchScope ===
 
-impl<I: Item> Watched<I> {
+impl<I: Item> WatchScope<I> {
     /// Returns whether an object of the namespace is selected and visible.
     fn selects(&self, object: &I) -> bool {
         self.permit.allows(object) && self.selection.selects(object)
@@ -353,7 +355,7 @@ impl Chunk {
     }
 
     fn is_full(&self) -> bool {
-        self.first.len().max(self.all.len()) >= CHUNK
+        self.first.len().max(self.all.len()) >= CHUNK_BYTES
     }
 
     fn into_bytes(self) -> Bytes {
@@ -361,24 +363,24 @@ impl Chunk {
     }
 }
 
-// === impl Pauses ===
+// === impl RevisionPause ===
 
-impl Pauses {
+impl RevisionPause {
     /// Starts the pause after an event of this revision.
-    fn begin(&mut self, revision: u64) {
+    fn start(&mut self, revision: u64) {
         if !self.length.is_zero() {
             self.after = Some((revision, Instant::now() + self.length));
         }
     }
 
     /// Returns whether an event of this revision must wait.
-    fn hold_up(&self, revision: u64) -> bool {
-        self.after.is_some_and(|(last, over)| last == revision && Instant::now() < over)
+    fn must_wait(&self, revision: u64) -> bool {
+        self.after.is_some_and(|(last, ends_at)| last == revision && Instant::now() < ends_at)
     }
 
     /// Returns the end of the current pause.
-    fn over(&self) -> Option<Instant> {
-        self.after.map(|(_, over)| over).filter(|over| *over > Instant::now())
+    fn ends_at(&self) -> Option<Instant> {
+        self.after.map(|(_, ends_at)| ends_at).filter(|ends_at| *ends_at > Instant::now())
     }
 }
 
@@ -389,12 +391,12 @@ impl Bookmarks {
         let now = Instant::now();
         let last = deadline.checked_sub(options.bookmark_before_end).unwrap_or(now);
         let mut bookmarks = Self { interval: options.bookmark_interval, last, due: deadline };
-        bookmarks.plan(now);
+        bookmarks.schedule(now);
         bookmarks
     }
 
     /// Schedules the next bookmark: after the interval, or shortly before the deadline if that is earlier.
-    fn plan(&mut self, now: Instant) {
+    fn schedule(&mut self, now: Instant) {
         let next = now + self.interval;
         let before_end = if self.last > now { self.last } else { next };
         self.due = next.min(before_end);
@@ -404,13 +406,13 @@ impl Bookmarks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Memory;
+    use crate::testing::MemorySource;
     use crate::window::SLOT_BYTES;
 
     /// Checks that the size of a watcher is constant, whatever it watches and however far behind it is.
     #[test]
     fn a_watcher_is_small() {
-        let body = size_of::<WatchBody<Memory>>() - size_of::<Memory>();
+        let body = size_of::<WatchBody<MemorySource>>() - size_of::<MemorySource>();
         let whole = body + size_of::<Sleep>() + SLOT_BYTES;
         println!(
             "{whole} bytes for each watcher: stream {body}, timer {}, place {SLOT_BYTES}",

@@ -16,7 +16,7 @@ use super::Block;
 /// reuse the address. The bound counts both the block and the buffer that it keeps alive.
 #[derive(Clone, Debug)]
 pub struct BlockCache {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
 /// Blocks of one source, within the bound of the shared cache. Clones share them.
@@ -42,7 +42,7 @@ pub struct BlockStats {
 
 /// Part of an object that a block contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Part {
+pub(crate) enum BlockPart {
     /// The whole object.
     Whole,
     /// The text after kind and apiVersion.
@@ -56,21 +56,21 @@ pub(crate) enum Part {
 pub(crate) struct BlockKey {
     pub(crate) origin: Bytes,
     pub(crate) revision: u64,
-    pub(crate) part: Part,
+    pub(crate) part: BlockPart,
 }
 
-struct Shared {
+struct Inner {
     max_bytes: usize,
-    kept: Mutex<Kept>,
+    clock_cache: Mutex<ClockCache>,
     spaces: AtomicU64,
     compressed: AtomicU64,
     found: AtomicU64,
 }
 
 #[derive(Default)]
-struct Kept {
-    places: HashMap<Place, usize>,
-    entries: Vec<Entry>,
+struct ClockCache {
+    index: HashMap<EntryKey, usize>,
+    entries: Vec<CachedBlock>,
     bytes: usize,
     /// Entry that the clock hand examines next.
     hand: usize,
@@ -80,16 +80,16 @@ struct Kept {
 
 /// Address of the buffer of a block's object, and the revision and part of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Place {
+struct EntryKey {
     space: u64,
     address: usize,
     len: usize,
     revision: u64,
-    part: Part,
+    part: BlockPart,
 }
 
-struct Entry {
-    place: Place,
+struct CachedBlock {
+    entry_key: EntryKey,
     origin: Bytes,
     block: Arc<Block>,
     /// Whether the entry was requested since the hand passed.
@@ -102,31 +102,31 @@ impl BlockCache {
     /// Creates an empty cache of at most `max_bytes` bytes.
     #[must_use]
     pub fn new(max_bytes: usize) -> Self {
-        let shared = Shared {
+        let inner = Inner {
             max_bytes,
-            kept: Mutex::default(),
+            clock_cache: Mutex::default(),
             spaces: AtomicU64::new(0),
             compressed: AtomicU64::new(0),
             found: AtomicU64::new(0),
         };
-        Self { shared: Arc::new(shared) }
+        Self { inner: Arc::new(inner) }
     }
 
     /// Creates a key space for the blocks of one source, whose objects are made from their buffers in one way.
     #[must_use]
     pub fn blocks(&self) -> Blocks {
-        Blocks { cache: self.clone(), space: self.shared.spaces.fetch_add(1, Ordering::Relaxed) }
+        Blocks { cache: self.clone(), space: self.inner.spaces.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Returns the statistics.
     #[must_use]
     pub fn stats(&self) -> BlockStats {
-        let kept = self.shared.kept.lock();
+        let clock_cache = self.inner.clock_cache.lock();
         BlockStats {
-            blocks: kept.entries.len(),
-            bytes: kept.bytes,
-            compressed: self.shared.compressed.load(Ordering::Relaxed),
-            found: self.shared.found.load(Ordering::Relaxed),
+            blocks: clock_cache.entries.len(),
+            bytes: clock_cache.bytes,
+            compressed: self.inner.compressed.load(Ordering::Relaxed),
+            found: self.inner.found.load(Ordering::Relaxed),
         }
     }
 }
@@ -141,50 +141,50 @@ impl Blocks {
     }
 
     /// Returns the block of a text; on a miss, `write` writes the text.
-    pub(crate) fn get_or_make(&self, key: BlockKey, write: impl FnOnce(&mut Vec<u8>)) -> Arc<Block> {
-        let shared = &self.cache.shared;
-        let place = Place {
+    pub(crate) fn get_or_compress(&self, key: BlockKey, write: impl FnOnce(&mut Vec<u8>)) -> Arc<Block> {
+        let inner = &self.cache.inner;
+        let entry_key = EntryKey {
             space: self.space,
             address: key.origin.as_ptr() as usize,
             len: key.origin.len(),
             revision: key.revision,
             part: key.part,
         };
-        if let Some(block) = shared.kept.lock().find(&place) {
-            shared.found.fetch_add(1, Ordering::Relaxed);
+        if let Some(block) = inner.clock_cache.lock().find(&entry_key) {
+            inner.found.fetch_add(1, Ordering::Relaxed);
             return block;
         }
         let mut text = Vec::with_capacity(key.origin.len() + 128);
         write(&mut text);
-        let block = Arc::new(Block::of(&text));
-        shared.compressed.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry { place, origin: key.origin, block: block.clone(), used: false };
-        shared.kept.lock().insert(entry, shared.max_bytes);
+        let block = Arc::new(Block::new(&text));
+        inner.compressed.fetch_add(1, Ordering::Relaxed);
+        let entry = CachedBlock { entry_key, origin: key.origin, block: block.clone(), used: false };
+        inner.clock_cache.lock().insert(entry, inner.max_bytes);
         block
     }
 }
 
-// === impl Kept ===
+// === impl ClockCache ===
 
-impl Kept {
-    fn find(&mut self, place: &Place) -> Option<Arc<Block>> {
-        let entry = &mut self.entries[*self.places.get(place)?];
+impl ClockCache {
+    fn find(&mut self, entry_key: &EntryKey) -> Option<Arc<Block>> {
+        let entry = &mut self.entries[*self.index.get(entry_key)?];
         entry.used = true;
         Some(entry.block.clone())
     }
 
     /// Caches a block if there is room. Room is made slowly, and from entries not requested lately: otherwise a list longer than
     /// the bound would evict everything that the next list begins with.
-    fn insert(&mut self, entry: Entry, max_bytes: usize) {
-        if self.places.contains_key(&entry.place) {
+    fn insert(&mut self, entry: CachedBlock, max_bytes: usize) {
+        if self.index.contains_key(&entry.entry_key) {
             return;
         }
-        for _ in 0..STEPS {
+        for _ in 0..STEPS_PER_INSERT {
             self.step(false);
         }
         if self.bytes + entry.cost() > max_bytes {
             self.refused += 1;
-            if !self.refused.is_multiple_of(PATIENCE) {
+            if !self.refused.is_multiple_of(REFUSALS_PER_EVICTION) {
                 return;
             }
             self.step(true);
@@ -193,7 +193,7 @@ impl Kept {
             return;
         }
         self.bytes += entry.cost();
-        self.places.insert(entry.place, self.entries.len());
+        self.index.insert(entry.entry_key, self.entries.len());
         self.entries.push(entry);
     }
 
@@ -211,21 +211,21 @@ impl Kept {
             self.hand += 1;
             return;
         }
-        let gone = self.entries.swap_remove(self.hand);
-        self.bytes -= gone.cost();
-        self.places.remove(&gone.place);
+        let evicted = self.entries.swap_remove(self.hand);
+        self.bytes -= evicted.cost();
+        self.index.remove(&evicted.entry_key);
         if let Some(moved) = self.entries.get(self.hand) {
-            self.places.insert(moved.place, self.hand);
+            self.index.insert(moved.entry_key, self.hand);
         }
     }
 }
 
 /// Number of entries examined per insertion for objects without another owner.
-const STEPS: usize = 2;
+const STEPS_PER_INSERT: usize = 2;
 /// Number of refused blocks per eviction: every fourth may replace another.
-const PATIENCE: usize = 4;
+const REFUSALS_PER_EVICTION: usize = 4;
 
-impl Entry {
+impl CachedBlock {
     fn cost(&self) -> usize {
         self.block.size() + self.origin.len() + OVERHEAD
     }
@@ -234,9 +234,9 @@ impl Entry {
 /// Overhead of an entry besides block and object, in bytes.
 const OVERHEAD: usize = 160;
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("max_bytes", &self.max_bytes).finish_non_exhaustive()
+        f.debug_struct("Inner").field("max_bytes", &self.max_bytes).finish_non_exhaustive()
     }
 }
 
@@ -251,10 +251,10 @@ mod tests {
     }
 
     /// Gets the blocks of all objects, one after the other.
-    fn ask(blocks: &Blocks, objects: &[Bytes]) {
+    fn request_all(blocks: &Blocks, objects: &[Bytes]) {
         for object in objects {
-            let key = BlockKey { origin: object.clone(), revision: 1, part: Part::Whole };
-            blocks.get_or_make(key, |text| text.extend_from_slice(object));
+            let key = BlockKey { origin: object.clone(), revision: 1, part: BlockPart::Whole };
+            blocks.get_or_compress(key, |text| text.extend_from_slice(object));
         }
     }
 
@@ -264,12 +264,18 @@ mod tests {
         let (blocks, others) = (cache.blocks(), cache.blocks());
         let objects = objects(3);
         for _ in 0..5 {
-            ask(&blocks, &objects);
+            request_all(&blocks, &objects);
         }
         assert_eq!((cache.stats().compressed, cache.stats().found), (3, 12));
-        ask(&others, &objects);
-        blocks.get_or_make(BlockKey { origin: objects[0].clone(), revision: 1, part: Part::Tail }, |_| {});
-        blocks.get_or_make(BlockKey { origin: objects[0].clone(), revision: 2, part: Part::Tail }, |_| {});
+        request_all(&others, &objects);
+        blocks.get_or_compress(
+            BlockKey { origin: objects[0].clone(), revision: 1, part: BlockPart::Tail },
+            |_| {},
+        );
+        blocks.get_or_compress(
+            BlockKey { origin: objects[0].clone(), revision: 2, part: BlockPart::Tail },
+            |_| {},
+        );
         assert_eq!((cache.stats().compressed, cache.stats().blocks), (8, 8));
     }
 
@@ -279,7 +285,7 @@ mod tests {
         let blocks = cache.blocks();
         let objects = objects(200);
         for _ in 0..20 {
-            ask(&blocks, &objects);
+            request_all(&blocks, &objects);
             assert!(cache.stats().bytes <= 100 * (EACH + OVERHEAD + 200));
         }
         let stats = cache.stats();
@@ -291,17 +297,18 @@ mod tests {
         let cache = BlockCache::new(100 * (EACH + OVERHEAD + 200));
         let blocks = cache.blocks();
         let mut old = objects(80);
-        ask(&blocks, &old);
+        request_all(&blocks, &old);
         old.truncate(10);
         let new = objects(300);
-        ask(&blocks, &new);
-        ask(&blocks, &new);
+        request_all(&blocks, &new);
+        request_all(&blocks, &new);
         let before = cache.stats().found;
-        ask(&blocks, &old);
+        request_all(&blocks, &old);
         assert!(cache.stats().found - before <= 10);
-        let bytes: usize = cache.shared.kept.lock().entries.iter().map(Entry::cost).sum();
+        let bytes: usize = cache.inner.clock_cache.lock().entries.iter().map(CachedBlock::cost).sum();
         assert_eq!(bytes, cache.stats().bytes);
-        let gone = cache.shared.kept.lock().entries.iter().filter(|entry| entry.origin.is_unique()).count();
-        assert_eq!(gone, 0);
+        let evicted =
+            cache.inner.clock_cache.lock().entries.iter().filter(|entry| entry.origin.is_unique()).count();
+        assert_eq!(evicted, 0);
     }
 }

@@ -16,8 +16,8 @@ use crc32fast::Hasher;
 use flate2::{Compress, Compression, FlushCompress};
 
 pub use self::cache::{BlockCache, BlockStats, Blocks};
-pub(crate) use self::cache::{BlockKey, Part};
-use self::shift::Shift;
+pub(crate) use self::cache::{BlockKey, BlockPart};
+use self::shift::CrcShift;
 
 /// Compressed text that can appear anywhere in a gzip member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,14 +25,14 @@ pub struct Block {
     deflated: Box<[u8]>,
     crc: u32,
     /// Effect of the text's length on the checksum of the preceding text.
-    shift: Shift,
+    shift: CrcShift,
     /// Length of the uncompressed text.
     len: usize,
 }
 
 /// Running checksum and length of a gzip member that is being written.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct GzipMember {
     crc: u32,
     /// Length modulo 2^32, as in the trailer.
     len: u32,
@@ -42,10 +42,10 @@ pub struct Member {
 
 impl Block {
     /// Compresses a text.
-    pub fn of(text: &[u8]) -> Self {
+    pub fn new(text: &[u8]) -> Self {
         let deflated = deflate(text).into();
         let (crc, len) = (crc32fast::hash(text), text.len());
-        Self { deflated, crc, shift: Shift::by(len), len }
+        Self { deflated, crc, shift: CrcShift::new(len), len }
     }
 
     /// Returns the compressed size in bytes.
@@ -57,7 +57,7 @@ impl Block {
 /// Compresses the text in one call. A compressor without enough room returns the rest of its output in the next call, and may
 /// leave the rest of its input for a third. Nothing indicates that.
 fn deflate(text: &[u8]) -> Vec<u8> {
-    let mut room = most_deflated(text.len());
+    let mut room = max_deflated_len(text.len());
     loop {
         let mut compress = Compress::new(Compression::default(), false);
         let mut deflated = Vec::with_capacity(room);
@@ -72,13 +72,13 @@ fn deflate(text: &[u8]) -> Vec<u8> {
 }
 
 /// Returns an upper bound of the compressed size of incompressible text of `len` bytes.
-const fn most_deflated(len: usize) -> usize {
+const fn max_deflated_len(len: usize) -> usize {
     len + len / 10 + 256
 }
 
-// === impl Member ===
+// === impl GzipMember ===
 
-impl Member {
+impl GzipMember {
     /// Begins a member.
     pub fn begin(out: &mut Vec<u8>) -> Self {
         // Deflate, no flags, no time, no level, no system.
@@ -104,7 +104,7 @@ impl Member {
     /// Appends a compressed block.
     pub fn block(&mut self, block: &Block, out: &mut Vec<u8>) {
         out.extend_from_slice(&block.deflated);
-        self.crc = block.shift.of(self.crc) ^ block.crc;
+        self.crc = block.shift.apply(self.crc) ^ block.crc;
         self.len = self.len.wrapping_add(block.len as u32);
     }
 
@@ -159,7 +159,7 @@ mod tests {
         fn stored_texts_and_blocks_in_any_order_are_one_member(pieces in prop::collection::vec(piece(), 0..6)) {
             let mut out = Vec::new();
             let mut expected = Vec::new();
-            let mut member = Member::begin(&mut out);
+            let mut member = GzipMember::begin(&mut out);
             for piece in &pieces {
                 match piece {
                     Piece::Stored(text) => {
@@ -167,7 +167,7 @@ mod tests {
                         expected.extend_from_slice(text);
                     }
                     Piece::Block(text) => {
-                        member.block(&Block::of(text), &mut out);
+                        member.block(&Block::new(text), &mut out);
                         expected.extend_from_slice(text);
                     }
                 }
@@ -188,19 +188,19 @@ mod tests {
         // On both sides of what a compressor holds at a time, and of what its output may hold.
         for len in (31_700..31_800).chain(64_000..64_050).chain([0, 1, 65_535, 200_000]) {
             let text: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(len).collect();
-            let block = Block::of(&text);
+            let block = Block::new(&text);
             let mut read = Vec::new();
             let stream = [&block.deflated[..], &[3, 0]].concat();
             flate2::read::DeflateDecoder::new(stream.as_slice()).read_to_end(&mut read).unwrap();
             assert!(read == text, "{len}: {} bytes came back", read.len());
-            assert!(block.deflated.len() < most_deflated(len));
+            assert!(block.deflated.len() < max_deflated_len(len));
         }
     }
 
     #[test]
     fn a_block_is_smaller_than_its_text() {
         let text = br#"{"metadata":{"labels":{"app":"web"}},"spec":{"app":"web"}}"#.repeat(50);
-        assert!(Block::of(&text).size() < text.len() / 20);
-        assert_eq!(Block::of(&text), Block::of(&text));
+        assert!(Block::new(&text).size() < text.len() / 20);
+        assert_eq!(Block::new(&text), Block::new(&text));
     }
 }

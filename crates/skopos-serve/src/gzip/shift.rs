@@ -5,7 +5,7 @@
 
 /// The factor x^8n modulo the polynomial of CRC-32, the coefficient of x^0 in the highest bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shift(u32);
+pub(super) struct CrcShift(u32);
 
 /// The polynomial without x^32, the coefficient of x^0 in the highest bit.
 const POLYNOMIAL: u32 = 0xedb8_8320;
@@ -14,11 +14,11 @@ const ONE: u32 = 1 << 31;
 /// x^8: the factor of one byte.
 const BYTE: u32 = ONE >> 8;
 
-// === impl Shift ===
+// === impl CrcShift ===
 
-impl Shift {
+impl CrcShift {
     /// Returns the factor of `bytes` bytes.
-    pub(super) fn by(bytes: usize) -> Self {
+    pub(super) fn new(bytes: usize) -> Self {
         let (mut factor, mut power, mut left) = (ONE, BYTE, bytes);
         while left > 0 {
             if left & 1 == 1 {
@@ -31,7 +31,7 @@ impl Shift {
     }
 
     /// Returns the checksum shifted by that many zero bytes, without the terms that these bytes add themselves.
-    pub(super) fn of(self, crc: u32) -> u32 {
+    pub(super) fn apply(self, crc: u32) -> u32 {
         product(self.0, crc)
     }
 }
@@ -60,7 +60,7 @@ mod tests {
             second in prop::collection::vec(any::<u8>(), 0..5000),
         ) {
             let both = crc32fast::hash(&[first.as_slice(), &second].concat());
-            let combined = Shift::by(second.len()).of(crc32fast::hash(&first)) ^ crc32fast::hash(&second);
+            let combined = CrcShift::new(second.len()).apply(crc32fast::hash(&first)) ^ crc32fast::hash(&second);
             prop_assert_eq!(combined, both);
         }
     }

@@ -4,30 +4,30 @@ use super::{ResourceType, Subresource, Verb};
 
 /// Returns the built-in resources in discovery's order (by group, then by name).
 pub(super) fn resources() -> Vec<ResourceType> {
-    TABLE.iter().map(Row::build).collect()
+    TABLE.iter().map(Builtin::build).collect()
 }
 
 /// Row of the table: `(group, version, plural, kind, scope, short names, categories, extras)`.
-struct Row(
+struct Builtin(
     &'static str,
     &'static str,
     &'static str,
     &'static str,
-    Scope,
+    ResourceScope,
     &'static str,
     &'static str,
-    &'static [Has],
+    &'static [Feature],
 );
 
 #[derive(Clone, Copy, PartialEq)]
-enum Scope {
+enum ResourceScope {
     Namespaced,
     Cluster,
 }
 
 /// Feature of a resource besides the usual eight verbs.
 #[derive(Clone, Copy, PartialEq)]
-enum Has {
+enum Feature {
     Status,
     Scale,
     Eviction,
@@ -38,8 +38,8 @@ enum Has {
     CreateOnly,
 }
 
-use Has::{Binding, CreateOnly, Eviction, Log, Scale, Status, Token};
-use Scope::{Cluster, Namespaced};
+use Feature::{Binding, CreateOnly, Eviction, Log, Scale, Status, Token};
+use ResourceScope::{Cluster, Namespaced};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const APIEXTENSIONS: &str = "apiextensions.k8s.io";
@@ -50,65 +50,65 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const STORAGE: &str = "storage.k8s.io";
 
 #[rustfmt::skip]
-const TABLE: &[Row] = &[
-    Row("", "v1", "bindings", "Binding", Namespaced, "", "", &[CreateOnly]),
-    Row("", "v1", "configmaps", "ConfigMap", Namespaced, "cm", "", &[]),
-    Row("", "v1", "endpoints", "Endpoints", Namespaced, "ep", "", &[]),
-    Row("", "v1", "events", "Event", Namespaced, "ev", "", &[]),
-    Row("", "v1", "limitranges", "LimitRange", Namespaced, "limits", "", &[]),
-    Row("", "v1", "namespaces", "Namespace", Cluster, "ns", "", &[Status]),
-    Row("", "v1", "nodes", "Node", Cluster, "no", "", &[Status]),
-    Row("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Namespaced, "pvc", "", &[Status]),
-    Row("", "v1", "persistentvolumes", "PersistentVolume", Cluster, "pv", "", &[Status]),
-    Row("", "v1", "pods", "Pod", Namespaced, "po", "all", &[Status, Binding, Eviction, Log]),
-    Row("", "v1", "podtemplates", "PodTemplate", Namespaced, "", "", &[]),
-    Row("", "v1", "replicationcontrollers", "ReplicationController", Namespaced, "rc", "all", &[Status, Scale]),
-    Row("", "v1", "resourcequotas", "ResourceQuota", Namespaced, "quota", "", &[Status]),
-    Row("", "v1", "secrets", "Secret", Namespaced, "", "", &[]),
-    Row("", "v1", "serviceaccounts", "ServiceAccount", Namespaced, "sa", "", &[Token]),
-    Row("", "v1", "services", "Service", Namespaced, "svc", "all", &[Status]),
-    Row(ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", Cluster, "", "api-extensions", &[]),
-    Row(ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", Cluster, "", "api-extensions", &[]),
-    Row(APIEXTENSIONS, "v1", "customresourcedefinitions", "CustomResourceDefinition", Cluster, "crd crds", "api-extensions", &[Status]),
-    Row("apps", "v1", "controllerrevisions", "ControllerRevision", Namespaced, "", "", &[]),
-    Row("apps", "v1", "daemonsets", "DaemonSet", Namespaced, "ds", "all", &[Status]),
-    Row("apps", "v1", "deployments", "Deployment", Namespaced, "deploy", "all", &[Status, Scale]),
-    Row("apps", "v1", "replicasets", "ReplicaSet", Namespaced, "rs", "all", &[Status, Scale]),
-    Row("apps", "v1", "statefulsets", "StatefulSet", Namespaced, "sts", "all", &[Status, Scale]),
-    Row(AUTHENTICATION, "v1", "selfsubjectreviews", "SelfSubjectReview", Cluster, "", "", &[CreateOnly]),
-    Row(AUTHENTICATION, "v1", "tokenreviews", "TokenReview", Cluster, "", "", &[CreateOnly]),
-    Row(AUTHORIZATION, "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview", Namespaced, "", "", &[CreateOnly]),
-    Row(AUTHORIZATION, "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", Cluster, "", "", &[CreateOnly]),
-    Row(AUTHORIZATION, "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", Cluster, "", "", &[CreateOnly]),
-    Row(AUTHORIZATION, "v1", "subjectaccessreviews", "SubjectAccessReview", Cluster, "", "", &[CreateOnly]),
-    Row("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Namespaced, "hpa", "all", &[Status]),
-    Row("batch", "v1", "cronjobs", "CronJob", Namespaced, "cj", "all", &[Status]),
-    Row("batch", "v1", "jobs", "Job", Namespaced, "", "all", &[Status]),
-    Row("coordination.k8s.io", "v1", "leases", "Lease", Namespaced, "", "", &[]),
-    Row("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", Namespaced, "", "", &[]),
-    Row("events.k8s.io", "v1", "events", "Event", Namespaced, "ev", "", &[]),
-    Row(NETWORKING, "v1", "ingressclasses", "IngressClass", Cluster, "", "", &[]),
-    Row(NETWORKING, "v1", "ingresses", "Ingress", Namespaced, "ing", "", &[Status]),
-    Row(NETWORKING, "v1", "networkpolicies", "NetworkPolicy", Namespaced, "netpol", "", &[]),
-    Row("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", Namespaced, "pdb", "", &[Status]),
-    Row(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", Cluster, "", "", &[]),
-    Row(RBAC, "v1", "clusterroles", "ClusterRole", Cluster, "", "", &[]),
-    Row(RBAC, "v1", "rolebindings", "RoleBinding", Namespaced, "", "", &[]),
-    Row(RBAC, "v1", "roles", "Role", Namespaced, "", "", &[]),
-    Row("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", Cluster, "pc", "", &[]),
-    Row(STORAGE, "v1", "csidrivers", "CSIDriver", Cluster, "", "", &[]),
-    Row(STORAGE, "v1", "csinodes", "CSINode", Cluster, "", "", &[]),
-    Row(STORAGE, "v1", "storageclasses", "StorageClass", Cluster, "sc", "", &[]),
-    Row(STORAGE, "v1", "volumeattachments", "VolumeAttachment", Cluster, "", "", &[Status]),
+const TABLE: &[Builtin] = &[
+    Builtin("", "v1", "bindings", "Binding", Namespaced, "", "", &[CreateOnly]),
+    Builtin("", "v1", "configmaps", "ConfigMap", Namespaced, "cm", "", &[]),
+    Builtin("", "v1", "endpoints", "Endpoints", Namespaced, "ep", "", &[]),
+    Builtin("", "v1", "events", "Event", Namespaced, "ev", "", &[]),
+    Builtin("", "v1", "limitranges", "LimitRange", Namespaced, "limits", "", &[]),
+    Builtin("", "v1", "namespaces", "Namespace", Cluster, "ns", "", &[Status]),
+    Builtin("", "v1", "nodes", "Node", Cluster, "no", "", &[Status]),
+    Builtin("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Namespaced, "pvc", "", &[Status]),
+    Builtin("", "v1", "persistentvolumes", "PersistentVolume", Cluster, "pv", "", &[Status]),
+    Builtin("", "v1", "pods", "Pod", Namespaced, "po", "all", &[Status, Binding, Eviction, Log]),
+    Builtin("", "v1", "podtemplates", "PodTemplate", Namespaced, "", "", &[]),
+    Builtin("", "v1", "replicationcontrollers", "ReplicationController", Namespaced, "rc", "all", &[Status, Scale]),
+    Builtin("", "v1", "resourcequotas", "ResourceQuota", Namespaced, "quota", "", &[Status]),
+    Builtin("", "v1", "secrets", "Secret", Namespaced, "", "", &[]),
+    Builtin("", "v1", "serviceaccounts", "ServiceAccount", Namespaced, "sa", "", &[Token]),
+    Builtin("", "v1", "services", "Service", Namespaced, "svc", "all", &[Status]),
+    Builtin(ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", Cluster, "", "api-extensions", &[]),
+    Builtin(ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", Cluster, "", "api-extensions", &[]),
+    Builtin(APIEXTENSIONS, "v1", "customresourcedefinitions", "CustomResourceDefinition", Cluster, "crd crds", "api-extensions", &[Status]),
+    Builtin("apps", "v1", "controllerrevisions", "ControllerRevision", Namespaced, "", "", &[]),
+    Builtin("apps", "v1", "daemonsets", "DaemonSet", Namespaced, "ds", "all", &[Status]),
+    Builtin("apps", "v1", "deployments", "Deployment", Namespaced, "deploy", "all", &[Status, Scale]),
+    Builtin("apps", "v1", "replicasets", "ReplicaSet", Namespaced, "rs", "all", &[Status, Scale]),
+    Builtin("apps", "v1", "statefulsets", "StatefulSet", Namespaced, "sts", "all", &[Status, Scale]),
+    Builtin(AUTHENTICATION, "v1", "selfsubjectreviews", "SelfSubjectReview", Cluster, "", "", &[CreateOnly]),
+    Builtin(AUTHENTICATION, "v1", "tokenreviews", "TokenReview", Cluster, "", "", &[CreateOnly]),
+    Builtin(AUTHORIZATION, "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview", Namespaced, "", "", &[CreateOnly]),
+    Builtin(AUTHORIZATION, "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", Cluster, "", "", &[CreateOnly]),
+    Builtin(AUTHORIZATION, "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", Cluster, "", "", &[CreateOnly]),
+    Builtin(AUTHORIZATION, "v1", "subjectaccessreviews", "SubjectAccessReview", Cluster, "", "", &[CreateOnly]),
+    Builtin("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Namespaced, "hpa", "all", &[Status]),
+    Builtin("batch", "v1", "cronjobs", "CronJob", Namespaced, "cj", "all", &[Status]),
+    Builtin("batch", "v1", "jobs", "Job", Namespaced, "", "all", &[Status]),
+    Builtin("coordination.k8s.io", "v1", "leases", "Lease", Namespaced, "", "", &[]),
+    Builtin("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", Namespaced, "", "", &[]),
+    Builtin("events.k8s.io", "v1", "events", "Event", Namespaced, "ev", "", &[]),
+    Builtin(NETWORKING, "v1", "ingressclasses", "IngressClass", Cluster, "", "", &[]),
+    Builtin(NETWORKING, "v1", "ingresses", "Ingress", Namespaced, "ing", "", &[Status]),
+    Builtin(NETWORKING, "v1", "networkpolicies", "NetworkPolicy", Namespaced, "netpol", "", &[]),
+    Builtin("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", Namespaced, "pdb", "", &[Status]),
+    Builtin(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", Cluster, "", "", &[]),
+    Builtin(RBAC, "v1", "clusterroles", "ClusterRole", Cluster, "", "", &[]),
+    Builtin(RBAC, "v1", "rolebindings", "RoleBinding", Namespaced, "", "", &[]),
+    Builtin(RBAC, "v1", "roles", "Role", Namespaced, "", "", &[]),
+    Builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", Cluster, "pc", "", &[]),
+    Builtin(STORAGE, "v1", "csidrivers", "CSIDriver", Cluster, "", "", &[]),
+    Builtin(STORAGE, "v1", "csinodes", "CSINode", Cluster, "", "", &[]),
+    Builtin(STORAGE, "v1", "storageclasses", "StorageClass", Cluster, "sc", "", &[]),
+    Builtin(STORAGE, "v1", "volumeattachments", "VolumeAttachment", Cluster, "", "", &[Status]),
 ];
 
-impl Row {
+impl Builtin {
     fn build(&self) -> ResourceType {
         let Self(group, version, plural, kind, scope, short, categories, has) = *self;
         let mut resource = ResourceType::new(group, version, plural, kind);
         resource.namespaced = scope == Namespaced;
-        resource.short_names = words(short);
-        resource.categories = words(categories);
+        resource.short_names = split_words(short);
+        resource.categories = split_words(categories);
         resource.subresources = has.iter().filter_map(|has| has.subresource()).collect();
         if has.contains(&CreateOnly) {
             resource.verbs = vec![Verb::Create];
@@ -117,7 +117,7 @@ impl Row {
     }
 }
 
-impl Has {
+impl Feature {
     fn subresource(self) -> Option<Subresource> {
         Some(match self {
             Status => Subresource::Status,
@@ -131,6 +131,6 @@ impl Has {
     }
 }
 
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }

@@ -23,7 +23,7 @@ pub(super) struct CustomColumns {
 pub(crate) struct ColumnCache(OnceLock<Arc<CustomColumns>>);
 
 impl CustomColumns {
-    pub(super) fn of_resource(resource: &ResourceType) -> Arc<Self> {
+    pub(super) fn for_resource(resource: &ResourceType) -> Arc<Self> {
         let parsed = resource.column_cache.0.get_or_init(|| Arc::new(Self::new(&resource.columns)));
         // The columns may have changed since.
         if parsed.declared == resource.columns {

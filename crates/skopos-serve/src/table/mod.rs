@@ -19,8 +19,8 @@ use serde_json::{Map, Value, json};
 pub use self::age::human_duration;
 pub(crate) use self::custom::ColumnCache;
 use self::custom::CustomColumns;
-pub use self::jsonpath::{Found, InvalidJsonPath, JsonPath};
-use self::row::{Column, Row};
+pub use self::jsonpath::{InvalidJsonPath, JsonPath, PathValue};
+use self::row::{BuiltinColumn, TableRow};
 pub use self::selector::printed_selector;
 use crate::resources::{PrinterColumn, ResourceType};
 
@@ -58,7 +58,7 @@ pub struct LeadingColumn {
 
 #[derive(Debug)]
 enum Columns {
-    Builtin(&'static [Column]),
+    Builtin(&'static [BuiltinColumn]),
     Custom(Arc<CustomColumns>),
 }
 
@@ -80,9 +80,9 @@ impl TableWriter {
     #[must_use]
     pub fn new(resource: &ResourceType, include: IncludeObject) -> Self {
         let columns = if resource.custom {
-            Columns::Custom(CustomColumns::of_resource(resource))
+            Columns::Custom(CustomColumns::for_resource(resource))
         } else {
-            Columns::Builtin(columns::of_kind(&resource.group, &resource.kind))
+            Columns::Builtin(columns::for_kind(&resource.group, &resource.kind))
         };
         let kind = (resource.custom, &resource.group, &resource.kind);
         let identity = IDENTITIES.hash_one((kind, &resource.columns));
@@ -91,7 +91,7 @@ impl TableWriter {
     }
 
     /// Puts columns before all others.
-    pub fn lead(&mut self, columns: &[LeadingColumn]) {
+    pub fn set_leading_columns(&mut self, columns: &[LeadingColumn]) {
         self.leading = columns.to_vec();
     }
 
@@ -152,7 +152,7 @@ impl TableWriter {
         cells.resize(self.leading.len(), Value::Null);
         match &self.columns {
             Columns::Builtin(columns) => {
-                let row = Row::new(object, now);
+                let row = TableRow::new(object, now);
                 cells.extend(columns.iter().map(|column| (column.cell)(&row)));
             }
             Columns::Custom(columns) => {
@@ -172,7 +172,7 @@ impl TableWriter {
     #[must_use]
     pub fn definitions(&self) -> Value {
         let definition = |name: &str, kind: &str, format: &str, description: &str, priority: i64| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
-        let builtin = |column: &Column| {
+        let builtin = |column: &BuiltinColumn| {
             definition(column.name, column.r#type, column.format, column.name, column.priority)
         };
         let leading = self.leading.iter().map(|c| definition(c.name, "string", "", c.description, 0));

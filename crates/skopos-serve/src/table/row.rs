@@ -10,36 +10,41 @@ use super::columns::PodSummary;
 
 /// Column of a built-in kind.
 #[derive(Debug)]
-pub(super) struct Column {
+pub(super) struct BuiltinColumn {
     pub(super) name: &'static str,
     pub(super) r#type: &'static str,
     pub(super) format: &'static str,
     /// Priority; 1: shown with `-o wide` only.
     pub(super) priority: i64,
-    pub(super) cell: fn(&Row<'_>) -> Value,
+    pub(super) cell: fn(&TableRow<'_>) -> Value,
 }
 
 /// Object from which cells are made.
-pub(super) struct Row<'a> {
+pub(super) struct TableRow<'a> {
     pub(super) object: &'a Value,
     pub(super) now: Timestamp,
     /// Shared by several columns of pods.
     pod: OnceCell<PodSummary<'a>>,
 }
 
-pub(super) const NAME: Column = Column::new("Name", "string", |row| row.name()).with_format("name");
-pub(super) const AGE: Column = Column::new("Age", "string", |row| row.age());
+pub(super) const NAME: BuiltinColumn =
+    BuiltinColumn::new("Name", "string", |row| row.name()).with_format("name");
+pub(super) const AGE: BuiltinColumn = BuiltinColumn::new("Age", "string", |row| row.age());
 pub(super) const NONE: &str = "<none>";
 pub(super) const UNSET: &str = "<unset>";
 pub(super) const UNKNOWN: &str = "<unknown>";
 
-impl Column {
-    pub(super) const fn new(name: &'static str, r#type: &'static str, cell: fn(&Row<'_>) -> Value) -> Self {
+impl BuiltinColumn {
+    pub(super) const fn new(
+        name: &'static str,
+        r#type: &'static str,
+        cell: fn(&TableRow<'_>) -> Value,
+    ) -> Self {
         Self { name, r#type, format: "", priority: 0, cell }
     }
 
     /// Makes a column that only `-o wide` shows.
-    pub(super) const fn wide(name: &'static str, cell: fn(&Row<'_>) -> Value) -> Self {
+    pub(super) const fn wide(name: &'static str, cell: fn(&TableRow<'_>) -> Value) -> Self {
         Self { name, r#type: "string", format: "", priority: 1, cell }
     }
 
@@ -48,7 +53,7 @@ impl Column {
     }
 }
 
-impl<'a> Row<'a> {
+impl<'a> TableRow<'a> {
     pub(super) fn new(object: &'a Value, now: Timestamp) -> Self {
         Self { object, now, pod: OnceCell::new() }
     }

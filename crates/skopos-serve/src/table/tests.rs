@@ -53,7 +53,7 @@ fn leading_columns_stand_before_all_others_even_without_cells() {
     let cluster = LeadingColumn { name: "Cluster", description: "Where it is" };
     let pods = Registry::builtin().lookup("pods").unwrap();
     let mut writer = TableWriter::new(&pods, IncludeObject::None);
-    writer.lead(&[cluster]);
+    writer.set_leading_columns(&[cluster]);
     let pod = json!({"metadata": {"name": "a"}});
     let rows = vec![writer.row(&pod, vec![json!("east")], now()), writer.row(&pod, vec![], now())];
     let table = writer.table(json!({}), rows, true);

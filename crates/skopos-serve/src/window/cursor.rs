@@ -1,7 +1,7 @@
 //! Read position of a watcher.
 
 use super::Event;
-use crate::source::Item;
+use crate::item::Item;
 
 /// Read position of a watcher.
 ///

@@ -2,18 +2,8 @@
 
 use tokio::time::Instant;
 
-use crate::source::Item;
-
-/// Type of a watch event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventType {
-    /// The object was created, or came into the selection.
-    Added,
-    /// The object changed.
-    Modified,
-    /// The object was deleted, or left the selection.
-    Deleted,
-}
+use crate::event_type::EventType;
+use crate::item::Item;
 
 /// Change of one object.
 #[derive(Debug)]
@@ -25,25 +15,8 @@ pub struct Event<I> {
     number: u64,
     at: Instant,
     /// Whether this is a difference found after a gap.
-    of_gap: bool,
+    from_gap: bool,
     further: bool,
-}
-
-/// Text after the object in a watch frame.
-pub(crate) const FRAME_TAIL: &[u8] = b"}\n";
-
-// === impl EventType ===
-
-impl EventType {
-    /// Returns the text before the object in a watch frame; `}` and a newline follow the object.
-    #[must_use]
-    pub fn frame_head(self) -> &'static [u8] {
-        match self {
-            Self::Added => b"{\"type\":\"ADDED\",\"object\":",
-            Self::Modified => b"{\"type\":\"MODIFIED\",\"object\":",
-            Self::Deleted => b"{\"type\":\"DELETED\",\"object\":",
-        }
-    }
 }
 
 // === impl Event ===
@@ -63,7 +36,7 @@ impl<I: Item> Event<I> {
 
     fn new(kind: EventType, revision: u64, object: I, previous: Option<I>) -> Self {
         let at = Instant::now();
-        Self { kind, revision, object, previous, number: 0, at, of_gap: false, further: false }
+        Self { kind, revision, object, previous, number: 0, at, from_gap: false, further: false }
     }
 
     /// Marks an event that follows others of its revision, or a bookmark at it. A client that read the content at the revision,
@@ -97,8 +70,8 @@ impl<I: Item> Event<I> {
     }
 
     /// Returns whether the event is a difference found after a gap, where the single changes are unknown.
-    pub fn is_of_gap(&self) -> bool {
-        self.of_gap
+    pub fn is_from_gap(&self) -> bool {
+        self.from_gap
     }
 
     /// Returns whether a client at this revision may lack the event.
@@ -107,8 +80,8 @@ impl<I: Item> Event<I> {
     }
 
     /// Sets number and time on entry into a window.
-    pub(super) fn enter(&mut self, number: u64, now: Instant, of_gap: bool) {
-        (self.number, self.at, self.of_gap) = (number, now, of_gap);
+    pub(super) fn set_position(&mut self, number: u64, now: Instant, from_gap: bool) {
+        (self.number, self.at, self.from_gap) = (number, now, from_gap);
     }
 
     /// Returns the event's sequence number in its window.

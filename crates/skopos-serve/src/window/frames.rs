@@ -7,13 +7,13 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::EventType;
-use crate::allowance::{Holder, Share};
+use crate::event_type::EventType;
+use crate::memory_budget::{Evictable, Share};
 use crate::table::IncludeObject;
 
 /// Form of an object in a frame: everything that changes its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape<'a> {
+pub(crate) struct FrameShape<'a> {
     pub(crate) layout: Layout,
     /// API version of the objects, or of the columns.
     pub(crate) version: &'a str,
@@ -35,7 +35,7 @@ pub(crate) enum Layout {
 #[derive(Debug)]
 pub(super) struct Frames {
     /// Frames by event number.
-    frames: HashMap<u64, Vec<Frame>>,
+    frames: HashMap<u64, Vec<EncodedFrame>>,
     /// Event numbers and times, in the order in which the first frames were made.
     order: VecDeque<(u64, Instant)>,
     bytes: Share,
@@ -44,7 +44,7 @@ pub(super) struct Frames {
 }
 
 #[derive(Debug)]
-struct Frame {
+struct EncodedFrame {
     kind: EventType,
     layout: Layout,
     version: Box<str>,
@@ -69,10 +69,10 @@ impl Frames {
 
     /// Drops the frames of all events before this one.
     pub(super) fn forget_before(&mut self, number: u64) {
-        self.order.retain(|(of, _)| *of >= number);
+        self.order.retain(|(event, _)| *event >= number);
         let mut bytes = self.bytes();
-        self.frames.retain(|of, frames| {
-            let kept = *of >= number;
+        self.frames.retain(|event, frames| {
+            let kept = *event >= number;
             if !kept {
                 bytes -= cost(frames);
             }
@@ -84,30 +84,31 @@ impl Frames {
     }
 
     /// Returns the frame of event `number` in a form; on a miss, `make` makes it.
-    pub(super) fn get_or_make(
+    pub(super) fn get_or_encode(
         &mut self,
         number: u64,
         kind: EventType,
-        shape: Shape<'_>,
+        shape: FrameShape<'_>,
         make: impl FnOnce() -> Bytes,
     ) -> Bytes {
-        let of_event = self.frames.entry(number).or_insert_with(|| {
+        let event_frames = self.frames.entry(number).or_insert_with(|| {
             self.order.push_back((number, Instant::now()));
             Vec::with_capacity(1)
         });
-        if let Some(frame) = of_event.iter().find(|frame| frame.is(kind, shape)) {
+        if let Some(frame) = event_frames.iter().find(|frame| frame.is(kind, shape)) {
             return frame.bytes.clone();
         }
         let bytes = make();
         self.encoded += 1;
-        let frame = Frame { kind, layout: shape.layout, version: shape.version.into(), bytes: bytes.clone() };
+        let frame =
+            EncodedFrame { kind, layout: shape.layout, version: shape.version.into(), bytes: bytes.clone() };
         self.bytes.set(self.bytes.bytes() + frame.cost());
-        of_event.push(frame);
-        while self.bytes() > self.max_bytes && self.take_oldest().is_some() {}
+        event_frames.push(frame);
+        while self.bytes() > self.max_bytes && self.pop_oldest().is_some() {}
         bytes
     }
 
-    fn take_oldest(&mut self) -> Option<Vec<Frame>> {
+    fn pop_oldest(&mut self) -> Option<Vec<EncodedFrame>> {
         let (oldest, _) = self.order.pop_front()?;
         let frames = self.frames.remove(&oldest).unwrap_or_default();
         self.bytes.set(self.bytes() - cost(&frames));
@@ -115,28 +116,28 @@ impl Frames {
     }
 }
 
-impl Holder for Mutex<Frames> {
-    fn holds(&self) -> Option<(usize, Instant)> {
+impl Evictable for Mutex<Frames> {
+    fn usage(&self) -> Option<(usize, Instant)> {
         let frames = self.lock();
         let (_, oldest) = frames.order.front()?;
         Some((frames.bytes(), *oldest))
     }
 
-    fn let_go(&self, bytes: usize, youngest: Instant) -> Box<dyn Any> {
+    fn evict(&self, bytes: usize, youngest: Instant) -> Box<dyn Any> {
         let mut frames = self.lock();
         let enough = frames.bytes().saturating_sub(bytes);
-        let mut gone = Vec::new();
+        let mut evicted = Vec::new();
         while frames.bytes() > enough && frames.order.front().is_some_and(|(_, made)| *made <= youngest) {
-            gone.extend(frames.take_oldest());
+            evicted.extend(frames.pop_oldest());
         }
-        Box::new(gone)
+        Box::new(evicted)
     }
 }
 
-// === impl Frame ===
+// === impl EncodedFrame ===
 
-impl Frame {
-    fn is(&self, kind: EventType, shape: Shape<'_>) -> bool {
+impl EncodedFrame {
+    fn is(&self, kind: EventType, shape: FrameShape<'_>) -> bool {
         (self.kind, self.layout) == (kind, shape.layout) && *self.version == *shape.version
     }
 
@@ -145,8 +146,8 @@ impl Frame {
     }
 }
 
-fn cost(frames: &[Frame]) -> usize {
-    frames.iter().map(Frame::cost).sum()
+fn cost(frames: &[EncodedFrame]) -> usize {
+    frames.iter().map(EncodedFrame::cost).sum()
 }
 
 /// Overhead of a frame besides its bytes.
@@ -155,21 +156,21 @@ const OVERHEAD: usize = 160;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allowance::Allowance;
+    use crate::memory_budget::Allowance;
 
-    const FULL: Shape<'_> = Shape { layout: Layout::Full, version: "v1" };
+    const FULL: FrameShape<'_> = FrameShape { layout: Layout::Full, version: "v1" };
 
     #[test]
     fn a_frame_is_made_once_for_each_event_kind_and_form() {
         let mut frames = Frames::new(1 << 20, Allowance::unbounded().share());
         let mut get = |number, kind, shape, text: &'static str| {
-            frames.get_or_make(number, kind, shape, || Bytes::from(text))
+            frames.get_or_encode(number, kind, shape, || Bytes::from(text))
         };
         assert_eq!(get(1, EventType::Added, FULL, "a"), "a");
         assert_eq!(get(1, EventType::Added, FULL, "again"), "a");
         assert_eq!(get(1, EventType::Modified, FULL, "b"), "b");
-        assert_eq!(get(1, EventType::Added, Shape { layout: Layout::Partial, ..FULL }, "c"), "c");
-        assert_eq!(get(1, EventType::Added, Shape { version: "v2", ..FULL }, "d"), "d");
+        assert_eq!(get(1, EventType::Added, FrameShape { layout: Layout::Partial, ..FULL }, "c"), "c");
+        assert_eq!(get(1, EventType::Added, FrameShape { version: "v2", ..FULL }, "d"), "d");
         assert_eq!(get(2, EventType::Added, FULL, "e"), "e");
         assert_eq!(frames.encoded(), 5);
     }
@@ -178,10 +179,10 @@ mod tests {
     fn the_oldest_frames_go_first_when_there_are_too_many_bytes() {
         let mut frames = Frames::new(10 * (1000 + OVERHEAD), Allowance::unbounded().share());
         for number in 0..100 {
-            frames.get_or_make(number, EventType::Added, FULL, || Bytes::from(vec![0; 1000]));
+            frames.get_or_encode(number, EventType::Added, FULL, || Bytes::from(vec![0; 1000]));
         }
         assert_eq!((frames.frames.len(), frames.order.len(), frames.encoded()), (10, 10, 100));
-        frames.get_or_make(99, EventType::Added, FULL, || unreachable!("it is kept"));
+        frames.get_or_encode(99, EventType::Added, FULL, || unreachable!("it is kept"));
         assert_eq!(frames.bytes(), 10 * (1000 + OVERHEAD));
     }
 }

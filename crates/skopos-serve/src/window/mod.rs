@@ -3,14 +3,14 @@
 //! ```text
 //!  source ──▶ push ──▶ ring of events ◀── cursor ── watcher      a watcher holds no events: it reads on from its cursor
 //!                │         └─▶ frames, each made once ──▶ all     whenever its client takes more
-//!                └──▶ hub ──▶ wakes watchers, ends those that do not read
+//!                └──▶ watchers: wakes all, ends those that do not read
 //! ```
 
 mod cursor;
 mod event;
 mod frames;
-mod hub;
 mod ring;
+mod watchers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use crate::allowance::Allowance;
-use crate::source::Item;
+use crate::event_type::EventType;
+use crate::item::Item;
+use crate::memory_budget::Allowance;
 
 pub use self::cursor::Cursor;
-pub(crate) use self::event::FRAME_TAIL;
-pub use self::event::{Event, EventType};
-pub(crate) use self::frames::{Layout, Shape};
+pub use self::event::Event;
+pub(crate) use self::frames::{FrameShape, Layout};
 #[cfg(test)]
-pub(crate) use self::hub::SLOT_BYTES;
-pub use self::hub::Subscription;
+pub(crate) use self::watchers::SLOT_BYTES;
+pub use self::watchers::Subscription;
 
 use self::frames::Frames;
-use self::hub::Hub;
 use self::ring::Ring;
+use self::watchers::Watchers;
 
 /// Limits of a window and of its watchers.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ pub struct WindowOptions {
 pub struct Window<I> {
     options: WindowOptions,
     ring: Arc<RwLock<Ring<I>>>,
-    hub: Hub,
+    watchers: Watchers,
     frames: Arc<Mutex<Frames>>,
 }
 
@@ -98,13 +98,13 @@ impl<I: Item> Window<I> {
     pub fn new(options: WindowOptions, start: u64) -> Self {
         let ring = Ring::new(options.allowance.share(), start);
         let ring = Arc::new(RwLock::new(ring));
-        let of_ring = Arc::downgrade(&ring);
-        options.allowance.enlist(of_ring);
+        let weak_ring = Arc::downgrade(&ring);
+        options.allowance.register(weak_ring);
         let frames = Frames::new(options.frame_bytes, options.frame_allowance.share());
         let frames = Arc::new(Mutex::new(frames));
-        let of_frames = Arc::downgrade(&frames);
-        options.frame_allowance.enlist(of_frames);
-        Self { options, ring, hub: Hub::new(Instant::now()), frames }
+        let weak_frames = Arc::downgrade(&frames);
+        options.frame_allowance.register(weak_frames);
+        Self { options, ring, watchers: Watchers::new(Instant::now()), frames }
     }
 
     /// Adds an event and wakes the watchers.
@@ -123,18 +123,18 @@ impl<I: Item> Window<I> {
     pub fn append(&self, events: impl IntoIterator<Item = Event<I>>) {
         let now = Instant::now();
         // Declared before the lock, so dropped after it is released.
-        let _gone;
+        let _evicted;
         let mut ring = self.ring.write();
         for event in events {
             ring.push(event, now, false);
         }
-        _gone = ring.trim(&self.options, now);
+        _evicted = ring.trim(&self.options, now);
     }
 
     /// Wakes the watchers, ends those that do not read, and evicts events if there are too many.
     pub fn wake(&self) {
-        self.options.allowance.relieve();
-        self.hub.told(self.count(), Instant::now(), &self.options);
+        self.options.allowance.reclaim();
+        self.watchers.notify(self.count(), Instant::now(), &self.options);
     }
 
     /// Adds the differences found after a gap in history that reaches up to revision `reached`.
@@ -144,7 +144,7 @@ impl<I: Item> Window<I> {
     /// bring the others to the end of the gap.
     pub fn extend_gap(&self, differences: impl IntoIterator<Item = Event<I>>, reached: u64) {
         let now = Instant::now();
-        let gone = {
+        let evicted = {
             let mut ring = self.ring.write();
             let begun = ring.reached;
             for event in differences {
@@ -153,7 +153,7 @@ impl<I: Item> Window<I> {
             ring.end_gap(begun, reached);
             ring.trim(&self.options, now)
         };
-        drop(gone);
+        drop(evicted);
         self.wake();
     }
 
@@ -169,10 +169,10 @@ impl<I: Item> Window<I> {
     pub fn begin_anew(&self, start: u64) {
         {
             let mut ring = self.ring.write();
-            ring.broken_off = ring.broken_off.max(ring.reached);
+            ring.discarded_up_to = ring.discarded_up_to.max(ring.reached);
             ring.restart(start);
         }
-        self.hub.expire_all();
+        self.watchers.expire_all();
     }
 
     /// Forgets the events up to this revision; open watches that have read them continue.
@@ -188,17 +188,17 @@ impl<I: Item> Window<I> {
 
     /// Ends all watches in order, without an event (W6).
     pub fn close_watches(&self) {
-        self.hub.close_all();
+        self.watchers.close_all();
     }
 
     /// Ends the window: all watches end in order, also those that begin later. Their clients start again at another window.
     pub fn end(&self) {
-        self.hub.end();
+        self.watchers.end();
     }
 
     /// Marks the content as final: watches end in order once they have read the rest, also those that begin later.
     pub fn finish(&self) {
-        self.hub.finish();
+        self.watchers.finish();
     }
 
     /// Returns the oldest revision at which a watch may start.
@@ -216,7 +216,7 @@ impl<I: Item> Window<I> {
         let ring = self.ring.read();
         let oldest = match ring.gap_around(revision) {
             Some((_, ended)) => ended,
-            None if revision > ring.reached && revision <= ring.broken_off => ring.broken_off + 1,
+            None if revision > ring.reached && revision <= ring.discarded_up_to => ring.discarded_up_to + 1,
             None => ring.oldest_start,
         };
         if revision < oldest { Err(oldest) } else { Ok(Cursor::after(revision)) }
@@ -234,7 +234,7 @@ impl<I: Item> Window<I> {
     #[must_use]
     pub fn read(&self, cursor: &Cursor, until: Option<u64>, max: usize) -> Option<Vec<Arc<Event<I>>>> {
         let ring = self.ring.read();
-        if ring.has_lost(cursor) || ring.gap_around(cursor.began).is_some() {
+        if ring.has_missed(cursor) || ring.gap_around(cursor.began).is_some() {
             return None;
         }
         let events = ring.events.range(ring.index_of(cursor)..);
@@ -268,14 +268,14 @@ impl<I: Item> Window<I> {
     /// Drops what need not be kept any more. Each new event does so for the events; call this at intervals, because none may come
     /// for long.
     pub fn tidy(&self) {
-        let (gone, oldest) = {
+        let (evicted, oldest) = {
             let mut ring = self.ring.write();
-            let gone = ring.trim(&self.options, Instant::now());
+            let evicted = ring.trim(&self.options, Instant::now());
             let room = 2 * ring.events.len();
             ring.events.shrink_to(room);
-            (gone, ring.events.front().map_or(ring.count, |event| event.number()))
+            (evicted, ring.events.front().map_or(ring.count, |event| event.number()))
         };
-        drop(gone);
+        drop(evicted);
         self.frames.lock().forget_before(oldest);
     }
 
@@ -294,8 +294,8 @@ impl<I: Item> Window<I> {
             events,
             bytes,
             frame_bytes,
-            watchers: self.hub.len(),
-            evicted: self.hub.evicted(),
+            watchers: self.watchers.len(),
+            evicted: self.watchers.evicted(),
             encoded,
         }
     }
@@ -305,16 +305,16 @@ impl<I: Item> Window<I> {
         &self,
         event: &Event<I>,
         kind: EventType,
-        shape: Shape<'_>,
+        shape: FrameShape<'_>,
         encode: impl FnOnce() -> Bytes,
     ) -> Bytes {
-        let frame = self.frames.lock().get_or_make(event.number(), kind, shape, encode);
-        self.options.frame_allowance.relieve();
+        let frame = self.frames.lock().get_or_encode(event.number(), kind, shape, encode);
+        self.options.frame_allowance.reclaim();
         frame
     }
 
-    fn hub(&self) -> &Hub {
-        &self.hub
+    fn watchers(&self) -> &Watchers {
+        &self.watchers
     }
 
     fn count(&self) -> u64 {

@@ -8,8 +8,8 @@ use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use super::{Cursor, Event, WindowOptions};
-use crate::allowance::{Holder, Share};
-use crate::source::Item;
+use crate::item::Item;
+use crate::memory_budget::{Evictable, Share};
 
 /// Events of a window.
 #[derive(Debug)]
@@ -19,14 +19,14 @@ pub(super) struct Ring<I> {
     /// Number of events so far, which is the number of the next.
     pub(super) count: u64,
     /// Number of the first event that was not dropped.
-    kept_from: u64,
+    first_kept: u64,
     /// Rollbacks: the number of the next event at that time, and the target revision; without those followed by one further back.
-    went_back: Vec<(u64, u64)>,
+    rollbacks: Vec<(u64, u64)>,
     /// Oldest revision at which a watch may start.
     pub(super) oldest_start: u64,
     pub(super) reached: u64,
     /// Last revision of a broken history: the revisions after `reached` up to this one belong to that history.
-    pub(super) broken_off: u64,
+    pub(super) discarded_up_to: u64,
     /// Spans of history with a known outcome only: a watch may start at their ends, not inside.
     gaps: VecDeque<(u64, u64)>,
 }
@@ -41,17 +41,17 @@ impl<I: Item> Ring<I> {
             bytes,
             // What came before the window is none of its events.
             count: 1,
-            kept_from: 1,
-            went_back: Vec::new(),
+            first_kept: 1,
+            rollbacks: Vec::new(),
             oldest_start: start,
             reached: start,
-            broken_off: 0,
+            discarded_up_to: 0,
             gaps: VecDeque::new(),
         }
     }
 
-    pub(super) fn push(&mut self, mut event: Event<I>, now: Instant, of_gap: bool) {
-        event.enter(self.count, now, of_gap);
+    pub(super) fn push(&mut self, mut event: Event<I>, now: Instant, from_gap: bool) {
+        event.set_position(self.count, now, from_gap);
         self.count += 1;
         self.reached = self.reached.max(event.revision());
         self.bytes.set(self.bytes.bytes() + event.cost());
@@ -61,7 +61,7 @@ impl<I: Item> Ring<I> {
     /// Removes the events that need not be kept, for the caller to drop, as there may be many.
     #[must_use]
     pub(super) fn trim(&mut self, options: &WindowOptions, now: Instant) -> Vec<Arc<Event<I>>> {
-        let mut gone = Vec::new();
+        let mut evicted = Vec::new();
         while let Some(oldest) = self.events.front() {
             let many = self.events.len() > options.min_events;
             let old = now.saturating_duration_since(oldest.at()) > options.keep;
@@ -72,9 +72,9 @@ impl<I: Item> Ring<I> {
             if needed || !(many && (old || full)) {
                 break;
             }
-            gone.extend(self.lose_oldest());
+            evicted.extend(self.evict_oldest());
         }
-        gone
+        evicted
     }
 
     pub(super) fn restart(&mut self, start: u64) {
@@ -83,7 +83,7 @@ impl<I: Item> Ring<I> {
         self.bytes.set(0);
         // The missing events between then and now count as one.
         self.count += 1;
-        self.kept_from = self.count;
+        self.first_kept = self.count;
         (self.oldest_start, self.reached) = (start, start);
     }
 
@@ -91,11 +91,11 @@ impl<I: Item> Ring<I> {
     pub(super) fn roll_back(&mut self, revision: u64) {
         while self.events.back().is_some_and(|event| event.revision() > revision) {
             if let Some(event) = self.events.pop_back() {
-                self.give_back(&event);
+                self.release(&event);
             }
         }
-        self.went_back.retain(|(_, further)| *further < revision);
-        self.went_back.push((self.count, revision));
+        self.rollbacks.retain(|(_, further)| *further < revision);
+        self.rollbacks.push((self.count, revision));
         // A cursor that reaches this revision again is after this number.
         self.count += 1;
         self.oldest_start = self.oldest_start.min(revision);
@@ -125,35 +125,35 @@ impl<I: Item> Ring<I> {
 
     pub(super) fn forget(&mut self, revision: u64) {
         while self.events.front().is_some_and(|event| event.revision() <= revision) {
-            self.take_oldest();
+            self.pop_oldest();
         }
         self.oldest_start = self.oldest_start.max(revision);
     }
 
     /// Removes the oldest event for good: no watcher can read it any more.
-    fn lose_oldest(&mut self) -> Option<Arc<Event<I>>> {
-        let event = self.take_oldest()?;
+    fn evict_oldest(&mut self) -> Option<Arc<Event<I>>> {
+        let event = self.pop_oldest()?;
         // Clients at its revision may lack it.
         let lacking = u64::from(event.is_further_at(event.revision()));
         self.oldest_start = event.revision().saturating_add(lacking);
         Some(event)
     }
 
-    fn take_oldest(&mut self) -> Option<Arc<Event<I>>> {
+    fn pop_oldest(&mut self) -> Option<Arc<Event<I>>> {
         let event = self.events.pop_front()?;
-        self.kept_from = event.number() + 1;
-        self.give_back(&event);
+        self.first_kept = event.number() + 1;
+        self.release(&event);
         Some(event)
     }
 
-    fn give_back(&mut self, event: &Event<I>) {
+    fn release(&mut self, event: &Event<I>) {
         self.bytes.set(self.bytes.bytes().saturating_sub(event.cost()));
     }
 
     pub(super) fn index_of(&self, cursor: &Cursor) -> usize {
-        let from = self.first_of(cursor);
-        let of_revision = self.events.partition_point(|event| event.revision() < from);
-        let index = of_revision.max(self.events.partition_point(|event| event.number() < cursor.next));
+        let from = self.first_revision_for(cursor);
+        let revision_index = self.events.partition_point(|event| event.revision() < from);
+        let index = revision_index.max(self.events.partition_point(|event| event.number() < cursor.next));
         if !cursor.is_fresh() {
             return index;
         }
@@ -162,14 +162,14 @@ impl<I: Item> Ring<I> {
     }
 
     /// Returns whether events that the cursor has not read were dropped.
-    pub(super) fn has_lost(&self, cursor: &Cursor) -> bool {
-        self.first_of(cursor) <= self.oldest_start && cursor.next < self.kept_from
+    pub(super) fn has_missed(&self, cursor: &Cursor) -> bool {
+        self.first_revision_for(cursor) <= self.oldest_start && cursor.next < self.first_kept
     }
 
     /// Returns the first revision that may have events for the cursor. A cursor of a history that was taken back waits until the
     /// new one has passed its position.
-    fn first_of(&self, cursor: &Cursor) -> u64 {
-        let furthest = self.went_back.iter().find(|(at, _)| cursor.next <= *at);
+    fn first_revision_for(&self, cursor: &Cursor) -> u64 {
+        let furthest = self.rollbacks.iter().find(|(at, _)| cursor.next <= *at);
         match furthest {
             Some((_, to)) if cursor.at > *to => cursor.at.saturating_add(1),
             _ => cursor.from,
@@ -177,20 +177,20 @@ impl<I: Item> Ring<I> {
     }
 }
 
-impl<I: Item> Holder for RwLock<Ring<I>> {
-    fn holds(&self) -> Option<(usize, Instant)> {
+impl<I: Item> Evictable for RwLock<Ring<I>> {
+    fn usage(&self) -> Option<(usize, Instant)> {
         let ring = self.read();
         Some((ring.bytes.bytes(), ring.events.front()?.at()))
     }
 
-    fn let_go(&self, bytes: usize, youngest: Instant) -> Box<dyn Any> {
+    fn evict(&self, bytes: usize, youngest: Instant) -> Box<dyn Any> {
         let mut ring = self.write();
         let enough = ring.bytes.bytes().saturating_sub(bytes);
-        let mut gone = Vec::new();
+        let mut evicted = Vec::new();
         while ring.bytes.bytes() > enough && ring.events.front().is_some_and(|event| event.at() <= youngest) {
-            gone.extend(ring.lose_oldest());
+            evicted.extend(ring.evict_oldest());
         }
-        Box::new(gone)
+        Box::new(evicted)
     }
 }
 

@@ -246,7 +246,7 @@ async fn a_watch_starts_at_either_end_of_a_gap_and_not_inside() {
     );
     let mut cursor = window.start(2).unwrap();
     let events = window.read(&cursor, None, 10).unwrap();
-    assert_eq!(events.iter().map(|event| event.is_of_gap()).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(events.iter().map(|event| event.is_from_gap()).collect::<Vec<_>>(), [true, true, false]);
     assert_eq!(take(&window, &mut cursor, 10), Some(vec![12, 15, 25]));
     for gap in 0..200 {
         window.extend_gap([], 30 + 2 * gap);
@@ -327,7 +327,7 @@ async fn what_is_old_goes_without_a_new_event() {
     let options = WindowOptions { min_events: 2, ..WindowOptions::default() };
     let window = window(options.clone());
     window.extend((1..=1000).map(event));
-    let shape = Shape { layout: Layout::Full, version: "v1" };
+    let shape = FrameShape { layout: Layout::Full, version: "v1" };
     for event in window.read(&Cursor::after(0), None, 1000).unwrap() {
         window.frame(&event, EventType::Added, shape, || Bytes::from(vec![0; 1000]));
     }
@@ -443,7 +443,7 @@ async fn what_there_was_no_time_to_read_stays_while_there_is_anything_older() {
 #[tokio::test(start_paused = true)]
 async fn frames_of_one_allowance_hold_no_more_together_and_the_newest_are_made_once() {
     let (options, windows) = sharing(100_000, 50);
-    let shape = Shape { layout: Layout::Full, version: "v1" };
+    let shape = FrameShape { layout: Layout::Full, version: "v1" };
     let get = |window: &Window<Object>, make: &dyn Fn() -> Bytes| {
         let event = window.read(&Cursor::after(window.reached() - 1), None, 1).unwrap().remove(0);
         window.frame(&event, EventType::Added, shape, make);
@@ -474,7 +474,7 @@ async fn frames_of_one_allowance_hold_no_more_together_and_the_newest_are_made_o
 fn threads_that_share_an_allowance_keep_to_it() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (options, windows) = runtime.block_on(async { sharing(100_000, 4) });
-    let shape = Shape { layout: Layout::Full, version: "v1" };
+    let shape = FrameShape { layout: Layout::Full, version: "v1" };
     std::thread::scope(|threads| {
         for window in &windows {
             threads.spawn(|| {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 
 use super::User;
-use crate::place::Place;
+use crate::object_ref::ObjectRef;
 use crate::state::ServerState;
 use crate::storage::ResourceKey;
 
@@ -29,7 +29,7 @@ pub(crate) struct IssuedToken {
 #[derive(Clone, Debug)]
 pub(crate) struct BoundObject {
     pub(crate) kind: String,
-    pub(crate) place: Place,
+    pub(crate) object_ref: ObjectRef,
     pub(crate) uid: String,
 }
 
@@ -88,7 +88,10 @@ impl IssuedToken {
             vec![format!("JTI={}", self.id)],
         )]);
         if let Some(pod) = self.bound.as_ref().filter(|bound| bound.kind == "Pod") {
-            extra.insert("authentication.kubernetes.io/pod-name".to_owned(), vec![pod.place.name.clone()]);
+            extra.insert(
+                "authentication.kubernetes.io/pod-name".to_owned(),
+                vec![pod.object_ref.name.clone()],
+            );
             extra.insert("authentication.kubernetes.io/pod-uid".to_owned(), vec![pod.uid.clone()]);
         }
         User { name: self.user_name(), groups, uid: self.uid.clone(), extra }
@@ -99,7 +102,7 @@ impl IssuedToken {
         let accounts = ResourceKey::new("", "serviceaccounts");
         let account = state.storage.get(&accounts, &format!("{}/{}", self.namespace, self.account));
         let bound = self.bound.as_ref().is_none_or(|bound| {
-            let object = state.storage.get(&bound.place.storage, &bound.place.key());
+            let object = state.storage.get(&bound.object_ref.resource_key, &bound.object_ref.key());
             object.is_some_and(|object| object.uid() == bound.uid)
         });
         account.is_some_and(|account| account.uid() == self.uid) && bound

@@ -14,7 +14,7 @@ use skopos_serve::RequestVerb;
 use skopos_serve::respond::{BodyError, ResponseBody};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{Damage, Fault, Faults, RequestFacts, Rule};
+use super::{Damage, Fault, FaultRule, Faults, RequestAttributes};
 use crate::log::LogEntry;
 
 /// Response body with its faults.
@@ -22,13 +22,13 @@ use crate::log::LogEntry;
 pub(crate) struct FaultyBody {
     inner: ResponseBody,
     faults: Faults,
-    facts: Arc<RequestFacts>,
+    attributes: Arc<RequestAttributes>,
     changes: Arc<AtomicWaker>,
     opened: Instant,
     log: LogEntry,
     /// IDs of rules that count bodies and have counted this one, by whether they apply to it.
-    struck: HashSet<u64>,
-    spared: HashSet<u64>,
+    hit_rules: HashSet<u64>,
+    missed_rules: HashSet<u64>,
     /// Chunks ready to be sent.
     ready: VecDeque<Bytes>,
     /// Previous frame, to be repeated after the next.
@@ -40,8 +40,8 @@ pub(crate) struct FaultyBody {
 }
 
 /// Current effect of the active faults on the body.
-enum Verdict {
-    Flow(Vec<Arc<Rule>>),
+enum BodyAction {
+    Flow(Vec<Arc<FaultRule>>),
     Stall,
     End,
     Fail,
@@ -51,17 +51,22 @@ enum Verdict {
 // === impl FaultyBody ===
 
 impl FaultyBody {
-    pub(crate) fn new(inner: ResponseBody, faults: &Faults, facts: Arc<RequestFacts>, log: LogEntry) -> Self {
+    pub(crate) fn new(
+        inner: ResponseBody,
+        faults: &Faults,
+        attributes: Arc<RequestAttributes>,
+        log: LogEntry,
+    ) -> Self {
         let now = Instant::now();
         Self {
             inner,
             faults: faults.clone(),
-            facts,
+            attributes,
             changes: faults.watch_changes(),
             opened: now,
             log,
-            struck: HashSet::new(),
-            spared: HashSet::new(),
+            hit_rules: HashSet::new(),
+            missed_rules: HashSet::new(),
             ready: VecDeque::new(),
             repeat: None,
             timer: Box::pin(sleep_until(now)),
@@ -72,31 +77,31 @@ impl FaultyBody {
 
     /// Waits for the first chunk and keeps it ready.
     pub(crate) async fn preload(&mut self) {
-        match std::future::poll_fn(|cx| self.poll_piece(cx)).await {
-            Some(Ok(piece)) => self.ready.push_front(piece),
+        match std::future::poll_fn(|cx| self.poll_chunk(cx)).await {
+            Some(Ok(chunk)) => self.ready.push_front(chunk),
             Some(Err(_)) | None => self.ended = true,
         }
     }
 
-    fn verdict(&mut self, cx: &mut Context<'_>) -> Verdict {
+    fn next_action(&mut self, cx: &mut Context<'_>) -> BodyAction {
         if self.faults.active() == 0 {
-            return Verdict::Flow(Vec::new());
+            return BodyAction::Flow(Vec::new());
         }
         let mut flow = Vec::new();
-        for rule in self.faults.of_body(&self.facts, self.opened) {
+        for rule in self.faults.body_rules(&self.attributes, self.opened) {
             match rule.fault() {
-                Fault::Stall if self.strikes(&rule) => return Verdict::Stall,
-                Fault::Close if self.strikes(&rule) => return Verdict::End,
-                Fault::Reset if self.strikes(&rule) => return Verdict::Fail,
-                Fault::ErrorEvent(status) if self.strikes(&rule) => {
-                    return Verdict::Error(
+                Fault::Stall if self.applies(&rule) => return BodyAction::Stall,
+                Fault::Close if self.applies(&rule) => return BodyAction::End,
+                Fault::Reset if self.applies(&rule) => return BodyAction::Fail,
+                Fault::ErrorEvent(status) if self.applies(&rule) => {
+                    return BodyAction::Error(
                         (json!({"type": "ERROR", "object": status}).to_string() + "\n").into(),
                     );
                 }
                 Fault::CloseAfter(time) => {
                     let end = self.opened + *time;
-                    if end <= Instant::now() && self.strikes(&rule) {
-                        return Verdict::End;
+                    if end <= Instant::now() && self.applies(&rule) {
+                        return BodyAction::End;
                     }
                     if !self.pausing {
                         self.timer.as_mut().reset(end);
@@ -106,7 +111,7 @@ impl FaultyBody {
                         }
                     }
                 }
-                Fault::Slow { .. } | Fault::HoldUntilEnd if self.strikes(&rule) => flow.push(rule),
+                Fault::Slow { .. } | Fault::HoldUntilEnd if self.applies(&rule) => flow.push(rule),
                 Fault::HalfFrame
                 | Fault::GarbageFrame
                 | Fault::Undecodable(_)
@@ -116,45 +121,46 @@ impl FaultyBody {
                 _ => {}
             }
         }
-        Verdict::Flow(flow)
+        BodyAction::Flow(flow)
     }
 
     /// Returns whether a rule that counts bodies applies to this one.
-    fn strikes(&mut self, rule: &Rule) -> bool {
-        if self.struck.contains(&rule.id()) {
+    fn applies(&mut self, rule: &FaultRule) -> bool {
+        if self.hit_rules.contains(&rule.id()) {
             return true;
         }
-        if self.spared.contains(&rule.id()) {
+        if self.missed_rules.contains(&rule.id()) {
             return false;
         }
         let hit = rule.hit();
-        if hit { &mut self.struck } else { &mut self.spared }.insert(rule.id());
+        if hit { &mut self.hit_rules } else { &mut self.missed_rules }.insert(rule.id());
         hit
     }
 
     /// Applies the frame faults to a chunk of the body and appends it to `ready`.
-    fn take_in(&mut self, piece: Bytes, rules: &[Arc<Rule>]) {
-        let of_frames = |rule: &&Arc<Rule>| !matches!(rule.fault(), Fault::Slow { .. } | Fault::HoldUntilEnd);
-        if !rules.iter().any(|rule| of_frames(&rule)) {
-            self.ready.push_back(piece);
+    fn apply_frame_faults(&mut self, chunk: Bytes, rules: &[Arc<FaultRule>]) {
+        let affects_frames =
+            |rule: &&Arc<FaultRule>| !matches!(rule.fault(), Fault::Slow { .. } | Fault::HoldUntilEnd);
+        if !rules.iter().any(|rule| affects_frames(&rule)) {
+            self.ready.push_back(chunk);
             return;
         }
         // The frames of a watch, or the chunk of a list as a whole.
-        let mut rest = piece;
+        let mut rest = chunk;
         while !rest.is_empty() && !self.ended {
-            let line = match self.facts.verb {
+            let line = match self.attributes.verb {
                 RequestVerb::Watch => rest.iter().position(|b| *b == b'\n').map_or(rest.len(), |at| at + 1),
                 _ => rest.len(),
             };
             let frame = rest.split_to(line);
-            self.take_frame(frame, rules.iter().filter(of_frames));
+            self.apply_to_frame(frame, rules.iter().filter(affects_frames));
         }
     }
 
-    fn take_frame<'a>(&mut self, mut frame: Bytes, rules: impl Iterator<Item = &'a Arc<Rule>>) {
+    fn apply_to_frame<'a>(&mut self, mut frame: Bytes, rules: impl Iterator<Item = &'a Arc<FaultRule>>) {
         let bookmark = frame.starts_with(b"{\"type\":\"BOOKMARK\"")
             || frame.starts_with(b"{\"object\"") && is_bookmark(&frame);
-        let mut again = false;
+        let mut repeats = false;
         for rule in rules {
             match rule.fault() {
                 Fault::WithholdBookmarks if bookmark && rule.hit() => return,
@@ -167,65 +173,65 @@ impl FaultyBody {
                 }
                 Fault::GarbageFrame if rule.hit() => frame = Bytes::from_static(GARBAGE),
                 Fault::Undecodable(damage) if !bookmark && rule.hit() => {
-                    frame = damaged(&frame, *damage, self.facts.verb);
+                    frame = damaged(&frame, *damage, self.attributes.verb);
                 }
-                Fault::RepeatEvents if !bookmark && rule.hit() => again = true,
+                Fault::RepeatEvents if !bookmark && rule.hit() => repeats = true,
                 _ => {}
             }
         }
         self.ready.push_back(frame.clone());
         self.ready.extend(self.repeat.take());
-        self.repeat = again.then_some(frame);
+        self.repeat = repeats.then_some(frame);
     }
 
-    fn is_held(&self, rules: &[Arc<Rule>]) -> bool {
+    fn is_held(&self, rules: &[Arc<FaultRule>]) -> bool {
         let waiting = || self.ready.iter().map(Bytes::len).sum::<usize>();
         !self.ended
             && rules.iter().any(|rule| matches!(rule.fault(), Fault::HoldUntilEnd))
-            && waiting() <= HELD_BYTES
+            && waiting() <= MAX_HELD_BYTES
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         self.changes.register(cx.waker());
         loop {
             if self.ended && self.ready.is_empty() {
                 return Poll::Ready(None);
             }
-            let rules = match self.verdict(cx) {
-                Verdict::Stall => return Poll::Pending,
-                Verdict::End => return Poll::Ready(None),
-                Verdict::Fail => return Poll::Ready(Some(Err("injected reset".into()))),
-                Verdict::Error(event) => {
+            let rules = match self.next_action(cx) {
+                BodyAction::Stall => return Poll::Pending,
+                BodyAction::End => return Poll::Ready(None),
+                BodyAction::Fail => return Poll::Ready(Some(Err("injected reset".into()))),
+                BodyAction::Error(event) => {
                     self.ready = VecDeque::from([event]);
                     self.ended = true;
                     return Poll::Ready(self.ready.pop_front().map(Ok));
                 }
-                Verdict::Flow(rules) => rules,
+                BodyAction::Flow(rules) => rules,
             };
             let slow = rules.iter().find_map(|rule| match rule.fault() {
                 Fault::Slow { bytes, every } => Some(((*bytes).max(1), *every)),
                 _ => None,
             });
             if !self.is_held(&rules)
-                && let Some(mut piece) = self.ready.pop_front()
+                && let Some(mut chunk) = self.ready.pop_front()
             {
-                let Some((bytes, every)) = slow else { return Poll::Ready(Some(Ok(piece))) };
+                let Some((bytes, every)) = slow else { return Poll::Ready(Some(Ok(chunk))) };
                 if self.pausing && self.timer.as_mut().poll(cx).is_pending() {
-                    self.ready.push_front(piece);
+                    self.ready.push_front(chunk);
                     return Poll::Pending;
                 }
                 self.timer.as_mut().reset(Instant::now() + every);
                 self.pausing = true;
-                let part = piece.split_to(bytes.min(piece.len()));
-                if !piece.is_empty() {
-                    self.ready.push_front(piece);
+                let part = chunk.split_to(bytes.min(chunk.len()));
+                if !chunk.is_empty() {
+                    self.ready.push_front(chunk);
                 }
                 return Poll::Ready(Some(Ok(part)));
             }
             match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
                 Some(Ok(frame)) => {
-                    if let Ok(piece) = frame.into_data() {
-                        self.take_in(piece, &rules);
+                    if let Ok(chunk) = frame.into_data() {
+                        self.apply_frame_faults(chunk, &rules);
                     }
                 }
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
@@ -243,11 +249,11 @@ impl Body for FaultyBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let piece = ready!(self.poll_piece(cx));
-        if piece.is_none() {
+        let chunk = ready!(self.poll_chunk(cx));
+        if chunk.is_none() {
             self.log.ended();
         }
-        Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+        Poll::Ready(chunk.map(|chunk| chunk.map(Frame::data)))
     }
 
     /// Returns the length only if no fault may change it.
@@ -265,7 +271,7 @@ impl Body for FaultyBody {
 
 impl Drop for FaultyBody {
     fn drop(&mut self) {
-        self.faults.forget_changes(&self.changes);
+        self.faults.unwatch_changes(&self.changes);
         // A whole body of known length is not polled to its end.
         if self.ready.is_empty() && self.inner.is_end_stream() {
             self.log.ended();
@@ -274,7 +280,7 @@ impl Drop for FaultyBody {
 }
 
 /// Limit of a held body, because no buffer is unbounded and some bodies never end.
-const HELD_BYTES: usize = 1 << 20;
+const MAX_HELD_BYTES: usize = 1 << 20;
 
 const GARBAGE: &[u8] = b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":]]\x07garbage\n";
 

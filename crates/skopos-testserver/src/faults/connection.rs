@@ -62,7 +62,7 @@ pub(crate) struct ConnectionControl {
 
 /// Black hole, and the connections in it.
 #[derive(Debug)]
-pub(super) struct Hole {
+pub(super) struct BlackHole {
     connections: Connections,
     direction: Direction,
     members: Mutex<Vec<Arc<ConnectionControl>>>,
@@ -103,11 +103,11 @@ impl ConnectionControl {
     }
 
     /// Waits until the client is to be sent a GOAWAY.
-    pub(crate) async fn told_to_go_away(&self) {
+    pub(crate) async fn go_away_requested(&self) {
         self.go_away.cancelled().await;
     }
 
-    pub(crate) fn ask_to_go_away(&self) {
+    pub(crate) fn request_go_away(&self) {
         self.go_away.cancel();
     }
 
@@ -117,18 +117,18 @@ impl ConnectionControl {
     }
 }
 
-// === impl Hole ===
+// === impl BlackHole ===
 
-impl Hole {
+impl BlackHole {
     pub(super) fn new(connections: Connections, direction: Direction) -> Self {
         Self { connections, direction, members: Mutex::default() }
     }
 
-    pub(super) fn takes_new(&self) -> bool {
+    pub(super) fn covers_new(&self) -> bool {
         matches!(self.connections, Connections::New | Connections::All)
     }
 
-    pub(super) fn takes_open(&self, id: ConnectionId) -> bool {
+    pub(super) fn covers_open(&self, id: ConnectionId) -> bool {
         match self.connections {
             Connections::Existing | Connections::All => true,
             Connections::New => false,
@@ -136,8 +136,8 @@ impl Hole {
         }
     }
 
-    pub(super) fn swallow(&self, connection: &Arc<ConnectionControl>) {
-        self.each_side(connection, |holes| {
+    pub(super) fn add_connection(&self, connection: &Arc<ConnectionControl>) {
+        self.for_each_direction(connection, |holes| {
             holes.fetch_add(1, Ordering::AcqRel);
         });
         self.members.lock().push(connection.clone());
@@ -145,7 +145,7 @@ impl Hole {
 
     pub(super) fn release(&self) {
         for connection in self.members.lock().drain(..) {
-            self.each_side(&connection, |holes| {
+            self.for_each_direction(&connection, |holes| {
                 holes.fetch_sub(1, Ordering::AcqRel);
             });
             connection.reader.wake();
@@ -157,7 +157,7 @@ impl Hole {
         self.members.lock().len()
     }
 
-    fn each_side(&self, connection: &ConnectionControl, change: impl Fn(&AtomicUsize)) {
+    fn for_each_direction(&self, connection: &ConnectionControl, change: impl Fn(&AtomicUsize)) {
         if self.direction != Direction::ToClient {
             change(&connection.inbound_holes);
         }
@@ -168,12 +168,12 @@ impl Hole {
 }
 
 /// Byte stream that can be reset.
-pub(crate) trait Link: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub(crate) trait ResettableStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Turns the coming close into a reset.
     fn reset_on_close(&self);
 }
 
-impl Link for TcpStream {
+impl ResettableStream for TcpStream {
     fn reset_on_close(&self) {
         if let Err(error) = self.set_zero_linger() {
             tracing::debug!(%error, "the connection is closed in order instead of reset");
@@ -181,23 +181,23 @@ impl Link for TcpStream {
     }
 }
 
-impl Link for DuplexStream {
+impl ResettableStream for DuplexStream {
     /// Does nothing: the other end reads the control itself.
     fn reset_on_close(&self) {}
 }
 
 /// Byte stream with the faults of its connection.
 #[derive(Debug)]
-pub(crate) struct FaultyIo<L: Link> {
-    link: L,
+pub(crate) struct FaultyIo<L: ResettableStream> {
+    stream: L,
     control: Arc<ConnectionControl>,
 }
 
 // === impl FaultyIo ===
 
-impl<L: Link> FaultyIo<L> {
-    pub(crate) fn new(link: L, control: Arc<ConnectionControl>) -> Self {
-        Self { link, control }
+impl<L: ResettableStream> FaultyIo<L> {
+    pub(crate) fn new(stream: L, control: Arc<ConnectionControl>) -> Self {
+        Self { stream, control }
     }
 
     fn poll_outbound(&self, cx: &Context<'_>) -> Poll<()> {
@@ -209,7 +209,7 @@ impl<L: Link> FaultyIo<L> {
     }
 }
 
-impl<L: Link> AsyncRead for FaultyIo<L> {
+impl<L: ResettableStream> AsyncRead for FaultyIo<L> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -219,14 +219,14 @@ impl<L: Link> AsyncRead for FaultyIo<L> {
         if self.control.inbound_holes.load(Ordering::Acquire) > 0 {
             return Poll::Pending;
         }
-        Pin::new(&mut self.link).poll_read(cx, buf)
+        Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl<L: Link> AsyncWrite for FaultyIo<L> {
+impl<L: ResettableStream> AsyncWrite for FaultyIo<L> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_outbound(cx));
-        Pin::new(&mut self.link).poll_write(cx, buf)
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -235,28 +235,28 @@ impl<L: Link> AsyncWrite for FaultyIo<L> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_outbound(cx));
-        Pin::new(&mut self.link).poll_write_vectored(cx, bufs)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.link.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_outbound(cx));
-        Pin::new(&mut self.link).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_outbound(cx));
-        Pin::new(&mut self.link).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
-impl<L: Link> Drop for FaultyIo<L> {
+impl<L: ResettableStream> Drop for FaultyIo<L> {
     fn drop(&mut self) {
         if self.control.is_reset() {
-            self.link.reset_on_close();
+            self.stream.reset_on_close();
         }
     }
 }

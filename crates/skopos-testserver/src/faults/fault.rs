@@ -163,7 +163,7 @@ impl Fault {
     }
 
     /// Returns whether the fault is decided before the request is handled.
-    pub(super) fn is_of_request(&self) -> bool {
+    pub(super) fn applies_to_request(&self) -> bool {
         matches!(
             self,
             Self::Status(_)
@@ -186,7 +186,7 @@ impl Fault {
     }
 
     /// Returns whether the fault affects bodies while they are sent.
-    pub(super) fn is_of_body(&self) -> bool {
-        !self.is_of_request() && !matches!(self, Self::Lag(_))
+    pub(super) fn applies_to_body(&self) -> bool {
+        !self.applies_to_request() && !matches!(self, Self::Lag(_))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::connection::Hole;
-use super::{Fault, Faults, Match, Rule};
+use super::connection::BlackHole;
+use super::{Fault, FaultRule, Faults, Match};
 
 /// Fault without a matcher yet.
 #[derive(Debug)]
@@ -18,13 +18,13 @@ pub struct Injection {
 #[must_use = "the fault ends when this is dropped"]
 pub struct FaultGuard {
     faults: Faults,
-    what: Option<What>,
+    active_fault: Option<ActiveFault>,
 }
 
 #[derive(Debug)]
-enum What {
-    Rule(Arc<Rule>),
-    Hole(Arc<Hole>),
+enum ActiveFault {
+    Rule(Arc<FaultRule>),
+    BlackHole(Arc<BlackHole>),
 }
 
 // === impl Injection ===
@@ -36,9 +36,9 @@ impl Injection {
 
     /// Applies the fault to the matching requests, from now on.
     pub fn on(self, matching: Match) -> FaultGuard {
-        let rule = Rule::new(self.faults.next_id(), self.fault, matching);
+        let rule = FaultRule::new(self.faults.next_id(), self.fault, matching);
         let rule = self.faults.add(rule);
-        FaultGuard { faults: self.faults, what: Some(What::Rule(rule)) }
+        FaultGuard { faults: self.faults, active_fault: Some(ActiveFault::Rule(rule)) }
     }
 
     /// Applies the fault to all requests.
@@ -50,13 +50,13 @@ impl Injection {
 // === impl FaultGuard ===
 
 impl FaultGuard {
-    pub(super) fn of_hole(faults: Faults, hole: Arc<Hole>) -> Self {
-        Self { faults, what: Some(What::Hole(hole)) }
+    pub(super) fn from_black_hole(faults: Faults, hole: Arc<BlackHole>) -> Self {
+        Self { faults, active_fault: Some(ActiveFault::BlackHole(hole)) }
     }
 
     /// Limits the fault to `times` requests (or frames, for faults of single frames). Has no effect on black holes.
     pub fn times(self, times: u64) -> Self {
-        if let Some(What::Rule(rule)) = &self.what {
+        if let Some(ActiveFault::Rule(rule)) = &self.active_fault {
             rule.limit_to(times);
         }
         self
@@ -65,16 +65,16 @@ impl FaultGuard {
     /// Returns how often the fault applied; for a black hole, the number of connections in it.
     #[must_use]
     pub fn hits(&self) -> u64 {
-        match &self.what {
-            Some(What::Rule(rule)) => rule.hits(),
-            Some(What::Hole(hole)) => hole.members() as u64,
+        match &self.active_fault {
+            Some(ActiveFault::Rule(rule)) => rule.hits(),
+            Some(ActiveFault::BlackHole(hole)) => hole.members() as u64,
             None => 0,
         }
     }
 
     /// Waits until the fault applied `times` times. Returns at once for black holes.
     pub async fn wait_hits(&self, times: u64) {
-        if let Some(What::Rule(rule)) = &self.what {
+        if let Some(ActiveFault::Rule(rule)) = &self.active_fault {
             rule.wait_hits(times).await;
         }
     }
@@ -86,15 +86,15 @@ impl FaultGuard {
 
     /// Leaves the fault active as long as the server lives.
     pub fn keep(mut self) {
-        self.what = None;
+        self.active_fault = None;
     }
 }
 
 impl Drop for FaultGuard {
     fn drop(&mut self) {
-        match self.what.take() {
-            Some(What::Rule(rule)) => self.faults.remove(&rule),
-            Some(What::Hole(hole)) => self.faults.remove_hole(&hole),
+        match self.active_fault.take() {
+            Some(ActiveFault::Rule(rule)) => self.faults.remove(&rule),
+            Some(ActiveFault::BlackHole(hole)) => self.faults.remove_hole(&hole),
             None => {}
         }
     }

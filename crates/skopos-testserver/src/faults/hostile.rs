@@ -9,13 +9,13 @@ use http::{HeaderValue, StatusCode, header};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use skopos_serve::respond::{self, BodyError, Response};
-use skopos_serve::{Block, Member, RequestVerb};
+use skopos_serve::{Block, GzipMember, RequestVerb};
 
-use super::{Fault, RequestFacts};
+use super::{Fault, RequestAttributes};
 
 /// Returns the response of a hostile server; `None` for other faults.
-pub(crate) fn hostile_body(fault: &Fault, facts: &RequestFacts) -> Option<Response> {
-    let watch = facts.verb == RequestVerb::Watch;
+pub(crate) fn hostile_body(fault: &Fault, attributes: &RequestAttributes) -> Option<Response> {
+    let watch = attributes.verb == RequestVerb::Watch;
     let (filler, gzip, cut) = match fault {
         Fault::EndlessLine => (u64::MAX, false, false),
         Fault::GiantObject { bytes } => (*bytes, false, false),
@@ -56,16 +56,16 @@ struct HostileBody {
 
 /// Gzip stream that has begun.
 struct Gzip {
-    member: Member,
+    member: GzipMember,
     /// Bytes not sent yet: the header.
     begun: Vec<u8>,
 }
 
-const CHUNK: usize = 64 * 1024;
-const FRAME: usize = 16 * 1024;
-static FILLER: [u8; CHUNK] = [b'x'; CHUNK];
+const CHUNK_BYTES: usize = 64 * 1024;
+const FRAME_BYTES: usize = 16 * 1024;
+static FILLER: [u8; CHUNK_BYTES] = [b'x'; CHUNK_BYTES];
 /// Compressed once, so that a bomb costs the sender nothing.
-static COMPRESSED_FILLER: LazyLock<Block> = LazyLock::new(|| Block::of(&FILLER));
+static COMPRESSED_FILLER: LazyLock<Block> = LazyLock::new(|| Block::new(&FILLER));
 
 impl HostileBody {
     fn next(&mut self) -> Option<&'static [u8]> {
@@ -73,7 +73,7 @@ impl HostileBody {
             return Some(opening.as_bytes());
         }
         if self.filler > 0 {
-            let size = self.filler.min(CHUNK as u64);
+            let size = self.filler.min(CHUNK_BYTES as u64);
             self.filler -= size;
             return Some(&FILLER[..size as usize]);
         }
@@ -83,12 +83,12 @@ impl HostileBody {
     /// Returns the next bytes of the compressed stream, or its last ones.
     fn compressed(&mut self, mut gzip: Gzip) -> Bytes {
         let mut out = std::mem::take(&mut gzip.begun);
-        while let Some(piece) = self.next() {
-            match piece.len() {
-                CHUNK => gzip.member.block(&COMPRESSED_FILLER, &mut out),
-                _ => gzip.member.stored(piece, &mut out),
+        while let Some(chunk) = self.next() {
+            match chunk.len() {
+                CHUNK_BYTES => gzip.member.block(&COMPRESSED_FILLER, &mut out),
+                _ => gzip.member.stored(chunk, &mut out),
             }
-            if out.len() >= FRAME {
+            if out.len() >= FRAME_BYTES {
                 self.gzip = Some(gzip);
                 return out.into();
             }
@@ -105,7 +105,7 @@ impl HostileBody {
 impl Gzip {
     fn begin() -> Self {
         let mut begun = Vec::new();
-        Self { member: Member::begin(&mut begun), begun }
+        Self { member: GzipMember::begin(&mut begun), begun }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use skopos_serve::RequestVerb;
 
-use super::RequestFacts;
+use super::RequestAttributes;
 use crate::connection::ConnectionId;
 
 /// Matcher of requests: all of its conditions must hold.
@@ -115,19 +115,19 @@ impl Match {
         self
     }
 
-    pub(crate) fn matches_facts(&self, facts: &RequestFacts) -> bool {
+    pub(crate) fn matches_attributes(&self, attributes: &RequestAttributes) -> bool {
         let same = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
-        (self.verbs.is_empty() || self.verbs.contains(&facts.verb))
-            && same(&self.resource, &facts.resource)
-            && same(&self.namespace, &facts.namespace)
-            && same(&self.name, &facts.name)
-            && self.path_prefix.as_ref().is_none_or(|prefix| facts.path.starts_with(prefix))
-            && self.connection.is_none_or(|id| id == facts.connection)
+        (self.verbs.is_empty() || self.verbs.contains(&attributes.verb))
+            && same(&self.resource, &attributes.resource)
+            && same(&self.namespace, &attributes.namespace)
+            && same(&self.name, &attributes.name)
+            && self.path_prefix.as_ref().is_none_or(|prefix| attributes.path.starts_with(prefix))
+            && self.connection.is_none_or(|id| id == attributes.connection)
             && self
                 .user_agent
                 .as_ref()
-                .is_none_or(|part| facts.user_agent.as_ref().is_some_and(|agent| agent.contains(part)))
-            && self.query.iter().all(|(name, value)| facts.query.get(name).unwrap_or_default() == value)
+                .is_none_or(|part| attributes.user_agent.as_ref().is_some_and(|agent| agent.contains(part)))
+            && self.query.iter().all(|(name, value)| attributes.query.get(name).unwrap_or_default() == value)
     }
 
     fn verbs(verbs: &[RequestVerb]) -> Self {

@@ -6,11 +6,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Fault, Match, RequestFacts};
+use super::{Fault, Match, RequestAttributes};
 
 /// Injected fault, with its matcher and hit limit.
 #[derive(Debug)]
-pub(crate) struct Rule {
+pub(crate) struct FaultRule {
     id: u64,
     fault: Fault,
     matching: Match,
@@ -19,10 +19,10 @@ pub(crate) struct Rule {
     /// Maximum number of hits.
     limit: AtomicU64,
     ended: CancellationToken,
-    struck: Notify,
+    hit_recorded: Notify,
 }
 
-impl Rule {
+impl FaultRule {
     pub(super) fn new(id: u64, fault: Fault, matching: Match) -> Self {
         Self {
             id,
@@ -32,7 +32,7 @@ impl Rule {
             hits: AtomicU64::new(0),
             limit: AtomicU64::new(u64::MAX),
             ended: CancellationToken::new(),
-            struck: Notify::new(),
+            hit_recorded: Notify::new(),
         }
     }
 
@@ -44,11 +44,11 @@ impl Rule {
         &self.fault
     }
 
-    pub(super) fn matches(&self, facts: &RequestFacts) -> bool {
-        self.matching.matches_facts(facts)
+    pub(super) fn matches(&self, attributes: &RequestAttributes) -> bool {
+        self.matching.matches_attributes(attributes)
     }
 
-    pub(super) fn takes_bodies_opened(&self, opened: Instant) -> bool {
+    pub(super) fn covers_body_opened(&self, opened: Instant) -> bool {
         !self.matching.new_only || opened >= self.since
     }
 
@@ -56,11 +56,11 @@ impl Rule {
     pub(super) fn hit(&self) -> bool {
         let limit = self.limit.load(Ordering::Acquire);
         let one_more = |hits: u64| (hits < limit).then_some(hits + 1);
-        let struck = self.hits.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok();
-        if struck {
-            self.struck.notify_waiters();
+        let hit_recorded = self.hits.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok();
+        if hit_recorded {
+            self.hit_recorded.notify_waiters();
         }
-        struck
+        hit_recorded
     }
 
     pub(super) fn hits(&self) -> u64 {
@@ -83,13 +83,13 @@ impl Rule {
     /// Waits until the fault has hit `times` times.
     pub(super) async fn wait_hits(&self, times: u64) {
         loop {
-            let struck = self.struck.notified();
-            tokio::pin!(struck);
-            struck.as_mut().enable();
+            let hit_recorded = self.hit_recorded.notified();
+            tokio::pin!(hit_recorded);
+            hit_recorded.as_mut().enable();
             if self.hits() >= times {
                 return;
             }
-            struck.await;
+            hit_recorded.await;
         }
     }
 }

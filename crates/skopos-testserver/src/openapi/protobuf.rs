@@ -88,7 +88,7 @@ fn field_value(field: &Field, values: &[Wire<'_>]) -> Option<Option<Value>> {
             let unset = match &value {
                 Some(Value::String(text)) => text.is_empty(),
                 Some(Value::Bool(false)) | Some(Value::Number(_))
-                    if !MEANT_WHEN_ZERO.contains(&field.name) =>
+                    if !SIGNIFICANT_ZERO_FIELDS.contains(&field.name) =>
                 {
                     value.as_ref().is_some_and(|v| v == false || v.as_f64() == Some(0.0))
                 }
@@ -100,7 +100,7 @@ fn field_value(field: &Field, values: &[Wire<'_>]) -> Option<Option<Value>> {
 }
 
 /// Fields in which zero or false differs from unset.
-const MEANT_WHEN_ZERO: [&str; 26] = [
+const SIGNIFICANT_ZERO_FIELDS: [&str; 26] = [
     "activeDeadlineSeconds",
     "allowPrivilegeEscalation",
     "automountServiceAccountToken",

@@ -10,16 +10,16 @@ use super::catalog::{Definition, FieldType, catalog, definition_name};
 /// Kinds without a description have every field.
 pub(crate) fn unknown_fields(resource: &ResourceType, object: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    let mut walk = Walk { path: String::new(), found: &mut found };
+    let mut walker = FieldWalker { path: String::new(), found: &mut found };
     if resource.custom {
         if let Some(schema) = &resource.schema {
-            walk.root(object, |walk, name, value| match name {
-                "metadata" => walk.metadata(value),
-                name => walk.schema_field(schema, name, value),
+            walker.root(object, |walker, name, value| match name {
+                "metadata" => walker.metadata(value),
+                name => walker.schema_field(schema, name, value),
             });
         }
     } else if let Some(definition) = catalog().get(&definition_name(resource)) {
-        walk.root(object, |walk, name, value| walk.field(definition, name, value));
+        walker.root(object, |walker, name, value| walker.field(definition, name, value));
     }
     found
 }
@@ -40,17 +40,17 @@ pub(crate) fn drop_unknown_fields(resource: &ResourceType, object: &mut Value) -
     unknown
 }
 
-struct Walk<'a> {
+struct FieldWalker<'a> {
     path: String,
     found: &'a mut Vec<String>,
 }
 
-impl Walk<'_> {
+impl FieldWalker<'_> {
     /// Visits the fields of a root object; apiVersion and kind are always known.
     fn root(&mut self, object: &Value, mut each: impl FnMut(&mut Self, &str, &Value)) {
         for (name, value) in object.as_object().into_iter().flatten() {
             if !matches!(name.as_str(), "apiVersion" | "kind") {
-                self.at(name, |walk| each(walk, name, value));
+                self.at(name, |walker| each(walker, name, value));
             }
         }
     }
@@ -72,15 +72,15 @@ impl Walk<'_> {
             (FieldType::Definition(name), Value::Object(map)) => {
                 let Some(definition) = catalog().get(name) else { return };
                 for (name, value) in map {
-                    self.at(name, |walk| walk.field(definition, name, value));
+                    self.at(name, |walker| walker.field(definition, name, value));
                 }
             }
             (FieldType::List(item), Value::Array(items)) => {
-                self.items(items, |walk, value| walk.value(item, value))
+                self.items(items, |walker, value| walker.value(item, value))
             }
             (FieldType::Map(inner), Value::Object(map)) => {
                 for (name, value) in map {
-                    self.at(name, |walk| walk.value(inner, value));
+                    self.at(name, |walker| walker.value(inner, value));
                 }
             }
             _ => {}
@@ -103,11 +103,11 @@ impl Walk<'_> {
         match value {
             Value::Object(map) => {
                 for (name, value) in map {
-                    self.at(name, |walk| walk.schema_field(schema, name, value));
+                    self.at(name, |walker| walker.schema_field(schema, name, value));
                 }
             }
             Value::Array(items) => {
-                self.items(items, |walk, value| walk.schema_value(&schema["items"], value))
+                self.items(items, |walker, value| walker.schema_value(&schema["items"], value))
             }
             _ => {}
         }

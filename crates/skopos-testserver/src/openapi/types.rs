@@ -19,7 +19,7 @@ pub(crate) fn check_types(resource: &ResourceType, object: &Value) -> Result<(),
     let Value::Object(map) = object else { return Err(no_object(object, "map[string]interface {}")) };
     let metadata = map.get("metadata").unwrap_or(&Value::Null);
     let checked = value(&FieldType::Definition(OBJECT_META.to_owned()), metadata);
-    checked.map_err(|misfit| misfit.of(&resource.kind, "metadata").to_string())
+    checked.map_err(|mismatch| mismatch.within(&resource.kind, "metadata").to_string())
 }
 
 /// Checks the Scale of an object in the same way.
@@ -29,7 +29,7 @@ pub(crate) fn check_scale_types(scale: &Value) -> Result<(), String> {
 
 fn root(definition: &str, object: &Value) -> Result<(), String> {
     match object {
-        Value::Object(map) => fields(definition, map).map_err(|misfit| misfit.to_string()),
+        Value::Object(map) => fields(definition, map).map_err(|mismatch| mismatch.to_string()),
         _ => Err(no_object(object, &versioned(definition))),
     }
 }
@@ -38,22 +38,24 @@ fn no_object(value: &Value, wanted: &str) -> String {
     format!("json: cannot unmarshal {} into Go value of type {wanted}", json_type(value))
 }
 
-fn fields(definition: &str, map: &Map<String, Value>) -> Result<(), Misfit> {
+fn fields(definition: &str, map: &Map<String, Value>) -> Result<(), TypeMismatch> {
     let Some(known) = catalog().get(definition) else { return Ok(()) };
     map.iter().try_for_each(|(name, inner)| match known.field(name) {
-        Some(field) => value(&field.r#type, inner).map_err(|misfit| misfit.of(short(definition), name)),
+        Some(field) => {
+            value(&field.r#type, inner).map_err(|mismatch| mismatch.within(short(definition), name))
+        }
         None => Ok(()),
     })
 }
 
-fn value(r#type: &FieldType, value_: &Value) -> Result<(), Misfit> {
+fn value(r#type: &FieldType, value_: &Value) -> Result<(), TypeMismatch> {
     match (r#type, value_) {
         (_, Value::Null) | (FieldType::Simple("any"), _) => Ok(()),
         (FieldType::Definition(name), Value::Object(map)) => fields(name, map),
         (FieldType::List(item), Value::Array(items)) => items.iter().try_for_each(|inner| value(item, inner)),
         (FieldType::Map(item), Value::Object(map)) => map.values().try_for_each(|inner| value(item, inner)),
         (FieldType::Simple(_), value) if !value.is_object() && !value.is_array() => Ok(()),
-        _ => Err(Misfit {
+        _ => Err(TypeMismatch {
             found: json_type(value_),
             owner: String::new(),
             path: String::new(),
@@ -63,7 +65,7 @@ fn value(r#type: &FieldType, value_: &Value) -> Result<(), Misfit> {
 }
 
 /// Value that does not fit its field.
-struct Misfit {
+struct TypeMismatch {
     found: &'static str,
     /// Definition that has the field.
     owner: String,
@@ -72,9 +74,9 @@ struct Misfit {
     wanted: String,
 }
 
-impl Misfit {
-    /// Returns the misfit as seen from the enclosing definition.
-    fn of(mut self, definition: &str, field: &str) -> Self {
+impl TypeMismatch {
+    /// Returns the mismatch as seen from the enclosing definition.
+    fn within(mut self, definition: &str, field: &str) -> Self {
         if self.path.is_empty() {
             (self.owner, self.path) = (definition.to_owned(), field.to_owned());
         } else {
@@ -84,7 +86,7 @@ impl Misfit {
     }
 }
 
-impl std::fmt::Display for Misfit {
+impl std::fmt::Display for TypeMismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { found, owner, path, wanted } = self;
         write!(f, "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}")

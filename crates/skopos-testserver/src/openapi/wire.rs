@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Encodes a Swagger 2.0 document.
 pub(super) fn document(document: &Value) -> Vec<u8> {
-    let mut out = Message::default();
+    let mut out = MessageWriter::default();
     out.text(1, &document["swagger"]);
     out.message(2, |info| {
         info.text(1, &document["info"]["title"]);
@@ -21,7 +21,7 @@ pub(super) fn document(document: &Value) -> Vec<u8> {
     out.0
 }
 
-fn path_item(out: &mut Message, path: &Value) {
+fn path_item(out: &mut MessageWriter, path: &Value) {
     for (number, method) in [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")] {
         if path[method].is_object() {
             out.message(number, |out| operation(out, &path[method]));
@@ -29,7 +29,7 @@ fn path_item(out: &mut Message, path: &Value) {
     }
 }
 
-fn operation(out: &mut Message, operation: &Value) {
+fn operation(out: &mut MessageWriter, operation: &Value) {
     out.text(5, &operation["operationId"]);
     for parameter in operation["parameters"].as_array().into_iter().flatten() {
         // ParametersItem, Parameter, NonBodyParameter, and in it a query parameter.
@@ -44,14 +44,14 @@ fn operation(out: &mut Message, operation: &Value) {
     extensions(out, 13, operation);
 }
 
-fn query_parameter(out: &mut Message, parameter: &Value) {
+fn query_parameter(out: &mut MessageWriter, parameter: &Value) {
     out.text(2, &parameter["in"]);
     out.text(3, &parameter["description"]);
     out.text(4, &parameter["name"]);
     out.text(6, &parameter["type"]);
 }
 
-fn schema(out: &mut Message, schema_: &Value) {
+fn schema(out: &mut MessageWriter, schema_: &Value) {
     for (number, field) in [(1, "$ref"), (2, "format"), (3, "title"), (4, "description"), (13, "pattern")] {
         out.text(number, &schema_[field]);
     }
@@ -92,13 +92,13 @@ fn schema(out: &mut Message, schema_: &Value) {
     extensions(out, 31, schema_);
 }
 
-fn named_schemas(out: &mut Message, schemas: &Value) {
+fn named_schemas(out: &mut MessageWriter, schemas: &Value) {
     for (name, inner) in entries(schemas) {
         out.named(1, name, |out| schema(out, inner));
     }
 }
 
-fn extensions(out: &mut Message, number: u64, of: &Value) {
+fn extensions(out: &mut MessageWriter, number: u64, of: &Value) {
     for (name, value) in entries(of).filter(|(name, _)| name.starts_with("x-")) {
         out.named(number, name, |out| out.text(2, &value.to_string().into()));
     }
@@ -114,9 +114,9 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 
 /// Protobuf message that is being written. Absent values are omitted.
 #[derive(Default)]
-struct Message(Vec<u8>);
+struct MessageWriter(Vec<u8>);
 
-impl Message {
+impl MessageWriter {
     fn text(&mut self, number: u64, text: &Value) {
         if let Some(text) = text.as_str().filter(|text| !text.is_empty()) {
             self.bytes(number, text.as_bytes());

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::fields::{FieldSet, field_edge, item_edge};
 use super::managed::{Manager, Managers};
 use super::shape::ListShape;
-use super::{PatchError, Shape};
+use super::{PatchError, PatchShape};
 
 /// Conflict: a field that another manager owns and that this apply would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,16 +31,16 @@ pub(crate) fn apply(
     managers: &mut Managers,
     manager: &Manager,
     force: bool,
-    shape: Shape<'_>,
+    shape: PatchShape<'_>,
 ) -> Result<Value, PatchError> {
     let config = without_nulls(config);
-    let wanted = super::managed::without_unmanaged(&FieldSet::of(&config, shape, false));
+    let wanted = super::managed::without_unmanaged(&FieldSet::from_value(&config, shape, false));
     let Some(live) = live else {
         managers.set(manager, wanted);
         return Ok(config);
     };
     let merged = merge(live, &config, shape);
-    let before = managers.of(manager);
+    let before = managers.fields_of(manager);
     managers.set(manager, wanted);
     let new = prune(merged, &before, managers, shape);
     let changes = super::fields::changes(live, &new, shape);
@@ -75,7 +75,7 @@ pub(crate) fn conflict_message(conflicts: &[Conflict]) -> String {
     format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
 }
 
-fn merge(live: &Value, config: &Value, shape: Shape<'_>) -> Value {
+fn merge(live: &Value, config: &Value, shape: PatchShape<'_>) -> Value {
     match (live, config) {
         (Value::Object(live), Value::Object(config)) if !shape.is_atomic_map() => {
             let mut result = live.clone();
@@ -97,7 +97,7 @@ fn merge(live: &Value, config: &Value, shape: Shape<'_>) -> Value {
 
 /// Merges two lists item by item. The items of `config` keep their order. Those that only `live` has keep their positions between
 /// the common items.
-fn merge_items(live: &[Value], config: &[Value], shape: Shape<'_>) -> Value {
+fn merge_items(live: &[Value], config: &[Value], shape: PatchShape<'_>) -> Value {
     let live = Items::new(live, shape);
     let config = Items::new(config, shape);
     let mut shared = config.edges.iter().filter(|edge| live.has(edge));
@@ -150,7 +150,7 @@ struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    fn new(values: &'a [Value], shape: Shape<'_>) -> Self {
+    fn new(values: &'a [Value], shape: PatchShape<'_>) -> Self {
         let edges: Vec<String> = values.iter().map(|item| item_edge(item, shape)).collect();
         let mut by_edge: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
         for (edge, value) in edges.iter().zip(values) {
@@ -164,7 +164,7 @@ impl<'a> Items<'a> {
     }
 
     /// Returns an item merged into its counterpart in `live`. If `live` has several with that key, none is the counterpart.
-    fn merged_into(&self, live: &Items<'_>, edge: &str, shape: Shape<'_>) -> Value {
+    fn merged_into(&self, live: &Items<'_>, edge: &str, shape: PatchShape<'_>) -> Value {
         let own = self.by_edge.get(edge).and_then(|items| items.first());
         match (live.by_edge.get(edge).map(Vec::as_slice), own) {
             (Some([there]), Some(own)) => merge(there, own, shape.item()),
@@ -176,12 +176,12 @@ impl<'a> Items<'a> {
 /// Removes fields that the manager applied `before` and no longer applies, unless another manager owns them.
 ///
 /// A list item is removed as a whole, even if other managers own some of its fields. Only an owner of the item itself keeps it.
-fn prune(merged: Value, before: &FieldSet, managers: &Managers, shape: Shape<'_>) -> Value {
+fn prune(merged: Value, before: &FieldSet, managers: &Managers, shape: PatchShape<'_>) -> Value {
     if before.is_empty() {
         return merged;
     }
     let before = before.with_named_fields();
-    let all = |object: &Value| FieldSet::of(object, shape, false).with_named_fields();
+    let all = |object: &Value| FieldSet::from_value(object, shape, false).with_named_fields();
     let everything = all(&merged);
     let left = all(&without(&merged, &before, shape));
     let kept = left.union(&managers.union_of_all().with_named_fields());
@@ -190,12 +190,12 @@ fn prune(merged: Value, before: &FieldSet, managers: &Managers, shape: Shape<'_>
 }
 
 /// Removes fields; an object or list that becomes empty is removed too.
-fn without(value: &Value, gone: &FieldSet, shape: Shape<'_>) -> Value {
+fn without(value: &Value, gone: &FieldSet, shape: PatchShape<'_>) -> Value {
     without_below(value, gone, shape).unwrap_or_else(|| Value::Object(serde_json::Map::new()))
 }
 
-fn without_below(value: &Value, gone: &FieldSet, shape: Shape<'_>) -> Option<Value> {
-    let keep = |edge: &str, value: &Value, shape: Shape<'_>| match gone.child(edge) {
+fn without_below(value: &Value, gone: &FieldSet, shape: PatchShape<'_>) -> Option<Value> {
+    let keep = |edge: &str, value: &Value, shape: PatchShape<'_>| match gone.child(edge) {
         None => Some(value.clone()),
         Some(below) if below.is_member() => None,
         Some(below) => without_below(value, below, shape),
@@ -248,9 +248,9 @@ mod tests {
         let mut managers = Managers::default();
         let a = manager("a");
         let first = deployment(1, json!({"x": "1", "y": "2"}));
-        let live = apply(None, &first, &mut managers, &a, false, Shape::builtin()).unwrap();
+        let live = apply(None, &first, &mut managers, &a, false, PatchShape::builtin()).unwrap();
         let second = deployment(1, json!({"x": "1"}));
-        let live = apply(Some(&live), &second, &mut managers, &a, false, Shape::builtin()).unwrap();
+        let live = apply(Some(&live), &second, &mut managers, &a, false, PatchShape::builtin()).unwrap();
         assert_eq!(live, second);
     }
 
@@ -259,12 +259,12 @@ mod tests {
         let mut managers = Managers::default();
         let (a, b) = (manager("a"), manager("b"));
         let config = deployment(1, json!({"x": "1"}));
-        let live = apply(None, &config, &mut managers, &a, false, Shape::builtin()).unwrap();
-        let live = apply(Some(&live), &config, &mut managers, &b, false, Shape::builtin()).unwrap();
+        let live = apply(None, &config, &mut managers, &a, false, PatchShape::builtin()).unwrap();
+        let live = apply(Some(&live), &config, &mut managers, &b, false, PatchShape::builtin()).unwrap();
         let nothing = json!({"metadata": {}});
-        let live = apply(Some(&live), &nothing, &mut managers, &a, false, Shape::builtin()).unwrap();
+        let live = apply(Some(&live), &nothing, &mut managers, &a, false, PatchShape::builtin()).unwrap();
         assert_eq!(live["spec"]["replicas"], 1);
-        let live = apply(Some(&live), &nothing, &mut managers, &b, false, Shape::builtin()).unwrap();
+        let live = apply(Some(&live), &nothing, &mut managers, &b, false, PatchShape::builtin()).unwrap();
         assert_eq!(live.get("spec"), None);
     }
 
@@ -272,16 +272,23 @@ mod tests {
     fn conflicts_are_named_and_force_takes_over() {
         let mut managers = Managers::default();
         let (a, b) = (manager("a"), manager("b"));
-        let live = apply(None, &deployment(1, json!({"x": "1"})), &mut managers, &a, false, Shape::builtin())
-            .unwrap();
+        let live =
+            apply(None, &deployment(1, json!({"x": "1"})), &mut managers, &a, false, PatchShape::builtin())
+                .unwrap();
         let wish = deployment(2, json!({}));
-        let error = apply(Some(&live), &wish, &mut managers, &b, false, Shape::builtin()).unwrap_err();
+        let error = apply(Some(&live), &wish, &mut managers, &b, false, PatchShape::builtin()).unwrap_err();
         assert_eq!(error.to_string(), "Apply failed with 1 conflict: conflict with \"a\": .spec.replicas");
-        let live = apply(Some(&live), &wish, &mut managers, &b, true, Shape::builtin()).unwrap();
+        let live = apply(Some(&live), &wish, &mut managers, &b, true, PatchShape::builtin()).unwrap();
         assert_eq!(live["spec"]["replicas"], 2);
-        assert_eq!(managers.of(&a).paths(), [".metadata.labels.x"]);
-        let error =
-            apply(Some(&live), &deployment(3, json!({"x": "1"})), &mut managers, &a, false, Shape::builtin());
+        assert_eq!(managers.fields_of(&a).paths(), [".metadata.labels.x"]);
+        let error = apply(
+            Some(&live),
+            &deployment(3, json!({"x": "1"})),
+            &mut managers,
+            &a,
+            false,
+            PatchShape::builtin(),
+        );
         assert!(matches!(error, Err(PatchError::Conflict(_))));
     }
 
@@ -293,9 +300,10 @@ mod tests {
             let containers: Vec<_> = names.iter().map(|name| json!({"name": name, "image": "i"})).collect();
             json!({"spec": {"containers": containers}})
         };
-        let mut live = apply(None, &pod(&["x", "y"]), &mut managers, &a, false, Shape::builtin()).unwrap();
+        let mut live =
+            apply(None, &pod(&["x", "y"]), &mut managers, &a, false, PatchShape::builtin()).unwrap();
         live["spec"]["containers"][1]["imagePullPolicy"] = json!("Always");
-        let live = apply(Some(&live), &pod(&["x"]), &mut managers, &a, false, Shape::builtin()).unwrap();
+        let live = apply(Some(&live), &pod(&["x"]), &mut managers, &a, false, PatchShape::builtin()).unwrap();
         assert_eq!(live, pod(&["x"]));
     }
 
@@ -309,13 +317,13 @@ mod tests {
         let mut managers = Managers::default();
         let (a, other) = (manager("a"), Manager::new("kubectl-set", Operation::Update, "apps/v1", None));
         let both = containers(&[("web", "web:1"), ("helper", "helper:1")]);
-        let live = apply(None, &both, &mut managers, &a, false, Shape::builtin()).unwrap();
+        let live = apply(None, &both, &mut managers, &a, false, PatchShape::builtin()).unwrap();
         let changed = containers(&[("web", "web:1"), ("helper", "helper:2")]);
-        managed::record(&mut managers, &other, Some(&live), &changed, Shape::builtin());
+        managed::record(&mut managers, &other, Some(&live), &changed, PatchShape::builtin());
         let one = containers(&[("web", "web:1")]);
-        let live = apply(Some(&changed), &one, &mut managers, &a, false, Shape::builtin()).unwrap();
+        let live = apply(Some(&changed), &one, &mut managers, &a, false, PatchShape::builtin()).unwrap();
         assert_eq!(live, one);
-        assert!(managers.of(&other).is_empty(), "what is gone has no owner");
+        assert!(managers.fields_of(&other).is_empty(), "what is gone has no owner");
     }
 
     #[test]
@@ -323,18 +331,18 @@ mod tests {
         let mut managers = Managers::default();
         let (a, b) = (manager("a"), manager("b"));
         let both = containers(&[("web", "web:1"), ("helper", "helper:1")]);
-        let live = apply(None, &both, &mut managers, &a, false, Shape::builtin()).unwrap();
+        let live = apply(None, &both, &mut managers, &a, false, PatchShape::builtin()).unwrap();
         let helper = containers(&[("helper", "helper:1")]);
-        let live = apply(Some(&live), &helper, &mut managers, &b, false, Shape::builtin()).unwrap();
+        let live = apply(Some(&live), &helper, &mut managers, &b, false, PatchShape::builtin()).unwrap();
         let web = containers(&[("web", "web:1")]);
-        let live = apply(Some(&live), &web, &mut managers, &a, false, Shape::builtin()).unwrap();
+        let live = apply(Some(&live), &web, &mut managers, &a, false, PatchShape::builtin()).unwrap();
         assert_eq!(live, both);
     }
 
     /// Merges two lists of containers and returns their names.
     fn order(live: &str, config: &str) -> String {
         let list = |names: &str| containers(&names.split(' ').map(|name| (name, "i")).collect::<Vec<_>>());
-        let merged = merge(&list(live), &list(config), Shape::builtin());
+        let merged = merge(&list(live), &list(config), PatchShape::builtin());
         let names = merged["spec"]["containers"].as_array().unwrap().iter();
         names.map(|c| c["name"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
     }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::Shape;
+use super::PatchShape;
 use super::shape::ListShape;
 
 /// Set of fields.
@@ -44,13 +44,13 @@ impl FieldSet {
 
     /// Returns all fields that `value` sets. With `inner`, nested objects are members too, as in updates. Without, only leaves
     /// and the items of keyed lists are, as in apply.
-    pub(crate) fn of(value: &Value, shape: Shape<'_>, inner: bool) -> Self {
+    pub(crate) fn from_value(value: &Value, shape: PatchShape<'_>, inner: bool) -> Self {
         let mut set = Self::below(value, shape, inner);
         set.member = false;
         set
     }
 
-    fn below(value: &Value, shape: Shape<'_>, inner: bool) -> Self {
+    fn below(value: &Value, shape: PatchShape<'_>, inner: bool) -> Self {
         let mut set = Self::default();
         match value {
             Value::Object(map) if !map.is_empty() && !shape.is_atomic_map() => {
@@ -203,10 +203,10 @@ pub(crate) fn field_edge(name: &str) -> String {
 }
 
 /// Returns the edge to an item of a list that is not atomic.
-pub(crate) fn item_edge(item: &Value, shape: Shape<'_>) -> String {
+pub(crate) fn item_edge(item: &Value, shape: PatchShape<'_>) -> String {
     match shape.list() {
         ListShape::Keyed(keys) => {
-            let value = |key: &str| item.get(key).cloned().or_else(|| Shape::default_key(key));
+            let value = |key: &str| item.get(key).cloned().or_else(|| PatchShape::default_key(key));
             let keys: Map<String, Value> =
                 keys.iter().filter_map(|key| Some(((*key).to_owned(), value(key)?))).collect();
             format!("k:{}", Value::Object(keys))
@@ -217,7 +217,7 @@ pub(crate) fn item_edge(item: &Value, shape: Shape<'_>) -> String {
 
 /// Fields whose values differ between two objects, and those that only one of them has.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct FieldChanges {
     /// Fields set in `new` only, or with another value there.
     pub(crate) written: FieldSet,
     /// Fields set in `old` only.
@@ -225,13 +225,13 @@ pub(crate) struct Changes {
 }
 
 /// Compares two objects field by field.
-pub(crate) fn changes(old: &Value, new: &Value, shape: Shape<'_>) -> Changes {
-    let mut found = Changes::default();
+pub(crate) fn changes(old: &Value, new: &Value, shape: PatchShape<'_>) -> FieldChanges {
+    let mut found = FieldChanges::default();
     compare(old, new, shape, &mut found.written, &mut found.removed);
     found
 }
 
-fn compare(old: &Value, new: &Value, shape: Shape<'_>, written: &mut FieldSet, removed: &mut FieldSet) {
+fn compare(old: &Value, new: &Value, shape: PatchShape<'_>, written: &mut FieldSet, removed: &mut FieldSet) {
     let edges = |value: &Value| -> Option<Vec<(String, Value)>> {
         match value {
             Value::Object(map) if !shape.is_atomic_map() => {
@@ -269,13 +269,13 @@ fn compare(old: &Value, new: &Value, shape: Shape<'_>, written: &mut FieldSet, r
     }
 }
 
-fn whole(value: &Value, shape: Shape<'_>, edge: &str) -> FieldSet {
+fn whole(value: &Value, shape: PatchShape<'_>, edge: &str) -> FieldSet {
     let mut set = FieldSet::below(value, shape, true);
     set.member |= !edge.starts_with("f:");
     set
 }
 
-fn step<'a>(shape: Shape<'a>, edge: &'a str) -> Shape<'a> {
+fn step<'a>(shape: PatchShape<'a>, edge: &'a str) -> PatchShape<'a> {
     match edge.strip_prefix("f:") {
         Some(name) => shape.field(name),
         None => shape.item(),
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn an_applied_object_gives_the_fields_that_kubernetes_records() {
-        let set = FieldSet::of(&deployment(), Shape::builtin(), false).to_json();
+        let set = FieldSet::from_value(&deployment(), PatchShape::builtin(), false).to_json();
         let expected = json!({
             "f:metadata": {"f:labels": {"f:app": {}}, "f:finalizers": {"v:\"example.com/x\"": {}}},
             "f:spec": {"f:replicas": {}, "f:selector": {}, "f:template": {"f:spec": {"f:containers": {
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn paths_read_as_in_messages() {
-        let set = FieldSet::of(&deployment(), Shape::builtin(), false);
+        let set = FieldSet::from_value(&deployment(), PatchShape::builtin(), false);
         let paths = set.paths();
         assert!(paths.contains(&".spec.template.spec.containers[name=\"c\"].name".to_owned()), "{paths:?}");
         let name = paths.iter().position(|path| path.ends_with("[name=\"c\"].name"));
@@ -351,19 +351,19 @@ mod tests {
         let mut new = deployment();
         new["spec"]["replicas"] = json!(3);
         new["metadata"]["labels"] = json!({"tier": "front"});
-        let changes = changes(&old, &new, Shape::builtin());
+        let changes = changes(&old, &new, PatchShape::builtin());
         assert_eq!(changes.written.paths(), [".metadata.labels.tier", ".spec.replicas"]);
         assert_eq!(changes.removed.paths(), [".metadata.labels.app"]);
     }
 
     #[test]
     fn set_arithmetic() {
-        let a = FieldSet::of(&json!({"x": 1, "y": {"z": 2}}), Shape::builtin(), false);
-        let b = FieldSet::of(&json!({"y": {"z": 2, "w": 3}}), Shape::builtin(), false);
+        let a = FieldSet::from_value(&json!({"x": 1, "y": {"z": 2}}), PatchShape::builtin(), false);
+        let b = FieldSet::from_value(&json!({"y": {"z": 2, "w": 3}}), PatchShape::builtin(), false);
         assert_eq!(a.intersection(&b).paths(), [".y.z"]);
         assert_eq!(a.difference(&b).paths(), [".x"]);
         assert_eq!(b.union(&a).paths(), [".x", ".y.w", ".y.z"]);
-        let y = FieldSet::of(&json!({"y": 1}), Shape::builtin(), false);
+        let y = FieldSet::from_value(&json!({"y": 1}), PatchShape::builtin(), false);
         assert_eq!(b.without_subtrees(&y).paths(), Vec::<String>::new());
     }
 }

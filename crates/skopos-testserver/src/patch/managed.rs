@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::Shape;
+use super::PatchShape;
 use super::fields::{self, FieldSet};
 
 /// Writer of an object, with everything that identifies a manager in `managedFields`.
@@ -28,11 +28,11 @@ pub(crate) enum Operation {
 /// Managers of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Managers {
-    entries: Vec<Entry>,
+    entries: Vec<ManagerEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Entry {
+struct ManagerEntry {
     manager: Manager,
     /// Time of the last write; `None` means now.
     time: Option<Value>,
@@ -46,10 +46,10 @@ pub(crate) fn record(
     manager: &Manager,
     old: Option<&Value>,
     new: &Value,
-    shape: Shape<'_>,
+    shape: PatchShape<'_>,
 ) {
     let Some(old) = old else {
-        managers.set(manager, without_unmanaged(&FieldSet::of(new, shape, true)));
+        managers.set(manager, without_unmanaged(&FieldSet::from_value(new, shape, true)));
         return;
     };
     let changes = fields::changes(old, new, shape);
@@ -60,13 +60,13 @@ pub(crate) fn record(
     managers.take_from_others(manager, &written);
     managers.forget(&changes.removed);
     if !written.is_empty() {
-        managers.set(manager, managers.of(manager).union(&written));
+        managers.set(manager, managers.fields_of(manager).union(&written));
     }
 }
 
 /// Removes the unmanaged fields: identity, and the fields that the server itself writes.
 pub(crate) fn without_unmanaged(set: &FieldSet) -> FieldSet {
-    const SERVERS: [&str; 10] = [
+    const SERVER_FIELDS: [&str; 10] = [
         "f:name",
         "f:namespace",
         "f:uid",
@@ -82,7 +82,7 @@ pub(crate) fn without_unmanaged(set: &FieldSet) -> FieldSet {
         .without_child("f:apiVersion")
         .without_child("f:kind")
         .edit_child("f:metadata", |metadata| {
-            SERVERS.iter().fold(metadata.without_root(), |set, f| set.without_child(f))
+            SERVER_FIELDS.iter().fold(metadata.without_root(), |set, f| set.without_child(f))
         })
         .edit_child("f:spec", FieldSet::without_root)
         .edit_child("f:status", FieldSet::without_root)
@@ -123,7 +123,7 @@ impl Manager {
 impl Managers {
     /// Parses `metadata.managedFields`. Invalid entries are dropped, as the API server does on writes.
     pub(crate) fn from_json(json: &Value) -> Self {
-        Self { entries: json.as_array().into_iter().flatten().filter_map(Entry::from_json).collect() }
+        Self { entries: json.as_array().into_iter().flatten().filter_map(ManagerEntry::from_json).collect() }
     }
 
     /// Returns `metadata.managedFields`; changed entries get `now` (RFC 3339) as their time.
@@ -132,21 +132,21 @@ impl Managers {
     }
 
     /// Returns the fields that a manager owns.
-    pub(crate) fn of(&self, manager: &Manager) -> FieldSet {
+    pub(crate) fn fields_of(&self, manager: &Manager) -> FieldSet {
         self.entries.iter().find(|e| e.manager == *manager).map(|e| e.fields.clone()).unwrap_or_default()
     }
 
     /// Sets the fields that a manager owns.
     pub(crate) fn set(&mut self, manager: &Manager, fields: FieldSet) {
-        let place = self.entries.iter().position(|entry| entry.manager == *manager);
-        match place {
+        let index = self.entries.iter().position(|entry| entry.manager == *manager);
+        match index {
             Some(at) if fields.is_empty() => {
                 self.entries.remove(at);
             }
             Some(at) if self.entries[at].fields == fields => {}
-            Some(at) => self.entries[at] = Entry { manager: manager.clone(), time: None, fields },
+            Some(at) => self.entries[at] = ManagerEntry { manager: manager.clone(), time: None, fields },
             None if fields.is_empty() => {}
-            None => self.entries.push(Entry { manager: manager.clone(), time: None, fields }),
+            None => self.entries.push(ManagerEntry { manager: manager.clone(), time: None, fields }),
         }
     }
 
@@ -182,7 +182,7 @@ impl Managers {
     }
 }
 
-impl Entry {
+impl ManagerEntry {
     fn from_json(json: &Value) -> Option<Self> {
         let operation = match json["operation"].as_str()? {
             "Apply" => Operation::Apply,
@@ -234,10 +234,10 @@ mod tests {
         let mut managers = Managers::default();
         let (a, b) = (manager("a"), manager("b"));
         let old = json!({"kind": "ConfigMap", "metadata": {"name": "n"}, "data": {"x": "1", "y": "1"}});
-        record(&mut managers, &a, None, &old, Shape::builtin());
+        record(&mut managers, &a, None, &old, PatchShape::builtin());
         let mut new = old.clone();
         new["data"]["x"] = json!("2");
-        record(&mut managers, &b, Some(&old), &new, Shape::builtin());
+        record(&mut managers, &b, Some(&old), &new, PatchShape::builtin());
         let json = managers.to_json(NOW);
         assert_eq!(json[0]["fieldsV1"], json!({"f:data": {".": {}, "f:y": {}}}));
         assert_eq!(json[1]["manager"], "b");
@@ -246,7 +246,7 @@ mod tests {
 
         let mut gone = new.clone();
         gone["data"] = json!({"y": "1"});
-        record(&mut managers, &a, Some(&new), &gone, Shape::builtin());
+        record(&mut managers, &a, Some(&new), &gone, PatchShape::builtin());
         assert_eq!(managers.to_json(NOW).as_array().map(Vec::len), Some(1));
     }
 
@@ -254,11 +254,11 @@ mod tests {
     fn a_write_that_changes_nothing_leaves_no_trace() {
         let mut managers = Managers::default();
         let object = json!({"metadata": {"name": "n", "resourceVersion": "1"}, "data": {"x": "1"}});
-        record(&mut managers, &manager("a"), None, &object, Shape::builtin());
+        record(&mut managers, &manager("a"), None, &object, PatchShape::builtin());
         let before = managers.clone();
         let mut again = object.clone();
         again["metadata"]["resourceVersion"] = json!("2");
-        record(&mut managers, &manager("b"), Some(&object), &again, Shape::builtin());
+        record(&mut managers, &manager("b"), Some(&object), &again, PatchShape::builtin());
         assert_eq!(managers, before);
     }
 }

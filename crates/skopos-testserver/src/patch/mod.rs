@@ -18,7 +18,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use self::apply::Conflict;
-pub(crate) use self::shape::Shape;
+pub(crate) use self::shape::PatchShape;
 
 /// Kind of a PATCH body, by its content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) enum PatchError {
 
 impl PatchKind {
     /// Returns the kind for a `Content-Type` header; parameters such as `charset` are ignored.
-    pub(crate) fn of_content_type(content_type: &str) -> Option<Self> {
+    pub(crate) fn from_content_type(content_type: &str) -> Option<Self> {
         Some(match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Self::Json,
             "application/merge-patch+json" => Self::Merge,
@@ -71,7 +71,7 @@ pub(crate) fn patch(
     kind: PatchKind,
     object: &Value,
     patch: &Value,
-    shape: Shape<'_>,
+    shape: PatchShape<'_>,
 ) -> Result<Value, PatchError> {
     let mut result = object.clone();
     match kind {
@@ -105,25 +105,29 @@ mod tests {
     #[test]
     fn content_types_name_the_kind() {
         assert_eq!(
-            PatchKind::of_content_type("application/json-patch+json; charset=utf-8"),
+            PatchKind::from_content_type("application/json-patch+json; charset=utf-8"),
             Some(PatchKind::Json)
         );
-        assert_eq!(PatchKind::of_content_type("application/json"), None);
+        assert_eq!(PatchKind::from_content_type("application/json"), None);
     }
 
     #[test]
     fn json_patch_and_merge_patch() {
         let object = json!({"metadata": {"labels": {"a": "1", "b": "2"}}});
-        let merged =
-            patch(PatchKind::Merge, &object, &json!({"metadata": {"labels": {"a": null}}}), Shape::builtin());
+        let merged = patch(
+            PatchKind::Merge,
+            &object,
+            &json!({"metadata": {"labels": {"a": null}}}),
+            PatchShape::builtin(),
+        );
         assert_eq!(merged, Ok(json!({"metadata": {"labels": {"b": "2"}}})));
         let operations = json!([{"op": "replace", "path": "/metadata/labels/a", "value": "3"}]);
-        let patched = patch(PatchKind::Json, &object, &operations, Shape::builtin()).unwrap();
+        let patched = patch(PatchKind::Json, &object, &operations, PatchShape::builtin()).unwrap();
         assert_eq!(patched["metadata"]["labels"]["a"], "3");
         let failing = json!([{"op": "test", "path": "/metadata/labels/a", "value": "9"}]);
-        let error = patch(PatchKind::Json, &object, &failing, Shape::builtin());
+        let error = patch(PatchKind::Json, &object, &failing, PatchShape::builtin());
         assert!(matches!(error, Err(PatchError::Unprocessable(_))));
-        let error = patch(PatchKind::Json, &object, &json!({"op": "test"}), Shape::builtin());
+        let error = patch(PatchKind::Json, &object, &json!({"op": "test"}), PatchShape::builtin());
         assert!(matches!(error, Err(PatchError::Malformed(_))));
     }
 }

@@ -9,7 +9,7 @@ use skopos_serve::ResourceType;
 
 /// Position in an object, to look up the structure of its value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Shape<'a> {
+pub(crate) enum PatchShape<'a> {
     /// In a built-in kind: the field that contains the value (or the list that contains the item), and its parent.
     Builtin { parent: &'a str, field: &'a str },
     /// In a custom resource: the schema of the value, if any.
@@ -27,7 +27,7 @@ pub(crate) enum ListShape<'a> {
     Keyed(Vec<&'a str>),
 }
 
-impl<'a> Shape<'a> {
+impl<'a> PatchShape<'a> {
     /// Returns the root of an object of a built-in kind.
     pub(crate) fn builtin() -> Self {
         Self::Builtin { parent: "", field: "" }
@@ -87,7 +87,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Returns the structure for strategic merge patch: as [`Shape::list`], with the first key only.
+    /// Returns the structure for strategic merge patch: as [`PatchShape::list`], with the first key only.
     pub(crate) fn strategic_list(self) -> ListShape<'a> {
         match self.list() {
             ListShape::Keyed(mut keys) => {

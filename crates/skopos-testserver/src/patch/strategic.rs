@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::shape::ListShape;
-use super::{PatchError, Shape};
+use super::{PatchError, PatchShape};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -12,7 +12,7 @@ const ELEMENT_ORDER: &str = "$setElementOrder/";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 
 /// Merges `patch` into `target`; both are objects.
-pub(super) fn merge(target: &mut Value, patch: &Value, shape: Shape<'_>) -> Result<(), PatchError> {
+pub(super) fn merge(target: &mut Value, patch: &Value, shape: PatchShape<'_>) -> Result<(), PatchError> {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => merge_map(target, patch, shape),
         (target, patch) => {
@@ -25,7 +25,7 @@ pub(super) fn merge(target: &mut Value, patch: &Value, shape: Shape<'_>) -> Resu
 fn merge_map(
     target: &mut Map<String, Value>,
     patch: &Map<String, Value>,
-    shape: Shape<'_>,
+    shape: PatchShape<'_>,
 ) -> Result<(), PatchError> {
     match patch.get(PATCH).map(|directive| directive.as_str().unwrap_or_default()) {
         None | Some("merge") => {}
@@ -67,7 +67,7 @@ fn merge_field(
     key: &str,
     value: &Value,
     patch: &Map<String, Value>,
-    shape: Shape<'_>,
+    shape: PatchShape<'_>,
 ) -> Result<(), PatchError> {
     if value.is_null() {
         target.remove(key);
@@ -94,7 +94,7 @@ fn merge_field(
     }
 }
 
-fn merge_list(items: &mut Vec<Value>, changes: &[Value], shape: Shape<'_>) -> Result<(), PatchError> {
+fn merge_list(items: &mut Vec<Value>, changes: &[Value], shape: PatchShape<'_>) -> Result<(), PatchError> {
     match shape.strategic_list() {
         ListShape::Atomic => *items = changes.iter().map(without_directives).collect(),
         ListShape::Set => {
@@ -117,7 +117,12 @@ fn merge_list(items: &mut Vec<Value>, changes: &[Value], shape: Shape<'_>) -> Re
     Ok(())
 }
 
-fn merge_item(items: &mut Vec<Value>, change: &Value, key: &str, shape: Shape<'_>) -> Result<(), PatchError> {
+fn merge_item(
+    items: &mut Vec<Value>,
+    change: &Value,
+    key: &str,
+    shape: PatchShape<'_>,
+) -> Result<(), PatchError> {
     let wanted = match (change.get(key), change[PATCH].as_str()) {
         (Some(wanted), _) => wanted,
         (None, Some("replace")) => return Ok(()),
@@ -145,7 +150,7 @@ fn delete_scalars(target: &mut Map<String, Value>, field: &str, gone: &Value) {
 
 /// Sorts `items` in the order of the patch. Items that the patch does not name keep their position relative to the preceding
 /// items on the server.
-fn sort_by(items: &mut Vec<Value>, order: &Value, before: &[Value], shape: Shape<'_>) {
+fn sort_by(items: &mut Vec<Value>, order: &Value, before: &[Value], shape: PatchShape<'_>) {
     let Some(order) = order.as_array() else { return };
     let key = match shape.strategic_list() {
         ListShape::Keyed(keys) => keys.first().copied(),
@@ -201,7 +206,7 @@ mod tests {
     use super::*;
 
     fn merged(mut target: Value, patch: &Value) -> Value {
-        merge(&mut target, patch, Shape::builtin()).unwrap();
+        merge(&mut target, patch, PatchShape::builtin()).unwrap();
         target
     }
 
@@ -272,7 +277,7 @@ mod tests {
     #[test]
     fn an_item_without_its_key_is_refused() {
         let mut before = pod(json!([{"name": "a"}]));
-        let error = merge(&mut before, &pod(json!([{"image": "x"}])), Shape::builtin());
+        let error = merge(&mut before, &pod(json!([{"image": "x"}])), PatchShape::builtin());
         assert!(matches!(error, Err(PatchError::Unprocessable(_))), "{error:?}");
     }
 }

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use super::memory::MemoryStream;
 use super::service::{Connection, answer};
 use crate::connection::ConnectionId;
-use crate::faults::{ConnectionControl, FaultyIo, Link};
+use crate::faults::{ConnectionControl, FaultyIo, ResettableStream};
 use crate::state::ServerState;
 
 /// HTTP versions that the server supports.
@@ -36,7 +36,7 @@ pub(crate) enum Protocols {
 
 /// Front end of the server: accepts and serves connections.
 #[derive(Debug)]
-pub(crate) struct Front {
+pub(crate) struct HttpServer {
     pub(crate) state: Arc<ServerState>,
     tls: RwLock<Option<Arc<ServerConfig>>>,
     protocols: Protocols,
@@ -53,11 +53,11 @@ pub(crate) const DEFAULT_MAX_STREAMS: u32 = 100;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Buffer size of an in-memory connection in each direction.
-const MEMORY_BUFFER: usize = 256 * 1024;
+const MEMORY_BUFFER_BYTES: usize = 256 * 1024;
 
-// === impl Front ===
+// === impl HttpServer ===
 
-impl Front {
+impl HttpServer {
     pub(crate) fn new(
         state: Arc<ServerState>,
         tls: Option<Arc<ServerConfig>>,
@@ -77,7 +77,7 @@ impl Front {
     /// Accepts connections until `open` is cancelled, which also closes the accepted ones. The port is free again when the task
     /// has ended.
     pub(crate) fn listen(self: &Arc<Self>, listener: TcpListener, open: CancellationToken) -> JoinHandle<()> {
-        let front = self.clone();
+        let http_server = self.clone();
         self.tasks.spawn(async move {
             loop {
                 let accepted = tokio::select! {
@@ -89,8 +89,8 @@ impl Front {
                     Ok((stream, _)) => {
                         // Small frames must not wait for acknowledgements; if this fails, they are merely delayed.
                         let _ = stream.set_nodelay(true);
-                        let tls = front.tls.read().clone();
-                        front.serve(stream, tls, open.clone());
+                        let tls = http_server.tls.read().clone();
+                        http_server.serve(stream, tls, open.clone());
                     }
                     // Out of descriptors, or the client has disconnected already.
                     Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -101,7 +101,7 @@ impl Front {
 
     /// Creates an in-memory connection, served like one over TCP without TLS.
     pub(crate) fn connect(self: &Arc<Self>, open: CancellationToken) -> MemoryStream {
-        let (client, server) = tokio::io::duplex(MEMORY_BUFFER);
+        let (client, server) = tokio::io::duplex(MEMORY_BUFFER_BYTES);
         let control = self.serve(server, None, open);
         MemoryStream::new(client, control)
     }
@@ -123,22 +123,22 @@ impl Front {
         self.tasks.spawn(task);
     }
 
-    fn serve<L: Link>(
+    fn serve<L: ResettableStream>(
         self: &Arc<Self>,
-        link: L,
+        stream: L,
         tls: Option<Arc<ServerConfig>>,
         open: CancellationToken,
     ) -> Arc<ConnectionControl> {
         let id = ConnectionId(self.last_connection.fetch_add(1, Ordering::Relaxed) + 1);
         let control = self.state.faults.connected(id);
         self.state.activity.notify_waiters();
-        let entry = Entry { front: self.clone(), id };
+        let connection_guard = ConnectionGuard { http_server: self.clone(), id };
         let streams = open.child_token();
         let served =
-            self.clone().run(FaultyIo::new(link, control.clone()), tls, control.clone(), streams.clone());
+            self.clone().run(FaultyIo::new(stream, control.clone()), tls, control.clone(), streams.clone());
         let watched = control.clone();
         self.tasks.spawn(async move {
-            let _entry = entry;
+            let _connection_guard = connection_guard;
             // Its streams run as separate tasks and end with it.
             let _streams = streams.drop_guard();
             tokio::select! {
@@ -151,7 +151,7 @@ impl Front {
         control
     }
 
-    async fn run<L: Link>(
+    async fn run<L: ResettableStream>(
         self: Arc<Self>,
         io: FaultyIo<L>,
         tls: Option<Arc<ServerConfig>>,
@@ -180,7 +180,7 @@ impl Front {
         tokio::pin!(serving);
         let ended = tokio::select! {
             biased;
-            () = control.told_to_go_away() => {
+            () = control.go_away_requested() => {
                 serving.as_mut().graceful_shutdown();
                 serving.await
             }
@@ -191,8 +191,8 @@ impl Front {
         }
     }
 
-    fn http_builder(&self, streams: CancellationToken) -> auto::Builder<Streams> {
-        let mut builder = auto::Builder::new(Streams { tasks: self.tasks.clone(), open: streams });
+    fn http_builder(&self, streams: CancellationToken) -> auto::Builder<StreamExecutor> {
+        let mut builder = auto::Builder::new(StreamExecutor { tasks: self.tasks.clone(), open: streams });
         builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
         let max_streams = self.state.faults.stream_limit().unwrap_or(self.max_streams);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(max_streams);
@@ -219,26 +219,26 @@ pub(crate) fn listen(reserved: TcpSocket) -> io::Result<TcpListener> {
 }
 
 /// Registration of a connection in the list of open ones, removed on drop.
-struct Entry {
-    front: Arc<Front>,
+struct ConnectionGuard {
+    http_server: Arc<HttpServer>,
     id: ConnectionId,
 }
 
-impl Drop for Entry {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.front.state.faults.disconnected(self.id);
-        self.front.state.activity.notify_waiters();
+        self.http_server.state.faults.disconnected(self.id);
+        self.http_server.state.activity.notify_waiters();
     }
 }
 
 /// Executor of the streams of an HTTP/2 connection.
 #[derive(Clone, Debug)]
-struct Streams {
+struct StreamExecutor {
     tasks: TaskTracker,
     open: CancellationToken,
 }
 
-impl<F> hyper::rt::Executor<F> for Streams
+impl<F> hyper::rt::Executor<F> for StreamExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send,

@@ -15,5 +15,5 @@ mod tls;
 
 pub use self::memory::MemoryStream;
 
-pub(crate) use self::connection::{DEFAULT_MAX_STREAMS, Front, Protocols, listen, reserve};
-pub(crate) use self::tls::{Credential, Identity, IdentityPlan, TlsError, Validity};
+pub(crate) use self::connection::{DEFAULT_MAX_STREAMS, HttpServer, Protocols, listen, reserve};
+pub(crate) use self::tls::{Credential, IdentityPlan, ServerIdentity, TlsError, Validity};

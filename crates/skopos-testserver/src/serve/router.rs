@@ -7,7 +7,7 @@ use skopos_serve::respond::{self, Response};
 use skopos_serve::{Request, RequestInfo, RequestTarget, RequestVerb, Verb, discovery};
 use skopos_wire::Status;
 
-use crate::faults::RequestFacts;
+use crate::faults::RequestAttributes;
 use crate::source::StoredResource;
 use crate::state::ServerState;
 use crate::{openapi, version, write};
@@ -31,7 +31,7 @@ async fn resource(
         return Err(write::method_not_allowed());
     }
     let read = Request::new(target, &info.query, &parts.headers);
-    let source = || StoredResource::new(state, &target.resource, RequestFacts::of(parts));
+    let source = || StoredResource::new(state, &target.resource, RequestAttributes::from_parts(parts));
     match info.verb {
         RequestVerb::List => skopos_serve::list(&source(), &state.contract, &read).await,
         RequestVerb::Watch => skopos_serve::watch(&source(), &state.contract, &read).await,

@@ -15,7 +15,7 @@ use skopos_wire::Status;
 use tokio::time::timeout;
 
 use super::{host, router};
-use crate::faults::{ConnectionControl, Fault, FaultyBody, RequestFacts, Rule, hostile_body};
+use crate::faults::{ConnectionControl, Fault, FaultRule, FaultyBody, RequestAttributes, hostile_body};
 use crate::log::{LogEntry, Outcome, RequestRecord};
 use crate::openapi;
 use crate::state::ServerState;
@@ -37,30 +37,30 @@ pub(super) async fn answer(
     let http2 = parts.version == Version::HTTP_2;
     let find = |group: &str, version: &str, plural: &str| state.registry.resolve(group, version, plural);
     let info = RequestInfo::new(&parts, find);
-    let facts = Arc::new(facts(&info, &parts, &connection));
-    parts.extensions.insert(facts.clone());
-    let mut log = begin(state, &info, &parts, &facts);
+    let attributes = Arc::new(attributes(&info, &parts, &connection));
+    parts.extensions.insert(attributes.clone());
+    let mut log = start_log_entry(state, &info, &parts, &attributes);
 
-    let rules = state.faults.of_request(&facts);
-    let mut response = match strike(&connection, &facts, &rules).await? {
+    let rules = state.faults.request_rules(&attributes);
+    let mut response = match apply_faults(&connection, &attributes, &rules).await? {
         Some(response) => response,
-        None => respond(state, &info, &parts, &facts, body).await,
+        None => respond(state, &info, &parts, &attributes, body).await,
     };
     // kube-apiserver closes the HTTP/2 connection of an unauthenticated client (UnauthenticatedHTTP2DOSMitigation).
     if response.status() == StatusCode::UNAUTHORIZED && http2 {
-        connection.control.ask_to_go_away();
+        connection.control.request_go_away();
     }
     log.streaming(response.status().as_u16());
-    stamp(&mut response, state);
-    let response = response.map(|body| FaultyBody::new(body, &state.faults, facts, log));
+    set_date(&mut response, state);
+    let response = response.map(|body| FaultyBody::new(body, &state.faults, attributes, log));
     if rules.iter().any(|rule| matches!(rule.fault(), Fault::HoldHeadersUntilData)) {
-        return Ok(hold_until_data(response).await);
+        return Ok(await_first_chunk(response).await);
     }
     Ok(response)
 }
 
 /// Sets the date from the server's clock; hyper would use the machine's.
-fn stamp(response: &mut Response, state: &ServerState) {
+fn set_date(response: &mut Response, state: &ServerState) {
     let now = DateTimePrinter::new().timestamp_to_rfc9110_string(&state.clock.now());
     if let Some(now) = now.ok().and_then(|now| HeaderValue::try_from(now).ok()) {
         response.headers_mut().insert(header::DATE, now);
@@ -68,10 +68,10 @@ fn stamp(response: &mut Response, state: &ServerState) {
 }
 
 /// Applies the faults that precede a response; some are the response.
-async fn strike(
+async fn apply_faults(
     connection: &Connection,
-    facts: &RequestFacts,
-    rules: &[Arc<Rule>],
+    attributes: &RequestAttributes,
+    rules: &[Arc<FaultRule>],
 ) -> Result<Option<Response>, BodyError> {
     for rule in rules {
         match rule.fault() {
@@ -95,9 +95,9 @@ async fn strike(
                 connection.control.kill(*how);
                 return Err("injected close of the connection".into());
             }
-            Fault::GoAway => connection.control.ask_to_go_away(),
+            Fault::GoAway => connection.control.request_go_away(),
             fault => {
-                if let Some(response) = hostile_body(fault, facts) {
+                if let Some(response) = hostile_body(fault, attributes) {
                     return Ok(Some(response));
                 }
             }
@@ -110,17 +110,17 @@ async fn respond(
     state: &ServerState,
     info: &RequestInfo,
     parts: &Parts,
-    facts: &RequestFacts,
+    attributes: &RequestAttributes,
     body: Incoming,
 ) -> Response {
     let handled = async {
         if state.only_local_hosts {
             host::check_local(parts)?;
         }
-        let user = state.auth.check(state, info, parts, facts)?;
+        let user = state.auth.check(state, info, parts, attributes)?;
         let body = match parts.method {
             Method::GET | Method::HEAD => Bytes::new(),
-            _ => openapi::to_json(&parts.headers, read(body).await?)?,
+            _ => openapi::to_json(&parts.headers, read_body(body).await?)?,
         };
         if let Some(target) = &info.target
             && let Some(review) = state.auth.review(state, info, target, &user, &body)
@@ -147,20 +147,20 @@ async fn respond(
 }
 
 /// Maximum body size of kube-apiserver.
-const MAX_BODY: usize = 3 * 1024 * 1024;
+const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-async fn read(body: Incoming) -> Result<Bytes, Status> {
-    match Limited::new(body, MAX_BODY).collect().await {
+async fn read_body(body: Incoming) -> Result<Bytes, Status> {
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Status::request_entity_too_large(MAX_BODY)),
+        Err(error) if error.is::<LengthLimitError>() => Err(Status::request_entity_too_large(MAX_BODY_BYTES)),
         Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
     }
 }
 
-fn facts(info: &RequestInfo, parts: &Parts, connection: &Connection) -> RequestFacts {
+fn attributes(info: &RequestInfo, parts: &Parts, connection: &Connection) -> RequestAttributes {
     let target = info.target.as_ref();
     let user_agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
-    RequestFacts {
+    RequestAttributes {
         connection: connection.control.id(),
         verb: info.verb,
         path: info.path.clone(),
@@ -172,23 +172,28 @@ fn facts(info: &RequestInfo, parts: &Parts, connection: &Connection) -> RequestF
     }
 }
 
-fn begin(state: &ServerState, info: &RequestInfo, parts: &Parts, facts: &RequestFacts) -> LogEntry {
+fn start_log_entry(
+    state: &ServerState,
+    info: &RequestInfo,
+    parts: &Parts,
+    attributes: &RequestAttributes,
+) -> LogEntry {
     state.log.begin(RequestRecord {
         id: 0,
         at: std::time::Duration::ZERO,
-        connection: facts.connection,
+        connection: attributes.connection,
         verb: info.verb.as_str(),
         path: info.path.clone(),
         query: parts.uri.query().unwrap_or_default().to_owned(),
-        resource: facts.resource.clone(),
-        user_agent: facts.user_agent.clone(),
+        resource: attributes.resource.clone(),
+        user_agent: attributes.user_agent.clone(),
         accept: parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).map(str::to_owned),
         outcome: Outcome::Waiting,
     })
 }
 
 /// Reads the first chunk of the body before the headers are sent.
-async fn hold_until_data(response: http::Response<FaultyBody>) -> http::Response<FaultyBody> {
+async fn await_first_chunk(response: http::Response<FaultyBody>) -> http::Response<FaultyBody> {
     let (parts, mut body) = response.into_parts();
     body.preload().await;
     http::Response::from_parts(parts, body)

@@ -14,7 +14,7 @@ use super::Protocols;
 
 /// A CA and a server certificate that it signed.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub(crate) struct ServerIdentity {
     pub(crate) ca_pem: String,
     /// Client certificate, if clients must present one.
     pub(crate) client: Option<Credential>,
@@ -50,9 +50,9 @@ pub(crate) enum Validity {
 /// Error of certificate generation.
 pub(crate) type TlsError = Box<dyn std::error::Error + Send + Sync>;
 
-// === impl Identity ===
+// === impl ServerIdentity ===
 
-impl Identity {
+impl ServerIdentity {
     pub(crate) fn generate(plan: &IdentityPlan, validity: Validity) -> Result<Self, TlsError> {
         let mut ca = CertificateParams::default();
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

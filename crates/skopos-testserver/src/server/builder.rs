@@ -12,20 +12,20 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Door, Shared, StartError, TestServer, Tls};
+use super::{Inner, PortState, StartError, TestServer, Tls};
 use crate::auth::{Auth, User};
-use crate::clock::Clock;
+use crate::clock::ServerClock;
 use crate::faults::Faults;
 use crate::lifecycle::Lifecycle;
 use crate::log::{RequestLog, RequestObserver, RequestRecord};
 use crate::serve::{
-    DEFAULT_MAX_STREAMS, Front, Identity, IdentityPlan, Protocols, Validity, listen, reserve,
+    DEFAULT_MAX_STREAMS, HttpServer, IdentityPlan, Protocols, ServerIdentity, Validity, listen, reserve,
 };
 use crate::state::ServerState;
-use crate::storage::{HistoryLimits, Observer as WriteObserver, Storage, WriteRecord};
+use crate::storage::{HistoryLimits, Storage, WriteObserver, WriteRecord};
 
 /// Maximum bytes of cached compressed objects, with the objects that only the cache keeps alive.
-const MAX_BLOCK_BYTES: usize = 512 << 20;
+const MAX_BLOCK_CACHE_BYTES: usize = 512 << 20;
 
 /// Port in the Service of a server without a port: kube-apiserver's own.
 const SECURE_PORT: u16 = 6443;
@@ -273,8 +273,8 @@ impl TestServerBuilder {
     pub fn start_in_memory(self) -> Result<TestServer, StartError> {
         let Self { protocols, max_streams, .. } = self;
         let state = Arc::new(self.state(SECURE_PORT)?);
-        let front = Front::new(state, None, protocols, max_streams);
-        Ok(Self::run(front, None, None, None))
+        let http_server = HttpServer::new(state, None, protocols, max_streams);
+        Ok(Self::run(http_server, None, None, None))
     }
 
     /// Starts the server.
@@ -289,7 +289,7 @@ impl TestServerBuilder {
         let tls = match self.tls {
             true => {
                 let plan = IdentityPlan { protocols, ..self.identity.clone() };
-                let identity = Identity::generate(&plan, validity).map_err(StartError::Certificate)?;
+                let identity = ServerIdentity::generate(&plan, validity).map_err(StartError::Certificate)?;
                 Some(Tls { identity, plan })
             }
             false => None,
@@ -297,27 +297,32 @@ impl TestServerBuilder {
         let config = tls.as_ref().map(|tls| tls.identity.config.clone());
         let (max_streams, token) = (self.max_streams, self.token.clone());
         let state = Arc::new(self.state(port)?);
-        Ok(Self::run(Front::new(state, config, protocols, max_streams), Some((listener, port)), tls, token))
+        Ok(Self::run(
+            HttpServer::new(state, config, protocols, max_streams),
+            Some((listener, port)),
+            tls,
+            token,
+        ))
     }
 
     fn run(
-        front: Front,
+        http_server: HttpServer,
         listen: Option<(TcpListener, u16)>,
         tls: Option<Tls>,
         token: Option<String>,
     ) -> TestServer {
-        let front = Arc::new(front);
+        let http_server = Arc::new(http_server);
         let stopped = CancellationToken::new();
         let open = stopped.child_token();
         let port = listen.as_ref().map(|(_, port)| *port);
-        let door = match listen {
-            Some((listener, _)) => Door::Open(front.listen(listener, open.clone())),
-            None => Door::None,
+        let port_state = match listen {
+            Some((listener, _)) => PortState::Open(http_server.listen(listener, open.clone())),
+            None => PortState::None,
         };
-        front.spawn(crate::workloads::run(front.state.clone(), stopped.clone()));
-        let (open, door) = (Mutex::new(open), Mutex::new(door));
-        let shared = Shared { front, port, tls: Mutex::new(tls), token, open, door, stopped };
-        TestServer { shared: Arc::new(shared) }
+        http_server.spawn(crate::workloads::run(http_server.state.clone(), stopped.clone()));
+        let (open, port_state) = (Mutex::new(open), Mutex::new(port_state));
+        let inner = Inner { http_server, port, tls: Mutex::new(tls), token, open, port_state, stopped };
+        TestServer { inner: Arc::new(inner) }
     }
 
     fn state(self, port: u16) -> Result<ServerState, StartError> {
@@ -333,11 +338,11 @@ impl TestServerBuilder {
         let state = ServerState {
             storage: Storage::new(self.history, activity.clone(), self.write_observer),
             registry,
-            clock: Clock::starting_at(self.start_time),
+            clock: ServerClock::starting_at(self.start_time),
             rng: Arc::new(Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed))),
             contract: self.contract,
             only_local_hosts: self.only_local_hosts,
-            blocks: BlockCache::new(MAX_BLOCK_BYTES).blocks(),
+            blocks: BlockCache::new(MAX_BLOCK_CACHE_BYTES).blocks(),
             auth,
             faults: Faults::new(),
             log: RequestLog::new(self.log_capacity, activity.clone(), self.observer),

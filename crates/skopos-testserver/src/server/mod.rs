@@ -21,7 +21,9 @@ pub use self::waiting::WaitTimeout;
 use crate::auth::Auth;
 use crate::faults::{Faults, How};
 use crate::log::RequestRecord;
-use crate::serve::{Credential, Front, Identity, IdentityPlan, MemoryStream, Validity, listen, reserve};
+use crate::serve::{
+    Credential, HttpServer, IdentityPlan, MemoryStream, ServerIdentity, Validity, listen, reserve,
+};
 use crate::state::ServerState;
 
 /// Kubernetes API server in this process. Clones are handles to the same server; when the last is dropped, it stops.
@@ -42,26 +44,26 @@ use crate::state::ServerState;
 /// ```
 #[derive(Clone, Debug)]
 pub struct TestServer {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    front: Arc<Front>,
+struct Inner {
+    http_server: Arc<HttpServer>,
     /// Port; `None` if the server is reached in memory only.
     port: Option<u16>,
     tls: Mutex<Option<Tls>>,
     token: Option<String>,
     /// Cancelled while paused: no port is open, and the connections are closed.
     open: Mutex<CancellationToken>,
-    door: Mutex<Door>,
+    port_state: Mutex<PortState>,
     /// Cancelled when the server has stopped for good.
     stopped: CancellationToken,
 }
 
 /// State of the port.
 #[derive(Debug)]
-enum Door {
+enum PortState {
     /// There is no port.
     None,
     /// Listening, until this task ends.
@@ -72,7 +74,7 @@ enum Door {
 
 #[derive(Debug)]
 struct Tls {
-    identity: Identity,
+    identity: ServerIdentity,
     plan: IdentityPlan,
 }
 
@@ -114,7 +116,7 @@ impl TestServer {
     /// Returns `http://127.0.0.1:PORT`, or `https://...`.
     #[must_use]
     pub fn url(&self) -> String {
-        let scheme = if self.shared.tls.lock().is_some() { "https" } else { "http" };
+        let scheme = if self.inner.tls.lock().is_some() { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.port())
     }
 
@@ -122,13 +124,13 @@ impl TestServer {
     /// [`TestServer::restart`].
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.shared.port.unwrap_or(0)
+        self.inner.port.unwrap_or(0)
     }
 
     /// Returns the certificate of the server's CA, if it serves TLS.
     #[must_use]
     pub fn ca_pem(&self) -> Option<String> {
-        self.shared.tls.lock().as_ref().map(|tls| tls.identity.ca_pem.clone())
+        self.inner.tls.lock().as_ref().map(|tls| tls.identity.ca_pem.clone())
     }
 
     /// Returns a kubeconfig with inline server, CA and credentials.
@@ -140,7 +142,7 @@ impl TestServer {
             let data = base64::engine::general_purpose::STANDARD.encode(pem);
             cluster.push_str(&format!("    certificate-authority-data: {data}\n"));
         }
-        let user = match &self.shared.token {
+        let user = match &self.inner.token {
             Some(token) => format!("    token: {}\n", serde_json::Value::from(token.as_str())),
             // kubectl prompts for a user name and password before it uses TLS without any credentials.
             None if self.ca_pem().is_some() => "    token: not-checked\n".to_owned(),
@@ -150,7 +152,7 @@ impl TestServer {
             Some(Credential { certificate, key }) => {
                 let data = |pem: String| base64::engine::general_purpose::STANDARD.encode(pem);
                 let (certificate, key) = (data(certificate), data(key));
-                let token = if self.shared.token.is_some() { user } else { String::new() };
+                let token = if self.inner.token.is_some() { user } else { String::new() };
                 format!("{token}    client-certificate-data: {certificate}\n    client-key-data: {key}\n")
             }
             None => user,
@@ -186,11 +188,11 @@ impl TestServer {
     /// # Errors
     /// [`io::ErrorKind::ConnectionRefused`] while the server is paused or stopped.
     pub fn connect(&self) -> io::Result<MemoryStream> {
-        let open = self.shared.open.lock().clone();
+        let open = self.inner.open.lock().clone();
         if open.is_cancelled() {
             return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the test server is paused"));
         }
-        Ok(self.shared.front.connect(open))
+        Ok(self.inner.http_server.connect(open))
     }
 
     /// Returns the latest requests, oldest first.
@@ -226,7 +228,7 @@ impl TestServer {
 
     /// Returns the client certificate for a server that requires one.
     pub(crate) fn client_credential(&self) -> Option<Credential> {
-        self.shared.tls.lock().as_ref().and_then(|tls| tls.identity.client.clone())
+        self.inner.tls.lock().as_ref().and_then(|tls| tls.identity.client.clone())
     }
 
     /// Stops listening and closes all connections; the content stays. No other process gets the port meanwhile.
@@ -239,23 +241,23 @@ impl TestServer {
         if how == How::Rst {
             self.faults().kill_connections(how);
         }
-        let open = self.shared.open.lock().clone();
+        let open = self.inner.open.lock().clone();
         open.cancel();
         self.wait_until(|server| server.connections() == 0).await;
-        if let Ok(Some(port)) = self.vacate().await {
-            *self.shared.door.lock() = Door::Closed(port);
+        if let Ok(Some(port)) = self.release_port().await {
+            *self.inner.port_state.lock() = PortState::Closed(port);
         }
     }
 
     /// Returns the reserved port, once it is closed.
-    async fn vacate(&self) -> io::Result<Option<TcpSocket>> {
-        let Some(port) = self.shared.port else { return Ok(None) };
-        let door = std::mem::replace(&mut *self.shared.door.lock(), Door::None);
-        match door {
-            Door::Closed(reserved) => return Ok(Some(reserved)),
+    async fn release_port(&self) -> io::Result<Option<TcpSocket>> {
+        let Some(port) = self.inner.port else { return Ok(None) };
+        let port_state = std::mem::replace(&mut *self.inner.port_state.lock(), PortState::None);
+        match port_state {
+            PortState::Closed(reserved) => return Ok(Some(reserved)),
             // The task only ends because it was cancelled.
-            Door::Open(listening) => drop(listening.await),
-            Door::None => {}
+            PortState::Open(listening) => drop(listening.await),
+            PortState::None => {}
         }
         reserve(port).map(Some)
     }
@@ -265,16 +267,17 @@ impl TestServer {
     /// # Errors
     /// When another process took the port.
     pub async fn resume(&self) -> Result<(), StartError> {
-        if !self.shared.open.lock().is_cancelled() {
+        if !self.inner.open.lock().is_cancelled() {
             return Ok(());
         }
-        let open = self.shared.stopped.child_token();
+        let open = self.inner.stopped.child_token();
         let taken = |error| StartError::Listen { port: self.port(), error };
-        if let Some(port) = self.vacate().await.map_err(taken)? {
+        if let Some(port) = self.release_port().await.map_err(taken)? {
             let listener = listen(port).map_err(taken)?;
-            *self.shared.door.lock() = Door::Open(self.shared.front.listen(listener, open.clone()));
+            *self.inner.port_state.lock() =
+                PortState::Open(self.inner.http_server.listen(listener, open.clone()));
         }
-        *self.shared.open.lock() = open;
+        *self.inner.open.lock() = open;
         Ok(())
     }
 
@@ -307,26 +310,26 @@ impl TestServer {
     }
 
     fn set_certificate(&self, validity: Validity) -> Result<(), StartError> {
-        let mut tls = self.shared.tls.lock();
+        let mut tls = self.inner.tls.lock();
         if let Some(tls) = tls.as_mut() {
-            tls.identity = Identity::generate(&tls.plan, validity).map_err(StartError::Certificate)?;
-            self.shared.front.set_tls(Some(tls.identity.config.clone()));
+            tls.identity = ServerIdentity::generate(&tls.plan, validity).map_err(StartError::Certificate)?;
+            self.inner.http_server.set_tls(Some(tls.identity.config.clone()));
         }
         Ok(())
     }
 
     /// Stops for good, and waits until no task and no connection is left.
     pub async fn stop(&self) {
-        self.shared.stopped.cancel();
-        self.shared.front.finished().await;
+        self.inner.stopped.cancel();
+        self.inner.http_server.finished().await;
     }
 
     pub(crate) fn state(&self) -> &Arc<ServerState> {
-        &self.shared.front.state
+        &self.inner.http_server.state
     }
 }
 
-impl Drop for Shared {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.stopped.cancel();
     }

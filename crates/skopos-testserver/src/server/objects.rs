@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use super::TestServer;
 use crate::generate::PodGenerator;
-use crate::place::Place;
-use crate::storage::{Draft, ResourceKey, Scope};
+use crate::object_ref::ObjectRef;
+use crate::storage::{Draft, ReadScope, ResourceKey};
 use crate::write;
 
 /// A resourceVersion that the server cannot roll back to.
@@ -82,10 +82,10 @@ impl TestServer {
         &self,
         lease: impl IntoIterator<Item = (&'a str, Option<&'a str>, &'a str)>,
     ) -> Result<Vec<Value>, Status> {
-        let place =
-            |(resource, namespace, name)| Ok(Place::new(&self.resource_type(resource)?, namespace, name));
-        let places = lease.into_iter().map(place).collect::<Result<Vec<_>, Status>>()?;
-        Ok(write::expire(self.state(), places))
+        let object_ref =
+            |(resource, namespace, name)| Ok(ObjectRef::new(&self.resource_type(resource)?, namespace, name));
+        let object_refs = lease.into_iter().map(object_ref).collect::<Result<Vec<_>, Status>>()?;
+        Ok(write::expire(self.state(), object_refs))
     }
 
     /// Returns an object.
@@ -106,7 +106,7 @@ impl TestServer {
     pub fn list(&self, resource: &str, namespace: Option<&str>) -> Result<(Vec<Value>, u64), Status> {
         let resource = self.resource_type(resource)?;
         let (objects, revision) =
-            self.state().storage.list(&ResourceKey::from(&*resource), Scope::of(namespace));
+            self.state().storage.list(&ResourceKey::from(&*resource), ReadScope::new(namespace));
         Ok((objects.iter().map(|object| object.to_value()).collect(), revision))
     }
 

@@ -24,7 +24,7 @@ pub struct WaitTimeout {
 }
 
 /// Timeout of [`TestServer::wait_for`].
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl TestServer {
     /// Waits until `reached` returns true, at most for 30 s. It is called after every write, every change of a request and every
@@ -40,7 +40,7 @@ impl TestServer {
     /// # Errors
     /// When the time is over.
     pub async fn wait_for(&self, reached: impl FnMut(&Self) -> bool) -> Result<(), WaitTimeout> {
-        self.wait_for_within(PATIENCE, reached).await
+        self.wait_for_within(WAIT_TIMEOUT, reached).await
     }
 
     /// Waits like [`TestServer::wait_for`], with another timeout on tokio's clock.

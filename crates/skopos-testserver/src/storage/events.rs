@@ -20,7 +20,7 @@ const RENAMED: [(&str, &str); 7] = [
 ];
 
 /// Returns the resource with the same objects in another form, if the resource is Events.
-pub(super) fn twin(resource: &ResourceKey) -> Option<ResourceKey> {
+pub(super) fn counterpart(resource: &ResourceKey) -> Option<ResourceKey> {
     match (&*resource.group, &*resource.plural) {
         ("", "events") => Some(ResourceKey::new("events.k8s.io", "events")),
         ("events.k8s.io", "events") => Some(ResourceKey::new("", "events")),
@@ -28,9 +28,9 @@ pub(super) fn twin(resource: &ResourceKey) -> Option<ResourceKey> {
     }
 }
 
-/// Converts an Event to the form of `twin`.
-pub(super) fn converted(draft: &Draft, twin: &ResourceKey) -> Draft {
-    let to_core = twin.group.is_empty();
+/// Converts an Event to the form of `counterpart`.
+pub(super) fn convert(draft: &Draft, counterpart: &ResourceKey) -> Draft {
+    let to_core = counterpart.group.is_empty();
     let rename = |name: &str| {
         let renamed = RENAMED.iter().find(|(core, new)| *(if to_core { new } else { core }) == name);
         renamed.map_or(name, |(core, new)| if to_core { core } else { new }).to_owned()
@@ -57,13 +57,13 @@ mod tests {
             "source": {"component": "c"}, "firstTimestamp": "2026-01-01T00:00:00Z",
             "lastTimestamp": "2026-01-01T00:00:00Z", "reportingComponent": "k", "series": {"count": 3}});
         let draft = Draft::from_value(&core).unwrap();
-        let new = converted(&draft, &ResourceKey::new("events.k8s.io", "events"));
+        let new = convert(&draft, &ResourceKey::new("events.k8s.io", "events"));
         let expected = json!({"kind": "Event", "apiVersion": "events.k8s.io/v1",
             "metadata": {"name": "e", "namespace": "n", "uid": "u", "resourceVersion": ""},
             "regarding": {"kind": "Pod", "name": "p"}, "note": "m", "reason": "R", "deprecatedCount": 2,
             "deprecatedSource": {"component": "c"}, "deprecatedFirstTimestamp": "2026-01-01T00:00:00Z",
             "deprecatedLastTimestamp": "2026-01-01T00:00:00Z", "reportingController": "k", "series": {"count": 3}});
         assert_eq!(new.to_value(), expected);
-        assert_eq!(converted(&new, &ResourceKey::new("", "events")).to_value(), core);
+        assert_eq!(convert(&new, &ResourceKey::new("", "events")).to_value(), core);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use skopos_serve::Compacted;
 use tokio::time::Instant;
 
-use super::{HistoryLimits, Inner, ResourceKey, Storage};
+use super::{HistoryLimits, ResourceKey, State, Storage};
 
 /// Version that was replaced or deleted by revision `by`.
 #[derive(Debug)]
@@ -19,24 +19,24 @@ pub(super) struct Superseded {
 impl Storage {
     /// Forgets all versions but the newest, and all events: reads of older revisions and watches from them get 410.
     pub(crate) fn compact(&self) {
-        let mut inner = self.shared.inner.write();
-        let revision = inner.revision;
-        inner.compact_to(revision);
+        let mut state = self.inner.state.write();
+        let revision = state.revision;
+        state.compact_to(revision);
         self.windows().iter().for_each(|window| window.forget(revision));
     }
 
     /// Forgets the versions older than the newest, but no events: the effect of a compaction in etcd on an API server whose watch
     /// cache reaches further back.
     pub(crate) fn compact_versions(&self) {
-        let mut inner = self.shared.inner.write();
-        let revision = inner.revision;
-        inner.compact_to(revision);
+        let mut state = self.inner.state.write();
+        let revision = state.revision;
+        state.compact_to(revision);
     }
 
     /// Forgets all events but no versions: the effect of a restart on the watch cache of an API server.
     pub(crate) fn forget_events(&self) {
-        let inner = self.shared.inner.write();
-        self.windows().iter().for_each(|window| window.forget(inner.revision));
+        let state = self.inner.state.write();
+        self.windows().iter().for_each(|window| window.forget(state.revision));
     }
 
     /// Rolls back content and revision to `revision`, as a restored etcd does. Open watches get no event.
@@ -44,26 +44,26 @@ impl Storage {
     /// # Errors
     /// When that revision is compacted or in the future.
     pub(crate) fn roll_back(&self, revision: u64) -> Result<(), Compacted> {
-        let mut inner = self.shared.inner.write();
-        let inner = &mut *inner;
-        inner.check_compaction(revision)?;
-        if revision > inner.revision {
-            return Err(Compacted { requested: revision, oldest: inner.revision });
+        let mut state = self.inner.state.write();
+        let state = &mut *state;
+        state.check_compaction(revision)?;
+        if revision > state.revision {
+            return Err(Compacted { requested: revision, oldest: state.revision });
         }
-        inner.tables.values_mut().for_each(|table| table.roll_back(revision));
+        state.tables.values_mut().for_each(|table| table.roll_back(revision));
         self.windows().iter().for_each(|window| window.roll_back(revision));
-        inner.revision = revision;
-        inner.timeline.roll_back(revision);
-        while inner.superseded.back().is_some_and(|s| s.by > revision) {
-            if let Some(s) = inner.superseded.pop_back() {
-                inner.superseded_bytes -= s.bytes;
+        state.revision = revision;
+        state.timeline.roll_back(revision);
+        while state.superseded.back().is_some_and(|s| s.by > revision) {
+            if let Some(s) = state.superseded.pop_back() {
+                state.superseded_bytes -= s.bytes;
             }
         }
         Ok(())
     }
 }
 
-impl Inner {
+impl State {
     pub(super) fn check_compaction(&self, revision: u64) -> Result<(), Compacted> {
         if revision < self.compacted {
             return Err(Compacted { requested: revision, oldest: self.compacted });

@@ -25,8 +25,8 @@ use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub(crate) use self::object::{BadObject, Draft, Stored};
-pub(crate) use self::record::Observer;
+pub(crate) use self::object::{Draft, InvalidObject, Stored};
+pub(crate) use self::record::WriteObserver;
 pub use self::record::WriteRecord;
 
 use self::history::Superseded;
@@ -42,7 +42,7 @@ pub(crate) struct ResourceKey {
 
 /// Scope of a read: a namespace or the whole table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scope<'a> {
+pub(crate) struct ReadScope<'a> {
     pub(crate) namespace: Option<&'a str>,
 }
 
@@ -69,16 +69,16 @@ pub(crate) enum WriteError {
 }
 
 /// Change of one object.
-pub(crate) type Change = Event<Arc<Stored>>;
+pub(crate) type StoredEvent = Event<Arc<Stored>>;
 
 /// Changes of one revision, by resource.
-type Changes = Vec<(ResourceKey, Change)>;
+type ResourceEvents = Vec<(ResourceKey, StoredEvent)>;
 
 /// Events since a revision.
 #[derive(Debug)]
 pub(crate) enum Tail {
     /// The events, and the revision up to which none is missing.
-    Events { events: Vec<Arc<Change>>, through: u64 },
+    Events { events: Vec<Arc<StoredEvent>>, through: u64 },
     /// The window no longer reaches back to the cursor.
     Lost,
 }
@@ -86,21 +86,21 @@ pub(crate) enum Tail {
 /// Versioned store. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Storage {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    inner: RwLock<Inner>,
-    windows: RwLock<BTreeMap<ResourceKey, Arc<Window<Arc<Stored>>>>>,
-    limits: HistoryLimits,
-    /// Notified of every write.
-    activity: Arc<Notify>,
-    observer: Option<Observer>,
+    inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
+    state: RwLock<State>,
+    windows: RwLock<BTreeMap<ResourceKey, Arc<Window<Arc<Stored>>>>>,
+    limits: HistoryLimits,
+    /// Notified of every write.
+    activity: Arc<Notify>,
+    observer: Option<WriteObserver>,
+}
+
+#[derive(Debug)]
+struct State {
     revision: u64,
     compacted: u64,
     tables: BTreeMap<ResourceKey, Table>,
@@ -114,9 +114,9 @@ struct Inner {
 
 impl Storage {
     /// Creates an empty storage, which notifies `activity` of every write and calls `observer` with every change.
-    pub(crate) fn new(limits: HistoryLimits, activity: Arc<Notify>, observer: Option<Observer>) -> Self {
+    pub(crate) fn new(limits: HistoryLimits, activity: Arc<Notify>, observer: Option<WriteObserver>) -> Self {
         let now = Instant::now();
-        let inner = Inner {
+        let state = State {
             revision: 1,
             compacted: 0,
             tables: BTreeMap::new(),
@@ -125,9 +125,9 @@ impl Storage {
             timeline: Timeline::new(now, 1),
             next_compaction: now + limits.compaction_interval,
         };
-        let inner = RwLock::new(inner);
-        let shared = Shared { inner, windows: RwLock::default(), limits, activity, observer };
-        Self { shared: Arc::new(shared) }
+        let state = RwLock::new(state);
+        let inner = Inner { state, windows: RwLock::default(), limits, activity, observer };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Stores a new object at the next revision.
@@ -185,21 +185,21 @@ impl Storage {
     /// Deletes all of these objects at one revision, in this order, as etcd does with the keys of an expired lease. Returns the
     /// last state, with that revision, of each that existed.
     pub(crate) fn delete_together<'a>(&self, keys: &'a [(ResourceKey, String)]) -> Vec<Option<Arc<Stored>>> {
-        let mut inner = self.shared.inner.write();
-        let revision = inner.revision + 1;
-        let mut events: BTreeMap<ResourceKey, Vec<Change>> = BTreeMap::new();
+        let mut state = self.inner.state.write();
+        let revision = state.revision + 1;
+        let mut events: BTreeMap<ResourceKey, Vec<StoredEvent>> = BTreeMap::new();
         let delete = |(resource, key): &'a (ResourceKey, String)| {
-            let (object, changes) = inner.apply_to_both(revision, resource, key, Write::Delete).ok()?;
+            let (object, changes) = state.apply_to_both(revision, resource, key, Write::Delete).ok()?;
             for (resource, event) in changes {
                 events.entry(resource).or_default().push(event);
             }
             Some(object)
         };
-        let gone = keys.iter().map(delete).collect();
+        let deleted = keys.iter().map(delete).collect();
         if !events.is_empty() {
-            self.publish(&mut inner, revision, events);
+            self.publish(&mut state, revision, events);
         }
-        gone
+        deleted
     }
 
     fn commit(
@@ -208,37 +208,37 @@ impl Storage {
         key: &str,
         decide: impl FnOnce(Option<&Arc<Stored>>) -> Result<Write, WriteError>,
     ) -> Result<Arc<Stored>, WriteError> {
-        let mut inner = self.shared.inner.write();
-        let current = inner.tables.get(resource).and_then(|table| table.get(key));
+        let mut state = self.inner.state.write();
+        let current = state.tables.get(resource).and_then(|table| table.get(key));
         let write = decide(current)?;
-        let revision = inner.revision + 1;
-        let (object, changes) = inner.apply_to_both(revision, resource, key, write)?;
+        let revision = state.revision + 1;
+        let (object, changes) = state.apply_to_both(revision, resource, key, write)?;
         let events = changes.into_iter().map(|(resource, event)| (resource, vec![event]));
-        self.publish(&mut inner, revision, events);
+        self.publish(&mut state, revision, events);
         Ok(object)
     }
 
     /// Publishes the events of the newest revision, which must be all events of that revision.
     fn publish(
         &self,
-        inner: &mut Inner,
+        state: &mut State,
         revision: u64,
-        events: impl IntoIterator<Item = (ResourceKey, Vec<Change>)>,
+        events: impl IntoIterator<Item = (ResourceKey, Vec<StoredEvent>)>,
     ) {
         let now = Instant::now();
-        inner.revision = revision;
-        inner.timeline.note(now, revision);
-        inner.compact_when_due(now, &self.shared.limits);
+        state.revision = revision;
+        state.timeline.record(now, revision);
+        state.compact_when_due(now, &self.inner.limits);
         // Under the lock, so that events are in the order of revisions, and none up to the newest is missing.
         for (resource, events) in events {
-            self.shared.observer.iter().for_each(|observer| observer.tell(&resource, &events));
+            self.inner.observer.iter().for_each(|observer| observer.notify(&resource, &events));
             self.window(&resource).extend(events);
         }
-        self.shared.activity.notify_waiters();
+        self.inner.activity.notify_waiters();
     }
 }
 
-impl Inner {
+impl State {
     /// Makes the next version of an object. For an Event, which two API groups serve, also that of its twin in the other group.
     fn apply_to_both(
         &mut self,
@@ -246,19 +246,19 @@ impl Inner {
         resource: &ResourceKey,
         key: &str,
         write: Write,
-    ) -> Result<(Arc<Stored>, Changes), WriteError> {
-        let twin = events::twin(resource).map(|twin| {
+    ) -> Result<(Arc<Stored>, ResourceEvents), WriteError> {
+        let counterpart = events::counterpart(resource).map(|counterpart| {
             let write = match &write {
-                Write::Put(draft) => Write::Put(events::converted(draft, &twin)),
+                Write::Put(draft) => Write::Put(events::convert(draft, &counterpart)),
                 Write::Delete => Write::Delete,
             };
-            (twin, write)
+            (counterpart, write)
         });
         let (object, event) = self.apply(revision, resource, key, write)?;
         let mut changes = vec![(resource.clone(), event)];
-        if let Some((twin, write)) = twin {
-            let (_, event) = self.apply(revision, &twin, key, write)?;
-            changes.push((twin, event));
+        if let Some((counterpart, write)) = counterpart {
+            let (_, event) = self.apply(revision, &counterpart, key, write)?;
+            changes.push((counterpart, event));
         }
         Ok((object, changes))
     }
@@ -270,7 +270,7 @@ impl Inner {
         resource: &ResourceKey,
         key: &str,
         write: Write,
-    ) -> Result<(Arc<Stored>, Change), WriteError> {
+    ) -> Result<(Arc<Stored>, StoredEvent), WriteError> {
         let table = match self.tables.get_mut(resource) {
             Some(table) => table,
             None => self.tables.entry(resource.clone()).or_default(),
@@ -326,17 +326,17 @@ fn check(current: Option<&Arc<Stored>>, expected: Option<u64>) -> Result<(), Wri
 impl Storage {
     /// Returns the newest revision.
     pub(crate) fn revision(&self) -> u64 {
-        self.shared.inner.read().revision
+        self.inner.state.read().revision
     }
 
     /// Returns the revision that was the newest at `instant` (exact to about 10 ms).
     pub(crate) fn revision_at(&self, instant: Instant) -> u64 {
-        self.shared.inner.read().timeline.at(instant)
+        self.inner.state.read().timeline.at(instant)
     }
 
     /// Returns the newest version of an object.
     pub(crate) fn get(&self, resource: &ResourceKey, key: &str) -> Option<Arc<Stored>> {
-        self.shared.inner.read().tables.get(resource)?.get(key).cloned()
+        self.inner.state.read().tables.get(resource)?.get(key).cloned()
     }
 
     /// Returns an object as of `revision`.
@@ -349,9 +349,9 @@ impl Storage {
         key: &str,
         revision: u64,
     ) -> Result<Option<Arc<Stored>>, Compacted> {
-        let inner = self.shared.inner.read();
-        inner.check_compaction(revision)?;
-        Ok(inner.tables.get(resource).and_then(|table| table.get_at(key, revision)).cloned())
+        let state = self.inner.state.read();
+        state.check_compaction(revision)?;
+        Ok(state.tables.get(resource).and_then(|table| table.get_at(key, revision)).cloned())
     }
 
     /// Returns up to `max` objects in key order as of `revision`, from the key `start` on (without the namespace if the scope has
@@ -362,22 +362,22 @@ impl Storage {
     pub(crate) fn scan(
         &self,
         resource: &ResourceKey,
-        scope: Scope<'_>,
+        scope: ReadScope<'_>,
         start: Option<&str>,
         revision: u64,
         max: usize,
     ) -> Result<Vec<Arc<Stored>>, Compacted> {
-        let inner = self.shared.inner.read();
-        inner.check_compaction(revision)?;
-        let Some(table) = inner.tables.get(resource) else { return Ok(Vec::new()) };
+        let state = self.inner.state.read();
+        state.check_compaction(revision)?;
+        let Some(table) = state.tables.get(resource) else { return Ok(Vec::new()) };
         Ok(table.scan(scope, start, revision).take(max).cloned().collect())
     }
 
     /// Returns the newest objects of a scope, and their common revision.
-    pub(crate) fn list(&self, resource: &ResourceKey, scope: Scope<'_>) -> (Vec<Arc<Stored>>, u64) {
-        let inner = self.shared.inner.read();
-        let revision = inner.revision;
-        let objects = inner.tables.get(resource).map(|t| t.scan(scope, None, revision).cloned().collect());
+    pub(crate) fn list(&self, resource: &ResourceKey, scope: ReadScope<'_>) -> (Vec<Arc<Stored>>, u64) {
+        let state = self.inner.state.read();
+        let revision = state.revision;
+        let objects = state.tables.get(resource).map(|t| t.scan(scope, None, revision).cloned().collect());
         (objects.unwrap_or_default(), revision)
     }
 
@@ -385,26 +385,26 @@ impl Storage {
     pub(crate) fn count_from(
         &self,
         resource: &ResourceKey,
-        scope: Scope<'_>,
+        scope: ReadScope<'_>,
         start: Option<&str>,
         revision: u64,
     ) -> usize {
-        let inner = self.shared.inner.read();
-        inner.tables.get(resource).map_or(0, |table| table.scan(scope, start, revision).count())
+        let state = self.inner.state.read();
+        state.tables.get(resource).map_or(0, |table| table.scan(scope, start, revision).count())
     }
 
     /// Returns the current number of objects of a resource.
     pub(crate) fn len(&self, resource: &ResourceKey) -> usize {
-        self.shared.inner.read().tables.get(resource).map_or(0, Table::len)
+        self.inner.state.read().tables.get(resource).map_or(0, Table::len)
     }
 
     /// Drops a resource with all its objects, as when its CustomResourceDefinition is deleted. Watches get the remaining events,
     /// and end. A later resource of that name is another one: no watch can continue there from an older version.
     pub(crate) fn drop_resource(&self, resource: &ResourceKey) {
-        let mut inner = self.shared.inner.write();
-        inner.tables.remove(resource);
-        let next = Arc::new(Window::new(self.shared.limits.window.clone(), inner.revision));
-        if let Some(window) = self.shared.windows.write().insert(resource.clone(), next) {
+        let mut state = self.inner.state.write();
+        state.tables.remove(resource);
+        let next = Arc::new(Window::new(self.inner.limits.window.clone(), state.revision));
+        if let Some(window) = self.inner.windows.write().insert(resource.clone(), next) {
             window.finish();
         }
     }
@@ -415,11 +415,11 @@ impl Storage {
 impl Storage {
     /// Returns the event window of a resource. A watch from before the first event has missed nothing.
     pub(crate) fn window(&self, resource: &ResourceKey) -> Arc<Window<Arc<Stored>>> {
-        if let Some(window) = self.shared.windows.read().get(resource) {
+        if let Some(window) = self.inner.windows.read().get(resource) {
             return window.clone();
         }
-        let new = || Arc::new(Window::new(self.shared.limits.window.clone(), 0));
-        self.shared.windows.write().entry(resource.clone()).or_insert_with(new).clone()
+        let new = || Arc::new(Window::new(self.inner.limits.window.clone(), 0));
+        self.inner.windows.write().entry(resource.clone()).or_insert_with(new).clone()
     }
 
     /// Returns about `max` events of a resource after revision `after`: of each revision all or none.
@@ -445,7 +445,7 @@ impl Storage {
     }
 
     fn windows(&self) -> Vec<Arc<Window<Arc<Stored>>>> {
-        self.shared.windows.read().values().cloned().collect()
+        self.inner.windows.read().values().cloned().collect()
     }
 }
 
@@ -463,11 +463,11 @@ impl From<&ResourceType> for ResourceKey {
     }
 }
 
-// === impl Scope ===
+// === impl ReadScope ===
 
-impl<'a> Scope<'a> {
+impl<'a> ReadScope<'a> {
     /// Creates the scope of one namespace, or of all for `None`.
-    pub(crate) fn of(namespace: Option<&'a str>) -> Self {
+    pub(crate) fn new(namespace: Option<&'a str>) -> Self {
         Self { namespace }
     }
 

@@ -39,7 +39,7 @@ pub(crate) struct Draft {
 
 /// Reason why JSON is not an object that a Kubernetes API server could store.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum BadObject {
+pub(crate) enum InvalidObject {
     #[error("not a JSON object with an object `metadata`: {0}")]
     Json(String),
     #[error("{0} is missing or not a string")]
@@ -151,22 +151,22 @@ impl Draft {
     ///
     /// # Errors
     /// When `kind`, `apiVersion` or `metadata.name` is missing.
-    pub(crate) fn from_value(object: &Value) -> Result<Self, BadObject> {
-        let json = serde_json::to_vec(object).map_err(|e| BadObject::Json(e.to_string()))?;
+    pub(crate) fn from_value(object: &Value) -> Result<Self, InvalidObject> {
+        let json = serde_json::to_vec(object).map_err(|e| InvalidObject::Json(e.to_string()))?;
         Self::from_bytes(&json)
     }
 
     /// Parses an object from JSON text.
-    pub(crate) fn from_bytes(json: &[u8]) -> Result<Self, BadObject> {
+    pub(crate) fn from_bytes(json: &[u8]) -> Result<Self, InvalidObject> {
         type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
-        let bad = |e: serde_json::Error| BadObject::Json(e.to_string());
+        let bad = |e: serde_json::Error| InvalidObject::Json(e.to_string());
         let mut top: Fields<'_> = serde_json::from_slice(json).map_err(bad)?;
-        let metadata = top.remove("metadata").ok_or(BadObject::Missing("metadata"))?;
+        let metadata = top.remove("metadata").ok_or(InvalidObject::Missing("metadata"))?;
         let mut metadata: Fields<'_> = serde_json::from_str(metadata.get()).map_err(bad)?;
         metadata.remove("resourceVersion");
-        let kind = top.remove("kind").ok_or(BadObject::Missing("kind"))?;
-        let api_version = top.remove("apiVersion").ok_or(BadObject::Missing("apiVersion"))?;
-        let name = text(metadata.get("name")).ok_or(BadObject::Missing("metadata.name"))?;
+        let kind = top.remove("kind").ok_or(InvalidObject::Missing("kind"))?;
+        let api_version = top.remove("apiVersion").ok_or(InvalidObject::Missing("apiVersion"))?;
+        let name = text(metadata.get("name")).ok_or(InvalidObject::Missing("metadata.name"))?;
         let namespace = text(metadata.get("namespace")).filter(|ns| !ns.is_empty());
         let uid = text(metadata.get("uid")).unwrap_or_default();
         let labels: BTreeMap<Cow<'_, str>, Option<Cow<'_, str>>> = match metadata.get("labels") {
@@ -274,9 +274,9 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_refused() {
-        assert_eq!(Draft::from_bytes(b"{}").unwrap_err(), BadObject::Missing("metadata"));
-        assert!(matches!(Draft::from_bytes(b"[]"), Err(BadObject::Json(_))));
+        assert_eq!(Draft::from_bytes(b"{}").unwrap_err(), InvalidObject::Missing("metadata"));
+        assert!(matches!(Draft::from_bytes(b"[]"), Err(InvalidObject::Json(_))));
         let nameless = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}});
-        assert_eq!(Draft::from_value(&nameless).unwrap_err(), BadObject::Missing("metadata.name"));
+        assert_eq!(Draft::from_value(&nameless).unwrap_err(), InvalidObject::Missing("metadata.name"));
     }
 }

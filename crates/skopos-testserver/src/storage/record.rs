@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use skopos_serve::EventType;
 
-use super::{Change, ResourceKey};
+use super::{ResourceKey, StoredEvent};
 
 /// Change of one object, reported at the time of the write.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,16 +22,16 @@ pub struct WriteRecord {
 
 /// Callback for each change at the time of the write.
 #[derive(Clone)]
-pub(crate) struct Observer(Arc<dyn Fn(&WriteRecord) + Send + Sync>);
+pub(crate) struct WriteObserver(Arc<dyn Fn(&WriteRecord) + Send + Sync>);
 
-// === impl Observer ===
+// === impl WriteObserver ===
 
-impl Observer {
+impl WriteObserver {
     pub(crate) fn new(observe: impl Fn(&WriteRecord) + Send + Sync + 'static) -> Self {
         Self(Arc::new(observe))
     }
 
-    pub(super) fn tell(&self, resource: &ResourceKey, changes: &[Change]) {
+    pub(super) fn notify(&self, resource: &ResourceKey, changes: &[StoredEvent]) {
         for change in changes {
             let (resource, kind, object) =
                 (resource.plural.clone(), change.kind(), change.object().to_value());
@@ -40,7 +40,7 @@ impl Observer {
     }
 }
 
-impl fmt::Debug for Observer {
+impl fmt::Debug for WriteObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Observer")
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::Scope;
+use super::ReadScope;
 use super::object::Stored;
 
 /// All versions of one resource since the last compaction.
@@ -38,7 +38,7 @@ impl Table {
     /// Returns the objects in key order as of `revision`, from `start` on.
     pub(super) fn scan<'a>(
         &'a self,
-        scope: Scope<'a>,
+        scope: ReadScope<'a>,
         start: Option<&str>,
         revision: u64,
     ) -> impl Iterator<Item = &'a Arc<Stored>> {

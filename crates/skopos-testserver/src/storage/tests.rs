@@ -47,15 +47,15 @@ fn old_revisions_stay_readable_until_compacted() {
     storage.delete(&pods(), "n/b", None).unwrap();
     storage.update(&pods(), pod("n", "c", 9), None).unwrap();
     storage.create(&pods(), pod("n", "d", 1)).unwrap();
-    let old = storage.scan(&pods(), Scope::default(), None, then, 10).unwrap();
+    let old = storage.scan(&pods(), ReadScope::default(), None, then, 10).unwrap();
     assert_eq!(names(&old), ["a", "b", "c"]);
     assert!(old.iter().all(|o| o.revision() <= then));
-    let page = storage.scan(&pods(), Scope::of(Some("n")), Some("a\0"), then, 1).unwrap();
+    let page = storage.scan(&pods(), ReadScope::new(Some("n")), Some("a\0"), then, 1).unwrap();
     assert_eq!(names(&page), ["b"]);
-    assert_eq!(storage.count_from(&pods(), Scope::of(Some("n")), Some("b\0"), then), 1);
+    assert_eq!(storage.count_from(&pods(), ReadScope::new(Some("n")), Some("b\0"), then), 1);
     storage.compact();
-    assert!(storage.scan(&pods(), Scope::default(), None, then, 10).is_err());
-    assert_eq!(names(&storage.list(&pods(), Scope::default()).0), ["a", "c", "d"]);
+    assert!(storage.scan(&pods(), ReadScope::default(), None, then, 10).is_err());
+    assert_eq!(names(&storage.list(&pods(), ReadScope::default()).0), ["a", "c", "d"]);
     assert!(matches!(storage.events(&pods(), then, 10), Tail::Lost));
 }
 
@@ -86,7 +86,7 @@ fn events_after(storage: &Storage, resource: &ResourceKey, after: u64, max: usiz
 fn what_goes_together_goes_at_one_revision() {
     let storage = storage(HistoryLimits::default());
     let (nodes, before) = expired(&storage);
-    let at = |revision| names(&storage.scan(&pods(), Scope::default(), None, revision, 9).unwrap()).len();
+    let at = |revision| names(&storage.scan(&pods(), ReadScope::default(), None, revision, 9).unwrap()).len();
     assert_eq!((at(before), at(before + 1), storage.len(&pods()), storage.len(&nodes)), (3, 1, 1, 0));
     storage.create(&pods(), pod("n", "e", 1)).unwrap();
     let now = before + 2;
@@ -106,7 +106,7 @@ fn what_went_together_is_forgotten_together_and_comes_back_together() {
     let forgetful = storage(HistoryLimits::default());
     let (nodes, before) = expired(&forgetful);
     forgetful.compact();
-    assert!(forgetful.scan(&pods(), Scope::default(), None, before, 9).is_err());
+    assert!(forgetful.scan(&pods(), ReadScope::default(), None, before, 9).is_err());
     assert!(matches!(forgetful.events(&pods(), before, 9), Tail::Lost));
     assert_eq!(events_after(&forgetful, &pods(), before + 1, 9), (vec![], before + 1));
     assert_eq!((forgetful.len(&pods()), forgetful.len(&nodes)), (1, 0));
@@ -123,10 +123,10 @@ fn keys_sort_like_paths() {
     for namespace in ["a", "a-b", "b"] {
         storage.create(&pods(), pod(namespace, "x", 1)).unwrap();
     }
-    let all = storage.list(&pods(), Scope::default()).0;
+    let all = storage.list(&pods(), ReadScope::default()).0;
     // '-' sorts before '/'.
     assert_eq!(all.iter().map(|o| &**o.key()).collect::<Vec<_>>(), ["a-b/x", "a/x", "b/x"]);
-    assert_eq!(storage.list(&pods(), Scope::of(Some("a"))).0.len(), 1);
+    assert_eq!(storage.list(&pods(), ReadScope::new(Some("a"))).0.len(), 1);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn rolling_back_takes_content_events_and_revision_back() {
     storage.create(&pods(), pod("n", "b", 1)).unwrap();
     storage.roll_back(then).unwrap();
     assert_eq!((storage.revision(), storage.len(&pods())), (then, 1));
-    assert_eq!(names(&storage.list(&pods(), Scope::default()).0), ["a"]);
+    assert_eq!(names(&storage.list(&pods(), ReadScope::default()).0), ["a"]);
     // A watcher from before the restore gets nothing until its revision is reached again.
     assert!(
         matches!(storage.events(&pods(), then + 2, 10), Tail::Events { events, .. } if events.is_empty())
@@ -168,10 +168,10 @@ async fn the_window_keeps_the_latest_events_and_all_young_ones() {
     storage.create(&pods(), pod("n", "c", 1)).unwrap();
     assert_eq!(window.oldest_start(), start + 71, "old ones go down to 10");
     // Five minutes later, versions are compacted too.
-    assert!(storage.scan(&pods(), Scope::default(), None, start + 1, 1).is_ok());
+    assert!(storage.scan(&pods(), ReadScope::default(), None, start + 1, 1).is_ok());
     tokio::time::advance(Duration::from_secs(600)).await;
     storage.create(&pods(), pod("n", "d", 1)).unwrap();
-    assert!(storage.scan(&pods(), Scope::default(), None, start + 1, 1).is_err());
+    assert!(storage.scan(&pods(), ReadScope::default(), None, start + 1, 1).is_err());
 }
 
 #[test]

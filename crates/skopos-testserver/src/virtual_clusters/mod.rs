@@ -7,7 +7,7 @@
 //! ```
 
 mod chart;
-mod control;
+mod controller;
 mod registry;
 mod sample;
 mod syncer;
@@ -26,9 +26,9 @@ use tokio_util::task::TaskTracker;
 pub use self::chart::VirtualCluster;
 pub use self::sample::SampleError;
 
-use self::control::Control;
-use self::registry::{Options, Registry};
-use self::syncer::Id;
+use self::controller::Controller;
+use self::registry::{InstanceRegistry, Options};
+use self::syncer::ClusterId;
 use crate::serve::MemoryStream;
 use crate::server::{TestServer, TestServerBuilder, WaitTimeout};
 use crate::write;
@@ -56,7 +56,7 @@ use crate::write;
 /// ```
 #[derive(Clone, Debug)]
 pub struct VirtualClusters {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
 /// Options of [`VirtualClusters`].
@@ -79,15 +79,15 @@ pub enum VirtualState {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Inner {
     host: TestServer,
-    registry: Arc<Registry>,
+    registry: Arc<InstanceRegistry>,
     stopped: CancellationToken,
     tasks: TaskTracker,
 }
 
 /// Timeout of the waiting functions.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 // === impl VirtualClustersBuilder ===
 
@@ -118,14 +118,14 @@ impl VirtualClustersBuilder {
     #[must_use]
     pub fn start(self) -> VirtualClusters {
         let Self { host, options } = self;
-        let registry = Arc::new(Registry::new());
+        let registry = Arc::new(InstanceRegistry::new());
         let (stopped, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (stop, seen, known) = (stopped.clone(), host.clone(), registry.clone());
         tasks.spawn(async move {
-            let control = Control { host: &seen, registry: &known, options: &options };
-            stop.run_until_cancelled(control.run()).await;
+            let controller = Controller { host: &seen, registry: &known, options: &options };
+            stop.run_until_cancelled(controller.run()).await;
         });
-        VirtualClusters { shared: Arc::new(Shared { host, registry, stopped, tasks }) }
+        VirtualClusters { inner: Arc::new(Inner { host, registry, stopped, tasks }) }
     }
 }
 
@@ -146,7 +146,7 @@ impl VirtualClusters {
     /// Returns the host cluster.
     #[must_use]
     pub fn host(&self) -> &TestServer {
-        &self.shared.host
+        &self.inner.host
     }
 
     /// Creates the objects of the chart's release; it starts a moment later.
@@ -174,20 +174,20 @@ impl VirtualClusters {
     /// Returns the state.
     #[must_use]
     pub fn state(&self, namespace: &str, name: &str) -> VirtualState {
-        self.shared.registry.state(&id(namespace, name))
+        self.inner.registry.state(&id(namespace, name))
     }
 
     /// Returns the API server, up or down, with its content, requests and faults. `None` until its first start, and after
     /// deletion.
     #[must_use]
     pub fn server(&self, namespace: &str, name: &str) -> Option<TestServer> {
-        self.shared.registry.server(&id(namespace, name))
+        self.inner.registry.server(&id(namespace, name))
     }
 
     /// Returns namespace and name of all clusters that have started and are not deleted.
     #[must_use]
     pub fn names(&self) -> Vec<(String, String)> {
-        self.shared.registry.ids().into_iter().map(|id| (id.namespace, id.name)).collect()
+        self.inner.registry.ids().into_iter().map(|id| (id.namespace, id.name)).collect()
     }
 
     /// Resolves a Service's name: `NAME.NAMESPACE` or `NAME.NAMESPACE.svc`, with or without a port. The address is stable while
@@ -235,25 +235,25 @@ impl VirtualClusters {
 
     /// Ends all virtual clusters, and waits until none of their tasks and connections is left. The host keeps running.
     pub async fn stop(&self) {
-        self.shared.stopped.cancel();
-        self.shared.tasks.close();
-        self.shared.tasks.wait().await;
-        for id in self.shared.registry.ids() {
-            if let Some(instance) = self.shared.registry.remove(&id) {
+        self.inner.stopped.cancel();
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+        for id in self.inner.registry.ids() {
+            if let Some(instance) = self.inner.registry.remove(&id) {
                 instance.server.stop().await;
             }
         }
     }
 
     async fn wait(&self, namespace: &str, name: &str, wanted: VirtualState) -> Result<(), WaitTimeout> {
-        let mut changes = self.shared.registry.changes();
+        let mut changes = self.inner.registry.changes();
         let reached = changes.wait_for(|_| self.state(namespace, name) == wanted);
         // The sender is in `self`.
-        if let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, reached).await {
+        if let Ok(Ok(_)) = tokio::time::timeout(WAIT_TIMEOUT, reached).await {
             return Ok(());
         }
         Err(WaitTimeout {
-            within: PATIENCE,
+            within: WAIT_TIMEOUT,
             connections: self.host().connections(),
             watches: self.host().open_watches(),
             resource_version: self.host().resource_version(),
@@ -268,12 +268,12 @@ impl VirtualClusters {
     }
 }
 
-impl Drop for Shared {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.stopped.cancel();
     }
 }
 
-fn id(namespace: &str, name: &str) -> Id {
-    Id { namespace: namespace.to_owned(), name: name.to_owned() }
+fn id(namespace: &str, name: &str) -> ClusterId {
+    ClusterId { namespace: namespace.to_owned(), name: name.to_owned() }
 }

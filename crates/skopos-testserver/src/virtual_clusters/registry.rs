@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use super::VirtualState;
-use super::syncer::{Id, Instance};
+use super::syncer::{ClusterId, Instance};
 use crate::server::{TestServer, TestServerBuilder};
 
 /// Options of the virtual clusters' servers.
@@ -22,21 +22,21 @@ type Servers = Box<dyn Fn(&str, &str) -> TestServerBuilder + Send + Sync>;
 
 /// Virtual clusters by namespace and name.
 #[derive(Debug)]
-pub(super) struct Registry {
-    entries: RwLock<BTreeMap<Id, Entry>>,
+pub(super) struct InstanceRegistry {
+    entries: RwLock<BTreeMap<ClusterId, InstanceEntry>>,
     /// Counter of the changes, for tasks that wait for one.
     changes: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct InstanceEntry {
     instance: Instance,
     up: bool,
 }
 
-// === impl Registry ===
+// === impl InstanceRegistry ===
 
-impl Registry {
+impl InstanceRegistry {
     pub(super) fn new() -> Self {
         Self { entries: RwLock::default(), changes: watch::channel(0).0 }
     }
@@ -45,39 +45,39 @@ impl Registry {
         self.changes.subscribe()
     }
 
-    pub(super) fn state(&self, id: &Id) -> VirtualState {
+    pub(super) fn state(&self, id: &ClusterId) -> VirtualState {
         match self.entries.read().get(id) {
-            Some(Entry { up: true, .. }) => VirtualState::Up,
+            Some(InstanceEntry { up: true, .. }) => VirtualState::Up,
             Some(_) => VirtualState::Down,
             None => VirtualState::Absent,
         }
     }
 
-    pub(super) fn instance(&self, id: &Id) -> Option<Instance> {
+    pub(super) fn instance(&self, id: &ClusterId) -> Option<Instance> {
         self.entries.read().get(id).map(|entry| entry.instance.clone())
     }
 
-    pub(super) fn server(&self, id: &Id) -> Option<TestServer> {
+    pub(super) fn server(&self, id: &ClusterId) -> Option<TestServer> {
         self.entries.read().get(id).map(|entry| entry.instance.server.clone())
     }
 
-    pub(super) fn ids(&self) -> Vec<Id> {
+    pub(super) fn ids(&self) -> Vec<ClusterId> {
         self.entries.read().keys().cloned().collect()
     }
 
-    pub(super) fn put(&self, id: Id, instance: Instance, up: bool) {
-        self.entries.write().insert(id, Entry { instance, up });
+    pub(super) fn put(&self, id: ClusterId, instance: Instance, up: bool) {
+        self.entries.write().insert(id, InstanceEntry { instance, up });
         self.changed();
     }
 
-    pub(super) fn set_up(&self, id: &Id, up: bool) {
+    pub(super) fn set_running(&self, id: &ClusterId, up: bool) {
         if let Some(entry) = self.entries.write().get_mut(id) {
             entry.up = up;
         }
         self.changed();
     }
 
-    pub(super) fn remove(&self, id: &Id) -> Option<Instance> {
+    pub(super) fn remove(&self, id: &ClusterId) -> Option<Instance> {
         let removed = self.entries.write().remove(id);
         self.changed();
         removed.map(|entry| entry.instance)

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 use skopos_wire::Status;
 
 use super::registry::Options;
-use crate::serve::{Credential, Identity, IdentityPlan, TlsError, Validity};
+use crate::serve::{Credential, IdentityPlan, ServerIdentity, TlsError, Validity};
 use crate::server::{StartError, TestServer};
 
 /// ID of a virtual cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Id {
+pub(super) struct ClusterId {
     pub(super) namespace: String,
     pub(super) name: String,
 }
@@ -26,13 +26,18 @@ pub(super) struct Instance {
 
 impl Instance {
     /// Starts the API server for the first time.
-    pub(super) async fn start(host: &TestServer, id: &Id, options: &Options) -> Result<Self, StartError> {
+    pub(super) async fn start(
+        host: &TestServer,
+        id: &ClusterId,
+        options: &Options,
+    ) -> Result<Self, StartError> {
         let names = certificate_names(host, id);
         let builder = (options.servers)(&id.namespace, &id.name);
         if options.in_memory {
             // No client uses TLS with it, but its Secret is like any other.
             let plan = IdentityPlan { names, clients: true, ..IdentityPlan::default() };
-            let identity = Identity::generate(&plan, Validity::Long).map_err(StartError::Certificate)?;
+            let identity =
+                ServerIdentity::generate(&plan, Validity::Long).map_err(StartError::Certificate)?;
             let missing = || StartError::Certificate(TlsError::from("no client certificate"));
             let client = identity.client.ok_or_else(missing)?;
             return Ok(Self { server: builder.start_in_memory()?, authority: identity.ca_pem, client });
@@ -44,8 +49,8 @@ impl Instance {
     }
 
     /// Writes the Secret `vc-NAME`, as at each start.
-    pub(super) fn publish(&self, host: &TestServer, id: &Id, options: &Options) -> Result<(), Status> {
-        let Id { namespace, name } = id;
+    pub(super) fn publish(&self, host: &TestServer, id: &ClusterId, options: &Options) -> Result<(), Status> {
+        let ClusterId { namespace, name } = id;
         let url = match options.export_addresses && !options.in_memory {
             true => self.server.url(),
             false => "https://localhost:8443".to_owned(),
@@ -85,8 +90,8 @@ impl Instance {
 }
 
 /// Returns the names in the syncer's serving certificate. `NAME.NAMESPACE.svc` is not among them.
-fn certificate_names(host: &TestServer, id: &Id) -> Vec<String> {
-    let Id { namespace, name } = id;
+fn certificate_names(host: &TestServer, id: &ClusterId) -> Vec<String> {
+    let ClusterId { namespace, name } = id;
     let mut names = vec![name.clone(), format!("{name}.{namespace}")];
     let fixed = [
         "kubernetes",

@@ -5,49 +5,49 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skopos_serve::ResourceType;
 
-use super::cluster::{Cluster, template_hash, terminating};
+use super::client::{ControllerClient, template_hash, terminating};
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const HASH: &str = "pod-template-hash";
 
 /// Brings a deployment one step closer to its spec.
-pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
+pub(super) fn reconcile(client: ControllerClient<'_>, key: &str) {
     let (Some(deployments), Some(sets)) =
-        (cluster.resource("apps", "deployments"), cluster.resource("apps", "replicasets"))
+        (client.resource("apps", "deployments"), client.resource("apps", "replicasets"))
     else {
         return;
     };
-    let Some(deployment) = cluster.get(&deployments, key).filter(|d| !terminating(d)) else { return };
+    let Some(deployment) = client.get(&deployments, key).filter(|d| !terminating(d)) else { return };
     let selector = &deployment["spec"]["selector"];
     if selector["matchLabels"].as_object().is_none_or(serde_json::Map::is_empty) {
         return;
     }
     let hash = template_hash(&deployment["spec"]["template"]);
-    let owned = cluster.controlled(&sets, &deployment, selector);
+    let owned = client.controlled(&sets, &deployment, selector);
     let (new, old): (Vec<Value>, Vec<Value>) =
         owned.into_iter().partition(|set| set["metadata"]["labels"][HASH] == hash.as_str());
     let new = match new.into_iter().next() {
-        Some(new) => adopt_revision(cluster, &sets, new, &old),
+        Some(new) => adopt_revision(client, &sets, new, &old),
         None if deployment["spec"]["paused"] == true => None,
-        None => create_set(cluster, &sets, &deployment, &hash, &old),
+        None => create_set(client, &sets, &deployment, &hash, &old),
     };
     if let Some(new) = &new {
         let revision = &new["metadata"]["annotations"][REVISION];
         if deployment["metadata"]["annotations"][REVISION] != *revision {
-            cluster.edit_with_status(&deployments, &deployment, |d| {
+            client.edit_with_status(&deployments, &deployment, |d| {
                 d["metadata"]["annotations"][REVISION] = revision.clone()
             });
         }
-        scale(cluster, &sets, &deployment, new, &old);
-        drop_history(cluster, &sets, &deployment, &old);
+        scale(client, &sets, &deployment, new, &old);
+        prune_history(client, &sets, &deployment, &old);
     }
     // The writes above are events that trigger another reconciliation; so this status is about the state before them.
-    cluster.set_status(&deployments, &deployment, &status(cluster, &deployment, new.as_ref(), &old));
+    client.set_status(&deployments, &deployment, &status(client, &deployment, new.as_ref(), &old));
 }
 
 /// Gives a reused template a new revision.
 fn adopt_revision(
-    cluster: Cluster<'_>,
+    client: ControllerClient<'_>,
     sets: &Arc<ResourceType>,
     new: Value,
     old: &[Value],
@@ -59,7 +59,7 @@ fn adopt_revision(
     let mut renewed = new;
     renewed["metadata"]["annotations"][REVISION] = (newest + 1).to_string().into();
     let revision = renewed["metadata"]["annotations"][REVISION].clone();
-    cluster.edit(sets, &renewed, |set| set["metadata"]["annotations"][REVISION] = revision.clone());
+    client.edit(sets, &renewed, |set| set["metadata"]["annotations"][REVISION] = revision.clone());
     Some(renewed)
 }
 
@@ -68,7 +68,7 @@ fn revision(set: &Value) -> u64 {
 }
 
 fn create_set(
-    cluster: Cluster<'_>,
+    client: ControllerClient<'_>,
     sets: &Arc<ResourceType>,
     deployment: &Value,
     hash: &str,
@@ -90,11 +90,17 @@ fn create_set(
         },
         "spec": {"replicas": 0, "selector": selector, "template": template},
     });
-    cluster.create(sets, deployment, set).inspect_err(|status| tracing::warn!(%status, "no ReplicaSet")).ok()
+    client.create(sets, deployment, set).inspect_err(|status| tracing::warn!(%status, "no ReplicaSet")).ok()
 }
 
 /// Scales up the new set within the surge, and scales down the old ones within the required availability.
-fn scale(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, new: &Value, old: &[Value]) {
+fn scale(
+    client: ControllerClient<'_>,
+    sets: &Arc<ResourceType>,
+    deployment: &Value,
+    new: &Value,
+    old: &[Value],
+) {
     let wanted = number(&deployment["spec"]["replicas"]);
     let strategy = &deployment["spec"]["strategy"];
     let old_total: i64 = old.iter().map(|set| number(&set["spec"]["replicas"])).sum();
@@ -102,23 +108,23 @@ fn scale(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, new
     let (surge, missing) = match strategy["type"].as_str() {
         Some("Recreate") => {
             for set in old {
-                set_replicas(cluster, sets, set, 0);
+                set_replicas(client, sets, set, 0);
             }
             let target = if old_pods == 0 { wanted } else { number(&new["spec"]["replicas"]).min(wanted) };
-            set_replicas(cluster, sets, new, target);
+            set_replicas(client, sets, new, target);
             return;
         }
         _ => {
             let rolling = &strategy["rollingUpdate"];
-            let surge = share(&rolling["maxSurge"], wanted, true);
-            let missing = share(&rolling["maxUnavailable"], wanted, false);
+            let surge = resolve_percent(&rolling["maxSurge"], wanted, true);
+            let missing = resolve_percent(&rolling["maxUnavailable"], wanted, false);
             // If both were zero, the rollout would never progress.
             (surge, if surge == 0 { missing.max(1) } else { missing })
         }
     };
     let room = (wanted + surge - old_total).max(0);
     let target = wanted.min(room).max(number(&new["spec"]["replicas"]).min(wanted));
-    set_replicas(cluster, sets, new, target);
+    set_replicas(client, sets, new, target);
 
     // Counted by the sets' specs, which are known at once; their status follows.
     let not_there = target - number(&new["status"]["availableReplicas"]).min(target);
@@ -127,18 +133,18 @@ fn scale(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, new
         let replicas = number(&set["spec"]["replicas"]);
         let fewer = spare.min(replicas);
         spare -= fewer;
-        set_replicas(cluster, sets, set, replicas - fewer);
+        set_replicas(client, sets, set, replicas - fewer);
     }
 }
 
-fn set_replicas(cluster: Cluster<'_>, sets: &Arc<ResourceType>, set: &Value, replicas: i64) {
+fn set_replicas(client: ControllerClient<'_>, sets: &Arc<ResourceType>, set: &Value, replicas: i64) {
     if number(&set["spec"]["replicas"]) != replicas {
-        cluster.edit(sets, set, |set| set["spec"]["replicas"] = replicas.into());
+        client.edit(sets, set, |set| set["spec"]["replicas"] = replicas.into());
     }
 }
 
 /// Deletes old sets without pods beyond the history limit; the others are kept for a rollback.
-fn drop_history(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, old: &[Value]) {
+fn prune_history(client: ControllerClient<'_>, sets: &Arc<ResourceType>, deployment: &Value, old: &[Value]) {
     let limit = deployment["spec"]["revisionHistoryLimit"].as_u64().unwrap_or(10) as usize;
     let empty =
         |set: &&Value| number(&set["spec"]["replicas"]) == 0 && number(&set["status"]["replicas"]) == 0;
@@ -146,16 +152,17 @@ fn drop_history(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Val
     empty.sort_by_key(|set| revision(set));
     let surplus = empty.len().saturating_sub(limit);
     for set in &empty[..surplus] {
-        cluster.delete(sets, set);
+        client.delete(sets, set);
     }
 }
 
-fn status(cluster: Cluster<'_>, deployment: &Value, new: Option<&Value>, old: &[Value]) -> Value {
+fn status(client: ControllerClient<'_>, deployment: &Value, new: Option<&Value>, old: &[Value]) -> Value {
     let sum = |field: &str| -> i64 { old.iter().chain(new).map(|set| number(&set["status"][field])).sum() };
     let wanted = number(&deployment["spec"]["replicas"]);
     let updated = new.map_or(0, |new| number(&new["status"]["replicas"]));
     let (replicas, available) = (sum("replicas"), sum("availableReplicas"));
-    let missing = share(&deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], wanted, false);
+    let missing =
+        resolve_percent(&deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], wanted, false);
     let enough = available >= wanted - missing;
     let done = updated == wanted && replicas == wanted && available == wanted;
     let available_condition = if enough {
@@ -178,8 +185,8 @@ fn status(cluster: Cluster<'_>, deployment: &Value, new: Option<&Value>, old: &[
     let mut status = json!({
         "observedGeneration": deployment["metadata"]["generation"],
         "conditions": [
-            condition(cluster, deployment, available_condition),
-            condition(cluster, deployment, progressing),
+            condition(client, deployment, available_condition),
+            condition(client, deployment, progressing),
         ],
     });
     for (field, count) in [
@@ -198,12 +205,12 @@ fn status(cluster: Cluster<'_>, deployment: &Value, new: Option<&Value>, old: &[
 
 /// Returns a condition that keeps its times while it is unchanged.
 fn condition(
-    cluster: Cluster<'_>,
+    client: ControllerClient<'_>,
     object: &Value,
     (kind, status, reason, message): (&str, &str, &str, String),
 ) -> Value {
     let earlier = object["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == kind);
-    let now = Value::from(cluster.now());
+    let now = Value::from(client.now());
     let (changed, updated) = match earlier {
         Some(c) if c["status"] == status => {
             let same = c["reason"] == reason && c["message"] == message.as_str();
@@ -216,7 +223,7 @@ fn condition(
 }
 
 /// Returns a number, or a percentage of `total` rounded up or down.
-fn share(value: &Value, total: i64, up: bool) -> i64 {
+fn resolve_percent(value: &Value, total: i64, up: bool) -> i64 {
     match value {
         Value::Number(number) => number.as_i64().unwrap_or(0),
         Value::String(text) => {

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skopos_serve::ResourceType;
 
-use super::cluster::{Cluster, ready, terminating};
-use super::controllers::contains;
-use crate::storage::{ResourceKey, Scope, Stored};
+use super::client::{ControllerClient, json_contains, ready, terminating};
+use crate::storage::{ReadScope, ResourceKey, Stored};
 
 /// Maximum number of endpoints of a slice (`--max-endpoints-per-slice`).
 const MAX_ENDPOINTS: usize = 100;
@@ -22,48 +21,48 @@ const HEADLESS: &str = "service.kubernetes.io/headless";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 
 /// Brings the slices of a Service up to date. Those of a deleted Service are collected as its dependents.
-pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
+pub(super) fn reconcile(client: ControllerClient<'_>, key: &str) {
     let (Some(services), Some(slices)) =
-        (cluster.resource("", "services"), cluster.resource("discovery.k8s.io", "endpointslices"))
+        (client.resource("", "services"), client.resource("discovery.k8s.io", "endpointslices"))
     else {
         return;
     };
-    let Some(service) = cluster.get(&services, key).filter(|service| !terminating(service)) else { return };
+    let Some(service) = client.get(&services, key).filter(|service| !terminating(service)) else { return };
     if selector(&service).is_none() || service["spec"]["type"] == "ExternalName" {
         return;
     }
-    let mut wanted = groups(cluster, &service);
+    let mut wanted = groups(client, &service);
     let mut kept = Vec::new();
-    for slice in own_slices(cluster, &slices, &service) {
+    for slice in own_slices(client, &slices, &service) {
         let ports = slice["ports"].to_string();
-        let endpoints = wanted.get_mut(&ports).map(|group| keep(&slice, group)).unwrap_or_default();
-        kept.push(Slice { before: slice, ports, endpoints });
+        let endpoints = wanted.get_mut(&ports).map(|group| take_existing(&slice, group)).unwrap_or_default();
+        kept.push(DesiredSlice { before: slice, ports, endpoints });
     }
     for (ports, group) in wanted {
-        add(&mut kept, &ports, group);
+        add_endpoints(&mut kept, &ports, group);
     }
     let (mut used, mut empty): (Vec<_>, Vec<_>) =
         kept.into_iter().partition(|slice| !slice.endpoints.is_empty());
     if used.is_empty() {
         // A slice without endpoints shows that the Service was reconciled.
-        let new = || Slice { before: Value::Null, ports: "[]".to_owned(), endpoints: Vec::new() };
+        let new = || DesiredSlice { before: Value::Null, ports: "[]".to_owned(), endpoints: Vec::new() };
         used.push(empty.pop().unwrap_or_else(new));
     }
     // Additions first, so that no existing endpoint is missing between two writes.
     used.sort_by_key(|slice| slice.endpoints.len() < count(&slice.before));
-    used.iter().for_each(|slice| write(cluster, &slices, &service, slice));
-    empty.iter().for_each(|slice| cluster.delete(&slices, &slice.before));
+    used.iter().for_each(|slice| write(client, &slices, &service, slice));
+    empty.iter().for_each(|slice| client.delete(&slices, &slice.before));
 }
 
 /// Returns the keys of the Services that a pod affects: those that select it, and those that have it in a slice.
-pub(super) fn services_of(cluster: Cluster<'_>, pod: &Stored) -> Vec<String> {
+pub(super) fn services_of(client: ControllerClient<'_>, pod: &Stored) -> Vec<String> {
     let (Some(services), Some(slices)) =
-        (cluster.resource("", "services"), cluster.resource("discovery.k8s.io", "endpointslices"))
+        (client.resource("", "services"), client.resource("discovery.k8s.io", "endpointslices"))
     else {
         return Vec::new();
     };
     let list = |resource: &ResourceType| {
-        cluster.state.storage.list(&ResourceKey::from(resource), Scope::of(pod.namespace())).0
+        client.state.storage.list(&ResourceKey::from(resource), ReadScope::new(pod.namespace())).0
     };
     let mut keys = BTreeSet::new();
     for service in list(&services).iter() {
@@ -77,7 +76,7 @@ pub(super) fn services_of(cluster: Cluster<'_>, pod: &Stored) -> Vec<String> {
     for slice in list(&slices).iter() {
         if let Some(service) = service_of(slice)
             && !keys.contains(&service)
-            && contains(slice.json_slice(), &name)
+            && json_contains(slice.json_slice(), &name)
         {
             keys.insert(service);
         }
@@ -92,7 +91,7 @@ pub(super) fn service_of(slice: &Stored) -> Option<String> {
 }
 
 /// Slice with its desired endpoints. `before` is null for a new one.
-struct Slice {
+struct DesiredSlice {
     before: Value,
     /// JSON of the ports: pods whose named ports have other numbers need separate slices.
     ports: String,
@@ -100,18 +99,18 @@ struct Slice {
 }
 
 /// Endpoints by the name of their pod.
-type Group = BTreeMap<String, Value>;
+type EndpointsByPod = BTreeMap<String, Value>;
 
 fn selector(service: &Value) -> Option<&serde_json::Map<String, Value>> {
     service["spec"]["selector"].as_object().filter(|selector| !selector.is_empty())
 }
 
 /// Returns the desired endpoints of the Service, by their ports.
-fn groups(cluster: Cluster<'_>, service: &Value) -> BTreeMap<String, Group> {
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
-    let Some(pods) = cluster.resource("", "pods") else { return groups };
+fn groups(client: ControllerClient<'_>, service: &Value) -> BTreeMap<String, EndpointsByPod> {
+    let mut groups: BTreeMap<String, EndpointsByPod> = BTreeMap::new();
+    let Some(pods) = client.resource("", "pods") else { return groups };
     let namespace = service["metadata"]["namespace"].as_str();
-    let (objects, _) = cluster.state.storage.list(&ResourceKey::from(&*pods), Scope::of(namespace));
+    let (objects, _) = client.state.storage.list(&ResourceKey::from(&*pods), ReadScope::new(namespace));
     let selected = |pod: &&Arc<Stored>| {
         let mut labels = service["spec"]["selector"].as_object().into_iter().flatten();
         labels.all(|(label, value)| pod.label(label) == value.as_str())
@@ -171,19 +170,19 @@ fn container_port(pod: &Value, name: &str) -> Option<Value> {
 }
 
 /// Returns the slices of this Service that this controller created.
-fn own_slices(cluster: Cluster<'_>, slices: &Arc<ResourceType>, service: &Value) -> Vec<Value> {
+fn own_slices(client: ControllerClient<'_>, slices: &Arc<ResourceType>, service: &Value) -> Vec<Value> {
     let labels = json!({"matchLabels": {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: MANAGER}});
-    cluster.controlled(slices, service, &labels)
+    client.controlled(slices, service, &labels)
 }
 
 /// Removes the slice's existing endpoints from a group and returns their current state.
-fn keep(slice: &Value, group: &mut Group) -> Vec<Value> {
+fn take_existing(slice: &Value, group: &mut EndpointsByPod) -> Vec<Value> {
     let before = slice["endpoints"].as_array().into_iter().flatten();
     before.filter_map(|endpoint| group.remove(endpoint["targetRef"]["name"].as_str()?)).collect()
 }
 
 /// Adds new endpoints to slices of their ports that have room, fullest first, and to new ones.
-fn add(slices: &mut Vec<Slice>, ports: &str, group: Group) {
+fn add_endpoints(slices: &mut Vec<DesiredSlice>, ports: &str, group: EndpointsByPod) {
     for endpoint in group.into_values() {
         let with_room = slices
             .iter_mut()
@@ -191,9 +190,11 @@ fn add(slices: &mut Vec<Slice>, ports: &str, group: Group) {
             .max_by_key(|slice| slice.endpoints.len());
         match with_room {
             Some(slice) => slice.endpoints.push(endpoint),
-            None => {
-                slices.push(Slice { before: Value::Null, ports: ports.to_owned(), endpoints: vec![endpoint] })
-            }
+            None => slices.push(DesiredSlice {
+                before: Value::Null,
+                ports: ports.to_owned(),
+                endpoints: vec![endpoint],
+            }),
         }
     }
 }
@@ -203,7 +204,7 @@ fn count(slice: &Value) -> usize {
 }
 
 /// Writes a slice if it differs.
-fn write(cluster: Cluster<'_>, slices: &Arc<ResourceType>, service: &Value, slice: &Slice) {
+fn write(client: ControllerClient<'_>, slices: &Arc<ResourceType>, service: &Value, slice: &DesiredSlice) {
     let (endpoints, labels) = (Value::Array(slice.endpoints.clone()), labels(service));
     if slice.before.is_null() {
         let name = service["metadata"]["name"].as_str().unwrap_or_default();
@@ -214,9 +215,9 @@ fn write(cluster: Cluster<'_>, slices: &Arc<ResourceType>, service: &Value, slic
             "ports": serde_json::from_str::<Value>(&slice.ports).unwrap_or_default(),
         });
         // After a name collision, the next event retries with another name.
-        let _ = cluster.create(slices, service, object);
+        let _ = client.create(slices, service, object);
     } else if slice.before["endpoints"] != endpoints || slice.before["metadata"]["labels"] != labels {
-        cluster.edit(slices, &slice.before, |slice| {
+        client.edit(slices, &slice.before, |slice| {
             slice["endpoints"] = endpoints.clone();
             slice["metadata"]["labels"] = labels.clone();
         });

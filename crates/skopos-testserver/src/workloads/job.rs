@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, active, pod_of_template, ready, terminating};
+use super::client::{ControllerClient, active, pod_of_template, ready, terminating};
 
 /// Creates pods and counts them.
-pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
-    let (Some(jobs), Some(pods)) = (cluster.resource("batch", "jobs"), cluster.resource("", "pods")) else {
+pub(super) fn reconcile(client: ControllerClient<'_>, key: &str) {
+    let (Some(jobs), Some(pods)) = (client.resource("batch", "jobs"), client.resource("", "pods")) else {
         return;
     };
-    let Some(job) = cluster.get(&jobs, key).filter(|job| !terminating(job)) else { return };
+    let Some(job) = client.get(&jobs, key).filter(|job| !terminating(job)) else { return };
     if job["status"].get("completionTime").is_some() || job["spec"]["suspend"] == true {
         return;
     }
@@ -17,7 +17,7 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
     if job["spec"]["selector"].is_null() {
         // As in Kubernetes, a job identifies its pods by its UID.
         let labels = json!({"batch.kubernetes.io/controller-uid": job["metadata"]["uid"]});
-        cluster.edit(&jobs, &job, |job| {
+        client.edit(&jobs, &job, |job| {
             job["spec"]["selector"] = json!({"matchLabels": labels});
             for label in ["batch.kubernetes.io/controller-uid", "controller-uid"] {
                 job["spec"]["template"]["metadata"]["labels"][label] = job["metadata"]["uid"].clone();
@@ -28,7 +28,7 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
         });
         return;
     }
-    let owned = cluster.controlled(&pods, &job, &job["spec"]["selector"]);
+    let owned = client.controlled(&pods, &job, &job["spec"]["selector"]);
     let wanted = job["spec"]["completions"].as_u64().unwrap_or(1) as usize;
     let at_once = job["spec"]["parallelism"].as_u64().unwrap_or(1) as usize;
     let succeeded = owned.iter().filter(|pod| pod["status"]["phase"] == "Succeeded").count();
@@ -38,7 +38,7 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
     for _ in running.len()..target {
         let mut pod = pod_of_template(&job);
         pod["metadata"]["generateName"] = format!("{name}-").into();
-        match cluster.create(&pods, &job, pod) {
+        match client.create(&pods, &job, pod) {
             Ok(pod) => running.push(pod),
             Err(status) => {
                 tracing::warn!(%status, job = key, "no pod");
@@ -46,7 +46,7 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
             }
         }
     }
-    let now = cluster.now();
+    let now = client.now();
     let started = job["status"].get("startTime").cloned().unwrap_or_else(|| now.as_str().into());
     let mut status = json!({"startTime": started, "ready": running.iter().filter(|pod| ready(pod)).count()});
     for (field, count) in [("active", running.len()), ("succeeded", succeeded), ("failed", failed)] {
@@ -63,5 +63,5 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
         };
         status["conditions"] = json!([condition("SuccessCriteriaMet"), condition("Complete")]);
     }
-    cluster.set_status(&jobs, &job, &status);
+    client.set_status(&jobs, &job, &status);
 }

@@ -8,15 +8,15 @@
 //!  Service ───────────────────────────────────▶ EndpointSlice
 //! ```
 
-mod cluster;
+mod client;
 mod controllers;
-mod departures;
 mod deployment;
 mod endpoint_slice;
 mod garbage;
 mod job;
 mod node;
 mod pod;
+mod removals;
 mod replica_set;
 mod stateful_set;
 
@@ -36,7 +36,7 @@ pub(crate) async fn run(state: Arc<ServerState>, stop: CancellationToken) {
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
-        ((), ()) = async { tokio::join!(departures::run(&state), controllers) } => {}
+        ((), ()) = async { tokio::join!(removals::run(&state), controllers) } => {}
     }
 }
 

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::cluster::Cluster;
+use super::client::ControllerClient;
 
 /// Number of nodes.
 const NODES: usize = 3;
 
 /// Creates the nodes, unless they exist.
-pub(super) fn create(cluster: Cluster<'_>) {
+pub(super) fn create(client: ControllerClient<'_>) {
     for number in 1..=NODES {
         // They exist already if the test created them.
-        let _ = crate::write::create_object(cluster.state, node(cluster, number));
+        let _ = crate::write::create_object(client.state, node(client, number));
     }
 }
 
@@ -30,8 +30,8 @@ fn address(number: usize) -> String {
     format!("172.16.0.{number}")
 }
 
-fn node(cluster: Cluster<'_>, number: usize) -> Value {
-    let now = cluster.now();
+fn node(client: ControllerClient<'_>, number: usize) -> Value {
+    let now = client.now();
     let condition = |kind: &str, status: &str, reason: &str| {
         json!({"type": kind, "status": status, "reason": reason, "message": "",
                "lastHeartbeatTime": now, "lastTransitionTime": now})

@@ -6,18 +6,18 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::cluster::{Cluster, terminating};
+use super::client::{ControllerClient, terminating};
 use super::node;
 
 /// Time from a pod's scheduling to its readiness.
-const STARTING: Duration = Duration::from_millis(200);
+const START_DELAY: Duration = Duration::from_millis(200);
 /// Run time of the containers of a pod that finishes.
-const RUNNING: Duration = Duration::from_millis(500);
+const RUN_TIME: Duration = Duration::from_millis(500);
 
 /// Advances the pod by one step; returns when the next step is due.
-pub(super) fn advance(cluster: Cluster<'_>, key: &str) -> Option<Instant> {
-    let pods = cluster.resource("", "pods")?;
-    let pod = cluster.get(&pods, key).filter(|pod| !terminating(pod))?;
+pub(super) fn advance(client: ControllerClient<'_>, key: &str) -> Option<Instant> {
+    let pods = client.resource("", "pods")?;
+    let pod = client.get(&pods, key).filter(|pod| !terminating(pod))?;
     let gated = pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
     let other_scheduler =
         pod["spec"]["schedulerName"].as_str().is_some_and(|name| name != "default-scheduler");
@@ -27,24 +27,24 @@ pub(super) fn advance(cluster: Cluster<'_>, key: &str) -> Option<Instant> {
         Some("Pending") if !placed && (gated || other_scheduler) => None,
         Some("Pending") if !placed => {
             let (node, _) = node::for_pod(key);
-            let now = cluster.now();
-            cluster.edit(&pods, &pod, |pod| {
+            let now = client.now();
+            client.edit(&pods, &pod, |pod| {
                 pod["spec"]["nodeName"] = node.as_str().into();
                 set_condition(&mut pod["status"], "PodScheduled", "True", &now);
             });
-            Some(Instant::now() + STARTING)
+            Some(Instant::now() + START_DELAY)
         }
-        Some("Pending") => match wait(cluster, &pod, "PodScheduled", STARTING) {
+        Some("Pending") => match step_due_at(client, &pod, "PodScheduled", START_DELAY) {
             Some(later) => Some(later),
             None => {
-                cluster.set_status(&pods, &pod, &running(cluster, key, &pod));
-                (!restarts).then(|| Instant::now() + RUNNING)
+                client.set_status(&pods, &pod, &running(client, key, &pod));
+                (!restarts).then(|| Instant::now() + RUN_TIME)
             }
         },
-        Some("Running") if !restarts => match wait(cluster, &pod, "Ready", RUNNING) {
+        Some("Running") if !restarts => match step_due_at(client, &pod, "Ready", RUN_TIME) {
             Some(later) => Some(later),
             None => {
-                cluster.set_status(&pods, &pod, &succeeded(cluster, &pod));
+                client.set_status(&pods, &pod, &succeeded(client, &pod));
                 None
             }
         },
@@ -55,25 +55,30 @@ pub(super) fn advance(cluster: Cluster<'_>, key: &str) -> Option<Instant> {
 /// Returns when a step is due that follows a condition after a delay; `None` if it is due now.
 ///
 /// Times in objects have whole seconds, so a step may happen up to a second early; never late.
-fn wait(cluster: Cluster<'_>, pod: &Value, condition: &str, after: Duration) -> Option<Instant> {
+fn step_due_at(
+    client: ControllerClient<'_>,
+    pod: &Value,
+    condition: &str,
+    after: Duration,
+) -> Option<Instant> {
     let conditions = pod["status"]["conditions"].as_array();
     let since = conditions.and_then(|all| all.iter().find(|c| c["type"] == condition));
     let since: Timestamp = since?["lastTransitionTime"].as_str()?.parse().ok()?;
-    let passed = Duration::try_from(cluster.state.clock.now().duration_since(since)).ok()?;
+    let passed = Duration::try_from(client.state.clock.now().duration_since(since)).ok()?;
     after.checked_sub(passed).filter(|left| !left.is_zero()).map(|left| Instant::now() + left)
 }
 
-fn running(cluster: Cluster<'_>, key: &str, pod: &Value) -> Value {
-    let now = cluster.now();
+fn running(client: ControllerClient<'_>, key: &str, pod: &Value) -> Value {
+    let now = client.now();
     let (_, host) = node::for_pod(key);
     let address = {
-        let mut rng = cluster.state.rng.lock();
+        let mut rng = client.state.rng.lock();
         format!("10.{}.{}.{}", rng.u8(1..4), rng.u8(..), rng.u8(1..255))
     };
     let container = |container: &Value| {
         json!({
             "name": container["name"], "image": container["image"], "imageID": container["image"],
-            "containerID": format!("none://{:032x}", cluster.state.rng.lock().u128(..)),
+            "containerID": format!("none://{:032x}", client.state.rng.lock().u128(..)),
             "ready": true, "started": true, "restartCount": 0, "lastState": {},
             "state": {"running": {"startedAt": now}},
         })
@@ -93,8 +98,8 @@ fn running(cluster: Cluster<'_>, key: &str, pod: &Value) -> Value {
     status
 }
 
-fn succeeded(cluster: Cluster<'_>, pod: &Value) -> Value {
-    let now = cluster.now();
+fn succeeded(client: ControllerClient<'_>, pod: &Value) -> Value {
+    let now = client.now();
     let mut status = pod["status"].clone();
     status["phase"] = "Succeeded".into();
     for condition in ["ContainersReady", "Ready"] {

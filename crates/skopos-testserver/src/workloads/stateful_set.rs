@@ -2,32 +2,32 @@
 
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, active, pod_of_template, ready, template_hash, terminating};
+use super::client::{ControllerClient, active, pod_of_template, ready, template_hash, terminating};
 
 const REVISION: &str = "controller-revision-hash";
 
 /// Takes the next step: creates, deletes or replaces one pod.
-pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
-    let (Some(sets), Some(pods)) = (cluster.resource("apps", "statefulsets"), cluster.resource("", "pods"))
+pub(super) fn reconcile(client: ControllerClient<'_>, key: &str) {
+    let (Some(sets), Some(pods)) = (client.resource("apps", "statefulsets"), client.resource("", "pods"))
     else {
         return;
     };
-    let Some(set) = cluster.get(&sets, key).filter(|set| !terminating(set)) else { return };
+    let Some(set) = client.get(&sets, key).filter(|set| !terminating(set)) else { return };
     let name = set["metadata"]["name"].as_str().unwrap_or_default();
     let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1) as usize;
     let revision = format!("{name}-{}", template_hash(&set["spec"]["template"]));
     let parallel = set["spec"]["podManagementPolicy"] == "Parallel";
-    let mut owned = cluster.controlled(&pods, &set, &set["spec"]["selector"]);
+    let mut owned = client.controlled(&pods, &set, &set["spec"]["selector"]);
     owned.sort_by_key(ordinal);
     let is_new = |pod: &Value| pod["metadata"]["labels"][REVISION] == revision.as_str();
-    cluster.set_status(&sets, &set, &status(&set, &owned, &revision, is_new));
+    client.set_status(&sets, &set, &status(&set, &owned, &revision, is_new));
 
     // Surplus pods are deleted, the last one first.
     let surplus: Vec<&Value> = owned.iter().filter(|pod| ordinal(pod) >= wanted).collect();
     if let Some(last) = surplus.last() {
         let leaving = if parallel { surplus.as_slice() } else { std::slice::from_ref(last) };
         for pod in leaving.iter().filter(|pod| !terminating(pod)) {
-            cluster.delete(&pods, pod);
+            client.delete(&pods, pod);
         }
         if !parallel {
             return;
@@ -40,13 +40,13 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
             Some(pod) => {
                 // A finished pod is replaced.
                 if !active(pod) && !terminating(pod) {
-                    cluster.delete(&pods, pod);
+                    client.delete(&pods, pod);
                 }
                 return;
             }
             None => {
                 let pod = new_pod(&set, name, number, &revision);
-                if let Err(status) = cluster.create(&pods, &set, pod) {
+                if let Err(status) = client.create(&pods, &set, pod) {
                     tracing::warn!(%status, set = key, "no pod");
                     return;
                 }
@@ -63,7 +63,7 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
             set["spec"]["updateStrategy"]["rollingUpdate"]["partition"].as_u64().unwrap_or(0) as usize;
         let old = owned.iter().rev().find(|pod| !is_new(pod) && ordinal(pod) >= partition);
         if let Some(pod) = old {
-            cluster.delete(&pods, pod);
+            client.delete(&pods, pod);
         }
     }
 }

@@ -52,7 +52,7 @@ async fn a_new_template_replaces_the_pods_step_by_step() {
     server.update(deployment(4, "nginx:2")).unwrap();
     let mut fewest = usize::MAX;
     let image = |pod: &Value| pod["spec"]["containers"][0]["image"] == "nginx:2";
-    let is_ready = |pod: &Value| super::cluster::active(pod) && super::cluster::ready(pod);
+    let is_ready = |pod: &Value| super::client::active(pod) && super::client::ready(pod);
     server
         .wait_for(|s| {
             let pods = pods(s);
@@ -81,7 +81,7 @@ async fn a_stateful_set_grows_and_shrinks_in_order() {
         .wait_for(|s| {
             let pods = pods(s);
             // The next one is created only when all before it are ready.
-            let unready = pods.iter().filter(|pod| !super::cluster::ready(pod)).count();
+            let unready = pods.iter().filter(|pod| !super::client::ready(pod)).count();
             assert!(unready <= 1, "{unready} pods are not ready");
             status(s, "statefulsets", "db")["readyReplicas"] == 3
         })
@@ -139,10 +139,10 @@ async fn a_pod_on_a_node_has_its_grace_period() {
         "spec": {"nodeName": "n", "terminationGracePeriodSeconds": 5, "containers": [{"name": "c", "image": "x"}]}});
     server.create(pod).unwrap();
     let pods = server.registry().lookup("pods").unwrap();
-    let place = crate::place::Place::new(&pods, Some("default"), "p");
+    let object_ref = crate::object_ref::ObjectRef::new(&pods, Some("default"), "p");
     let writer = crate::write::Writer::new(server.state());
     let before = tokio::time::Instant::now();
-    writer.delete(&place, &crate::write::DeleteOptions::default()).unwrap();
+    writer.delete(&object_ref, &crate::write::DeleteOptions::default()).unwrap();
     assert!(!server.get("pods", Some("default"), "p").unwrap()["metadata"]["deletionTimestamp"].is_null());
     server.wait_for(|s| s.count("pods") == 0).await.unwrap();
     assert_eq!(before.elapsed().as_secs(), Duration::from_secs(5).as_secs());
@@ -206,9 +206,9 @@ async fn a_service_gets_slices_that_follow_its_pods() {
     // A pod that is being deleted is terminating, and serves until it is deleted.
     let names: Vec<String> = endpoints(&server).into_iter().map(|(name, _)| name).collect();
     let resource = server.registry().lookup("pods").unwrap();
-    let place = crate::place::Place::new(&resource, Some("default"), &names[0]);
+    let object_ref = crate::object_ref::ObjectRef::new(&resource, Some("default"), &names[0]);
     crate::write::Writer::new(server.state())
-        .delete(&place, &crate::write::DeleteOptions::default())
+        .delete(&object_ref, &crate::write::DeleteOptions::default())
         .unwrap();
     let leaving = (names[0].clone(), [false, true, true]);
     server.wait_for(|s| endpoints(s).contains(&leaving) && endpoints(s).len() == 4).await.unwrap();

@@ -8,11 +8,11 @@ use skopos_serve::resources::split_api_version;
 use skopos_wire::{Status, protobuf};
 
 use super::metadata::metadata_mut;
+use crate::object_ref::ObjectRef;
 use crate::openapi::check_types;
-use crate::place::Place;
 
 /// Media types that the server can decode.
-const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
+const ACCEPTED_MEDIA_TYPES: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
 /// Returns the media type of a request's body, without parameters; JSON if there is no header.
 pub(super) fn content_type(headers: &HeaderMap) -> &str {
@@ -32,7 +32,7 @@ pub(super) fn object(headers: &HeaderMap, body: &[u8]) -> Result<Value, Status> 
         // Protobuf was converted to JSON when the body was read.
         "application/json" | protobuf::MEDIA_TYPE => json(body)?,
         "application/yaml" => yaml(body)?,
-        _ => return Err(Status::unsupported_media_type(&ACCEPTED)),
+        _ => return Err(Status::unsupported_media_type(&ACCEPTED_MEDIA_TYPES)),
     };
     if value.is_object() { Ok(value) } else { Err(Status::bad_request("the body is not a JSON object")) }
 }
@@ -50,19 +50,19 @@ pub(super) fn yaml(body: &[u8]) -> Result<Value, Status> {
     }
 }
 
-/// Checks that an object has the kind and the place of the request, and the field types of that kind; defaults the kind,
+/// Checks that an object has the kind, namespace and name of the request, and the field types of that kind; defaults the kind,
 /// namespace and name.
 ///
 /// # Errors
 /// 400 if they differ.
-pub(super) fn settle(object: &mut Value, place: &Place) -> Result<(), Status> {
-    let resource = &place.resource;
+pub(super) fn normalize(object: &mut Value, object_ref: &ObjectRef) -> Result<(), Status> {
+    let resource = &object_ref.resource;
     check_types(resource, object)
-        .map_err(|problem| unreadable(&resource.kind, &resource.version, &problem))?;
+        .map_err(|problem| undecodable_status(&resource.kind, &resource.version, &problem))?;
     check_kind(object, resource)?;
     let metadata = metadata_mut(object);
     let given = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
-    match &place.namespace {
+    match &object_ref.namespace {
         Some(namespace) if given.is_empty() || given == namespace => {
             metadata.insert("namespace".into(), namespace.as_str().into());
         }
@@ -77,21 +77,21 @@ pub(super) fn settle(object: &mut Value, place: &Place) -> Result<(), Status> {
         }
     }
     let given = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
-    if place.name.is_empty() || given == place.name {
+    if object_ref.name.is_empty() || given == object_ref.name {
         return Ok(());
     }
     if given.is_empty() {
-        metadata.insert("name".into(), place.name.as_str().into());
+        metadata.insert("name".into(), object_ref.name.as_str().into());
         return Ok(());
     }
     Err(Status::bad_request(format!(
         "the name of the object ({given}) does not match the name on the URL ({})",
-        place.name
+        object_ref.name
     )))
 }
 
 /// Returns the 400 for an object that Go cannot decode.
-pub(super) fn unreadable(kind: &str, version: &str, problem: &str) -> Status {
+pub(super) fn undecodable_status(kind: &str, version: &str, problem: &str) -> Status {
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {problem}"))
 }
 

@@ -4,56 +4,56 @@ use serde_json::{Value, json};
 use skopos_wire::{FieldError, GroupResource, Status, StatusCause, StatusReason};
 
 use super::options::WriteOptions;
-use super::{Writer, Written, body, crds, defaults, metadata, unstorable, validate};
+use super::{WriteOutcome, Writer, body, crds, defaults, invalid_object_status, metadata, validate};
+use crate::object_ref::ObjectRef;
 use crate::patch::managed::{Managers, Operation};
-use crate::place::Place;
 use crate::storage::{Draft, WriteError};
 
 /// Maximum attempts to generate an unused name (as in Kubernetes).
-const NAME_ATTEMPTS: usize = 8;
+const MAX_NAME_ATTEMPTS: usize = 8;
 
 impl Writer<'_> {
-    /// Creates an object. The place's name may be empty: then the object has the name.
+    /// Creates an object. The name of the reference may be empty: then the object has the name.
     ///
     /// # Errors
     /// The API server's errors: 400, 403, 404 (namespace), 409, 422.
     pub(crate) fn create(
         &self,
-        place: &Place,
+        object_ref: &ObjectRef,
         mut object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
-        body::settle(&mut object, place)?;
+    ) -> Result<WriteOutcome, Status> {
+        body::normalize(&mut object, object_ref)?;
         if object["metadata"]["resourceVersion"].as_str().is_some_and(|rv| !rv.is_empty()) && !options.trusted
         {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(Status::failure(500, StatusReason::default(), message));
         }
         let sent = object.clone();
-        self.create_with(place, object, options, |managers, object| {
-            let manager = metadata::manager(&options.manager, Operation::Update, &place.resource, None);
+        self.create_with(object_ref, object, options, |managers, object| {
+            let manager = metadata::manager(&options.manager, Operation::Update, &object_ref.resource, None);
             *managers = metadata::managers_before(None, &sent);
-            metadata::record(managers, &manager, None, object, &place.resource);
+            metadata::record(managers, &manager, None, object, &object_ref.resource);
         })
     }
 
     /// Creates an object that was checked already; `own` records its manager.
     pub(super) fn create_with(
         &self,
-        place: &Place,
+        object_ref: &ObjectRef,
         mut object: Value,
         options: &WriteOptions,
         own: impl Fn(&mut Managers, &Value),
-    ) -> Result<Written, Status> {
-        let resource = &place.resource;
-        self.check_namespace(place, options)?;
+    ) -> Result<WriteOutcome, Status> {
+        let resource = &object_ref.resource;
+        self.check_namespace(object_ref, options)?;
         if !options.trusted
             && resource.subresource("status").is_some()
             && let Some(map) = object.as_object_mut()
         {
             map.remove("status");
         }
-        metadata::stamp_new(self.state, resource, &mut object);
+        metadata::init_metadata(self.state, resource, &mut object);
         defaults::on_create(self.state, resource, &mut object);
         let prefix = match (object["metadata"]["name"].as_str(), object["metadata"]["generateName"].as_str())
         {
@@ -72,11 +72,11 @@ impl Writer<'_> {
             let mut managers = Managers::default();
             own(&mut managers, &object);
             metadata::write_managers(&mut object, &managers, &self.state.clock.now_text());
-            match self.store_new(place, &object, options) {
-                Err(WriteFailure::Taken) if prefix.is_some() && attempt < NAME_ATTEMPTS => {}
+            match self.store_new(object_ref, &object, options) {
+                Err(WriteFailure::Taken) if prefix.is_some() && attempt < MAX_NAME_ATTEMPTS => {}
                 Err(WriteFailure::Taken) => {
-                    let going = self.is_being_deleted(place, &object);
-                    return Err(taken(place, &object, prefix.is_some(), going));
+                    let is_terminating = self.is_being_deleted(object_ref, &object);
+                    return Err(name_conflict(object_ref, &object, prefix.is_some(), is_terminating));
                 }
                 Err(WriteFailure::Other(status)) => return Err(*status),
                 Ok(written) => return Ok(written),
@@ -86,37 +86,37 @@ impl Writer<'_> {
     }
 
     /// Returns whether the object of that name is being deleted.
-    fn is_being_deleted(&self, place: &Place, object: &Value) -> bool {
+    fn is_being_deleted(&self, object_ref: &ObjectRef, object: &Value) -> bool {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let place = Place { name: name.to_owned(), ..place.clone() };
-        let there = self.state.storage.get(&place.storage, &place.key());
+        let object_ref = ObjectRef { name: name.to_owned(), ..object_ref.clone() };
+        let there = self.state.storage.get(&object_ref.resource_key, &object_ref.key());
         there.is_some_and(|there| !there.to_value()["metadata"]["deletionTimestamp"].is_null())
     }
 
     fn store_new(
         &self,
-        place: &Place,
+        object_ref: &ObjectRef,
         object: &Value,
         options: &WriteOptions,
-    ) -> Result<Written, WriteFailure> {
+    ) -> Result<WriteOutcome, WriteFailure> {
         let mut stored = object.clone();
-        if place.resource.version != place.resource.storage_version {
+        if object_ref.resource.version != object_ref.resource.storage_version {
             stored["apiVersion"] = skopos_serve::resources::group_version(
-                &place.resource.group,
-                &place.resource.storage_version,
+                &object_ref.resource.group,
+                &object_ref.resource.storage_version,
             )
             .into();
         }
-        let draft = Draft::from_value(&stored).map_err(|e| WriteFailure::from(unstorable(&e)))?;
+        let draft = Draft::from_value(&stored).map_err(|e| WriteFailure::from(invalid_object_status(&e)))?;
         if options.dry_run {
-            let exists = self.state.storage.get(&place.storage, &draft.key()).is_some();
-            return if exists { Err(WriteFailure::Taken) } else { Ok(Written::Dry(object.clone())) };
+            let exists = self.state.storage.get(&object_ref.resource_key, &draft.key()).is_some();
+            return if exists { Err(WriteFailure::Taken) } else { Ok(WriteOutcome::Dry(object.clone())) };
         }
-        let definition = crds::parse(&place.resource, object).map_err(WriteFailure::from)?;
-        match self.state.storage.create(&place.storage, draft) {
+        let definition = crds::parse(&object_ref.resource, object).map_err(WriteFailure::from)?;
+        match self.state.storage.create(&object_ref.resource_key, draft) {
             Ok(stored) => {
                 definition.register(self.state);
-                Ok(Written::Stored(stored))
+                Ok(WriteOutcome::Stored(stored))
             }
             Err(WriteError::AlreadyExists) => Err(WriteFailure::Taken),
             Err(other) => Err(Status::internal_error(other).into()),
@@ -124,11 +124,11 @@ impl Writer<'_> {
     }
 
     /// Checks that the namespace exists and is not being deleted; a trusted write creates it.
-    fn check_namespace(&self, place: &Place, options: &WriteOptions) -> Result<(), Status> {
-        let Some(name) = &place.namespace else { return Ok(()) };
+    fn check_namespace(&self, object_ref: &ObjectRef, options: &WriteOptions) -> Result<(), Status> {
+        let Some(name) = &object_ref.namespace else { return Ok(()) };
         let Some(namespaces) = self.state.registry.resolve("", "v1", "namespaces") else { return Ok(()) };
-        let namespace = Place::new(&namespaces, None, name);
-        let Some(stored) = self.state.storage.get(&namespace.storage, name) else {
+        let namespace = ObjectRef::new(&namespaces, None, name);
+        let Some(stored) = self.state.storage.get(&namespace.resource_key, name) else {
             if !options.trusted {
                 return Err(namespace.not_found());
             }
@@ -142,8 +142,8 @@ impl Writer<'_> {
             return Ok(());
         }
         let mut status = Status::forbidden(
-            GroupResource::new(&place.resource.group, &place.resource.plural),
-            &place.name,
+            GroupResource::new(&object_ref.resource.group, &object_ref.resource.plural),
+            &object_ref.name,
             format!("unable to create new content in namespace {name} because it is being terminated"),
         );
         if let Some(details) = &mut status.details {
@@ -168,13 +168,13 @@ impl From<Status> for WriteFailure {
     }
 }
 
-fn taken(place: &Place, object: &Value, generated: bool, going: bool) -> Status {
+fn name_conflict(object_ref: &ObjectRef, object: &Value, generated: bool, is_terminating: bool) -> Status {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if generated {
-        return Status::generate_name_conflict(place.group_resource(), name, 1);
+        return Status::generate_name_conflict(object_ref.group_resource(), name, 1);
     }
-    let mut status = Status::already_exists(place.group_resource(), name);
-    if going {
+    let mut status = Status::already_exists(object_ref.group_resource(), name);
+    if is_terminating {
         status.message = format!("object is being deleted: {}", status.message);
     }
     status

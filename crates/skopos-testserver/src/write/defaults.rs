@@ -24,8 +24,8 @@ pub(super) fn on_create(state: &ServerState, resource: &ResourceType, object: &m
             set(object, "/status/qosClass", json!(quality_of_service(object)));
         }
         Some("PersistentVolumeClaim") => set(object, "/status/phase", json!("Pending")),
-        Some("Service") => give_cluster_ip(state, object),
-        Some("CustomResourceDefinition") => establish(state, object),
+        Some("Service") => allocate_cluster_ip(state, object),
+        Some("CustomResourceDefinition") => mark_established(state, object),
         _ => {}
     }
 }
@@ -155,7 +155,7 @@ fn service(object: &mut Value) {
     }
 }
 
-fn give_cluster_ip(state: &ServerState, object: &mut Value) {
+fn allocate_cluster_ip(state: &ServerState, object: &mut Value) {
     if !object["spec"].is_object() || object["spec"]["type"] == "ExternalName" {
         return;
     }
@@ -189,7 +189,7 @@ fn secret(object: &mut Value) {
 }
 
 /// Marks a definition as established, because it is served at once.
-fn establish(state: &ServerState, object: &mut Value) {
+fn mark_established(state: &ServerState, object: &mut Value) {
     let now = state.clock.now_text();
     let kind = object["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned();
     set(object, "/spec/names/singular", json!(kind.to_lowercase()));

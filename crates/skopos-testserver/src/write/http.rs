@@ -7,17 +7,17 @@ use skopos_serve::respond::{self, Response};
 use skopos_serve::{Form, Purpose, RequestInfo, RequestTarget, RequestVerb, Selection};
 use skopos_wire::{Status, StatusDetails, StatusReason};
 
-use super::modify::{patch_status, refuse, unreadable_patch};
+use super::modify::{patch_status, reject_unknown_fields, unreadable_patch};
 use super::options::UnknownFields;
-use super::{DeleteOptions, Deletion, Part, WriteOptions, Writer, Written, body};
+use super::{DeleteOptions, DeleteOutcome, ObjectPart, WriteOptions, WriteOutcome, Writer, body};
+use crate::object_ref::ObjectRef;
 use crate::openapi;
-use crate::patch::{self, PatchKind, Shape};
-use crate::place::Place;
+use crate::patch::{self, PatchKind, PatchShape};
 use crate::state::ServerState;
-use crate::storage::{ResourceKey, Scope, Stored};
+use crate::storage::{ReadScope, ResourceKey, Stored};
 
 /// Kinds whose deletion returns the object instead of a Status.
-const RETURNED: [&str; 7] = [
+const KINDS_RETURNED: [&str; 7] = [
     "PersistentVolume",
     "PersistentVolumeClaim",
     "Pod",
@@ -36,71 +36,71 @@ pub(crate) async fn handle(
     body: Bytes,
 ) -> Result<Response, Status> {
     let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let request = Request {
+    let request = WriteRequest {
         state,
         writer: Writer::new(state),
         info,
         target,
         headers,
         body,
-        place: Place {
+        object_ref: ObjectRef {
             resource: target.resource.clone(),
-            storage: ResourceKey::from(&*target.resource),
+            resource_key: ResourceKey::from(&*target.resource),
             namespace: target.namespace.clone(),
             name: target.name.clone().unwrap_or_default(),
         },
-        options: WriteOptions::of_request(&info.query, agent)?,
+        options: WriteOptions::from_request(&info.query, agent)?,
     };
     request.answer()
 }
 
-struct Request<'a> {
+struct WriteRequest<'a> {
     state: &'a ServerState,
     writer: Writer<'a>,
     info: &'a RequestInfo,
     target: &'a RequestTarget,
     headers: &'a HeaderMap,
     body: Bytes,
-    place: Place,
+    object_ref: ObjectRef,
     options: WriteOptions,
 }
 
-impl Request<'_> {
+impl WriteRequest<'_> {
     fn answer(&self) -> Result<Response, Status> {
         let named = self.target.name.is_some();
-        let homeless = self.place.resource.namespaced && self.place.namespace.is_none();
+        let lacks_namespace = self.object_ref.resource.namespaced && self.object_ref.namespace.is_none();
         let sub = self.target.subresource.as_deref();
-        if sub.is_some_and(|sub| sub != "finalize" && self.place.resource.subresource(sub).is_none()) {
+        if sub.is_some_and(|sub| sub != "finalize" && self.object_ref.resource.subresource(sub).is_none()) {
             return Err(Status::resource_not_served());
         }
         match (self.info.verb, sub) {
-            (RequestVerb::Create, None) if !named && !homeless => self.create(),
-            (RequestVerb::Update, None) if named => self.update(Part::Main),
-            (RequestVerb::Patch, None) if named => self.patch(Part::Main),
+            (RequestVerb::Create, None) if !named && !lacks_namespace => self.create(),
+            (RequestVerb::Update, None) if named => self.update(ObjectPart::Main),
+            (RequestVerb::Patch, None) if named => self.patch(ObjectPart::Main),
             (RequestVerb::Delete, None) => self.delete(),
-            (RequestVerb::DeleteCollection, None) if !homeless => self.delete_collection(),
-            (RequestVerb::Update, Some("status")) => self.update(Part::Status),
-            (RequestVerb::Patch, Some("status")) => self.patch(Part::Status),
-            (RequestVerb::Update, Some("finalize")) => self.update(Part::Main),
+            (RequestVerb::DeleteCollection, None) if !lacks_namespace => self.delete_collection(),
+            (RequestVerb::Update, Some("status")) => self.update(ObjectPart::Status),
+            (RequestVerb::Patch, Some("status")) => self.patch(ObjectPart::Status),
+            (RequestVerb::Update, Some("finalize")) => self.update(ObjectPart::Main),
             (RequestVerb::Get, Some("scale")) => {
-                Ok(respond::json(StatusCode::OK, &self.writer.scale(&self.place)?))
+                Ok(respond::json(StatusCode::OK, &self.writer.scale(&self.object_ref)?))
             }
             (RequestVerb::Update, Some("scale")) => self.scale(self.json()?),
             (RequestVerb::Patch, Some("scale")) => self.patch_scale(),
             (RequestVerb::Get, Some("log")) => {
-                Ok(respond::text(StatusCode::OK, self.writer.log(&self.place)?))
+                Ok(respond::text(StatusCode::OK, self.writer.log(&self.object_ref)?))
             }
             (RequestVerb::Create, Some("eviction")) => {
-                let options = DeleteOptions::of_request(&self.info.query, None)?;
-                self.writer.evict(&self.place, &self.json()?, options)?;
-                Ok(done(StatusCode::CREATED, StatusDetails::default()))
+                let options = DeleteOptions::from_request(&self.info.query, None)?;
+                self.writer.evict(&self.object_ref, &self.json()?, options)?;
+                Ok(success_response(StatusCode::CREATED, StatusDetails::default()))
             }
             (RequestVerb::Create, Some("binding")) => {
-                self.writer.bind(&self.place, &self.json()?, &self.options)?;
-                Ok(done(StatusCode::CREATED, StatusDetails::default()))
+                self.writer.bind(&self.object_ref, &self.json()?, &self.options)?;
+                Ok(success_response(StatusCode::CREATED, StatusDetails::default()))
             }
             (RequestVerb::Create, Some("token")) => {
-                Ok(respond::json(StatusCode::CREATED, &self.writer.token(&self.place, &self.json()?)?))
+                Ok(respond::json(StatusCode::CREATED, &self.writer.token(&self.object_ref, &self.json()?)?))
             }
             _ => Err(method_not_allowed()),
         }
@@ -109,41 +109,41 @@ impl Request<'_> {
     fn create(&self) -> Result<Response, Status> {
         let form = self.form()?;
         let mut object = self.json()?;
-        if self.place.resource.kind == "Binding" && self.place.resource.group.is_empty() {
+        if self.object_ref.resource.kind == "Binding" && self.object_ref.resource.group.is_empty() {
             let pods =
                 self.state.registry.resolve("", "v1", "pods").ok_or_else(Status::resource_not_served)?;
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            let pod = Place::new(&pods, self.place.namespace.as_deref(), name);
+            let pod = ObjectRef::new(&pods, self.object_ref.namespace.as_deref(), name);
             self.writer.bind(&pod, &object, &self.options)?;
-            return Ok(done(StatusCode::CREATED, StatusDetails::default()));
+            return Ok(success_response(StatusCode::CREATED, StatusDetails::default()));
         }
         let warnings = self.check_fields(&mut object)?;
-        let written = self.writer.create(&self.place, object, &self.options)?;
-        Ok(warned(self.written(&form, StatusCode::CREATED, &written), &warnings))
+        let written = self.writer.create(&self.object_ref, object, &self.options)?;
+        Ok(with_warnings(self.written(&form, StatusCode::CREATED, &written), &warnings))
     }
 
-    fn update(&self, part: Part) -> Result<Response, Status> {
+    fn update(&self, part: ObjectPart) -> Result<Response, Status> {
         let form = self.form()?;
         let mut object = self.json()?;
         let warnings = self.check_fields(&mut object)?;
-        let written = self.writer.update(&self.place, part, object, &self.options)?;
-        Ok(warned(self.written(&form, StatusCode::OK, &written), &warnings))
+        let written = self.writer.update(&self.object_ref, part, object, &self.options)?;
+        Ok(with_warnings(self.written(&form, StatusCode::OK, &written), &warnings))
     }
 
-    fn patch(&self, part: Part) -> Result<Response, Status> {
+    fn patch(&self, part: ObjectPart) -> Result<Response, Status> {
         let kind = self.patch_kind()?;
         let form = self.form()?;
         match kind {
             PatchKind::Apply => {
                 let config = body::yaml(&self.body)?;
-                let (written, created) = self.writer.apply(&self.place, part, config, &self.options)?;
+                let (written, created) = self.writer.apply(&self.object_ref, part, config, &self.options)?;
                 let code = if created { StatusCode::CREATED } else { StatusCode::OK };
                 Ok(self.written(&form, code, &written))
             }
             kind => {
                 let malformed = |_| Status::bad_request("invalid JSON patch");
                 let change: Value = serde_json::from_slice(&self.body).map_err(malformed)?;
-                let written = self.writer.patch(&self.place, part, kind, &change, &self.options)?;
+                let written = self.writer.patch(&self.object_ref, part, kind, &change, &self.options)?;
                 Ok(self.written(&form, StatusCode::OK, &written))
             }
         }
@@ -152,8 +152,8 @@ impl Request<'_> {
     fn patch_kind(&self) -> Result<PatchKind, Status> {
         const CUSTOM: [&str; 3] =
             ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
-        let custom = self.place.resource.custom;
-        match PatchKind::of_content_type(body::content_type(self.headers)) {
+        let custom = self.object_ref.resource.custom;
+        match PatchKind::from_content_type(body::content_type(self.headers)) {
             Some(PatchKind::Strategic) if custom => Err(Status::unsupported_media_type(&CUSTOM)),
             Some(kind) => Ok(kind),
             None if custom => Err(Status::unsupported_media_type(&CUSTOM)),
@@ -169,42 +169,45 @@ impl Request<'_> {
     fn delete(&self) -> Result<Response, Status> {
         let form = self.form()?;
         let body = if self.body.is_empty() { None } else { Some(body::object(self.headers, &self.body)?) };
-        let options = DeleteOptions::of_request(&self.info.query, body.as_ref())?;
-        match self.writer.delete(&self.place, &options)? {
-            Deletion::Gone(object) | Deletion::Dry(object)
-                if RETURNED.contains(&self.place.resource.kind.as_str()) && !self.place.resource.custom =>
+        let options = DeleteOptions::from_request(&self.info.query, body.as_ref())?;
+        match self.writer.delete(&self.object_ref, &options)? {
+            DeleteOutcome::Gone(object) | DeleteOutcome::Dry(object)
+                if KINDS_RETURNED.contains(&self.object_ref.resource.kind.as_str())
+                    && !self.object_ref.resource.custom =>
             {
-                Ok(self.written(&form, StatusCode::OK, &Written::Stored(object)))
+                Ok(self.written(&form, StatusCode::OK, &WriteOutcome::Stored(object)))
             }
-            Deletion::Gone(object) | Deletion::Dry(object) => {
+            DeleteOutcome::Gone(object) | DeleteOutcome::Dry(object) => {
                 let details = StatusDetails {
-                    name: self.place.name.clone(),
-                    group: self.place.resource.group.clone(),
-                    kind: self.place.resource.plural.clone(),
+                    name: self.object_ref.name.clone(),
+                    group: self.object_ref.resource.group.clone(),
+                    kind: self.object_ref.resource.plural.clone(),
                     uid: object.uid().to_owned(),
                     ..StatusDetails::default()
                 };
-                Ok(done(StatusCode::OK, details))
+                Ok(success_response(StatusCode::OK, details))
             }
-            Deletion::Pending(object) => Ok(self.written(&form, StatusCode::OK, &Written::Stored(object))),
+            DeleteOutcome::Pending(object) => {
+                Ok(self.written(&form, StatusCode::OK, &WriteOutcome::Stored(object)))
+            }
         }
     }
 
     fn delete_collection(&self) -> Result<Response, Status> {
         let body = if self.body.is_empty() { None } else { Some(body::object(self.headers, &self.body)?) };
-        let options = DeleteOptions::of_request(&self.info.query, body.as_ref())?;
-        let selection = Selection::of(
+        let options = DeleteOptions::from_request(&self.info.query, body.as_ref())?;
+        let selection = Selection::from_query(
             &self.info.query,
             &self.target.resource,
             self.target.namespace.as_deref(),
             self.target.name.as_deref(),
         )?;
         let (objects, revision) =
-            self.state.storage.list(&self.place.storage, Scope::of(selection.namespace()));
+            self.state.storage.list(&self.object_ref.resource_key, ReadScope::new(selection.namespace()));
         let mut deleted = Vec::new();
         for object in objects.iter().filter(|object| selection.matches(*object)) {
-            let place = Place::of(&self.place.resource, object);
-            match self.writer.delete(&place, &options) {
+            let object_ref = ObjectRef::from_stored(&self.object_ref.resource, object);
+            match self.writer.delete(&object_ref, &options) {
                 // Listed in its last state.
                 Ok(_) => deleted.push(self.item(object)),
                 // Another client was faster, or the object may not be deleted.
@@ -213,8 +216,8 @@ impl Request<'_> {
             }
         }
         let list = json!({
-            "kind": self.place.resource.list_kind,
-            "apiVersion": self.place.resource.api_version(),
+            "kind": self.object_ref.resource.list_kind,
+            "apiVersion": self.object_ref.resource.api_version(),
             "metadata": {"resourceVersion": revision.to_string()},
             "items": deleted,
         });
@@ -224,7 +227,7 @@ impl Request<'_> {
     /// Returns an object as an item of a list.
     fn item(&self, object: &Stored) -> Value {
         let mut item = object.to_value();
-        if !self.place.resource.custom {
+        if !self.object_ref.resource.custom {
             item.as_object_mut().map(|map| (map.remove("kind"), map.remove("apiVersion")));
         }
         item
@@ -232,11 +235,11 @@ impl Request<'_> {
 
     fn patch_scale(&self) -> Result<Response, Status> {
         let kind = self.patch_kind()?;
-        let mut scale = self.writer.scale(&self.place)?;
+        let mut scale = self.writer.scale(&self.object_ref)?;
         let change = if kind == PatchKind::Apply { body::yaml(&self.body)? } else { body::json(&self.body)? };
         let names_version = change["metadata"].get("resourceVersion").is_some();
-        scale =
-            patch::patch(kind, &scale, &change, Shape::builtin()).map_err(|error| patch_status(&error))?;
+        scale = patch::patch(kind, &scale, &change, PatchShape::builtin())
+            .map_err(|error| patch_status(&error))?;
         openapi::check_scale_types(&scale).map_err(|problem| unreadable_patch(&scale, &problem))?;
         if !names_version {
             // A patch applies to the newest state.
@@ -246,8 +249,9 @@ impl Request<'_> {
     }
 
     fn scale(&self, scale: Value) -> Result<Response, Status> {
-        openapi::check_scale_types(&scale).map_err(|problem| body::unreadable("Scale", "v1", &problem))?;
-        Ok(respond::json(StatusCode::OK, &self.writer.set_scale(&self.place, &scale, &self.options)?))
+        openapi::check_scale_types(&scale)
+            .map_err(|problem| body::undecodable_status("Scale", "v1", &problem))?;
+        Ok(respond::json(StatusCode::OK, &self.writer.set_scale(&self.object_ref, &scale, &self.options)?))
     }
 
     fn json(&self) -> Result<Value, Status> {
@@ -256,10 +260,10 @@ impl Request<'_> {
 
     /// Drops fields that the kind does not have, and returns their paths as warnings; refuses them if the client wants that.
     fn check_fields(&self, object: &mut Value) -> Result<Vec<String>, Status> {
-        let unknown = openapi::drop_unknown_fields(&self.place.resource, object);
+        let unknown = openapi::drop_unknown_fields(&self.object_ref.resource, object);
         match self.options.unknown_fields {
             UnknownFields::Ignore => Ok(Vec::new()),
-            UnknownFields::Refuse => refuse(&self.place, &unknown).map(|()| Vec::new()),
+            UnknownFields::Refuse => reject_unknown_fields(&self.object_ref, &unknown).map(|()| Vec::new()),
             UnknownFields::Warn => Ok(unknown),
         }
     }
@@ -270,13 +274,13 @@ impl Request<'_> {
     }
 
     /// Returns the object in the negotiated form.
-    fn written(&self, form: &Form, code: StatusCode, written: &Written) -> Response {
+    fn written(&self, form: &Form, code: StatusCode, written: &WriteOutcome) -> Response {
         match written {
-            Written::Stored(object) => {
+            WriteOutcome::Stored(object) => {
                 let now = self.state.clock.now();
                 respond::json_bytes(code, &form.object(object, object.revision(), now))
             }
-            Written::Dry(object) => respond::json(code, object),
+            WriteOutcome::Dry(object) => respond::json(code, object),
         }
     }
 }
@@ -287,7 +291,7 @@ pub(crate) fn method_not_allowed() -> Status {
     Status::failure(405, StatusReason::MethodNotAllowed, message).with_details(StatusDetails::default())
 }
 
-fn done(code: StatusCode, details: StatusDetails) -> Response {
+fn success_response(code: StatusCode, details: StatusDetails) -> Response {
     let mut status = Status::success(details);
     if code != StatusCode::OK {
         status.code = code.as_u16();
@@ -295,7 +299,7 @@ fn done(code: StatusCode, details: StatusDetails) -> Response {
     respond::json(code, &status)
 }
 
-fn warned(mut response: Response, unknown: &[String]) -> Response {
+fn with_warnings(mut response: Response, unknown: &[String]) -> Response {
     for path in unknown {
         let warning = format!("299 - \"unknown field \\\"{path}\\\"\"");
         if let Ok(value) = HeaderValue::from_str(&warning) {

@@ -3,17 +3,17 @@
 use serde_json::{Map, Value, json};
 use skopos_serve::ResourceType;
 
-use super::Part;
-use crate::patch::Shape;
+use super::part::ObjectPart;
+use crate::patch::PatchShape;
 use crate::patch::managed::{self, Manager, Managers, Operation};
 use crate::state::ServerState;
 
 /// Metadata fields that a client's update cannot change.
-const SERVERS_OWN: [&str; 6] =
+const SERVER_FIELDS: [&str; 6] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"];
 
 /// Built-in kinds that have a generation.
-const WITH_GENERATION: [&str; 18] = [
+const KINDS_WITH_GENERATION: [&str; 18] = [
     "CronJob",
     "CustomResourceDefinition",
     "DaemonSet",
@@ -35,7 +35,7 @@ const WITH_GENERATION: [&str; 18] = [
 ];
 
 /// Sets identity and creation time of a new object.
-pub(super) fn stamp_new(state: &ServerState, resource: &ResourceType, object: &mut Value) {
+pub(super) fn init_metadata(state: &ServerState, resource: &ResourceType, object: &mut Value) {
     let uid = uuid::Builder::from_random_bytes(state.rng.lock().u128(..).to_le_bytes()).into_uuid();
     let metadata = metadata_mut(object);
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"] {
@@ -43,15 +43,15 @@ pub(super) fn stamp_new(state: &ServerState, resource: &ResourceType, object: &m
     }
     metadata.insert("uid".into(), uid.to_string().into());
     metadata.insert("creationTimestamp".into(), state.clock.now_text().into());
-    if resource.custom || WITH_GENERATION.contains(&resource.kind.as_str()) {
+    if resource.custom || KINDS_WITH_GENERATION.contains(&resource.kind.as_str()) {
         metadata.insert("generation".into(), json!(1));
     }
 }
 
 /// Copies the server's fields from the object's earlier state.
-pub(super) fn carry_over(old: &Value, new: &mut Value) {
+pub(super) fn preserve_server_fields(old: &Value, new: &mut Value) {
     let metadata = metadata_mut(new);
-    for field in SERVERS_OWN {
+    for field in SERVER_FIELDS {
         match old["metadata"].get(field) {
             Some(value) => metadata.insert(field.to_owned(), value.clone()),
             None => metadata.remove(field),
@@ -74,9 +74,9 @@ pub(super) fn carry_over(old: &Value, new: &mut Value) {
 ///
 /// The desired state is everything besides metadata and status. The status counts too for a custom resource without a status
 /// subresource, the annotations for Deployments, and the labels for EndpointSlices. A write of the status alone never counts.
-pub(super) fn bump_generation(resource: &ResourceType, part: Part, old: &Value, new: &mut Value) {
+pub(super) fn bump_generation(resource: &ResourceType, part: ObjectPart, old: &Value, new: &mut Value) {
     let Some(generation) = old["metadata"]["generation"].as_i64() else { return };
-    if part == Part::Status {
+    if part == ObjectPart::Status {
         return;
     }
     let status_counts = resource.custom && resource.subresource("status").is_none();
@@ -136,7 +136,7 @@ pub(super) fn record(
         metadata_mut(&mut object).remove("managedFields");
         object
     };
-    managed::record(managers, manager, old.map(bare).as_ref(), &bare(new), Shape::root(resource));
+    managed::record(managers, manager, old.map(bare).as_ref(), &bare(new), PatchShape::root(resource));
 }
 
 pub(super) fn write_managers(object: &mut Value, managers: &Managers, now: &str) {
@@ -160,7 +160,7 @@ pub(super) fn manager(
 }
 
 /// Returns whether two states of an object are equal except for resourceVersion and managers' times.
-pub(super) fn same(old: &Value, new: &Value) -> bool {
+pub(super) fn is_unchanged(old: &Value, new: &Value) -> bool {
     let bare = |object: &Value| {
         let mut object = object.clone();
         let metadata = metadata_mut(&mut object);

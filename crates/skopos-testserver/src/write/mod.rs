@@ -16,6 +16,7 @@ mod http;
 mod metadata;
 mod modify;
 mod options;
+mod part;
 mod pods;
 mod scale;
 mod token;
@@ -27,13 +28,13 @@ use serde_json::{Value, json};
 use skopos_serve::ResourceType;
 use skopos_wire::Status;
 
-pub(crate) use self::delete::Deletion;
+pub(crate) use self::delete::DeleteOutcome;
 pub(crate) use self::http::{handle, method_not_allowed};
-pub(crate) use self::modify::Part;
 pub(crate) use self::options::{DeleteOptions, WriteOptions};
-use crate::place::Place;
+pub(crate) use self::part::ObjectPart;
+use crate::object_ref::ObjectRef;
 use crate::state::ServerState;
-use crate::storage::{BadObject, Stored};
+use crate::storage::{InvalidObject, Stored};
 
 /// Writer of objects with the semantics of the API server. Cheap to create.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +44,7 @@ pub(crate) struct Writer<'a> {
 
 /// Result of a write.
 #[derive(Clone, Debug)]
-pub(crate) enum Written {
+pub(crate) enum WriteOutcome {
     /// The stored object.
     Stored(Arc<Stored>),
     /// The object that would be stored: the write was a dry run.
@@ -56,7 +57,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Written {
+impl WriteOutcome {
     /// Returns the object as a JSON value.
     pub(crate) fn to_value(&self) -> Value {
         match self {
@@ -67,7 +68,7 @@ impl Written {
 }
 
 /// Returns the 400 for an object that the storage refuses. Everything is checked before, so such a request is malformed.
-fn unstorable(error: &BadObject) -> Status {
+fn invalid_object_status(error: &InvalidObject) -> Status {
     Status::bad_request(error.to_string())
 }
 
@@ -76,10 +77,10 @@ fn unstorable(error: &BadObject) -> Status {
 /// # Errors
 /// The API server's errors.
 pub(crate) fn create_object(state: &ServerState, object: Value) -> Result<Value, Status> {
-    let place = place_of(state, &object)?;
+    let object_ref = object_ref_of(state, &object)?;
     // A generated name is not known yet.
-    let place = Place { name: String::new(), ..place };
-    Ok(Writer::new(state).create(&place, object, &WriteOptions::trusted(TEST))?.to_value())
+    let object_ref = ObjectRef { name: String::new(), ..object_ref };
+    Ok(Writer::new(state).create(&object_ref, object, &WriteOptions::trusted(TEST))?.to_value())
 }
 
 /// Replaces an object with its status, as a PUT does.
@@ -87,8 +88,10 @@ pub(crate) fn create_object(state: &ServerState, object: Value) -> Result<Value,
 /// # Errors
 /// The API server's errors.
 pub(crate) fn update_object(state: &ServerState, object: Value) -> Result<Value, Status> {
-    let place = place_of(state, &object)?;
-    Ok(Writer::new(state).update(&place, Part::Whole, object, &WriteOptions::trusted(TEST))?.to_value())
+    let object_ref = object_ref_of(state, &object)?;
+    Ok(Writer::new(state)
+        .update(&object_ref, ObjectPart::Whole, object, &WriteOptions::trusted(TEST))?
+        .to_value())
 }
 
 /// Applies an object with its status, as a server-side apply with force does.
@@ -96,9 +99,9 @@ pub(crate) fn update_object(state: &ServerState, object: Value) -> Result<Value,
 /// # Errors
 /// The API server's errors.
 pub(crate) fn apply_object(state: &ServerState, object: Value) -> Result<Value, Status> {
-    let place = place_of(state, &object)?;
+    let object_ref = object_ref_of(state, &object)?;
     let options = WriteOptions::trusted(TEST).forced();
-    let (written, _) = Writer::new(state).apply(&place, Part::Whole, object, &options)?;
+    let (written, _) = Writer::new(state).apply(&object_ref, ObjectPart::Whole, object, &options)?;
     Ok(written.to_value())
 }
 
@@ -112,16 +115,18 @@ pub(crate) fn delete_object(
     namespace: Option<&str>,
     name: &str,
 ) -> Result<Value, Status> {
-    let place = Place::new(resource, namespace, name);
-    match Writer::new(state).delete(&place, &DeleteOptions::now())? {
-        Deletion::Gone(object) | Deletion::Pending(object) | Deletion::Dry(object) => Ok(object.to_value()),
+    let object_ref = ObjectRef::new(resource, namespace, name);
+    match Writer::new(state).delete(&object_ref, &DeleteOptions::now())? {
+        DeleteOutcome::Gone(object) | DeleteOutcome::Pending(object) | DeleteOutcome::Dry(object) => {
+            Ok(object.to_value())
+        }
     }
 }
 
 /// Deletes the existing ones of these objects at one revision, in key order, as etcd does with the keys of a lease. Returns their
 /// last states.
-pub(crate) fn expire(state: &ServerState, mut lease: Vec<Place>) -> Vec<Value> {
-    lease.sort_by_cached_key(|place| (place.storage.clone(), place.key()));
+pub(crate) fn expire(state: &ServerState, mut lease: Vec<ObjectRef>) -> Vec<Value> {
+    lease.sort_by_cached_key(|object_ref| (object_ref.resource_key.clone(), object_ref.key()));
     Writer::new(state).expire(&lease).iter().map(|object| object.to_value()).collect()
 }
 
@@ -137,9 +142,9 @@ pub(crate) fn scale_object(
     replicas: u32,
 ) -> Result<(), Status> {
     let resource = state.registry.lookup(resource).map_err(|_| Status::resource_not_served())?;
-    let place = Place::new(&resource, Some(namespace), name);
+    let object_ref = ObjectRef::new(&resource, Some(namespace), name);
     let scale = serde_json::json!({"spec": {"replicas": replicas}});
-    Writer::new(state).set_scale(&place, &scale, &WriteOptions::trusted(TEST)).map(drop)
+    Writer::new(state).set_scale(&object_ref, &scale, &WriteOptions::trusted(TEST)).map(drop)
 }
 
 /// Creates kube-apiserver's own objects: the system namespaces, and the Service of the API with its endpoints on `port`.
@@ -179,8 +184,8 @@ pub(crate) fn create_system_objects(state: &ServerState, port: u16) -> Result<()
 }
 
 fn create_as(state: &ServerState, manager: &str, object: Value) -> Result<(), Status> {
-    let place = Place { name: String::new(), ..place_of(state, &object)? };
-    Writer::new(state).create(&place, object, &WriteOptions::trusted(manager)).map(drop)
+    let object_ref = ObjectRef { name: String::new(), ..object_ref_of(state, &object)? };
+    Writer::new(state).create(&object_ref, object, &WriteOptions::trusted(manager)).map(drop)
 }
 
 /// Field manager of the server's own objects.
@@ -189,12 +194,12 @@ const APISERVER: &str = "kube-apiserver";
 /// Field manager of the test's own writes.
 const TEST: &str = "skopos-testserver";
 
-/// Returns the place of an object, from its own fields.
-fn place_of(state: &ServerState, object: &Value) -> Result<Place, Status> {
+/// Returns the reference to an object, from its own fields.
+fn object_ref_of(state: &ServerState, object: &Value) -> Result<ObjectRef, Status> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     let resource = state.registry.by_kind(&api_version, &kind).ok_or_else(Status::resource_not_served)?;
     let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
     let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
-    Ok(Place::new(&resource, Some(&namespace), &name))
+    Ok(ObjectRef::new(&resource, Some(&namespace), &name))
 }

@@ -4,37 +4,14 @@ use serde_json::Value;
 use skopos_wire::{FieldError, Status, StatusCause, StatusDetails};
 
 use super::options::{UnknownFields, WriteOptions};
-use super::{Writer, Written, body, crds, defaults, metadata, unstorable, validate};
+use super::part::ObjectPart;
+use super::{WriteOutcome, Writer, body, crds, defaults, invalid_object_status, metadata, validate};
+use crate::object_ref::ObjectRef;
 use crate::openapi;
 use crate::patch::apply::{self, Conflict};
 use crate::patch::managed::{Managers, Operation};
-use crate::patch::{self, PatchError, PatchKind, Shape};
-use crate::place::Place;
+use crate::patch::{self, PatchError, PatchKind, PatchShape};
 use crate::storage::{Draft, WriteError};
-
-/// Part of an object that a write changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// The object, without its status if that is a subresource.
-    Main,
-    /// The status.
-    Status,
-    /// Everything: the server's own writes.
-    Whole,
-    /// The replica count, through the scale subresource.
-    Scale,
-}
-
-impl Part {
-    /// Returns the subresource as named in `managedFields`.
-    fn subresource(self) -> Option<&'static str> {
-        match self {
-            Self::Main | Self::Whole => None,
-            Self::Status => Some("status"),
-            Self::Scale => Some("scale"),
-        }
-    }
-}
 
 impl Writer<'_> {
     /// Replaces an object, or a part of it.
@@ -43,14 +20,14 @@ impl Writer<'_> {
     /// The API server's errors: 400, 404, 409, 422.
     pub(crate) fn update(
         &self,
-        place: &Place,
-        part: Part,
+        object_ref: &ObjectRef,
+        part: ObjectPart,
         object: Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         let mut object = object;
-        body::settle(&mut object, place)?;
-        self.modify_object(place, part, options, |_| Ok(object.clone()))
+        body::normalize(&mut object, object_ref)?;
+        self.modify_object(object_ref, part, options, |_| Ok(object.clone()))
     }
 
     /// Applies a JSON, merge or strategic patch.
@@ -59,28 +36,28 @@ impl Writer<'_> {
     /// The API server's errors: 400, 404, 409, 415, 422.
     pub(crate) fn patch(
         &self,
-        place: &Place,
-        part: Part,
+        object_ref: &ObjectRef,
+        part: ObjectPart,
         kind: PatchKind,
         change: &Value,
         options: &WriteOptions,
-    ) -> Result<Written, Status> {
-        let shape = Shape::root(&place.resource);
-        self.modify_object(place, part, options, |old| {
+    ) -> Result<WriteOutcome, Status> {
+        let shape = PatchShape::root(&object_ref.resource);
+        self.modify_object(object_ref, part, options, |old| {
             let mut new = patch::patch(kind, old, change, shape).map_err(|e| patch_status(&e))?;
-            openapi::check_types(&place.resource, &new)
+            openapi::check_types(&object_ref.resource, &new)
                 .map_err(|problem| unreadable_patch(&new, &problem))?;
             if !options.trusted {
-                let before = openapi::unknown_fields(&place.resource, old);
-                let mut unknown = openapi::drop_unknown_fields(&place.resource, &mut new);
+                let before = openapi::unknown_fields(&object_ref.resource, old);
+                let mut unknown = openapi::drop_unknown_fields(&object_ref.resource, &mut new);
                 unknown.retain(|path| !before.contains(path));
                 if options.unknown_fields == UnknownFields::Refuse {
-                    refuse(place, &unknown)?;
+                    reject_unknown_fields(object_ref, &unknown)?;
                 }
             }
             // An update with another object's UID is a conflict; a patch that would change the UID is invalid.
-            check_uid(place, old, &new)?;
-            body::settle(&mut new, place)?;
+            check_uid(object_ref, old, &new)?;
+            body::normalize(&mut new, object_ref)?;
             Ok(new)
         })
     }
@@ -91,13 +68,13 @@ impl Writer<'_> {
     /// The API server's errors: 400, 404, 409 with the conflicts, 422.
     pub(crate) fn apply(
         &self,
-        place: &Place,
-        part: Part,
+        object_ref: &ObjectRef,
+        part: ObjectPart,
         config: Value,
         options: &WriteOptions,
-    ) -> Result<(Written, bool), Status> {
+    ) -> Result<(WriteOutcome, bool), Status> {
         let mut config = config;
-        body::settle(&mut config, place)?;
+        body::normalize(&mut config, object_ref)?;
         if config["metadata"].get("managedFields").is_some_and(|m| m.as_array().is_none_or(|m| !m.is_empty()))
         {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
@@ -107,37 +84,43 @@ impl Writer<'_> {
             return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
         }
         if options.unknown_fields == UnknownFields::Refuse {
-            refuse(place, &openapi::unknown_fields(&place.resource, &config))?;
+            reject_unknown_fields(object_ref, &openapi::unknown_fields(&object_ref.resource, &config))?;
         }
-        let resource = &place.resource;
+        let resource = &object_ref.resource;
         let manager = metadata::manager(&options.manager, Operation::Apply, resource, part.subresource());
         let version = config["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-        let config = only_part(resource.subresource("status").is_some(), part, config);
-        let shape = Shape::root(resource);
-        if self.state.storage.get(&place.storage, &place.key()).is_none()
-            && part != Part::Status
+        let config = restrict_to_part(resource.subresource("status").is_some(), part, config);
+        let shape = PatchShape::root(resource);
+        if self.state.storage.get(&object_ref.resource_key, &object_ref.key()).is_none()
+            && part != ObjectPart::Status
             && version.is_empty()
         {
             let mut managers = Managers::default();
-            let bare = bare(&config);
-            apply::apply(None, &bare, &mut managers, &manager, options.force, shape)
+            let without_managed_fields = without_managed_fields(&config);
+            apply::apply(None, &without_managed_fields, &mut managers, &manager, options.force, shape)
                 .map_err(|e| patch_status(&e))?;
-            let created = self.create_with(place, config.clone(), options, |m, _| *m = managers.clone());
+            let created = self.create_with(object_ref, config.clone(), options, |m, _| *m = managers.clone());
             match created {
                 Err(status) if status.code == 409 => {}
                 other => return other.map(|written| (written, true)),
             }
         }
-        let written = self.modify_with(place, part, options, |old| {
+        let written = self.modify_with(object_ref, part, options, |old| {
             let mut managers = Managers::from_json(&old["metadata"]["managedFields"]);
-            let live = bare(old);
+            let live = without_managed_fields(old);
             if managers.is_empty() {
                 let earlier = metadata::manager(BEFORE_FIRST_APPLY, Operation::Update, resource, None);
                 metadata::record(&mut managers, &earlier, None, &live, resource);
             }
-            let mut new =
-                apply::apply(Some(&live), &bare(&config), &mut managers, &manager, options.force, shape)
-                    .map_err(|e| patch_status(&e))?;
+            let mut new = apply::apply(
+                Some(&live),
+                &without_managed_fields(&config),
+                &mut managers,
+                &manager,
+                options.force,
+                shape,
+            )
+            .map_err(|e| patch_status(&e))?;
             if !version.is_empty() {
                 new["metadata"]["resourceVersion"] = version.as_str().into();
             }
@@ -152,32 +135,35 @@ impl Writer<'_> {
     /// Those of `edit` and of [`Writer::update`].
     pub(crate) fn modify_object(
         &self,
-        place: &Place,
-        part: Part,
+        object_ref: &ObjectRef,
+        part: ObjectPart,
         options: &WriteOptions,
         edit: impl Fn(&Value) -> Result<Value, Status>,
-    ) -> Result<Written, Status> {
-        self.modify_with(place, part, options, |old| Ok((edit(old)?, None)))
+    ) -> Result<WriteOutcome, Status> {
+        self.modify_with(object_ref, part, options, |old| Ok((edit(old)?, None)))
     }
 
     /// Changes an object with `edit`; retries on the newest state after a concurrent write, unless the client requires a version.
     /// `edit` may set the managers itself.
     fn modify_with(
         &self,
-        place: &Place,
-        part: Part,
+        object_ref: &ObjectRef,
+        part: ObjectPart,
         options: &WriteOptions,
         edit: impl Fn(&Value) -> Result<(Value, Option<Managers>), Status>,
-    ) -> Result<Written, Status> {
-        let resource = &place.resource;
+    ) -> Result<WriteOutcome, Status> {
+        let resource = &object_ref.resource;
         loop {
-            let current =
-                self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?;
+            let current = self
+                .state
+                .storage
+                .get(&object_ref.resource_key, &object_ref.key())
+                .ok_or_else(|| object_ref.not_found())?;
             let mut old = current.to_value();
             old["apiVersion"] = resource.api_version().into();
             let (wanted, managers) = edit(&old)?;
-            check_preconditions(place, options, &old, &wanted)?;
-            let mut new = self.settled(place, part, options, &old, &wanted);
+            check_preconditions(object_ref, options, &old, &wanted)?;
+            let mut new = self.merge_update(object_ref, part, options, &old, &wanted);
             validate::object(resource, &new, Some(&old))?;
 
             let managers = managers.unwrap_or_else(|| {
@@ -192,50 +178,50 @@ impl Writer<'_> {
                 managers
             });
             metadata::write_managers(&mut new, &managers, &self.state.clock.now_text());
-            if metadata::same(&old, &new) {
-                return Ok(Written::Stored(current));
+            if metadata::is_unchanged(&old, &new) {
+                return Ok(WriteOutcome::Stored(current));
             }
             if options.dry_run {
-                return Ok(Written::Dry(new));
+                return Ok(WriteOutcome::Dry(new));
             }
-            match self.store(place, &new, current.revision()) {
+            match self.store(object_ref, &new, current.revision()) {
                 Err(WriteError::Conflict { .. }) => {}
-                Err(_) => return Err(place.not_found()),
+                Err(_) => return Err(object_ref.not_found()),
                 Ok(written) => return written,
             }
         }
     }
 
     /// Returns the object to be stored: the client's writable fields, and the others unchanged.
-    fn settled(
+    fn merge_update(
         &self,
-        place: &Place,
-        part: Part,
+        object_ref: &ObjectRef,
+        part: ObjectPart,
         options: &WriteOptions,
         old: &Value,
         wanted: &Value,
     ) -> Value {
-        let has_status = place.resource.subresource("status").is_some();
+        let has_status = object_ref.resource.subresource("status").is_some();
         let mut new = match part {
-            Part::Status => {
+            ObjectPart::Status => {
                 let mut new = old.clone();
                 replace_field(&mut new, wanted, "status");
                 // The Deployment controller stores its revision there.
-                if place.resource.kind == "Deployment" && !place.resource.custom {
+                if object_ref.resource.kind == "Deployment" && !object_ref.resource.custom {
                     replace_field(&mut new["metadata"], &wanted["metadata"], "annotations");
                 }
                 new
             }
-            Part::Main if has_status && !options.trusted => {
+            ObjectPart::Main if has_status && !options.trusted => {
                 let mut new = wanted.clone();
                 replace_field(&mut new, old, "status");
                 new
             }
-            Part::Main | Part::Whole | Part::Scale => wanted.clone(),
+            ObjectPart::Main | ObjectPart::Whole | ObjectPart::Scale => wanted.clone(),
         };
-        metadata::carry_over(old, &mut new);
-        defaults::on_update(&place.resource, old, &mut new);
-        metadata::bump_generation(&place.resource, part, old, &mut new);
+        metadata::preserve_server_fields(old, &mut new);
+        defaults::on_update(&object_ref.resource, old, &mut new);
+        metadata::bump_generation(&object_ref.resource, part, old, &mut new);
         metadata::metadata_mut(&mut new)
             .insert("resourceVersion".into(), old["metadata"]["resourceVersion"].clone());
         new
@@ -244,19 +230,21 @@ impl Writer<'_> {
     /// Stores a changed object, or removes it if it is being deleted and nothing blocks that any more.
     fn store(
         &self,
-        place: &Place,
+        object_ref: &ObjectRef,
         new: &Value,
         expected: u64,
-    ) -> Result<Result<Written, Status>, WriteError> {
+    ) -> Result<Result<WriteOutcome, Status>, WriteError> {
         let mut stored = new.clone();
-        stored["apiVersion"] =
-            skopos_serve::resources::group_version(&place.resource.group, &place.resource.storage_version)
-                .into();
+        stored["apiVersion"] = skopos_serve::resources::group_version(
+            &object_ref.resource.group,
+            &object_ref.resource.storage_version,
+        )
+        .into();
         let draft = match Draft::from_value(&stored) {
             Ok(draft) => draft,
-            Err(error) => return Ok(Err(unstorable(&error))),
+            Err(error) => return Ok(Err(invalid_object_status(&error))),
         };
-        let definition = match crds::parse(&place.resource, new) {
+        let definition = match crds::parse(&object_ref.resource, new) {
             Ok(definition) => definition,
             Err(status) => return Ok(Err(status)),
         };
@@ -264,17 +252,17 @@ impl Writer<'_> {
         let deleted = !metadata["deletionTimestamp"].is_null();
         let waits = metadata["finalizers"].as_array().is_some_and(|f| !f.is_empty())
             || metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0
-            || place.resource.group.is_empty() && place.resource.plural == "namespaces";
+            || object_ref.resource.group.is_empty() && object_ref.resource.plural == "namespaces";
         let stored = if deleted && !waits {
             // Its last state is the one before this write, which is never stored; the response shows the unstored result.
-            self.state.storage.delete(&place.storage, &place.key(), Some(expected))?;
-            return Ok(Ok(Written::Dry(new.clone())));
+            self.state.storage.delete(&object_ref.resource_key, &object_ref.key(), Some(expected))?;
+            return Ok(Ok(WriteOutcome::Dry(new.clone())));
         } else {
-            let stored = self.state.storage.update(&place.storage, draft, Some(expected))?;
+            let stored = self.state.storage.update(&object_ref.resource_key, draft, Some(expected))?;
             definition.register(self.state);
             stored
         };
-        Ok(Ok(Written::Stored(stored)))
+        Ok(Ok(WriteOutcome::Stored(stored)))
     }
 }
 
@@ -282,13 +270,13 @@ impl Writer<'_> {
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Refuses unknown fields, if there are any.
-pub(super) fn refuse(place: &Place, unknown: &[String]) -> Result<(), Status> {
+pub(super) fn reject_unknown_fields(object_ref: &ObjectRef, unknown: &[String]) -> Result<(), Status> {
     if unknown.is_empty() {
         return Ok(());
     }
     let unknown: Vec<String> = unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
     let problem = format!("strict decoding error: {}", unknown.join(", "));
-    Err(body::unreadable(&place.resource.kind, &place.resource.version, &problem))
+    Err(body::undecodable_status(&object_ref.resource.kind, &object_ref.resource.version, &problem))
 }
 
 /// Returns the status for a patch that does not apply.
@@ -322,18 +310,18 @@ pub(super) fn unreadable_patch(patched: &Value, problem: &str) -> Status {
 }
 
 /// Checks the UID; the error appears twice, from the checks of all objects and those of the kind.
-fn check_uid(place: &Place, old: &Value, wanted: &Value) -> Result<(), Status> {
+fn check_uid(object_ref: &ObjectRef, old: &Value, wanted: &Value) -> Result<(), Status> {
     let uid = wanted["metadata"]["uid"].as_str().unwrap_or_default();
     if uid.is_empty() || old["metadata"]["uid"] == uid {
         return Ok(());
     }
     let error = FieldError::invalid("metadata.uid", uid, "field is immutable");
-    let (group, kind) = (&place.resource.group, &place.resource.kind);
-    Err(Status::invalid(group, kind, &place.name, &[error.clone(), error]))
+    let (group, kind) = (&object_ref.resource.group, &object_ref.resource.kind);
+    Err(Status::invalid(group, kind, &object_ref.name, &[error.clone(), error]))
 }
 
 fn check_preconditions(
-    place: &Place,
+    object_ref: &ObjectRef,
     options: &WriteOptions,
     old: &Value,
     wanted: &Value,
@@ -345,35 +333,35 @@ fn check_preconditions(
         // The storage's own text.
         let problem = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {uid}",
-            place.resource.plural,
-            place.key()
+            object_ref.resource.plural,
+            object_ref.key()
         );
-        return Err(Status::conflict(place.group_resource(), &place.name, problem));
+        return Err(Status::conflict(object_ref.group_resource(), &object_ref.name, problem));
     }
-    let (resource, version) = (&place.resource, text(wanted, "resourceVersion"));
+    let (resource, version) = (&object_ref.resource, text(wanted, "resourceVersion"));
     if matches!(version.as_str(), "" | "0") {
-        let conditional = resource.custom || CONDITIONAL.contains(&resource.kind.as_str());
+        let conditional = resource.custom || KINDS_REQUIRING_VERSION.contains(&resource.kind.as_str());
         if options.trusted || !conditional {
             return Ok(());
         }
         // The error names the resource, not its kind.
         let problem = "must be specified for an update";
         let error = FieldError::invalid_literal("metadata.resourceVersion", 0, problem);
-        return Err(Status::invalid(&resource.group, &resource.plural, &place.name, &[error]));
+        return Err(Status::invalid(&resource.group, &resource.plural, &object_ref.name, &[error]));
     }
     if version.parse::<u64>().is_err() {
         let error = FieldError::invalid("metadata.resourceVersion", &version, "must be an integer");
-        return Err(Status::invalid(&resource.group, &resource.kind, &place.name, &[error]));
+        return Err(Status::invalid(&resource.group, &resource.kind, &object_ref.name, &[error]));
     }
     if version == text(old, "resourceVersion") {
         return Ok(());
     }
-    Err(Status::modified(place.group_resource(), &place.name))
+    Err(Status::modified(object_ref.group_resource(), &object_ref.name))
 }
 
 /// Built-in kinds whose updates must have a resourceVersion: `AllowUnconditionalUpdate` of kube-apiserver is false for them, and
 /// for all custom resources.
-const CONDITIONAL: [&str; 8] = [
+const KINDS_REQUIRING_VERSION: [&str; 8] = [
     "CSIDriver",
     "CSINode",
     "CustomResourceDefinition",
@@ -385,13 +373,13 @@ const CONDITIONAL: [&str; 8] = [
 ];
 
 /// Reduces an applied object to the part that is written.
-fn only_part(has_status: bool, part: Part, mut config: Value) -> Value {
+fn restrict_to_part(has_status: bool, part: ObjectPart, mut config: Value) -> Value {
     let Some(map) = config.as_object_mut() else { return config };
     match part {
-        Part::Main if has_status => {
+        ObjectPart::Main if has_status => {
             map.remove("status");
         }
-        Part::Status => {
+        ObjectPart::Status => {
             map.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
             if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
                 metadata.retain(|field, _| matches!(field.as_str(), "name" | "namespace"));
@@ -402,7 +390,7 @@ fn only_part(has_status: bool, part: Part, mut config: Value) -> Value {
     config
 }
 
-fn bare(object: &Value) -> Value {
+fn without_managed_fields(object: &Value) -> Value {
     let mut object = object.clone();
     metadata::metadata_mut(&mut object).remove("managedFields");
     object

@@ -59,7 +59,7 @@ impl WriteOptions {
     ///
     /// # Errors
     /// 422 for invalid values.
-    pub(crate) fn of_request(query: &Query, user_agent: &str) -> Result<Self, Status> {
+    pub(crate) fn from_request(query: &Query, user_agent: &str) -> Result<Self, Status> {
         let unknown_fields = match query.get("fieldValidation").unwrap_or_default() {
             "" | "Warn" => UnknownFields::Warn,
             "Ignore" => UnknownFields::Ignore,
@@ -109,7 +109,7 @@ impl DeleteOptions {
     ///
     /// # Errors
     /// 400 or 422 for invalid options.
-    pub(crate) fn of_request(query: &Query, body: Option<&Value>) -> Result<Self, Status> {
+    pub(crate) fn from_request(query: &Query, body: Option<&Value>) -> Result<Self, Status> {
         let mut options = Self { dry_run: dry_run(query.all("dryRun"))?, in_steps: true, ..Self::default() };
         let number = |text: &str| text.parse::<i64>().map_err(|e| Status::bad_request(e.to_string()));
         options.grace_period_seconds = query.get("gracePeriodSeconds").map(number).transpose()?;

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use skopos_wire::{GroupResource, LabelSelector, Status, StatusCause};
 
 use super::Writer;
-use super::modify::Part;
 use super::options::{DeleteOptions, WriteOptions};
-use crate::place::Place;
-use crate::storage::{ResourceKey, Scope};
+use super::part::ObjectPart;
+use crate::object_ref::ObjectRef;
+use crate::storage::{ReadScope, ResourceKey};
 
 impl Writer<'_> {
     /// Deletes a pod, unless a PodDisruptionBudget forbids it.
@@ -16,13 +16,17 @@ impl Writer<'_> {
     /// 404, 409, 429.
     pub(crate) fn evict(
         &self,
-        place: &Place,
+        object_ref: &ObjectRef,
         eviction: &Value,
         options: DeleteOptions,
     ) -> Result<(), Status> {
-        let pod = self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?;
+        let pod = self
+            .state
+            .storage
+            .get(&object_ref.resource_key, &object_ref.key())
+            .ok_or_else(|| object_ref.not_found())?;
         let budgets = ResourceKey::new("policy", "poddisruptionbudgets");
-        let (budgets, _) = self.state.storage.list(&budgets, Scope::of(place.namespace.as_deref()));
+        let (budgets, _) = self.state.storage.list(&budgets, ReadScope::new(object_ref.namespace.as_deref()));
         for budget in budgets {
             let budget = budget.to_value();
             let selector = skopos_serve::table::printed_selector(&budget["spec"]["selector"]);
@@ -46,22 +50,27 @@ impl Writer<'_> {
             Some(body) => options.with_body(body)?,
             None => options,
         };
-        self.delete(place, &options).map(drop)
+        self.delete(object_ref, &options).map(drop)
     }
 
     /// Binds a pod to a node.
     ///
     /// # Errors
     /// 404; 409 if it is on another node already.
-    pub(crate) fn bind(&self, place: &Place, binding: &Value, options: &WriteOptions) -> Result<(), Status> {
+    pub(crate) fn bind(
+        &self,
+        object_ref: &ObjectRef,
+        binding: &Value,
+        options: &WriteOptions,
+    ) -> Result<(), Status> {
         let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
         let now = self.state.clock.now_text();
-        let bound = self.modify_object(place, Part::Whole, options, |old| {
+        let bound = self.modify_object(object_ref, ObjectPart::Whole, options, |old| {
             let there = old["spec"]["nodeName"].as_str().unwrap_or_default();
             if !there.is_empty() {
                 let resource = GroupResource::new("", "pods/binding");
-                let problem = format!("pod {} is already assigned to node {there:?}", place.name);
-                return Err(Status::conflict(resource, &place.name, problem));
+                let problem = format!("pod {} is already assigned to node {there:?}", object_ref.name);
+                return Err(Status::conflict(resource, &object_ref.name, problem));
             }
             let mut new = old.clone();
             new["spec"]["nodeName"] = node.as_str().into();
@@ -82,20 +91,24 @@ impl Writer<'_> {
     ///
     /// # Errors
     /// 404; 400 while the pod does not run.
-    pub(crate) fn log(&self, place: &Place) -> Result<String, Status> {
-        let pod =
-            self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?.to_value();
+    pub(crate) fn log(&self, object_ref: &ObjectRef) -> Result<String, Status> {
+        let pod = self
+            .state
+            .storage
+            .get(&object_ref.resource_key, &object_ref.key())
+            .ok_or_else(|| object_ref.not_found())?
+            .to_value();
         if pod["status"]["phase"] == "Pending" {
             let container = pod["spec"]["containers"][0]["name"].as_str().unwrap_or_default();
             let message = format!(
                 "container {container:?} in pod {:?} is waiting to start: ContainerCreating",
-                place.name
+                object_ref.name
             );
             return Err(Status::bad_request(message));
         }
         Ok(format!(
             "{} started\n{} is a pod of a test server: there is no more to say\n",
-            place.name, place.name
+            object_ref.name, object_ref.name
         ))
     }
 }

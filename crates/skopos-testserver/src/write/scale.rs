@@ -1,24 +1,27 @@
 //! Scale subresource: an `autoscaling/v1` Scale as a view of the fields with the replica counts.
 
 use serde_json::{Value, json};
-use skopos_serve::table::{Found, JsonPath};
+use skopos_serve::table::{JsonPath, PathValue};
 use skopos_serve::{ScalePaths, Subresource};
 use skopos_wire::Status;
 
-use super::modify::Part;
 use super::options::WriteOptions;
-use super::{Writer, Written};
-use crate::place::Place;
+use super::part::ObjectPart;
+use super::{WriteOutcome, Writer};
+use crate::object_ref::ObjectRef;
 
 impl Writer<'_> {
     /// Returns the Scale of an object.
     ///
     /// # Errors
     /// 404.
-    pub(crate) fn scale(&self, place: &Place) -> Result<Value, Status> {
-        let paths = paths(place)?;
-        let current =
-            self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?;
+    pub(crate) fn scale(&self, object_ref: &ObjectRef) -> Result<Value, Status> {
+        let paths = paths(object_ref)?;
+        let current = self
+            .state
+            .storage
+            .get(&object_ref.resource_key, &object_ref.key())
+            .ok_or_else(|| object_ref.not_found())?;
         Ok(scale_of(&current.to_value(), paths))
     }
 
@@ -28,15 +31,15 @@ impl Writer<'_> {
     /// The API server's errors: 400, 404, 409, 422.
     pub(crate) fn set_scale(
         &self,
-        place: &Place,
+        object_ref: &ObjectRef,
         scale: &Value,
         options: &WriteOptions,
     ) -> Result<Value, Status> {
-        let paths = paths(place)?;
+        let paths = paths(object_ref)?;
         let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
         let version = scale["metadata"]["resourceVersion"].clone();
         let uid = scale["metadata"]["uid"].clone();
-        let written = self.modify_object(place, Part::Scale, options, |old| {
+        let written = self.modify_object(object_ref, ObjectPart::Scale, options, |old| {
             let mut new = old.clone();
             let pointer = paths.spec_replicas.replace('.', "/");
             set(&mut new, &pointer, json!(replicas));
@@ -48,19 +51,19 @@ impl Writer<'_> {
             }
             Ok(new)
         })?;
-        Ok(scale_of(&Written::to_value(&written), paths))
+        Ok(scale_of(&WriteOutcome::to_value(&written), paths))
     }
 }
 
-fn paths(place: &Place) -> Result<&ScalePaths, Status> {
-    match place.resource.subresource("scale") {
+fn paths(object_ref: &ObjectRef) -> Result<&ScalePaths, Status> {
+    match object_ref.resource.subresource("scale") {
         Some(Subresource::Scale(paths)) => Ok(paths),
         _ => Err(Status::resource_not_served()),
     }
 }
 
 fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
-    let at = |path: &str| JsonPath::parse(path).ok()?.first(object).and_then(Found::value).cloned();
+    let at = |path: &str| JsonPath::parse(path).ok()?.first(object).and_then(PathValue::value).cloned();
     let metadata = &object["metadata"];
     let mut status = json!({"replicas": at(&paths.status_replicas).and_then(|v| v.as_i64()).unwrap_or(0)});
     let selector = paths.selector.as_deref().and_then(at);

@@ -8,32 +8,36 @@ use skopos_wire::{FieldError, GroupResource, Status};
 
 use super::Writer;
 use crate::auth::{API_AUDIENCE, BoundObject, IssuedToken};
-use crate::place::Place;
+use crate::object_ref::ObjectRef;
 
 /// Minimum lifetime of a token.
-const MIN_SECONDS: i64 = 600;
+const MIN_TOKEN_SECONDS: i64 = 600;
 
 impl Writer<'_> {
     /// Issues a service account token. It has the form of a JSON web token, with a random signature.
     ///
     /// # Errors
     /// 404 for an account or object that does not exist, 409 for another object's UID, 422 for too short a lifetime.
-    pub(crate) fn token(&self, place: &Place, request: &Value) -> Result<Value, Status> {
-        let account =
-            self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?.to_value();
+    pub(crate) fn token(&self, object_ref: &ObjectRef, request: &Value) -> Result<Value, Status> {
+        let account = self
+            .state
+            .storage
+            .get(&object_ref.resource_key, &object_ref.key())
+            .ok_or_else(|| object_ref.not_found())?
+            .to_value();
         let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
-        if seconds < MIN_SECONDS {
+        if seconds < MIN_TOKEN_SECONDS {
             let problem = "may not specify a duration less than 10 minutes";
             let error = FieldError::invalid_literal("spec.expirationSeconds", seconds, problem);
             return Err(Status::invalid("authentication.k8s.io", "TokenRequest", "", &[error]));
         }
         let audiences = audiences(&request["spec"]["audiences"]);
-        let bound = self.bound_object(place, &request["spec"]["boundObjectRef"])?;
+        let bound = self.bound_object(object_ref, &request["spec"]["boundObjectRef"])?;
         let now = self.state.clock.now();
         let expires = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(now);
         let issued = IssuedToken {
-            namespace: place.namespace.clone().unwrap_or_default(),
-            account: place.name.clone(),
+            namespace: object_ref.namespace.clone().unwrap_or_default(),
+            account: object_ref.name.clone(),
             uid: account["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
             id: self.random_uuid(),
             audiences,
@@ -56,7 +60,7 @@ impl Writer<'_> {
     }
 
     /// Finds the object that the token is bound to.
-    fn bound_object(&self, place: &Place, reference: &Value) -> Result<Option<BoundObject>, Status> {
+    fn bound_object(&self, object_ref: &ObjectRef, reference: &Value) -> Result<Option<BoundObject>, Status> {
         if reference.is_null() {
             return Ok(None);
         }
@@ -66,12 +70,12 @@ impl Writer<'_> {
         let resource = resource.filter(|_| matches!(kind, "Pod" | "Secret" | "Node")).ok_or_else(|| {
             Status::bad_request(format!(
                 "cannot bind token for serviceaccount {:?} to object of kind {kind:?}",
-                place.name
+                object_ref.name
             ))
         })?;
-        let object = Place::new(&resource, place.namespace.as_deref(), text("name"));
+        let object = ObjectRef::new(&resource, object_ref.namespace.as_deref(), text("name"));
         let stored =
-            self.state.storage.get(&object.storage, &object.key()).ok_or_else(|| object.not_found())?;
+            self.state.storage.get(&object.resource_key, &object.key()).ok_or_else(|| object.not_found())?;
         let wanted = text("uid");
         if !wanted.is_empty() && wanted != stored.uid() {
             let problem = format!(
@@ -80,14 +84,14 @@ impl Writer<'_> {
             return Err(Status::conflict(GroupResource::new("", &resource.plural), text("name"), problem));
         }
         let uid = stored.uid().to_owned();
-        Ok(Some(BoundObject { kind: kind.to_owned(), place: object, uid }))
+        Ok(Some(BoundObject { kind: kind.to_owned(), object_ref: object, uid }))
     }
 
     fn sign(&self, issued: &IssuedToken, now: Timestamp) -> String {
         let mut kubernetes = json!({"namespace": issued.namespace,
             "serviceaccount": {"name": issued.account, "uid": issued.uid}});
         if let Some(bound) = &issued.bound {
-            kubernetes[bound.kind.to_lowercase()] = json!({"name": bound.place.name, "uid": bound.uid});
+            kubernetes[bound.kind.to_lowercase()] = json!({"name": bound.object_ref.name, "uid": bound.uid});
         }
         let head = json!({"alg": "RS256", "kid": "skopos-testserver"});
         let claims = json!({

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::super::human_duration;
-use super::super::row::{AGE, Column, NAME, NONE, Row, UNSET};
+use super::super::row::{AGE, BuiltinColumn, NAME, NONE, TableRow, UNSET};
 use super::super::selector::{go_selector, printed_labels};
 
-pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
+pub(super) fn columns(kind: &str) -> Option<&'static [BuiltinColumn]> {
     Some(match kind {
         "RoleBinding" | "ClusterRoleBinding" => ROLE_BINDING,
         "CertificateSigningRequest" => SIGNING_REQUEST,
@@ -20,51 +20,52 @@ pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
     })
 }
 
-const ROLE_BINDING: &[Column] = &[
+const ROLE_BINDING: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Role", "string", |row| {
+    BuiltinColumn::new("Role", "string", |row| {
         format!("{}/{}", row.text(&["roleRef", "kind"]), row.text(&["roleRef", "name"])).into()
     }),
     AGE,
-    Column::wide("Users", |row| subjects(row, "User")),
-    Column::wide("Groups", |row| subjects(row, "Group")),
-    Column::wide("ServiceAccounts", |row| subjects(row, "ServiceAccount")),
+    BuiltinColumn::wide("Users", |row| subjects(row, "User")),
+    BuiltinColumn::wide("Groups", |row| subjects(row, "Group")),
+    BuiltinColumn::wide("ServiceAccounts", |row| subjects(row, "ServiceAccount")),
 ];
 
-const SIGNER: Column = Column::new("SignerName", "string", |row| row.text_or(&["spec", "signerName"], NONE));
+const SIGNER: BuiltinColumn =
+    BuiltinColumn::new("SignerName", "string", |row| row.text_or(&["spec", "signerName"], NONE));
 
-const SIGNING_REQUEST: &[Column] = &[
+const SIGNING_REQUEST: &[BuiltinColumn] = &[
     NAME,
     AGE,
     SIGNER,
-    Column::new("Requestor", "string", |row| row.cell(&["spec", "username"])),
-    Column::new("RequestedDuration", "string", |row| {
+    BuiltinColumn::new("Requestor", "string", |row| row.cell(&["spec", "username"])),
+    BuiltinColumn::new("RequestedDuration", "string", |row| {
         row.get(&["spec", "expirationSeconds"]).as_i64().map_or(NONE.into(), |s| human_duration(s).into())
     }),
-    Column::new("Condition", "string", signing_status),
+    BuiltinColumn::new("Condition", "string", signing_status),
 ];
 
-const TRUST_BUNDLE: &[Column] = &[NAME, SIGNER];
+const TRUST_BUNDLE: &[BuiltinColumn] = &[NAME, SIGNER];
 
-const POD_CERTIFICATE_REQUEST: &[Column] = &[
+const POD_CERTIFICATE_REQUEST: &[BuiltinColumn] = &[
     NAME,
-    Column::new("PodName", "string", |row| row.cell(&["spec", "podName"])),
-    Column::new("ServiceAccountName", "string", |row| row.cell(&["spec", "serviceAccountName"])),
-    Column::new("NodeName", "string", |row| row.cell(&["spec", "nodeName"])),
-    Column::new("SignerName", "string", |row| row.cell(&["spec", "signerName"])),
-    Column::new("State", "string", |row| {
+    BuiltinColumn::new("PodName", "string", |row| row.cell(&["spec", "podName"])),
+    BuiltinColumn::new("ServiceAccountName", "string", |row| row.cell(&["spec", "serviceAccountName"])),
+    BuiltinColumn::new("NodeName", "string", |row| row.cell(&["spec", "nodeName"])),
+    BuiltinColumn::new("SignerName", "string", |row| row.cell(&["spec", "signerName"])),
+    BuiltinColumn::new("State", "string", |row| {
         let mut states = row.items(&["status", "conditions"]).filter_map(|c| c["type"].as_str());
         states.rfind(|state| matches!(*state, "Issued" | "Denied" | "Failed")).unwrap_or("Pending").into()
     }),
-    Column::new("UnverifiedUserAnnotations", "string", |row| {
+    BuiltinColumn::new("UnverifiedUserAnnotations", "string", |row| {
         printed_labels(row.get(&["spec", "unverifiedUserAnnotations"])).into()
     }),
 ];
 
-const WEBHOOKS: &[Column] =
-    &[NAME, Column::new("Webhooks", "integer", |row| row.count(&["webhooks"]).into()), AGE];
+const WEBHOOKS: &[BuiltinColumn] =
+    &[NAME, BuiltinColumn::new("Webhooks", "integer", |row| row.count(&["webhooks"]).into()), AGE];
 
-const PARAM_KIND: Column = Column::new("ParamKind", "string", |row| {
+const PARAM_KIND: BuiltinColumn = BuiltinColumn::new("ParamKind", "string", |row| {
     let text = |field: &str| row.text(&["spec", "paramKind", field]);
     match row.is_set(&["spec", "paramKind"]) {
         true => format!("{}/{}", text("apiVersion"), text("kind")).into(),
@@ -72,24 +73,24 @@ const PARAM_KIND: Column = Column::new("ParamKind", "string", |row| {
     }
 });
 
-const VALIDATING_POLICY: &[Column] = &[
+const VALIDATING_POLICY: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Validations", "integer", |row| row.count(&["spec", "validations"]).into()),
+    BuiltinColumn::new("Validations", "integer", |row| row.count(&["spec", "validations"]).into()),
     PARAM_KIND,
     AGE,
 ];
 
-const MUTATING_POLICY: &[Column] = &[
+const MUTATING_POLICY: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Mutations", "integer", |row| row.count(&["spec", "mutations"]).into()),
+    BuiltinColumn::new("Mutations", "integer", |row| row.count(&["spec", "mutations"]).into()),
     PARAM_KIND,
     AGE,
 ];
 
-const POLICY_BINDING: &[Column] = &[
+const POLICY_BINDING: &[BuiltinColumn] = &[
     NAME,
-    Column::new("PolicyName", "string", |row| row.cell(&["spec", "policyName"])),
-    Column::new("ParamRef", "string", |row| {
+    BuiltinColumn::new("PolicyName", "string", |row| row.cell(&["spec", "policyName"])),
+    BuiltinColumn::new("ParamRef", "string", |row| {
         let text = |field: &str| row.text(&["spec", "paramRef", field]);
         let selector = row.get(&["spec", "paramRef", "selector"]);
         match (text("namespace"), text("name")) {
@@ -103,7 +104,7 @@ const POLICY_BINDING: &[Column] = &[
     AGE,
 ];
 
-fn subjects(row: &Row<'_>, kind: &str) -> Value {
+fn subjects(row: &TableRow<'_>, kind: &str) -> Value {
     let name = |subject: &Value| {
         let text = |field: &str| subject[field].as_str().unwrap_or_default();
         match kind {
@@ -115,7 +116,7 @@ fn subjects(row: &Row<'_>, kind: &str) -> Value {
     subjects.map(name).collect::<Vec<_>>().join(", ").into()
 }
 
-fn signing_status(row: &Row<'_>) -> Value {
+fn signing_status(row: &TableRow<'_>) -> Value {
     let has = |r#type: &str| row.condition(r#type).is_some();
     let mut status = match () {
         () if has("Denied") => "Denied",

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::row::{AGE, Column, NAME, NONE, Row, UNKNOWN, UNSET, first_few, list};
+use super::super::row::{AGE, BuiltinColumn, NAME, NONE, TableRow, UNKNOWN, UNSET, first_few, list};
 use super::storage::quantity;
 
-pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
+pub(super) fn columns(kind: &str) -> Option<&'static [BuiltinColumn]> {
     Some(match kind {
         "HorizontalPodAutoscaler" => AUTOSCALER,
         "Scale" => SCALE,
@@ -13,33 +13,33 @@ pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
     })
 }
 
-const AUTOSCALER: &[Column] = &[
+const AUTOSCALER: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Reference", "string", |row| {
+    BuiltinColumn::new("Reference", "string", |row| {
         let target = |field: &str| row.text(&["spec", "scaleTargetRef", field]);
         format!("{}/{}", target("kind"), target("name")).into()
     }),
-    Column::new("Targets", "string", targets),
-    Column::new("MinPods", "string", |row| match row.get(&["spec", "minReplicas"]) {
+    BuiltinColumn::new("Targets", "string", targets),
+    BuiltinColumn::new("MinPods", "string", |row| match row.get(&["spec", "minReplicas"]) {
         Value::Number(number) => number.to_string().into(),
         _ => UNSET.into(),
     }),
-    Column::new("MaxPods", "string", |row| row.number(&["spec", "maxReplicas"]).into()),
-    Column::new("Replicas", "string", |row| row.number(&["status", "currentReplicas"]).into()),
+    BuiltinColumn::new("MaxPods", "string", |row| row.number(&["spec", "maxReplicas"]).into()),
+    BuiltinColumn::new("Replicas", "string", |row| row.number(&["status", "currentReplicas"]).into()),
     AGE,
 ];
 
-const SCALE: &[Column] = &[
-    Column::new("Name", "string", |row| row.name()),
-    Column::new("Desired", "integer", |row| row.number(&["spec", "replicas"]).into()),
-    Column::new("Available", "integer", |row| row.number(&["status", "replicas"]).into()),
+const SCALE: &[BuiltinColumn] = &[
+    BuiltinColumn::new("Name", "string", |row| row.name()),
+    BuiltinColumn::new("Desired", "integer", |row| row.number(&["spec", "replicas"]).into()),
+    BuiltinColumn::new("Available", "integer", |row| row.number(&["status", "replicas"]).into()),
     AGE,
 ];
 
 /// Number of metrics that are shown.
-const SHOWN: usize = 2;
+const MAX_SHOWN: usize = 2;
 
-fn targets(row: &Row<'_>) -> Value {
+fn targets(row: &TableRow<'_>) -> Value {
     let mut all: Vec<String> = Vec::new();
     // autoscaling/v1 has a field for its only metric and stores the others in annotations.
     if let Some(target) = row.get(&["spec", "targetCPUUtilizationPercentage"]).as_i64() {
@@ -50,11 +50,11 @@ fn targets(row: &Row<'_>) -> Value {
     for (index, spec) in list(&specs).enumerate() {
         all.push(metric(spec, &statuses[index]));
     }
-    if all.is_empty() { NONE.into() } else { first_few(&all, SHOWN, ", ").into() }
+    if all.is_empty() { NONE.into() } else { first_few(&all, MAX_SHOWN, ", ").into() }
 }
 
 /// Returns the metrics or their statuses, from the object's fields or else from its annotations.
-fn metrics(row: &Row<'_>, what: &str) -> Value {
+fn metrics(row: &TableRow<'_>, what: &str) -> Value {
     let fields = if what == "metrics" { ["spec", "metrics"] } else { ["status", "currentMetrics"] };
     match row.get(&fields) {
         Value::Null => {

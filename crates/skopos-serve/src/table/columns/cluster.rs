@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::row::{AGE, Column, NAME, NONE, Row, UNKNOWN, UNSET, first_few, or};
+use super::super::row::{AGE, BuiltinColumn, NAME, NONE, TableRow, UNKNOWN, UNSET, first_few, or};
 use super::storage::quantity;
 
-pub(super) fn core_columns(kind: &str) -> Option<&'static [Column]> {
+pub(super) fn core_columns(kind: &str) -> Option<&'static [BuiltinColumn]> {
     Some(match kind {
         "ConfigMap" => CONFIG_MAP,
         "Secret" => SECRET,
@@ -19,7 +19,7 @@ pub(super) fn core_columns(kind: &str) -> Option<&'static [Column]> {
     })
 }
 
-pub(super) fn columns(group: &str, kind: &str) -> Option<&'static [Column]> {
+pub(super) fn columns(group: &str, kind: &str) -> Option<&'static [BuiltinColumn]> {
     Some(match (group, kind) {
         ("events.k8s.io", "Event") => EVENT,
         ("coordination.k8s.io", "Lease") => LEASE,
@@ -35,34 +35,34 @@ pub(super) fn columns(group: &str, kind: &str) -> Option<&'static [Column]> {
     })
 }
 
-const CONFIG_MAP: &[Column] = &[
+const CONFIG_MAP: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Data", "string", |row| (row.count(&["data"]) + row.count(&["binaryData"])).into()),
+    BuiltinColumn::new("Data", "string", |row| (row.count(&["data"]) + row.count(&["binaryData"])).into()),
     AGE,
 ];
 
-const SECRET: &[Column] = &[
+const SECRET: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Type", "string", |row| row.cell(&["type"])),
-    Column::new("Data", "string", |row| row.count(&["data"]).into()),
+    BuiltinColumn::new("Type", "string", |row| row.cell(&["type"])),
+    BuiltinColumn::new("Data", "string", |row| row.count(&["data"]).into()),
     AGE,
 ];
 
-const SERVICE_ACCOUNT: &[Column] = &[NAME, AGE];
+const SERVICE_ACCOUNT: &[BuiltinColumn] = &[NAME, AGE];
 
-const NAMESPACE: &[Column] =
-    &[NAME, Column::new("Status", "string", |row| row.cell(&["status", "phase"])), AGE];
+const NAMESPACE: &[BuiltinColumn] =
+    &[NAME, BuiltinColumn::new("Status", "string", |row| row.cell(&["status", "phase"])), AGE];
 
-const NODE: &[Column] = &[
+const NODE: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Status", "string", node_status),
-    Column::new("Roles", "string", node_roles),
+    BuiltinColumn::new("Status", "string", node_status),
+    BuiltinColumn::new("Roles", "string", node_roles),
     AGE,
-    Column::new("Version", "string", |row| row.cell(&["status", "nodeInfo", "kubeletVersion"])),
-    Column::wide("Internal-IP", |row| node_address(row, "InternalIP")),
-    Column::wide("External-IP", |row| node_address(row, "ExternalIP")),
-    Column::wide("OS-Image", |row| row.text_or(&["status", "nodeInfo", "osImage"], UNKNOWN)),
-    Column::wide("Kernel-Version", |row| {
+    BuiltinColumn::new("Version", "string", |row| row.cell(&["status", "nodeInfo", "kubeletVersion"])),
+    BuiltinColumn::wide("Internal-IP", |row| node_address(row, "InternalIP")),
+    BuiltinColumn::wide("External-IP", |row| node_address(row, "ExternalIP")),
+    BuiltinColumn::wide("OS-Image", |row| row.text_or(&["status", "nodeInfo", "osImage"], UNKNOWN)),
+    BuiltinColumn::wide("Kernel-Version", |row| {
         let info = |field: &str| row.text(&["status", "nodeInfo", field]);
         let kernel = if info("kernelVersion").is_empty() { UNKNOWN } else { info("kernelVersion") };
         match info("architecture") {
@@ -70,49 +70,49 @@ const NODE: &[Column] = &[
             architecture => format!("{kernel} ({architecture})").into(),
         }
     }),
-    Column::wide("Container-Runtime", |row| {
+    BuiltinColumn::wide("Container-Runtime", |row| {
         row.text_or(&["status", "nodeInfo", "containerRuntimeVersion"], UNKNOWN)
     }),
 ];
 
 /// Columns of Events. Both API groups serve the same kind with different field names.
-const EVENT: &[Column] = &[
-    Column::new("Last Seen", "string", |row| event_last_seen(row).into()),
-    Column::new("Type", "string", |row| row.cell(&["type"])),
-    Column::new("Reason", "string", |row| row.cell(&["reason"])),
-    Column::new("Object", "string", |row| {
+const EVENT: &[BuiltinColumn] = &[
+    BuiltinColumn::new("Last Seen", "string", |row| event_last_seen(row).into()),
+    BuiltinColumn::new("Type", "string", |row| row.cell(&["type"])),
+    BuiltinColumn::new("Reason", "string", |row| row.cell(&["reason"])),
+    BuiltinColumn::new("Object", "string", |row| {
         let kind = event_text(row, &["involvedObject", "kind"], &["regarding", "kind"]).to_lowercase();
         match event_text(row, &["involvedObject", "name"], &["regarding", "name"]) {
             "" => kind.into(),
             name => format!("{kind}/{name}").into(),
         }
     }),
-    Column::wide("Subobject", |row| {
+    BuiltinColumn::wide("Subobject", |row| {
         event_text(row, &["involvedObject", "fieldPath"], &["regarding", "fieldPath"]).into()
     }),
-    Column::wide("Source", event_source),
-    Column::new("Message", "string", |row| event_text(row, &["message"], &["note"]).trim().into()),
-    Column::wide("First Seen", |row| event_first_seen(row).into()),
-    Column::wide("Count", |row| {
+    BuiltinColumn::wide("Source", event_source),
+    BuiltinColumn::new("Message", "string", |row| event_text(row, &["message"], &["note"]).trim().into()),
+    BuiltinColumn::wide("First Seen", |row| event_first_seen(row).into()),
+    BuiltinColumn::wide("Count", |row| {
         let count = row.number(&["count"]).max(row.number(&["deprecatedCount"]));
         match row.is_set(&["series"]) {
             true => row.number(&["series", "count"]).into(),
             false => count.max(1).into(),
         }
     }),
-    Column::wide("Name", |row| row.name()).with_format("name"),
+    BuiltinColumn::wide("Name", |row| row.name()).with_format("name"),
 ];
 
-const QUOTA: &[Column] = &[
+const QUOTA: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Request", "string", |row| quotas(row, false)),
-    Column::new("Limit", "string", |row| quotas(row, true)),
+    BuiltinColumn::new("Request", "string", |row| quotas(row, false)),
+    BuiltinColumn::new("Limit", "string", |row| quotas(row, true)),
     AGE,
 ];
 
-const COMPONENT_STATUS: &[Column] = &[
+const COMPONENT_STATUS: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Status", "string", |row| {
+    BuiltinColumn::new("Status", "string", |row| {
         match row.items(&["conditions"]).find(|condition| condition["type"] == "Healthy") {
             Some(condition) if condition["status"] == "True" => "Healthy",
             Some(_) => "Unhealthy",
@@ -120,63 +120,68 @@ const COMPONENT_STATUS: &[Column] = &[
         }
         .into()
     }),
-    Column::new("Message", "string", |row| component_health(row, "message")),
-    Column::new("Error", "string", |row| component_health(row, "error")),
+    BuiltinColumn::new("Message", "string", |row| component_health(row, "message")),
+    BuiltinColumn::new("Error", "string", |row| component_health(row, "error")),
 ];
 
-const LEASE: &[Column] =
-    &[NAME, Column::new("Holder", "string", |row| row.cell(&["spec", "holderIdentity"])), AGE];
+const LEASE: &[BuiltinColumn] =
+    &[NAME, BuiltinColumn::new("Holder", "string", |row| row.cell(&["spec", "holderIdentity"])), AGE];
 
-const LEASE_CANDIDATE: &[Column] = &[
+const LEASE_CANDIDATE: &[BuiltinColumn] = &[
     NAME,
-    Column::new("LeaseName", "string", |row| row.cell(&["spec", "leaseName"])),
-    Column::new("BinaryVersion", "string", |row| row.cell(&["spec", "binaryVersion"])),
-    Column::new("EmulationVersion", "string", |row| row.cell(&["spec", "emulationVersion"])),
+    BuiltinColumn::new("LeaseName", "string", |row| row.cell(&["spec", "leaseName"])),
+    BuiltinColumn::new("BinaryVersion", "string", |row| row.cell(&["spec", "binaryVersion"])),
+    BuiltinColumn::new("EmulationVersion", "string", |row| row.cell(&["spec", "emulationVersion"])),
     AGE,
 ];
 
-const PRIORITY_CLASS: &[Column] = &[
+const PRIORITY_CLASS: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Value", "integer", |row| row.number(&["value"]).into()),
-    Column::new("Global-Default", "boolean", |row| row.flag(&["globalDefault"])),
+    BuiltinColumn::new("Value", "integer", |row| row.number(&["value"]).into()),
+    BuiltinColumn::new("Global-Default", "boolean", |row| row.flag(&["globalDefault"])),
     AGE,
-    Column::new("PreemptionPolicy", "string", |row| row.cell(&["preemptionPolicy"])),
+    BuiltinColumn::new("PreemptionPolicy", "string", |row| row.cell(&["preemptionPolicy"])),
 ];
 
-const RUNTIME_CLASS: &[Column] = &[NAME, Column::new("Handler", "string", |row| row.cell(&["handler"])), AGE];
+const RUNTIME_CLASS: &[BuiltinColumn] =
+    &[NAME, BuiltinColumn::new("Handler", "string", |row| row.cell(&["handler"])), AGE];
 
-const FLOW_SCHEMA: &[Column] = &[
+const FLOW_SCHEMA: &[BuiltinColumn] = &[
     NAME,
-    Column::new("PriorityLevel", "string", |row| row.cell(&["spec", "priorityLevelConfiguration", "name"])),
-    Column::new("MatchingPrecedence", "string", |row| row.number(&["spec", "matchingPrecedence"]).into()),
-    Column::new("DistinguisherMethod", "string", |row| {
+    BuiltinColumn::new("PriorityLevel", "string", |row| {
+        row.cell(&["spec", "priorityLevelConfiguration", "name"])
+    }),
+    BuiltinColumn::new("MatchingPrecedence", "string", |row| {
+        row.number(&["spec", "matchingPrecedence"]).into()
+    }),
+    BuiltinColumn::new("DistinguisherMethod", "string", |row| {
         row.set_or(&["spec", "distinguisherMethod", "type"], NONE)
     }),
     AGE,
-    Column::new("MissingPL", "string", |row| match row.condition("Dangling") {
+    BuiltinColumn::new("MissingPL", "string", |row| match row.condition("Dangling") {
         Some(condition) => condition["status"].as_str().unwrap_or_default().into(),
         None => "?".into(),
     }),
 ];
 
-const PRIORITY_LEVEL: &[Column] = &[
+const PRIORITY_LEVEL: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Type", "string", |row| row.cell(&["spec", "type"])),
-    Column::new("NominalConcurrencyShares", "string", |row| {
+    BuiltinColumn::new("Type", "string", |row| row.cell(&["spec", "type"])),
+    BuiltinColumn::new("NominalConcurrencyShares", "string", |row| {
         number_or_none(row, &["spec", "limited", "nominalConcurrencyShares"])
     }),
-    Column::new("Queues", "string", |row| queuing(row, "queues")),
-    Column::new("HandSize", "string", |row| queuing(row, "handSize")),
-    Column::new("QueueLengthLimit", "string", |row| queuing(row, "queueLengthLimit")),
+    BuiltinColumn::new("Queues", "string", |row| queuing(row, "queues")),
+    BuiltinColumn::new("HandSize", "string", |row| queuing(row, "handSize")),
+    BuiltinColumn::new("QueueLengthLimit", "string", |row| queuing(row, "queueLengthLimit")),
     AGE,
 ];
 
-const STORAGE_VERSION: &[Column] = &[
+const STORAGE_VERSION: &[BuiltinColumn] = &[
     NAME,
-    Column::new("CommonEncodingVersion", "string", |row| {
+    BuiltinColumn::new("CommonEncodingVersion", "string", |row| {
         row.set_or(&["status", "commonEncodingVersion"], UNSET)
     }),
-    Column::new("StorageVersions", "string", |row| {
+    BuiltinColumn::new("StorageVersions", "string", |row| {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let versions = row.items(&["status", "storageVersions"]);
         let versions =
@@ -186,16 +191,16 @@ const STORAGE_VERSION: &[Column] = &[
     AGE,
 ];
 
-const STORAGE_MIGRATION: &[Column] = &[
-    Column::new("Name", "string", |row| row.name()),
-    Column::new("Resource", "string", |row| {
+const STORAGE_MIGRATION: &[BuiltinColumn] = &[
+    BuiltinColumn::new("Name", "string", |row| row.name()),
+    BuiltinColumn::new("Resource", "string", |row| {
         let text = |field: &str| row.text(&["spec", "resource", field]);
         match text("group") {
             "" => text("resource").into(),
             group => format!("{}.{group}", text("resource")).into(),
         }
     }),
-    Column::new("Status", "string", |row| {
+    BuiltinColumn::new("Status", "string", |row| {
         let holds = row.items(&["status", "conditions"]).filter(|condition| condition["status"] == "True");
         let mut types = holds.filter_map(|condition| condition["type"].as_str());
         types
@@ -205,16 +210,16 @@ const STORAGE_MIGRATION: &[Column] = &[
     }),
 ];
 
-const API_SERVICE: &[Column] = &[
+const API_SERVICE: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Service", "string", |row| {
+    BuiltinColumn::new("Service", "string", |row| {
         let text = |field: &str| row.text(&["spec", "service", field]);
         match row.is_set(&["spec", "service"]) {
             true => format!("{}/{}", text("namespace"), text("name")).into(),
             false => "Local".into(),
         }
     }),
-    Column::new("Available", "string", |row| {
+    BuiltinColumn::new("Available", "string", |row| {
         let Some(condition) = row.condition("Available") else { return "Unknown".into() };
         match (condition["status"].as_str().unwrap_or_default(), condition["reason"].as_str()) {
             (status @ "True", _) | (status, None | Some("")) => status.into(),
@@ -224,7 +229,7 @@ const API_SERVICE: &[Column] = &[
     AGE,
 ];
 
-fn node_status(row: &Row<'_>) -> Value {
+fn node_status(row: &TableRow<'_>) -> Value {
     let mut words = vec![match row.items(&["status", "conditions"]).rfind(|c| c["type"] == "Ready") {
         Some(ready) if ready["status"] == "True" => "Ready",
         Some(_) => "NotReady",
@@ -236,7 +241,7 @@ fn node_status(row: &Row<'_>) -> Value {
     words.join(",").into()
 }
 
-fn node_roles(row: &Row<'_>) -> Value {
+fn node_roles(row: &TableRow<'_>) -> Value {
     let labels = row.get(&["metadata", "labels"]).as_object().into_iter().flatten();
     let role = |(key, value): (&'_ String, &'_ Value)| match key.strip_prefix("node-role.kubernetes.io/") {
         Some(role) => Some(role.to_owned()),
@@ -249,27 +254,27 @@ fn node_roles(row: &Row<'_>) -> Value {
     or(roles.join(","), NONE)
 }
 
-fn node_address(row: &Row<'_>, r#type: &str) -> Value {
+fn node_address(row: &TableRow<'_>, r#type: &str) -> Value {
     let address = row.items(&["status", "addresses"]).find(|address| address["type"] == r#type);
     address.and_then(|address| address["address"].as_str()).unwrap_or(NONE).into()
 }
 
 /// Returns a text of an event; its field has different names in `v1` and `events.k8s.io/v1`.
-fn event_text<'a>(row: &Row<'a>, core: &[&str], new: &[&str]) -> &'a str {
+fn event_text<'a>(row: &TableRow<'a>, core: &[&str], new: &[&str]) -> &'a str {
     match row.text(core) {
         "" => row.text(new),
         text => text,
     }
 }
 
-fn event_first_seen(row: &Row<'_>) -> String {
+fn event_first_seen(row: &TableRow<'_>) -> String {
     match event_text(row, &["firstTimestamp"], &["deprecatedFirstTimestamp"]) {
         "" => row.since(&["eventTime"]),
         time => row.since_text(time),
     }
 }
 
-fn event_last_seen(row: &Row<'_>) -> String {
+fn event_last_seen(row: &TableRow<'_>) -> String {
     if row.is_set(&["series"]) {
         return row.since(&["series", "lastObservedTime"]);
     }
@@ -279,7 +284,7 @@ fn event_last_seen(row: &Row<'_>) -> String {
     }
 }
 
-fn event_source(row: &Row<'_>) -> Value {
+fn event_source(row: &TableRow<'_>) -> Value {
     let source = |field: &str| event_text(row, &["source", field], &["deprecatedSource", field]);
     let component = match source("component") {
         "" => event_text(row, &["reportingComponent"], &["reportingController"]),
@@ -293,7 +298,7 @@ fn event_source(row: &Row<'_>) -> Value {
 }
 
 /// Returns usage and quota of the resources that begin with `limits.`, or of the others.
-fn quotas(row: &Row<'_>, limits: bool) -> Value {
+fn quotas(row: &TableRow<'_>, limits: bool) -> Value {
     let hard = row.get(&["status", "hard"]).as_object().into_iter().flatten();
     let hard = hard.filter(|(resource, _)| resource.starts_with("limits.") == limits);
     let text = |value: &Value| quantity(value).as_str().unwrap_or_default().to_owned();
@@ -302,16 +307,16 @@ fn quotas(row: &Row<'_>, limits: bool) -> Value {
     all.collect::<Vec<_>>().join(", ").into()
 }
 
-fn component_health(row: &Row<'_>, field: &str) -> Value {
+fn component_health(row: &TableRow<'_>, field: &str) -> Value {
     let healthy = row.items(&["conditions"]).find(|condition| condition["type"] == "Healthy");
     healthy.and_then(|condition| condition[field].as_str()).unwrap_or_default().into()
 }
 
-fn queuing(row: &Row<'_>, field: &str) -> Value {
+fn queuing(row: &TableRow<'_>, field: &str) -> Value {
     number_or_none(row, &["spec", "limited", "limitResponse", "queuing", field])
 }
 
-fn number_or_none(row: &Row<'_>, path: &[&str]) -> Value {
+fn number_or_none(row: &TableRow<'_>, path: &[&str]) -> Value {
     let value = row.get(path);
     if value.is_null() { NONE.into() } else { value.clone() }
 }

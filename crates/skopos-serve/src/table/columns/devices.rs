@@ -1,8 +1,8 @@
 //! Columns of dynamic resource allocation.
 
-use super::super::row::{AGE, Column, NAME};
+use super::super::row::{AGE, BuiltinColumn, NAME};
 
-pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
+pub(super) fn columns(kind: &str) -> Option<&'static [BuiltinColumn]> {
     Some(match kind {
         "DeviceClass" | "ResourceClaimTemplate" => NAME_AND_AGE,
         "ResourceClaim" => CLAIM,
@@ -12,11 +12,11 @@ pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
     })
 }
 
-const NAME_AND_AGE: &[Column] = &[NAME, AGE];
+const NAME_AND_AGE: &[BuiltinColumn] = &[NAME, AGE];
 
-const CLAIM: &[Column] = &[
+const CLAIM: &[BuiltinColumn] = &[
     NAME,
-    Column::new("State", "string", |row| {
+    BuiltinColumn::new("State", "string", |row| {
         let is_allocated = row.is_set(&["status", "allocation"]);
         let states = [
             ("deleted", row.is_deleted()),
@@ -30,20 +30,20 @@ const CLAIM: &[Column] = &[
     AGE,
 ];
 
-const SLICE: &[Column] = &[
+const SLICE: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Node", "string", |row| row.cell(&["spec", "nodeName"])),
-    Column::new("Driver", "string", |row| row.cell(&["spec", "driver"])),
-    Column::new("Pool", "string", |row| row.cell(&["spec", "pool", "name"])),
+    BuiltinColumn::new("Node", "string", |row| row.cell(&["spec", "nodeName"])),
+    BuiltinColumn::new("Driver", "string", |row| row.cell(&["spec", "driver"])),
+    BuiltinColumn::new("Pool", "string", |row| row.cell(&["spec", "pool", "name"])),
     AGE,
 ];
 
-const TAINT: &[Column] = &[
+const TAINT: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Key", "string", |row| row.cell(&["spec", "taint", "key"])),
-    Column::new("Value", "string", |row| row.cell(&["spec", "taint", "value"])),
-    Column::new("Effect", "string", |row| row.cell(&["spec", "taint", "effect"])),
-    Column::new("TimeAdded", "string", |row| match row.text(&["spec", "taint", "timeAdded"]) {
+    BuiltinColumn::new("Key", "string", |row| row.cell(&["spec", "taint", "key"])),
+    BuiltinColumn::new("Value", "string", |row| row.cell(&["spec", "taint", "value"])),
+    BuiltinColumn::new("Effect", "string", |row| row.cell(&["spec", "taint", "effect"])),
+    BuiltinColumn::new("TimeAdded", "string", |row| match row.text(&["spec", "taint", "timeAdded"]) {
         "" => "".into(),
         time => row.since_text(time).into(),
     }),

@@ -12,10 +12,10 @@ mod storage;
 mod workload;
 
 pub(super) use self::pod::{PodSummary, conditions as pod_conditions};
-use super::row::{Column, NAME};
+use super::row::{BuiltinColumn, NAME};
 
 /// Returns the columns of a kind, by its API group.
-pub(super) fn of_kind(group: &str, kind: &str) -> &'static [Column] {
+pub(super) fn for_kind(group: &str, kind: &str) -> &'static [BuiltinColumn] {
     match group {
         "" => pod::columns(kind)
             .or_else(|| workload::core_columns(kind))
@@ -36,8 +36,10 @@ pub(super) fn of_kind(group: &str, kind: &str) -> &'static [Column] {
 }
 
 /// Columns of kinds that have none of their own.
-const DEFAULT: &[Column] =
-    &[NAME, Column::new("Created At", "date", |row| row.set_or(&["metadata", "creationTimestamp"], ZERO))];
+const DEFAULT: &[BuiltinColumn] = &[
+    NAME,
+    BuiltinColumn::new("Created At", "date", |row| row.set_or(&["metadata", "creationTimestamp"], ZERO)),
+];
 
 /// Go's zero time, of an object without a creation time.
 const ZERO: &str = "0001-01-01T00:00:00Z";

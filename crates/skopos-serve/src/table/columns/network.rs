@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::row::{AGE, Column, NAME, NONE, Row, UNKNOWN, UNSET, first_few, joined, list, or, texts};
+use super::super::row::{
+    AGE, BuiltinColumn, NAME, NONE, TableRow, UNKNOWN, UNSET, first_few, joined, list, or, texts,
+};
 use super::super::selector::{printed_labels, printed_selector_or};
 
-pub(super) fn core_columns(kind: &str) -> Option<&'static [Column]> {
+pub(super) fn core_columns(kind: &str) -> Option<&'static [BuiltinColumn]> {
     Some(match kind {
         "Service" => SERVICE,
         "Endpoints" => ENDPOINTS,
@@ -15,7 +17,7 @@ pub(super) fn core_columns(kind: &str) -> Option<&'static [Column]> {
     })
 }
 
-pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
+pub(super) fn columns(kind: &str) -> Option<&'static [BuiltinColumn]> {
     Some(match kind {
         "EndpointSlice" => ENDPOINT_SLICE,
         "Ingress" => INGRESS,
@@ -28,62 +30,62 @@ pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
 }
 
 /// Number of items shown of a long list.
-const SHOWN: usize = 3;
+const MAX_SHOWN: usize = 3;
 
-const SERVICE: &[Column] = &[
+const SERVICE: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Type", "string", |row| row.cell(&["spec", "type"])),
-    Column::new("Cluster-IP", "string", |row| match row.items(&["spec", "clusterIPs"]).next() {
+    BuiltinColumn::new("Type", "string", |row| row.cell(&["spec", "type"])),
+    BuiltinColumn::new("Cluster-IP", "string", |row| match row.items(&["spec", "clusterIPs"]).next() {
         Some(first) => first.as_str().unwrap_or_default().into(),
         None => row.text_or(&["spec", "clusterIP"], NONE),
     }),
-    Column::new("External-IP", "string", external_ip),
-    Column::new("Port(s)", "string", service_ports),
+    BuiltinColumn::new("External-IP", "string", external_ip),
+    BuiltinColumn::new("Port(s)", "string", service_ports),
     AGE,
-    Column::wide("Selector", |row| printed_labels(row.get(&["spec", "selector"])).into()),
+    BuiltinColumn::wide("Selector", |row| printed_labels(row.get(&["spec", "selector"])).into()),
 ];
 
-const ENDPOINTS: &[Column] = &[NAME, Column::new("Endpoints", "string", endpoints), AGE];
+const ENDPOINTS: &[BuiltinColumn] = &[NAME, BuiltinColumn::new("Endpoints", "string", endpoints), AGE];
 
-const ENDPOINT_SLICE: &[Column] = &[
+const ENDPOINT_SLICE: &[BuiltinColumn] = &[
     NAME,
-    Column::new("AddressType", "string", |row| row.cell(&["addressType"])),
-    Column::new("Ports", "string", |row| {
+    BuiltinColumn::new("AddressType", "string", |row| row.cell(&["addressType"])),
+    BuiltinColumn::new("Ports", "string", |row| {
         let port = |port: &Value| match (&port["port"], port["name"].as_str()) {
             (Value::Number(number), _) => number.to_string(),
             (_, Some(name)) => name.to_owned(),
             (_, None) => "*".to_owned(),
         };
-        or(first_few(&row.items(&["ports"]).map(port).collect::<Vec<_>>(), SHOWN, ","), UNSET)
+        or(first_few(&row.items(&["ports"]).map(port).collect::<Vec<_>>(), MAX_SHOWN, ","), UNSET)
     }),
-    Column::new("Endpoints", "string", |row| {
+    BuiltinColumn::new("Endpoints", "string", |row| {
         let addresses = row.items(&["endpoints"]).flat_map(|endpoint| texts(&endpoint["addresses"]));
-        or(first_few(&addresses.collect::<Vec<_>>(), SHOWN, ","), UNSET)
+        or(first_few(&addresses.collect::<Vec<_>>(), MAX_SHOWN, ","), UNSET)
     }),
     AGE,
 ];
 
-const INGRESS: &[Column] = &[
+const INGRESS: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Class", "string", |row| row.set_or(&["spec", "ingressClassName"], NONE)),
-    Column::new("Hosts", "string", hosts),
-    Column::new("Address", "string", |row| load_balancers(row).into()),
-    Column::new("Ports", "string", |row| {
+    BuiltinColumn::new("Class", "string", |row| row.set_or(&["spec", "ingressClassName"], NONE)),
+    BuiltinColumn::new("Hosts", "string", hosts),
+    BuiltinColumn::new("Address", "string", |row| load_balancers(row).into()),
+    BuiltinColumn::new("Ports", "string", |row| {
         if row.count(&["spec", "tls"]) > 0 { "80, 443" } else { "80" }.into()
     }),
     AGE,
 ];
 
-const INGRESS_CLASS: &[Column] = &[
-    Column::new("Name", "string", |row| {
+const INGRESS_CLASS: &[BuiltinColumn] = &[
+    BuiltinColumn::new("Name", "string", |row| {
         let annotation =
             row.text(&["metadata", "annotations", "ingressclass.kubernetes.io/is-default-class"]);
         let mark = if annotation == "true" { " (default)" } else { "" };
         format!("{}{mark}", row.text(&["metadata", "name"])).into()
     })
     .with_format("name"),
-    Column::new("Controller", "string", |row| row.cell(&["spec", "controller"])),
-    Column::new("Parameters", "string", |row| {
+    BuiltinColumn::new("Controller", "string", |row| row.cell(&["spec", "controller"])),
+    BuiltinColumn::new("Parameters", "string", |row| {
         let text = |field: &str| row.text(&["spec", "parameters", field]);
         match (row.is_set(&["spec", "parameters"]), row.is_set(&["spec", "parameters", "apiGroup"])) {
             (false, _) => NONE.into(),
@@ -94,20 +96,23 @@ const INGRESS_CLASS: &[Column] = &[
     AGE,
 ];
 
-const NETWORK_POLICY: &[Column] = &[
+const NETWORK_POLICY: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Pod-Selector", "string", |row| {
+    BuiltinColumn::new("Pod-Selector", "string", |row| {
         printed_selector_or(row.get(&["spec", "podSelector"]), "<error>").into()
     }),
     AGE,
 ];
 
-const SERVICE_CIDR: &[Column] =
-    &[NAME, Column::new("CIDRs", "string", |row| joined(texts(row.get(&["spec", "cidrs"]))).into()), AGE];
+const SERVICE_CIDR: &[BuiltinColumn] = &[
+    NAME,
+    BuiltinColumn::new("CIDRs", "string", |row| joined(texts(row.get(&["spec", "cidrs"]))).into()),
+    AGE,
+];
 
-const IP_ADDRESS: &[Column] = &[NAME, Column::new("ParentRef", "string", parent)];
+const IP_ADDRESS: &[BuiltinColumn] = &[NAME, BuiltinColumn::new("ParentRef", "string", parent)];
 
-fn external_ip(row: &Row<'_>) -> Value {
+fn external_ip(row: &TableRow<'_>) -> Value {
     let own = || joined(texts(row.get(&["spec", "externalIPs"])));
     match row.text(&["spec", "type"]) {
         "ClusterIP" | "NodePort" => or(own(), NONE),
@@ -120,7 +125,7 @@ fn external_ip(row: &Row<'_>) -> Value {
     }
 }
 
-fn load_balancers(row: &Row<'_>) -> String {
+fn load_balancers(row: &TableRow<'_>) -> String {
     let text = |ingress: &'_ Value, field: &str| {
         ingress[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
     };
@@ -130,7 +135,7 @@ fn load_balancers(row: &Row<'_>) -> String {
     joined(all.iter().map(String::as_str))
 }
 
-fn service_ports(row: &Row<'_>) -> Value {
+fn service_ports(row: &TableRow<'_>) -> Value {
     let port = |port: &Value| {
         let protocol = port["protocol"].as_str().unwrap_or("TCP");
         match port["nodePort"].as_i64().unwrap_or(0) {
@@ -141,7 +146,7 @@ fn service_ports(row: &Row<'_>) -> Value {
     or(row.items(&["spec", "ports"]).map(port).collect::<Vec<_>>().join(","), NONE)
 }
 
-fn endpoints(row: &Row<'_>) -> Value {
+fn endpoints(row: &TableRow<'_>) -> Value {
     if row.count(&["subsets"]) == 0 {
         return NONE.into();
     }
@@ -158,23 +163,23 @@ fn endpoints(row: &Row<'_>) -> Value {
             }));
         }
     }
-    first_few(&all, SHOWN, ",").into()
+    first_few(&all, MAX_SHOWN, ",").into()
 }
 
-fn hosts(row: &Row<'_>) -> Value {
+fn hosts(row: &TableRow<'_>) -> Value {
     let rules = row.items(&["spec", "rules"]);
     let mut shown = Vec::new();
     for rule in rules.clone() {
         // A rule without a host counts among the omitted ones, but only after the third host.
-        if shown.len() == SHOWN {
-            return format!("{} + {} more...", shown.join(","), rules.len() - SHOWN).into();
+        if shown.len() == MAX_SHOWN {
+            return format!("{} + {} more...", shown.join(","), rules.len() - MAX_SHOWN).into();
         }
         shown.extend(rule["host"].as_str().filter(|host| !host.is_empty()));
     }
     or(shown.join(","), "*")
 }
 
-fn parent(row: &Row<'_>) -> Value {
+fn parent(row: &TableRow<'_>) -> Value {
     if !row.is_set(&["spec", "parentRef"]) {
         return NONE.into();
     }

@@ -4,25 +4,25 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::super::row::{AGE, Column, NAME, NONE, Row, list};
+use super::super::row::{AGE, BuiltinColumn, NAME, NONE, TableRow, list};
 
-pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
+pub(super) fn columns(kind: &str) -> Option<&'static [BuiltinColumn]> {
     (kind == "Pod").then_some(POD)
 }
 
-const POD: &[Column] = &[
+const POD: &[BuiltinColumn] = &[
     NAME,
-    Column::new("Ready", "string", |row| format!("{}/{}", row.pod().ready, row.pod().total).into()),
-    Column::new("Status", "string", |row| (*row.pod().status).into()),
-    Column::new("Restarts", "string", restarts),
+    BuiltinColumn::new("Ready", "string", |row| format!("{}/{}", row.pod().ready, row.pod().total).into()),
+    BuiltinColumn::new("Status", "string", |row| (*row.pod().status).into()),
+    BuiltinColumn::new("Restarts", "string", restarts),
     AGE,
-    Column::wide("IP", |row| match row.items(&["status", "podIPs"]).next() {
+    BuiltinColumn::wide("IP", |row| match row.items(&["status", "podIPs"]).next() {
         Some(first) => first["ip"].as_str().unwrap_or(NONE).into(),
         None => row.text_or(&["status", "podIP"], NONE),
     }),
-    Column::wide("Node", |row| row.text_or(&["spec", "nodeName"], NONE)),
-    Column::wide("Nominated Node", |row| row.text_or(&["status", "nominatedNodeName"], NONE)),
-    Column::wide("Readiness Gates", readiness_gates),
+    BuiltinColumn::wide("Node", |row| row.text_or(&["spec", "nodeName"], NONE)),
+    BuiltinColumn::wide("Nominated Node", |row| row.text_or(&["status", "nominatedNodeName"], NONE)),
+    BuiltinColumn::wide("Readiness Gates", readiness_gates),
 ];
 
 /// Returns the conditions of a pod's row: whether it has completed.
@@ -35,7 +35,7 @@ pub(in super::super) fn conditions(pod: &Value) -> Option<Value> {
     Some(json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]))
 }
 
-fn restarts(row: &Row<'_>) -> Value {
+fn restarts(row: &TableRow<'_>) -> Value {
     let Restarts { count, last } = row.pod().restarts;
     if count != 0 && !last.is_empty() {
         return format!("{count} ({} ago)", row.since_text(last)).into();
@@ -43,7 +43,7 @@ fn restarts(row: &Row<'_>) -> Value {
     count.to_string().into()
 }
 
-fn readiness_gates(row: &Row<'_>) -> Value {
+fn readiness_gates(row: &TableRow<'_>) -> Value {
     let gates = row.items(&["spec", "readinessGates"]);
     if gates.len() == 0 {
         return NONE.into();

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::parser::{Filter, Node, Operator, Section, Slice};
+use super::syntax::{ArraySlice, Filter, Operator, PathNode, Section};
 
 /// Value that a path finds: one of the object, or a literal of the path itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Found<'a> {
+pub enum PathValue<'a> {
     /// Value of the object.
     Value(&'a Value),
     /// Quoted text of the path.
@@ -21,7 +21,7 @@ pub enum Found<'a> {
     Byte(u8),
 }
 
-impl<'a> Found<'a> {
+impl<'a> PathValue<'a> {
     /// Returns the value of the object, if it is one.
     #[must_use]
     pub fn value(self) -> Option<&'a Value> {
@@ -32,15 +32,15 @@ impl<'a> Found<'a> {
     }
 }
 
-type Outcome<'a> = Result<Vec<Found<'a>>, Vec<Found<'a>>>;
+type EvalResult<'a> = Result<Vec<PathValue<'a>>, Vec<PathValue<'a>>>;
 
 /// Returns the first value that the first path finds, if all of them can be evaluated.
-pub(super) fn first<'a>(sections: &'a [Section], object: &'a Value) -> Option<Found<'a>> {
+pub(super) fn first<'a>(sections: &'a [Section], object: &'a Value) -> Option<PathValue<'a>> {
     let mut first = None;
     for (index, section) in sections.iter().enumerate() {
         let found = match section {
-            Section::Text(text) => vec![Found::Text(text)],
-            Section::Path(nodes) => walk(vec![Found::Value(object)], nodes).ok()?,
+            Section::Text(text) => vec![PathValue::Text(text)],
+            Section::Path(nodes) => walk(vec![PathValue::Value(object)], nodes).ok()?,
         };
         if index == 0 {
             first = found.first().copied();
@@ -49,21 +49,21 @@ pub(super) fn first<'a>(sections: &'a [Section], object: &'a Value) -> Option<Fo
     first
 }
 
-fn walk<'a>(input: Vec<Found<'a>>, nodes: &'a [Node]) -> Outcome<'a> {
+fn walk<'a>(input: Vec<PathValue<'a>>, nodes: &'a [PathNode]) -> EvalResult<'a> {
     nodes.iter().try_fold(input, step)
 }
 
-fn step<'a>(input: Vec<Found<'a>>, node: &'a Node) -> Outcome<'a> {
+fn step<'a>(input: Vec<PathValue<'a>>, node: &'a PathNode) -> EvalResult<'a> {
     match node {
-        Node::Field(name) => Ok(input.into_iter().filter_map(|found| field(found, name)).collect()),
-        Node::Wildcard => Ok(input.into_iter().flat_map(children).collect()),
-        Node::Recursive => {
+        PathNode::Field(name) => Ok(input.into_iter().filter_map(|found| field(found, name)).collect()),
+        PathNode::Wildcard => Ok(input.into_iter().flat_map(children).collect()),
+        PathNode::Recursive => {
             let mut all = Vec::new();
             input.into_iter().for_each(|found| descend(found, &mut all));
             Ok(all)
         }
-        Node::Slice(bounds) => slice(input, *bounds),
-        Node::Union(paths) => {
+        PathNode::ArraySlice(bounds) => slice(input, *bounds),
+        PathNode::Union(paths) => {
             let mut all = Vec::new();
             for path in paths {
                 match walk(input.clone(), path) {
@@ -73,30 +73,30 @@ fn step<'a>(input: Vec<Found<'a>>, node: &'a Node) -> Outcome<'a> {
             }
             Ok(all)
         }
-        Node::Filter(condition) => filter(input, condition),
-        Node::Text(text) => Ok(vec![Found::Text(text)]),
-        Node::Int(number) => Ok(vec![Found::Int(*number); input.len()]),
-        Node::Float(number) => Ok(vec![Found::Float(*number); input.len()]),
-        Node::Bool(yes) => Ok(vec![Found::Bool(*yes); input.len()]),
-        Node::Word => Err(input),
+        PathNode::Filter(condition) => filter(input, condition),
+        PathNode::Text(text) => Ok(vec![PathValue::Text(text)]),
+        PathNode::Int(number) => Ok(vec![PathValue::Int(*number); input.len()]),
+        PathNode::Float(number) => Ok(vec![PathValue::Float(*number); input.len()]),
+        PathNode::Bool(yes) => Ok(vec![PathValue::Bool(*yes); input.len()]),
+        PathNode::Word => Err(input),
     }
 }
 
-fn field<'a>(found: Found<'a>, name: &str) -> Option<Found<'a>> {
-    found.value()?.get(name).map(Found::Value)
+fn field<'a>(found: PathValue<'a>, name: &str) -> Option<PathValue<'a>> {
+    found.value()?.get(name).map(PathValue::Value)
 }
 
-fn children(found: Found<'_>) -> Vec<Found<'_>> {
+fn children(found: PathValue<'_>) -> Vec<PathValue<'_>> {
     match found {
-        Found::Value(Value::Object(map)) => map.values().map(Found::Value).collect(),
-        Found::Value(Value::Array(items)) => items.iter().map(Found::Value).collect(),
-        Found::Value(Value::String(text)) => text.bytes().map(Found::Byte).collect(),
-        Found::Text(text) => text.bytes().map(Found::Byte).collect(),
+        PathValue::Value(Value::Object(map)) => map.values().map(PathValue::Value).collect(),
+        PathValue::Value(Value::Array(items)) => items.iter().map(PathValue::Value).collect(),
+        PathValue::Value(Value::String(text)) => text.bytes().map(PathValue::Byte).collect(),
+        PathValue::Text(text) => text.bytes().map(PathValue::Byte).collect(),
         _ => Vec::new(),
     }
 }
 
-fn descend<'a>(found: Found<'a>, all: &mut Vec<Found<'a>>) {
+fn descend<'a>(found: PathValue<'a>, all: &mut Vec<PathValue<'a>>) {
     let below = children(found);
     if !below.is_empty() {
         all.push(found);
@@ -104,12 +104,12 @@ fn descend<'a>(found: Found<'a>, all: &mut Vec<Found<'a>>) {
     }
 }
 
-fn slice<'a>(input: Vec<Found<'a>>, bounds: Slice) -> Outcome<'a> {
+fn slice<'a>(input: Vec<PathValue<'a>>, bounds: ArraySlice) -> EvalResult<'a> {
     let mut all = Vec::new();
     for found in &input {
         let items = match found {
-            Found::Value(Value::Array(items)) => items,
-            Found::Value(Value::Null) => continue,
+            PathValue::Value(Value::Array(items)) => items,
+            PathValue::Value(Value::Null) => continue,
             _ => return Err(input),
         };
         let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
@@ -128,21 +128,21 @@ fn slice<'a>(input: Vec<Found<'a>>, bounds: Slice) -> Outcome<'a> {
             Some(_) => return Err(input),
         };
         match items.get(from..to) {
-            Some(items) if from < to => all.extend(items.iter().step_by(step).map(Found::Value)),
+            Some(items) if from < to => all.extend(items.iter().step_by(step).map(PathValue::Value)),
             _ => return Err(input),
         }
     }
     Ok(all)
 }
 
-fn filter<'a>(input: Vec<Found<'a>>, condition: &'a Filter) -> Outcome<'a> {
+fn filter<'a>(input: Vec<PathValue<'a>>, condition: &'a Filter) -> EvalResult<'a> {
     let mut all = Vec::new();
     for found in &input {
-        let Found::Value(Value::Array(items)) = found else { return Err(input) };
-        for item in items.iter().map(Found::Value) {
+        let PathValue::Value(Value::Array(items)) = found else { return Err(input) };
+        for item in items.iter().map(PathValue::Value) {
             if let (Some(left), Some(right)) = (single(item, &condition.left), single(item, &condition.right))
             {
-                match condition.operator.of_single(left, right) {
+                match condition.operator.holds_for_single(left, right) {
                     Some(true) => all.push(item),
                     Some(false) => {}
                     None => return Err(all),
@@ -179,16 +179,16 @@ fn filter<'a>(input: Vec<Found<'a>>, condition: &'a Filter) -> Outcome<'a> {
 }
 
 /// Evaluates an operand that finds at most one value, as nearly all do: fields, or a literal. `None` for all others.
-fn single<'a>(item: Found<'a>, nodes: &'a [Node]) -> Option<Option<Found<'a>>> {
+fn single<'a>(item: PathValue<'a>, nodes: &'a [PathNode]) -> Option<Option<PathValue<'a>>> {
     match nodes {
-        [Node::Text(text)] => return Some(Some(Found::Text(text))),
-        [Node::Int(number)] => return Some(Some(Found::Int(*number))),
-        [Node::Bool(yes)] => return Some(Some(Found::Bool(*yes))),
+        [PathNode::Text(text)] => return Some(Some(PathValue::Text(text))),
+        [PathNode::Int(number)] => return Some(Some(PathValue::Int(*number))),
+        [PathNode::Bool(yes)] => return Some(Some(PathValue::Bool(*yes))),
         _ => {}
     }
     let mut found = Some(item);
     for node in nodes {
-        let Node::Field(name) = node else { return None };
+        let PathNode::Field(name) = node else { return None };
         found = found.and_then(|found| field(found, name));
     }
     Some(found)
@@ -204,7 +204,7 @@ enum Comparable<'a> {
 
 impl Operator {
     /// Returns whether the item passes, given the values of its operands; `None` if they cannot be compared.
-    fn of_single(self, left: Option<Found<'_>>, right: Option<Found<'_>>) -> Option<bool> {
+    fn holds_for_single(self, left: Option<PathValue<'_>>, right: Option<PathValue<'_>>) -> Option<bool> {
         match (left, right) {
             (left, _) if self == Self::Exists => Some(left.is_some()),
             (Some(left), Some(right)) => self.holds(left, right),
@@ -213,7 +213,7 @@ impl Operator {
     }
 
     /// Compares two values; `None` where they cannot be compared.
-    fn holds(self, left: Found<'_>, right: Found<'_>) -> Option<bool> {
+    fn holds(self, left: PathValue<'_>, right: PathValue<'_>) -> Option<bool> {
         let (left, right) = (comparable(left)?, comparable(right)?);
         Some(match self {
             Self::Exists | Self::Unknown => return None,
@@ -227,20 +227,20 @@ impl Operator {
     }
 }
 
-fn comparable(found: Found<'_>) -> Option<Comparable<'_>> {
+fn comparable(found: PathValue<'_>) -> Option<Comparable<'_>> {
     Some(match found {
-        Found::Value(Value::Bool(yes)) => Comparable::Bool(*yes),
-        Found::Value(Value::String(text)) => Comparable::Text(text),
-        Found::Value(Value::Number(number)) => match whole(number) {
+        PathValue::Value(Value::Bool(yes)) => Comparable::Bool(*yes),
+        PathValue::Value(Value::String(text)) => Comparable::Text(text),
+        PathValue::Value(Value::Number(number)) => match whole(number) {
             Some(number) => Comparable::Whole(number),
             None => Comparable::Float(number.as_f64()?),
         },
-        Found::Value(_) => return None,
-        Found::Text(text) => Comparable::Text(text),
-        Found::Int(number) => Comparable::Whole(number),
-        Found::Float(number) => Comparable::Float(number),
-        Found::Bool(yes) => Comparable::Bool(yes),
-        Found::Byte(byte) => Comparable::Whole(byte.into()),
+        PathValue::Value(_) => return None,
+        PathValue::Text(text) => Comparable::Text(text),
+        PathValue::Int(number) => Comparable::Whole(number),
+        PathValue::Float(number) => Comparable::Float(number),
+        PathValue::Bool(yes) => Comparable::Bool(yes),
+        PathValue::Byte(byte) => Comparable::Whole(byte.into()),
     })
 }
 

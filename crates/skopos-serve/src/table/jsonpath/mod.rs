@@ -9,12 +9,13 @@
 mod eval;
 mod parser;
 mod print;
+mod syntax;
 
 use serde_json::Value;
 use thiserror::Error;
 
-pub use self::eval::Found;
-use self::parser::Section;
+pub use self::eval::PathValue;
+use self::syntax::Section;
 
 /// A parsed path such as `.status.conditions[?(@.type=="Ready")].status`.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,9 +49,11 @@ impl JsonPath {
 
     /// Returns the first value that the path finds. A path that cannot be evaluated on the object finds nothing.
     #[must_use]
-    pub fn first<'a>(&'a self, object: &'a Value) -> Option<Found<'a>> {
+    pub fn first<'a>(&'a self, object: &'a Value) -> Option<PathValue<'a>> {
         match &self.fields {
-            Some(fields) => fields.iter().try_fold(object, |value, name| value.get(name)).map(Found::Value),
+            Some(fields) => {
+                fields.iter().try_fold(object, |value, name| value.get(name)).map(PathValue::Value)
+            }
             None => eval::first(&self.sections, object),
         }
     }
@@ -65,7 +68,8 @@ mod tests {
     #[test]
     fn finds_values_in_the_object_itself() {
         let object = json!({"spec": {"list": [{"n": 1}, {"n": 2}]}});
-        let find = |path: &str| JsonPath::parse(path).unwrap().first(&object).and_then(Found::value).cloned();
+        let find =
+            |path: &str| JsonPath::parse(path).unwrap().first(&object).and_then(PathValue::value).cloned();
         assert_eq!(find(".spec.list[1].n"), Some(json!(2)));
         assert_eq!(find(".spec.list"), Some(object["spec"]["list"].clone()));
         assert_eq!(find(".spec.missing.n"), None);

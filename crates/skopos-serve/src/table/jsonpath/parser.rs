@@ -1,65 +1,7 @@
 //! Parser of paths, with the quirks of Kubernetes' own parser: they decide which columns stay empty.
 
 use super::print::unquote;
-
-/// Part of the template: a path in braces, or the text between paths.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Section {
-    Text(String),
-    Path(Vec<Node>),
-}
-
-/// Step of a path.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Node {
-    Field(String),
-    /// All fields or items of a value.
-    Wildcard,
-    /// The value and all its descendants.
-    Recursive,
-    /// An index or a slice.
-    Slice(Slice),
-    Union(Vec<Vec<Node>>),
-    Filter(Filter),
-    Text(String),
-    Int(i64),
-    Float(f64),
-    Bool(bool),
-    /// A word such as `range`, which is meaningless in a column.
-    Word,
-}
-
-/// `[START:END:STEP]`; an index is a slice of one.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Slice {
-    pub(super) start: Option<i64>,
-    pub(super) end: Option<i64>,
-    /// Whether this is an index: the end was not given and is start + 1.
-    pub(super) is_index: bool,
-    pub(super) step: Option<i64>,
-}
-
-/// `[?(LEFT OPERATOR RIGHT)]`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Filter {
-    pub(super) left: Vec<Node>,
-    pub(super) operator: Operator,
-    pub(super) right: Vec<Node>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Operator {
-    /// The left side finds something.
-    Exists,
-    Less,
-    LessOrEqual,
-    Equal,
-    NotEqual,
-    GreaterOrEqual,
-    Greater,
-    /// An unknown operator: it parses, and fails in evaluation.
-    Unknown,
-}
+use super::syntax::{ArraySlice, Filter, Operator, PathNode, Section};
 
 /// Parses a text with paths in braces.
 pub(super) fn parse(text: &str) -> Result<Vec<Section>, String> {
@@ -69,8 +11,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Section>, String> {
 /// Returns the field names, if the path has nothing else.
 pub(super) fn fields(sections: &[Section]) -> Option<Vec<String>> {
     let [Section::Path(nodes)] = sections else { return None };
-    let name = |node: &Node| match node {
-        Node::Field(name) => Some(name.clone()),
+    let name = |node: &PathNode| match node {
+        PathNode::Field(name) => Some(name.clone()),
         _ => None,
     };
     nodes.iter().map(name).collect()
@@ -83,7 +25,7 @@ struct Parser<'a> {
     pos: usize,
 }
 
-type Parsed = Result<(), String>;
+type ParseResult = Result<(), String>;
 
 impl<'a> Parser<'a> {
     fn sections(mut self) -> Result<Vec<Section>, String> {
@@ -105,7 +47,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses up to the closing brace.
-    fn path(&mut self, nodes: &mut Vec<Node>) -> Parsed {
+    fn path(&mut self, nodes: &mut Vec<PathNode>) -> ParseResult {
         loop {
             let rest = self.rest();
             if rest.starts_with("[?(") {
@@ -135,7 +77,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn field(&mut self, nodes: &mut Vec<Node>) {
+    fn field(&mut self, nodes: &mut Vec<PathNode>) {
         self.take();
         while let Some(c) = self.rest().chars().next() {
             if is_terminator(c) {
@@ -147,18 +89,18 @@ impl<'a> Parser<'a> {
             }
         }
         nodes.push(match self.take() {
-            "*" => Node::Wildcard,
-            name => Node::Field(name.replace('\\', "")),
+            "*" => PathNode::Wildcard,
+            name => PathNode::Field(name.replace('\\', "")),
         });
     }
 
-    fn recursive(&mut self, nodes: &mut Vec<Node>) -> Parsed {
-        if nodes.last() == Some(&Node::Recursive) {
+    fn recursive(&mut self, nodes: &mut Vec<PathNode>) -> ParseResult {
+        if nodes.last() == Some(&PathNode::Recursive) {
             return Err("invalid multiple recursive descent".to_owned());
         }
         self.pos += "..".len();
         self.take();
-        nodes.push(Node::Recursive);
+        nodes.push(PathNode::Recursive);
         if self.rest().starts_with(is_word) {
             self.field(nodes);
         }
@@ -166,29 +108,29 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the rest of a number after its first character.
-    fn number(&mut self, nodes: &mut Vec<Node>) -> Parsed {
+    fn number(&mut self, nodes: &mut Vec<PathNode>) -> ParseResult {
         while self.rest().starts_with(|c: char| c == '.' || c.is_ascii_digit()) {
             self.next();
         }
         let text = self.take();
-        let float = || text.parse::<f64>().ok().filter(|number| number.is_finite()).map(Node::Float);
-        let number = text.parse().map(Node::Int).ok().or_else(float);
+        let float = || text.parse::<f64>().ok().filter(|number| number.is_finite()).map(PathNode::Float);
+        let number = text.parse().map(PathNode::Int).ok().or_else(float);
         nodes.push(number.ok_or_else(|| format!("cannot parse number {text}"))?);
         Ok(())
     }
 
-    fn word(&mut self, nodes: &mut Vec<Node>) {
+    fn word(&mut self, nodes: &mut Vec<PathNode>) {
         while self.rest().starts_with(|c| !is_terminator(c)) {
             self.next();
         }
         nodes.push(match self.take() {
-            "true" => Node::Bool(true),
-            "false" => Node::Bool(false),
-            _ => Node::Word,
+            "true" => PathNode::Bool(true),
+            "false" => PathNode::Bool(false),
+            _ => PathNode::Word,
         });
     }
 
-    fn quote(&mut self, nodes: &mut Vec<Node>, quote: char) -> Parsed {
+    fn quote(&mut self, nodes: &mut Vec<PathNode>, quote: char) -> ParseResult {
         loop {
             match self.next() {
                 None | Some('\n') => return Err("unterminated quoted string".to_owned()),
@@ -197,11 +139,11 @@ impl<'a> Parser<'a> {
             }
         }
         let text = self.take();
-        nodes.push(Node::Text(unquote(text).ok_or_else(|| format!("unquote string {text} error"))?));
+        nodes.push(PathNode::Text(unquote(text).ok_or_else(|| format!("unquote string {text} error"))?));
         Ok(())
     }
 
-    fn array(&mut self, nodes: &mut Vec<Node>) -> Parsed {
+    fn array(&mut self, nodes: &mut Vec<PathNode>) -> ParseResult {
         loop {
             match self.next() {
                 None | Some('\n') => return Err("unterminated array".to_owned()),
@@ -216,16 +158,16 @@ impl<'a> Parser<'a> {
         };
         if text.contains(',') {
             let part = |part: &str| action(&format!("[{}]", part.trim_matches(' ')));
-            nodes.push(Node::Union(text.split(',').map(part).collect::<Result<_, _>>()?));
+            nodes.push(PathNode::Union(text.split(',').map(part).collect::<Result<_, _>>()?));
         } else if let Some(key) = quoted_key(text) {
             nodes.extend(action(&format!(".{key}"))?);
         } else {
-            nodes.push(Node::Slice(slice(text)?));
+            nodes.push(PathNode::ArraySlice(slice(text)?));
         }
         Ok(())
     }
 
-    fn filter(&mut self, nodes: &mut Vec<Node>) -> Parsed {
+    fn filter(&mut self, nodes: &mut Vec<PathNode>) -> ParseResult {
         self.pos += "[?(".len();
         self.take();
         let (mut quote, mut closed) = (None, false);
@@ -245,7 +187,7 @@ impl<'a> Parser<'a> {
             return Err("unclosed array expect ]".to_owned());
         }
         let token = self.take();
-        nodes.push(Node::Filter(comparison(&token[..token.len() - ")]".len()])?));
+        nodes.push(PathNode::Filter(comparison(&token[..token.len() - ")]".len()])?));
         Ok(())
     }
 
@@ -273,7 +215,7 @@ impl<'a> Parser<'a> {
 }
 
 /// Parses a path within a path.
-fn action(text: &str) -> Result<Vec<Node>, String> {
+fn action(text: &str) -> Result<Vec<PathNode>, String> {
     match parse(&format!("{{{text}}}"))?.into_iter().next() {
         Some(Section::Path(nodes)) => Ok(nodes),
         _ => Ok(Vec::new()),
@@ -286,7 +228,7 @@ fn quoted_key(text: &str) -> Option<&str> {
     (!key.contains('\'')).then_some(key)
 }
 
-fn slice(text: &str) -> Result<Slice, String> {
+fn slice(text: &str) -> Result<ArraySlice, String> {
     let invalid = || format!("invalid array index {text}");
     let parts: Vec<&str> = text.split(':').collect();
     let is_index = |part: &str| part.strip_prefix('-').unwrap_or(part).bytes().all(|b| b.is_ascii_digit());
@@ -300,7 +242,7 @@ fn slice(text: &str) -> Result<Slice, String> {
     let (start, end, step) = (number(0)?, number(1)?, number(2)?);
     let is_index = parts.len() == 1;
     let end = if is_index { Some(start.unwrap_or(0).saturating_add(1)) } else { end };
-    Ok(Slice { start, end, is_index, step })
+    Ok(ArraySlice { start, end, is_index, step })
 }
 
 fn comparison(text: &str) -> Result<Filter, String> {

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use serde_json::{Number, Value};
 
-use super::eval::{Found, whole};
+use super::eval::{PathValue, whole};
 use crate::table::age::age_of;
 
-impl Found<'_> {
+impl PathValue<'_> {
     /// Returns the cell of a column of this type, as `tableconvertor` of apiextensions-apiserver does: a value that does
     /// not fit the type is null.
     #[must_use]
@@ -54,7 +54,7 @@ impl Found<'_> {
 }
 
 /// Prints the value as Go's `fmt.Fprint`; maps and lists as `encoding/json` writes them.
-impl std::fmt::Display for Found<'_> {
+impl std::fmt::Display for PathValue<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Value(Value::Null) => f.write_str("<no value>"),

@@ -38,11 +38,11 @@ pub(crate) async fn play<T: Target>(target: &T, script: &Script, namespace: &str
 }
 
 /// Silence after which no more events are expected. The waits of real servers are shorter.
-const QUIET: Duration = Duration::from_millis(1500);
+const QUIET_PERIOD: Duration = Duration::from_millis(1500);
 /// Timeout of every expected response or event.
-const PATIENCE: Duration = Duration::from_secs(40);
+const STEP_TIMEOUT: Duration = Duration::from_secs(40);
 /// Minimum duration of a request that the server delayed on purpose.
-const WAITED: Duration = Duration::from_millis(2500);
+const MIN_WAIT: Duration = Duration::from_millis(2500);
 
 struct Player<'a, T> {
     target: &'a T,
@@ -110,7 +110,7 @@ impl<T: Target> Player<'_, T> {
                 Ok(())
             }
             ["WATCH", name, path, types @ ..] => self.watch(name, path, types, &step.line).await,
-            ["READ", name, "quiet"] => self.read(name, usize::MAX, Some(QUIET)).await,
+            ["READ", name, "quiet"] => self.read(name, usize::MAX, Some(QUIET_PERIOD)).await,
             ["READ", name, "end"] => self.read(name, usize::MAX, None).await,
             ["READ", name, count] => {
                 let count = count.parse().map_err(|_| io::Error::other("reads so many, quiet, or end"))?;
@@ -177,7 +177,7 @@ impl<T: Target> Player<'_, T> {
         let writes = !matches!(method, Method::GET | Method::HEAD);
         let begin = Instant::now();
         let answer = self.request(method, &path, types, body).await?;
-        let waited = begin.elapsed() > WAITED;
+        let waited = begin.elapsed() > MIN_WAIT;
         let entry = self.entry(line, &answer, waited);
         let (code, protobuf) = (answer.code, is_protobuf(&answer));
         let bytes = answer.whole().await?;
@@ -217,7 +217,7 @@ impl<T: Target> Player<'_, T> {
         let path = self.path(path).await?;
         let begin = Instant::now();
         let answer = self.request(Method::GET, &path, types, None).await?;
-        let waited = begin.elapsed() > WAITED;
+        let waited = begin.elapsed() > MIN_WAIT;
         let entry = self.entry(line, &answer, waited);
         let framing = if is_protobuf(&answer) { Framing::Lengths } else { Framing::Lines };
         if answer.code == 200 {
@@ -239,7 +239,7 @@ impl<T: Target> Player<'_, T> {
         let mut then = None;
         let to_the_end = count == usize::MAX && quiet.is_none();
         while events.len() < count {
-            match watch.next(quiet.unwrap_or(PATIENCE)).await {
+            match watch.next(quiet.unwrap_or(STEP_TIMEOUT)).await {
                 Read::Event(frame) if watch.framing == Framing::Lengths => {
                     events.push(watch_event_type(&frame).into())
                 }
@@ -300,7 +300,7 @@ impl<T: Target> Player<'_, T> {
             headers.push(("content-type", content_type));
         }
         let answer = client::send(self.target, method, path, &headers, body);
-        timeout(PATIENCE, answer).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        timeout(STEP_TIMEOUT, answer).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
     /// Waits until the server's watch cache has the writes to a path. A read at version 0 and a watch may be served from a
@@ -312,7 +312,7 @@ impl<T: Target> Player<'_, T> {
         let fresh =
             format!("{collection}?limit=1&resourceVersion={newest}&resourceVersionMatch=NotOlderThan");
         while self.version_of(&fresh).await?.is_none() {
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > STEP_TIMEOUT {
                 return Err(io::Error::other(format!("{collection} is not in the watch cache in time")));
             }
         }

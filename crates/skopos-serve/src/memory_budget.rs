@@ -15,46 +15,46 @@ use tokio::time::Instant;
 /// back what it can do without ([`Share::is_too_much`]), or the budget evicts from its registered holders. The holder with the
 /// most bytes is evicted first, so one large holder costs the others nothing.
 #[derive(Clone, Debug)]
-pub struct Allowance(Arc<Pool>);
+pub struct Allowance(Arc<Inner>);
 
 /// One holder's bytes of an [`Allowance`], given back when dropped.
 #[derive(Debug)]
 pub struct Share {
-    of: Allowance,
+    budget: Allowance,
     bytes: usize,
 }
 
 /// A holder whose oldest contents can be evicted at any time.
-pub(crate) trait Holder: Send + Sync {
+pub(crate) trait Evictable: Send + Sync {
     /// Returns the bytes held and the time of the oldest content; `None` if it holds nothing.
-    fn holds(&self) -> Option<(usize, Instant)>;
+    fn usage(&self) -> Option<(usize, Instant)>;
 
     /// Evicts `bytes` bytes or slightly more, the oldest first and nothing younger than `youngest`. Returns what the
     /// caller must drop outside of every lock, for it may be much.
-    fn let_go(&self, bytes: usize, youngest: Instant) -> Box<dyn Any>;
+    fn evict(&self, bytes: usize, youngest: Instant) -> Box<dyn Any>;
 }
 
 #[derive(Debug)]
-struct Pool {
-    most: usize,
+struct Inner {
+    limit: usize,
     used: AtomicUsize,
-    holders: Mutex<Vec<Weak<dyn Holder>>>,
+    evictables: Mutex<Vec<Weak<dyn Evictable>>>,
 }
 
 /// Age after which content is evicted first, whichever holder has it: every watcher that keeps up has read it.
-const READ: Duration = Duration::from_secs(1);
+const EVICT_FIRST_AGE: Duration = Duration::from_secs(1);
 
-/// Divisor of the limit: a 32nd of it is evicted beyond the excess, from content older than [`READ`]. So not each event has to
-/// search for a holder to evict from.
-const SLACK: usize = 32;
+/// Divisor of the limit: a 32nd of it is evicted beyond the excess, from content older than [`EVICT_FIRST_AGE`]. So not each
+/// event has to search for a holder to evict from.
+const RECLAIM_DIVISOR: usize = 32;
 
 // === impl Allowance ===
 
 impl Allowance {
-    /// Creates a budget of `most` bytes.
+    /// Creates a budget of `limit` bytes.
     #[must_use]
-    pub fn new(most: usize) -> Self {
-        Self(Arc::new(Pool { most, used: AtomicUsize::new(0), holders: Mutex::default() }))
+    pub fn new(limit: usize) -> Self {
+        Self(Arc::new(Inner { limit, used: AtomicUsize::new(0), evictables: Mutex::default() }))
     }
 
     /// Creates a budget without a limit.
@@ -66,7 +66,7 @@ impl Allowance {
     /// Creates an empty share of the budget.
     #[must_use]
     pub fn share(&self) -> Share {
-        Share { of: self.clone(), bytes: 0 }
+        Share { budget: self.clone(), bytes: 0 }
     }
 
     /// Returns the bytes that all holders have together.
@@ -76,32 +76,32 @@ impl Allowance {
     }
 
     /// Registers a holder for eviction. What it holds must be counted in a [`Share`].
-    pub(crate) fn enlist(&self, holder: Weak<dyn Holder>) {
-        let mut holders = self.0.holders.lock();
-        holders.retain(|known| known.strong_count() > 0);
-        holders.push(holder);
+    pub(crate) fn register(&self, evictable: Weak<dyn Evictable>) {
+        let mut evictables = self.0.evictables.lock();
+        evictables.retain(|known| known.strong_count() > 0);
+        evictables.push(evictable);
     }
 
     /// Evicts from the largest holders until the total is within the limit. The caller must hold no lock that a holder takes.
-    pub(crate) fn relieve(&self) {
-        let most = self.0.most;
-        if self.used() <= most {
+    pub(crate) fn reclaim(&self) {
+        let limit = self.0.limit;
+        if self.used() <= limit {
             return;
         }
         // Declared before the lock, so dropped after it is released.
-        let (mut gone, mut known) = (Vec::new(), Vec::new());
-        let holders = self.0.holders.lock();
-        known.extend(holders.iter().filter_map(Weak::upgrade));
+        let (mut evicted, mut known) = (Vec::new(), Vec::new());
+        let evictables = self.0.evictables.lock();
+        known.extend(evictables.iter().filter_map(Weak::upgrade));
         let now = Instant::now();
-        for (age, goal) in [(READ, most - most / SLACK), (Duration::ZERO, most)] {
+        for (age, goal) in [(EVICT_FIRST_AGE, limit - limit / RECLAIM_DIVISOR), (Duration::ZERO, limit)] {
             let Some(youngest) = now.checked_sub(age) else { continue };
             while let Some(excess) = self.used().checked_sub(goal).filter(|excess| *excess > 0) {
-                let held = known.iter().filter_map(|holder| Some((holder, holder.holds()?)));
+                let held = known.iter().filter_map(|evictable| Some((evictable, evictable.usage()?)));
                 let old = held.filter(|(_, (_, oldest))| *oldest <= youngest);
                 let largest = old.max_by_key(|(_, (bytes, oldest))| (*bytes, Reverse(*oldest)));
-                let Some((holder, (bytes, _))) = largest else { break };
+                let Some((evictable, (bytes, _))) = largest else { break };
                 // At most half, because another holder may be the largest afterwards.
-                gone.push(holder.let_go(excess.min(bytes / 2).max(1), youngest));
+                evicted.push(evictable.evict(excess.min(bytes / 2).max(1), youngest));
             }
         }
     }
@@ -118,7 +118,7 @@ impl Share {
 
     /// Sets the bytes held.
     pub fn set(&mut self, bytes: usize) {
-        let used = &self.of.0.used;
+        let used = &self.budget.0.used;
         if bytes >= self.bytes {
             used.fetch_add(bytes - self.bytes, Ordering::Relaxed);
         } else {
@@ -130,7 +130,7 @@ impl Share {
     /// Returns whether the total exceeds the limit and this share is not empty.
     #[must_use]
     pub fn is_too_much(&self) -> bool {
-        self.bytes > 0 && self.of.used() > self.of.0.most
+        self.bytes > 0 && self.budget.used() > self.budget.0.limit
     }
 }
 

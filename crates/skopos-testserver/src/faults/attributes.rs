@@ -1,4 +1,4 @@
-//! Facts about a request that faults are matched against.
+//! Attributes of a request that faults are matched against.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use skopos_serve::RequestVerb;
 
 use crate::connection::ConnectionId;
 
-/// Facts about a request when its faults are chosen.
+/// Attributes of a request when its faults are chosen.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestFacts {
+pub(crate) struct RequestAttributes {
     pub(crate) connection: ConnectionId,
     pub(crate) verb: RequestVerb,
     pub(crate) path: String,
@@ -20,14 +20,14 @@ pub(crate) struct RequestFacts {
     pub(crate) query: skopos_serve::Query,
 }
 
-impl RequestFacts {
-    /// Returns the facts that the server attached to a request.
-    pub(crate) fn of(parts: &Parts) -> Arc<Self> {
+impl RequestAttributes {
+    /// Returns the attributes that the server attached to a request.
+    pub(crate) fn from_parts(parts: &Parts) -> Arc<Self> {
         parts.extensions.get::<Arc<Self>>().cloned().unwrap_or_default()
     }
 }
 
-impl Default for RequestFacts {
+impl Default for RequestAttributes {
     fn default() -> Self {
         Self {
             connection: ConnectionId::default(),

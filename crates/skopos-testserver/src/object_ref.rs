@@ -1,4 +1,4 @@
-//! Address of an object: its resource, namespace and name.
+//! Reference to an object: its resource, namespace and name.
 
 use std::sync::Arc;
 
@@ -7,27 +7,27 @@ use skopos_wire::{GroupResource, Status};
 
 use crate::storage::{ResourceKey, Stored};
 
-/// Address of an object that is written.
+/// Reference to an object that is written.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ObjectRef {
     pub(crate) resource: Arc<ResourceType>,
-    pub(crate) storage: ResourceKey,
+    pub(crate) resource_key: ResourceKey,
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
 }
 
-impl Place {
+impl ObjectRef {
     pub(crate) fn new(resource: &Arc<ResourceType>, namespace: Option<&str>, name: &str) -> Self {
         Self {
             resource: resource.clone(),
-            storage: ResourceKey::from(&**resource),
+            resource_key: ResourceKey::from(&**resource),
             namespace: namespace.filter(|_| resource.namespaced).map(str::to_owned),
             name: name.to_owned(),
         }
     }
 
-    /// Returns the place of a stored object.
-    pub(crate) fn of(resource: &Arc<ResourceType>, stored: &Stored) -> Self {
+    /// Creates the reference to a stored object.
+    pub(crate) fn from_stored(resource: &Arc<ResourceType>, stored: &Stored) -> Self {
         Self::new(resource, stored.namespace(), stored.name())
     }
 

@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 use skopos_serve::ResourceType;
 use skopos_wire::Status;
 
-use crate::place::Place;
+use crate::object_ref::ObjectRef;
 use crate::state::ServerState;
-use crate::storage::{ResourceKey, Scope, Stored};
-use crate::write::{DeleteOptions, Part, WriteOptions, Writer};
+use crate::storage::{ReadScope, ResourceKey, Stored};
+use crate::write::{DeleteOptions, ObjectPart, WriteOptions, Writer};
 
 /// Field manager of the controllers' writes.
 const MANAGER: &str = "kube-controller-manager";
 
 /// Client of the controllers.
 #[derive(Clone, Copy)]
-pub(super) struct Cluster<'a> {
+pub(super) struct ControllerClient<'a> {
     pub(super) state: &'a ServerState,
 }
 
-impl<'a> Cluster<'a> {
+impl<'a> ControllerClient<'a> {
     /// Returns the resource of a built-in kind.
     pub(super) fn resource(self, group: &str, plural: &str) -> Option<Arc<ResourceType>> {
         self.state.registry.resolve(group, "v1", plural)
@@ -34,7 +34,7 @@ impl<'a> Cluster<'a> {
     /// labels are available without parsing the whole object.
     pub(super) fn controlled(self, resource: &ResourceType, owner: &Value, selector: &Value) -> Vec<Value> {
         let namespace = owner["metadata"]["namespace"].as_str();
-        let (objects, _) = self.state.storage.list(&ResourceKey::from(resource), Scope::of(namespace));
+        let (objects, _) = self.state.storage.list(&ResourceKey::from(resource), ReadScope::new(namespace));
         let labels = &selector["matchLabels"];
         let labelled = |stored: &Stored| {
             let mut labels = labels.as_object().into_iter().flatten();
@@ -63,13 +63,13 @@ impl<'a> Cluster<'a> {
             "blockOwnerDeletion": true,
         }]);
         // The name is in the object, or made from its prefix.
-        let place = Place::new(resource, namespace, "");
-        Ok(Writer::new(self.state).create(&place, object, &WriteOptions::trusted(MANAGER))?.to_value())
+        let object_ref = ObjectRef::new(resource, namespace, "");
+        Ok(Writer::new(self.state).create(&object_ref, object, &WriteOptions::trusted(MANAGER))?.to_value())
     }
 
     /// Changes an object; does nothing if it does not exist.
     pub(super) fn edit(self, resource: &Arc<ResourceType>, object: &Value, edit: impl Fn(&mut Value)) {
-        self.write(resource, object, Part::Whole, edit);
+        self.write(resource, object, ObjectPart::Whole, edit);
     }
 
     /// Changes the fields that a controller may write with the status of an object; does nothing if it does not exist.
@@ -79,31 +79,41 @@ impl<'a> Cluster<'a> {
         object: &Value,
         edit: impl Fn(&mut Value),
     ) {
-        self.write(resource, object, Part::Status, edit);
+        self.write(resource, object, ObjectPart::Status, edit);
     }
 
     /// Changes the status of an object; does nothing if it does not exist.
     pub(super) fn set_status(self, resource: &Arc<ResourceType>, object: &Value, status: &Value) {
-        self.write(resource, object, Part::Status, |object| object["status"] = status.clone());
+        self.write(resource, object, ObjectPart::Status, |object| object["status"] = status.clone());
     }
 
-    fn write(self, resource: &Arc<ResourceType>, object: &Value, part: Part, edit: impl Fn(&mut Value)) {
-        let place = place(resource, object);
-        let written =
-            Writer::new(self.state).modify_object(&place, part, &WriteOptions::trusted(MANAGER), |old| {
+    fn write(
+        self,
+        resource: &Arc<ResourceType>,
+        object: &Value,
+        part: ObjectPart,
+        edit: impl Fn(&mut Value),
+    ) {
+        let object_ref = object_ref(resource, object);
+        let written = Writer::new(self.state).modify_object(
+            &object_ref,
+            part,
+            &WriteOptions::trusted(MANAGER),
+            |old| {
                 let mut new = old.clone();
                 edit(&mut new);
                 Ok(new)
-            });
+            },
+        );
         // A missing object is no problem: its deletion is a separate event.
         if let Err(status) = written.filter_missing() {
-            tracing::warn!(%status, object = %place.key(), "a controller's write was refused");
+            tracing::warn!(%status, object = %object_ref.key(), "a controller's write was refused");
         }
     }
 
     /// Deletes an object as controllers do: with its grace period.
     pub(super) fn delete(self, resource: &Arc<ResourceType>, object: &Value) {
-        let _ = Writer::new(self.state).delete(&place(resource, object), &DeleteOptions::default());
+        let _ = Writer::new(self.state).delete(&object_ref(resource, object), &DeleteOptions::default());
     }
 
     pub(super) fn now(self) -> String {
@@ -130,9 +140,9 @@ pub(super) fn controller_of(object: &Value) -> Option<&Value> {
     object["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
 }
 
-pub(super) fn place(resource: &Arc<ResourceType>, object: &Value) -> Place {
+pub(super) fn object_ref(resource: &Arc<ResourceType>, object: &Value) -> ObjectRef {
     let metadata = &object["metadata"];
-    Place::new(resource, metadata["namespace"].as_str(), metadata["name"].as_str().unwrap_or_default())
+    ObjectRef::new(resource, metadata["namespace"].as_str(), metadata["name"].as_str().unwrap_or_default())
 }
 
 /// Returns whether an object is being deleted.
@@ -166,9 +176,10 @@ pub(super) fn pod_of_template(owner: &Value) -> Value {
 pub(super) fn template_hash(template: &Value) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // FNV-1a: stable over versions of Rust, unlike the standard library's hashes.
-    let mut hash = meaningful(template).to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let mut hash =
+        without_empty_fields(template).to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     let mut text = String::new();
     for _ in 0..10 {
         text.push(LETTERS[(hash % LETTERS.len() as u64) as usize] as char);
@@ -178,7 +189,7 @@ pub(super) fn template_hash(template: &Value) -> String {
 }
 
 /// Returns a template without empty fields: clients differ in whether they omit them.
-fn meaningful(value: &Value) -> Value {
+fn without_empty_fields(value: &Value) -> Value {
     let empty = |value: &Value| {
         value.is_null()
             || value == ""
@@ -187,10 +198,15 @@ fn meaningful(value: &Value) -> Value {
     };
     match value {
         Value::Object(map) => {
-            let fields = map.iter().map(|(name, value)| (name.clone(), meaningful(value)));
+            let fields = map.iter().map(|(name, value)| (name.clone(), without_empty_fields(value)));
             Value::Object(fields.filter(|(_, value)| !empty(value)).collect())
         }
-        Value::Array(items) => items.iter().map(meaningful).collect(),
+        Value::Array(items) => items.iter().map(without_empty_fields).collect(),
         scalar => scalar.clone(),
     }
+}
+
+/// Returns whether the JSON contains a text: far cheaper than parsing it.
+pub(super) fn json_contains(json: &[u8], part: &str) -> bool {
+    std::str::from_utf8(json).is_ok_and(|json| json.contains(part))
 }

@@ -13,12 +13,12 @@ use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use super::{Window, WindowOptions};
-use crate::source::Item;
+use crate::item::Item;
 
 /// Watchers of one window.
 #[derive(Debug)]
-pub(super) struct Hub {
-    places: RwLock<Places>,
+pub(super) struct Watchers {
+    table: RwLock<SlotTable>,
     evicted: AtomicU64,
     /// Whether the content is final: no further events will come.
     finished: AtomicBool,
@@ -29,26 +29,26 @@ pub(super) struct Hub {
 #[derive(Debug)]
 pub struct Subscription<I: Item> {
     window: Arc<Window<I>>,
-    slot: Arc<Slot>,
-    place: usize,
+    slot: Arc<WatcherSlot>,
+    slot_index: usize,
 }
 
 /// Slots of the watchers. Free slots are reused.
 #[derive(Debug, Default)]
-struct Places {
-    slots: Vec<Option<Arc<Slot>>>,
+struct SlotTable {
+    slots: Vec<Option<Arc<WatcherSlot>>>,
     free: Vec<usize>,
     /// Whether the window has ended: a new watcher is closed at once.
     ended: bool,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct WatcherSlot {
     waker: AtomicWaker,
     /// Number of the window's events that it has taken or passed.
     taken: AtomicU64,
-    /// Milliseconds from the hub's start to the last chunk, if the client has polled no further since; [`IDLE`] if it waits for
-    /// events.
+    /// Milliseconds from the start of the window to the last chunk, if the client has polled no further since; [`IDLE`] if it
+    /// waits for events.
     sending_since: AtomicU64,
     closed: AtomicBool,
     /// Whether it was closed because its history was discarded. Set before it is closed.
@@ -59,21 +59,21 @@ const IDLE: u64 = u64::MAX;
 
 /// Size of a registration: the slot, its counts, and two pointers to it.
 #[cfg(test)]
-pub(crate) const SLOT_BYTES: usize = size_of::<Slot>() + 4 * size_of::<usize>();
+pub(crate) const SLOT_BYTES: usize = size_of::<WatcherSlot>() + 4 * size_of::<usize>();
 
-// === impl Hub ===
+// === impl Watchers ===
 
-impl Hub {
+impl Watchers {
     pub(super) fn new(started: Instant) -> Self {
         let (evicted, finished) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { places: RwLock::default(), evicted, finished, started }
+        Self { table: RwLock::default(), evicted, finished, started }
     }
 
     /// Wakes all watchers, now that there are `count` events, and evicts those that do not read.
-    pub(super) fn told(&self, count: u64, now: Instant, options: &WindowOptions) {
-        for slot in self.places.read().slots.iter().flatten() {
+    pub(super) fn notify(&self, count: u64, now: Instant, options: &WindowOptions) {
+        for slot in self.table.read().slots.iter().flatten() {
             let behind = count.saturating_sub(slot.taken.load(Ordering::Acquire));
-            let slow = behind > options.watch_buffer && self.stuck_for(slot, now) > options.watch_patience;
+            let slow = behind > options.watch_buffer && self.blocked_for(slot, now) > options.watch_patience;
             if slow && !slot.closed.swap(true, Ordering::AcqRel) {
                 self.evicted.fetch_add(1, Ordering::Relaxed);
             }
@@ -82,41 +82,41 @@ impl Hub {
     }
 
     pub(super) fn close_all(&self) {
-        for slot in self.places.read().slots.iter().flatten() {
+        for slot in self.table.read().slots.iter().flatten() {
             slot.closed.store(true, Ordering::Release);
             slot.waker.wake();
         }
     }
 
     pub(super) fn expire_all(&self) {
-        for slot in self.places.read().slots.iter().flatten() {
+        for slot in self.table.read().slots.iter().flatten() {
             slot.expired.store(true, Ordering::Release);
         }
         self.close_all();
     }
 
     pub(super) fn end(&self) {
-        self.places.write().ended = true;
+        self.table.write().ended = true;
         self.close_all();
     }
 
     pub(super) fn finish(&self) {
         self.finished.store(true, Ordering::Release);
-        for slot in self.places.read().slots.iter().flatten() {
+        for slot in self.table.read().slots.iter().flatten() {
             slot.waker.wake();
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        let places = self.places.read();
-        places.slots.len() - places.free.len()
+        let table = self.table.read();
+        table.slots.len() - table.free.len()
     }
 
     pub(super) fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    fn stuck_for(&self, slot: &Slot, now: Instant) -> Duration {
+    fn blocked_for(&self, slot: &WatcherSlot, now: Instant) -> Duration {
         match slot.sending_since.load(Ordering::Acquire) {
             IDLE => Duration::ZERO,
             since => now.saturating_duration_since(self.started).saturating_sub(Duration::from_millis(since)),
@@ -128,15 +128,15 @@ impl Hub {
 
 impl<I: Item> Subscription<I> {
     pub(super) fn new(window: Arc<Window<I>>, count: u64) -> Self {
-        let slot = Arc::new(Slot {
+        let slot = Arc::new(WatcherSlot {
             waker: AtomicWaker::new(),
             taken: AtomicU64::new(count),
             sending_since: AtomicU64::new(IDLE),
             closed: AtomicBool::new(false),
             expired: AtomicBool::new(false),
         });
-        let place = window.hub().places.write().enter(slot.clone());
-        Self { window, slot, place }
+        let slot_index = window.watchers().table.write().insert(slot.clone());
+        Self { window, slot, slot_index }
     }
 
     /// Returns the window.
@@ -154,7 +154,7 @@ impl<I: Item> Subscription<I> {
     pub fn sending(&self, behind: usize) {
         let taken = self.window.count().saturating_sub(behind as u64);
         self.slot.taken.store(taken, Ordering::Release);
-        let since = Instant::now().saturating_duration_since(self.window.hub().started);
+        let since = Instant::now().saturating_duration_since(self.window.watchers().started);
         self.slot.sending_since.store(since.as_millis() as u64, Ordering::Release);
     }
 
@@ -172,7 +172,7 @@ impl<I: Item> Subscription<I> {
     /// Returns whether no further events will come: the watch must end once it has read the rest.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.window.hub().finished.load(Ordering::Acquire)
+        self.window.watchers().finished.load(Ordering::Acquire)
     }
 
     /// Returns whether a closed watch ends because the history of its events was discarded.
@@ -184,21 +184,21 @@ impl<I: Item> Subscription<I> {
 
 impl<I: Item> Drop for Subscription<I> {
     fn drop(&mut self) {
-        self.window.hub().places.write().leave(self.place);
+        self.window.watchers().table.write().remove(self.slot_index);
     }
 }
 
-// === impl Places ===
+// === impl SlotTable ===
 
-impl Places {
-    fn enter(&mut self, slot: Arc<Slot>) -> usize {
+impl SlotTable {
+    fn insert(&mut self, slot: Arc<WatcherSlot>) -> usize {
         if self.ended {
             slot.closed.store(true, Ordering::Release);
         }
         match self.free.pop() {
-            Some(place) => {
-                self.slots[place] = Some(slot);
-                place
+            Some(slot_index) => {
+                self.slots[slot_index] = Some(slot);
+                slot_index
             }
             None => {
                 self.slots.push(Some(slot));
@@ -207,9 +207,9 @@ impl Places {
         }
     }
 
-    fn leave(&mut self, place: usize) {
-        self.slots[place] = None;
-        self.free.push(place);
+    fn remove(&mut self, slot_index: usize) {
+        self.slots[slot_index] = None;
+        self.free.push(slot_index);
         if self.free.len() == self.slots.len() {
             (self.slots, self.free) = (Vec::new(), Vec::new());
         }
