@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::error::ElectionStopped;
+use crate::status::Status;
 use crate::term::{Term, TermShared};
-use crate::{ElectionStopped, EndReason};
 
 /// A candidate for a Lease, which reports its status and returns its terms. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -11,36 +12,6 @@ pub struct Candidate {
     published: watch::Receiver<Published>,
     fit: Arc<watch::Sender<bool>>,
     shared: Arc<TermShared>,
-}
-
-/// The status of a candidate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Status {
-    /// Nothing is known about the Lease yet.
-    Starting,
-    /// Another candidate leads, or is about to.
-    Standby {
-        /// The holder of the Lease.
-        holder: Option<String>,
-    },
-    /// No candidate has led for two durations.
-    NoLeader,
-    /// This candidate leads.
-    Leader {
-        /// The number of its term. It rises with each term of any candidate, unless the Lease is deleted or restored from a
-        /// backup (`leaseTransitions`).
-        number: u64,
-    },
-    /// A term of this candidate has ended, and its work is about to.
-    Ending {
-        /// The number of the term.
-        number: u64,
-        /// The reason.
-        reason: EndReason,
-    },
-    /// The election has ended.
-    Stopped,
 }
 
 /// The published state of the machine.

@@ -28,12 +28,12 @@ impl BootClock {
     pub fn from_fn(slept: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         // Two clocks are read one after the other, so their difference varies: a term that is over must not get some
         // nanoseconds back.
-        let most = AtomicU64::new(0);
-        let never_less = move || {
+        let max = AtomicU64::new(0);
+        let monotonic = move || {
             let now = u64::try_from(slept().as_nanos()).unwrap_or(u64::MAX);
-            Duration::from_nanos(most.fetch_max(now, Ordering::SeqCst).max(now))
+            Duration::from_nanos(max.fetch_max(now, Ordering::SeqCst).max(now))
         };
-        Self { awake: Clock::new(), slept: Arc::new(never_less) }
+        Self { awake: Clock::new(), slept: Arc::new(monotonic) }
     }
 
     /// Returns the current time.

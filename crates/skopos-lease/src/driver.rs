@@ -11,11 +11,12 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::candidate::{Published, Status};
+use crate::candidate::Published;
 use crate::clock::{BootClock, RenewalClock};
+use crate::lease_client::LeaseClient;
 use crate::machine::{Input, Machine, Outcome};
 use crate::record::Record;
-use crate::requests::Requests;
+use crate::status::Status;
 use crate::term::{TermShared, TermState};
 
 /// A running candidate.
@@ -23,7 +24,7 @@ pub(crate) struct Driver {
     pub(crate) machine: Machine,
     pub(crate) clock: BootClock,
     pub(crate) renewal_clock: RenewalClock,
-    pub(crate) requests: Requests,
+    pub(crate) client: LeaseClient,
     pub(crate) published: watch::Sender<Published>,
     pub(crate) fit: watch::Receiver<bool>,
     pub(crate) shared: Arc<TermShared>,
@@ -35,13 +36,13 @@ const TICK: Duration = Duration::from_secs(1);
 impl Driver {
     /// Competes for the Lease until `stop`, and then runs until it is released, or its time is over.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let mut watch = RawWatch::builder(self.requests.transport.clone(), self.requests.target()).from_now();
+        let mut watch = RawWatch::builder(self.client.transport.clone(), self.client.target()).from_now();
         let mut pending: Option<BoxFuture<'static, (u64, Outcome)>> = None;
         let (mut stopping, mut watching, mut first) = (false, true, true);
         self.handle(Input::Timeout);
         while !self.machine.is_stopped() {
             if let Some(action) = self.machine.poll_action() {
-                pending = Some(self.requests.clone().answer(action).boxed());
+                pending = Some(self.client.clone().execute(action).boxed());
             }
             let timer = self.machine.poll_timeout().map_or(TICK, |at| at.since(self.clock.now()).min(TICK));
             let (shared, ending) = (self.shared.clone(), self.is_ending() && pending.is_none());
@@ -57,8 +58,8 @@ impl Driver {
                 item = watch.next(), if watching => {
                     watching = item.is_some();
                     // Changes before the start of the watch are read.
-                    let input = if std::mem::take(&mut first) { None } else { item.map(of_item) };
-                    input.unwrap_or(Input::Unsure)
+                    let input = if std::mem::take(&mut first) { None } else { item.map(input_from_item) };
+                    input.unwrap_or(Input::Stale)
                 }
                 Ok(()) = self.fit.changed() => Input::Fit(*self.fit.borrow_and_update()),
                 () = shared.idle(), if ending => Input::Idle,
@@ -80,7 +81,7 @@ impl Driver {
                 Status::Ending { reason, .. } => Some(reason.clone()),
                 _ => None,
             };
-            self.shared.tell(TermState { number, until, ending });
+            self.shared.publish(TermState { number, until, ending });
         }
         let term = match &status {
             Status::Leader { number } => Some(*number),
@@ -93,7 +94,7 @@ impl Driver {
                 return false;
             }
             if known.status != new.status {
-                tracing::info!(name = self.requests.name, status = ?new.status, "leader election");
+                tracing::info!(name = self.client.name, status = ?new.status, "leader election");
             }
             *known = new;
             true
@@ -102,17 +103,19 @@ impl Driver {
 }
 
 /// Returns the input for an item of the watch.
-fn of_item(item: RawWatchItem) -> Input {
+fn input_from_item(item: RawWatchItem) -> Input {
     match item {
-        RawWatchItem::Event(WatchEvent::Added(object) | WatchEvent::Modified(object)) => of_object(&object),
+        RawWatchItem::Event(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+            input_from_object(&object)
+        }
         RawWatchItem::Event(WatchEvent::Deleted(object)) => Input::Deleted(object.resource_version().clone()),
         RawWatchItem::Gone { resource_version, .. } => Input::Deleted(resource_version),
         RawWatchItem::Event(_) => Input::Timeout,
-        _ => Input::Unsure,
+        _ => Input::Stale,
     }
 }
 
-fn of_object(object: &RawObject) -> Input {
+fn input_from_object(object: &RawObject) -> Input {
     let object = serde_json::from_slice(object.bytes()).map_err(|error| error.to_string());
-    object.and_then(Record::read).map_or(Input::Unsure, Input::Seen)
+    object.and_then(Record::read).map_or(Input::Stale, Input::Observed)
 }

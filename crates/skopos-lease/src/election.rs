@@ -4,12 +4,13 @@ use skopos_transport::{Transport, TransportOptions};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::ElectionError;
-use crate::candidate::{Candidate, Published, Status};
+use crate::candidate::{Candidate, Published};
 use crate::driver::Driver;
+use crate::error::ElectionError;
+use crate::lease_client::LeaseClient;
 use crate::machine::Machine;
 use crate::options::LeaseOptions;
-use crate::requests::Requests;
+use crate::status::Status;
 use crate::term::TermShared;
 
 /// A candidacy for a Lease, which runs until it is stopped.
@@ -48,9 +49,9 @@ impl Election {
         let (fit, fit_seen) = watch::channel(true);
         let shared = Arc::new(TermShared::new(clock.clone()));
         let candidate = Candidate::new(published.subscribe(), Arc::new(fit), shared.clone());
-        let requests = Requests { transport, namespace, name };
+        let client = LeaseClient { transport, namespace, name };
         Ok(Self {
-            driver: Driver { machine, clock, renewal_clock, requests, published, fit: fit_seen, shared },
+            driver: Driver { machine, clock, renewal_clock, client, published, fit: fit_seen, shared },
             candidate,
         })
     }

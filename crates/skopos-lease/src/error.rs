@@ -1,6 +1,6 @@
 use skopos_transport::ConfigError;
 
-use crate::EndReason;
+use crate::end_reason::EndReason;
 
 /// The reason why an election cannot begin. The configuration is at fault.
 #[derive(Debug, thiserror::Error)]

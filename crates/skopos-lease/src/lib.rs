@@ -40,19 +40,22 @@ mod candidate;
 mod clock;
 mod driver;
 mod election;
+mod end_reason;
 mod error;
+mod lease_client;
 mod machine;
 mod options;
 mod record;
-mod requests;
+mod status;
 mod term;
 
 pub use self::{
-    candidate::{Candidate, Status},
+    candidate::Candidate,
     clock::{BootClock, RenewalClock},
     election::Election,
+    end_reason::EndReason,
     error::{ElectionError, ElectionStopped, TermOver},
-    machine::EndReason,
     options::LeaseOptions,
+    status::Status,
     term::Term,
 };

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use crate::ElectionError;
 use crate::clock::{BootClock, RenewalClock};
+use crate::error::ElectionError;
 
 /// The Lease of an election, the candidate's identity, and the times.
 #[derive(Clone, Debug)]
@@ -38,9 +38,9 @@ pub(crate) struct Timing {
     /// The validity of a term after its last renewal was sent: the rest is for clocks that run at other rates.
     pub(crate) valid: Duration,
     /// The timeout of a request: a stalled one leaves time for three others.
-    pub(crate) attempt: Duration,
+    pub(crate) request_timeout: Duration,
     /// The interval of renewals. 2 s of 15 s, as in client-go (`retryPeriod`).
-    pub(crate) renewal: Duration,
+    pub(crate) renew_interval: Duration,
     pub(crate) unfit_limit: Duration,
     pub(crate) create_at_once: bool,
 }
@@ -96,8 +96,8 @@ impl LeaseOptions {
         Ok(Timing {
             duration: self.duration,
             valid,
-            attempt: valid / 4,
-            renewal: valid / 6,
+            request_timeout: valid / 4,
+            renew_interval: valid / 6,
             unfit_limit: self.unfit_limit,
             create_at_once: self.create_at_once,
         })

@@ -9,7 +9,8 @@ use skopos_reflect::Time;
 use tokio::sync::watch;
 
 use crate::clock::BootClock;
-use crate::{EndReason, TermOver};
+use crate::end_reason::EndReason;
+use crate::error::TermOver;
 
 /// The right to write until another candidate may have it. Cheap to clone.
 #[derive(Clone)]
@@ -43,11 +44,11 @@ enum Until {
     /// As soon as the term ends, for any reason.
     Ending,
     /// As soon as another candidate may lead.
-    Over,
+    Expired,
 }
 
 /// A future that runs in a term.
-struct Running<'a>(&'a TermShared);
+struct RunGuard<'a>(&'a TermShared);
 
 // === impl Term ===
 
@@ -88,7 +89,7 @@ impl Term {
     /// # Errors
     /// When the term ended before the work did.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, TermOver> {
-        self.hold(Until::Ending, work).await
+        self.run_until(Until::Ending, work).await
     }
 
     /// Runs `work` while no other candidate can lead. If the holder steps down voluntarily, work has some seconds more to
@@ -97,12 +98,12 @@ impl Term {
     /// # Errors
     /// When another candidate might lead before the work was done.
     pub async fn finish<T>(&self, work: impl Future<Output = T>) -> Result<T, TermOver> {
-        self.hold(Until::Over, work).await
+        self.run_until(Until::Expired, work).await
     }
 
-    async fn hold<T>(&self, until: Until, work: impl Future<Output = T>) -> Result<T, TermOver> {
+    async fn run_until<T>(&self, until: Until, work: impl Future<Output = T>) -> Result<T, TermOver> {
         // Dropped after the work: it must no longer run then.
-        let _running = Running::begin(&self.shared);
+        let _running = RunGuard::begin(&self.shared);
         let mut work = pin!(work);
         let mut state = self.shared.state.subscribe();
         loop {
@@ -138,7 +139,7 @@ impl Term {
     async fn poll_while_valid<F: Future>(&self, mut work: Pin<&mut F>) -> Option<F::Output> {
         poll_fn(|context| {
             let state = self.shared.state.borrow().clone();
-            match self.check(&state, Until::Over) {
+            match self.check(&state, Until::Expired) {
                 Ok(_) => work.as_mut().poll(context).map(Some),
                 Err(_) => Poll::Ready(None),
             }
@@ -162,7 +163,7 @@ impl TermShared {
     }
 
     /// Publishes the state of the term. The driver calls this.
-    pub(crate) fn tell(&self, state: TermState) {
+    pub(crate) fn publish(&self, state: TermState) {
         self.state.send_if_modified(|known| {
             let changed = *known != state;
             *known = state;
@@ -176,16 +177,16 @@ impl TermShared {
     }
 }
 
-// === impl Running ===
+// === impl RunGuard ===
 
-impl<'a> Running<'a> {
+impl<'a> RunGuard<'a> {
     fn begin(shared: &'a TermShared) -> Self {
         shared.running.send_modify(|running| *running += 1);
         Self(shared)
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         self.0.running.send_modify(|running| *running -= 1);
     }

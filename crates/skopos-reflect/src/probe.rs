@@ -33,7 +33,7 @@ pub enum ProbeError {
 }
 
 /// The maximum size of a response: more than the metadata of any object.
-const LONGEST: usize = 4 << 20;
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
 /// Reads the collection's current RV: the smallest consistent LIST (`limit=1`, no `resourceVersion`, metadata only).
 ///
@@ -55,7 +55,7 @@ pub async fn probe(
         ..RequestOptions::default()
     });
     let (parts, body) = transport.send(request).await?.into_parts();
-    let body = match Limited::new(body, LONGEST).collect().await {
+    let body = match Limited::new(body, MAX_RESPONSE_BYTES).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => match error.downcast::<TransportError>() {
             Ok(error) => return Err((*error).into()),

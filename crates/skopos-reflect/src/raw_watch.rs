@@ -12,7 +12,7 @@ use futures::stream::{self, BoxStream};
 use skopos_transport::Transport;
 use skopos_wire::{Limits, ObjectKey, RawObject, ResourceVersion, WatchEvent};
 
-use crate::driver::{Wiring, sleep_until};
+use crate::driver::{InFlightRequests, sleep_until};
 use crate::{
     Change, Clock, Commit, Content, Input, LinkState, Machine, MachineOptions, ProbeError, ReplaceCause,
     Resume, Sink, Target, Time, probe,
@@ -221,11 +221,11 @@ impl RawWatchBuilder {
             ..MachineOptions::default()
         };
         let machine = Machine::new(options, seed, clock.now());
-        let (told, state) = tokio::sync::watch::channel(machine.state().clone());
-        let run = Run {
+        let (state_sender, state) = tokio::sync::watch::channel(machine.state().clone());
+        let runner = Runner {
             machine,
-            wiring: Wiring::new(self.transport.clone(), self.target.clone(), self.limits, clock),
-            queue: Queue { items: VecDeque::new(), last: start, announced: false, told },
+            requests: InFlightRequests::new(self.transport.clone(), self.target.clone(), self.limits, clock),
+            queue: Queue { items: VecDeque::new(), last: start, has_events: false, state: state_sender },
             prober: Prober {
                 transport: self.transport,
                 target: self.target,
@@ -233,24 +233,24 @@ impl RawWatchBuilder {
                 interval: self.probe_interval,
                 rng: fastrand::Rng::with_seed(seed),
                 next: clock.now() + self.probe_interval,
-                probing: None,
+                in_flight: None,
             },
             clock,
         };
-        RawWatch { items: Box::pin(stream::unfold(run, Run::next)), state: RawWatchState(state) }
+        RawWatch { items: Box::pin(stream::unfold(runner, Runner::next)), state: RawWatchState(state) }
     }
 }
 
 /// A machine that runs while the stream is polled.
-struct Run {
+struct Runner {
     machine: Machine,
-    wiring: Wiring,
+    requests: InFlightRequests,
     queue: Queue,
     prober: Prober,
     clock: Clock,
 }
 
-impl Run {
+impl Runner {
     async fn next(mut self) -> Option<(RawWatchItem, Self)> {
         loop {
             if let Some(item) = self.queue.items.pop_front() {
@@ -263,11 +263,11 @@ impl Run {
                 biased;
                 () = sleep_until(&self.clock, self.machine.poll_timeout()) => Input::Timeout,
                 input = self.prober.next() => input,
-                input = self.wiring.next() => input,
+                input = self.requests.next() => input,
             };
             self.machine.handle(self.clock.now(), input, &mut self.queue);
             while let Some(action) = self.machine.poll_action() {
-                self.wiring.act(action);
+                self.requests.execute(action);
             }
         }
     }
@@ -281,20 +281,20 @@ struct Prober {
     interval: Duration,
     rng: fastrand::Rng,
     next: Time,
-    probing: Option<(Time, BoxFuture<'static, Result<ResourceVersion, ProbeError>>)>,
+    in_flight: Option<(Time, BoxFuture<'static, Result<ResourceVersion, ProbeError>>)>,
 }
 
 /// The deadline of a probe: one that takes longer proves little.
-const PROBE_DEADLINE: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Prober {
     /// Waits for the next successful probe. Cancel safe.
     async fn next(&mut self) -> Input {
         loop {
-            if let Some((sent_at, probing)) = &mut self.probing {
+            if let Some((sent_at, in_flight)) = &mut self.in_flight {
                 let sent_at = *sent_at;
-                let found = probing.await;
-                self.probing = None;
+                let found = in_flight.await;
+                self.in_flight = None;
                 self.next = self.clock.now() + self.interval.mul_f64(0.9 + 0.2 * self.rng.f64());
                 if let Ok(resource_version) = found {
                     return Input::Probed { sent_at, resource_version };
@@ -302,8 +302,8 @@ impl Prober {
             }
             sleep_until(&self.clock, Some(self.next)).await;
             let (transport, target) = (self.transport.clone(), self.target.clone());
-            let probing = async move { probe(&transport, &target, PROBE_DEADLINE).await };
-            self.probing = Some((self.clock.now(), Box::pin(probing)));
+            let in_flight = async move { probe(&transport, &target, PROBE_TIMEOUT).await };
+            self.in_flight = Some((self.clock.now(), Box::pin(in_flight)));
         }
     }
 }
@@ -313,8 +313,8 @@ struct Queue {
     items: VecDeque<RawWatchItem>,
     last: Option<ResourceVersion>,
     /// True if the events of the coming batch are in the queue already.
-    announced: bool,
-    told: tokio::sync::watch::Sender<LinkState>,
+    has_events: bool,
+    state: tokio::sync::watch::Sender<LinkState>,
 }
 
 impl Queue {
@@ -343,7 +343,7 @@ impl Sink for Queue {
     fn fresh_only_as_of(&mut self, _at: Option<Time>) {}
 
     fn state(&mut self, state: &LinkState) {
-        self.told.send_replace(state.clone());
+        self.state.send_replace(state.clone());
     }
 
     fn commit_replace(&mut self, commit: Commit) {
@@ -355,13 +355,13 @@ impl Sink for Queue {
     }
 
     fn event(&mut self, event: &WatchEvent) {
-        self.announced = true;
+        self.has_events = true;
         self.items.push_back(RawWatchItem::Event(event.clone()));
     }
 
     fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
         self.last = Some(resource_version.clone());
-        if !std::mem::take(&mut self.announced) {
+        if !std::mem::take(&mut self.has_events) {
             // These changes did not come as events.
             self.items.extend(changes.drain(..).map(|change| match change {
                 Change::Put(object) => RawWatchItem::Event(WatchEvent::Modified(object)),
@@ -370,8 +370,8 @@ impl Sink for Queue {
             }));
         }
         // A bookmark followed the last event, or the object that was read is older than the event it replaces.
-        let told = self.items.back().and_then(RawWatchItem::resource_version);
-        if told.is_none_or(|told| told < resource_version) {
+        let last = self.items.back().and_then(RawWatchItem::resource_version);
+        if last.is_none_or(|last| last < resource_version) {
             self.bookmark(resource_version);
         }
     }
@@ -392,8 +392,8 @@ mod tests {
     use super::*;
 
     fn queue() -> Queue {
-        let (told, _) = tokio::sync::watch::channel(LinkState::new(Time::ORIGIN));
-        Queue { items: VecDeque::new(), last: Some(10.into()), announced: false, told }
+        let (state, _) = tokio::sync::watch::channel(LinkState::new(Time::ORIGIN));
+        Queue { items: VecDeque::new(), last: Some(10.into()), has_events: false, state }
     }
 
     fn object(rv: u64) -> RawObject {

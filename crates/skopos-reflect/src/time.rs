@@ -84,8 +84,8 @@ impl Clock {
     /// Returns the tokio instant of a time.
     pub fn instant(&self, time: Time) -> Instant {
         // A time beyond the range of the platform's instants is as good as never.
-        const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);
-        self.origin.checked_add(time.0).unwrap_or(self.origin + FAR)
+        const FAR_FUTURE: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+        self.origin.checked_add(time.0).unwrap_or(self.origin + FAR_FUTURE)
     }
 }
 

@@ -10,11 +10,11 @@ pub(crate) enum Input {
     /// The time of [`Machine::poll_timeout`](super::Machine::poll_timeout) has come.
     Timeout,
     /// The watch shows the Lease.
-    Seen(Record),
+    Observed(Record),
     /// The watch shows that the Lease was deleted, at this version.
     Deleted(ResourceVersion),
     /// Changes of the Lease may have been missed.
-    Unsure,
+    Stale,
     /// A request has ended.
     Answered { id: u64, outcome: Outcome },
     /// The candidate became fit or unfit for its work.

@@ -22,7 +22,6 @@
 mod input;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,9 +30,10 @@ use skopos_reflect::Time;
 use skopos_wire::ResourceVersion;
 
 pub(crate) use self::input::{Action, Input, Outcome};
-use crate::candidate::Status;
+use crate::end_reason::EndReason;
 use crate::options::Timing;
 use crate::record::{Record, Spec, micro_time};
+use crate::status::Status;
 
 /// One candidate for one Lease.
 pub(crate) struct Machine {
@@ -45,9 +45,9 @@ pub(crate) struct Machine {
     wall: Timestamp,
     phase: Phase,
     /// The Lease as last observed; `None` before the first response.
-    seen: Option<Seen>,
+    observed: Option<Observation>,
     /// True if the Lease may have changed in an unknown way.
-    unsure: bool,
+    stale: bool,
     pending: Option<Pending>,
     last_request: u64,
     actions: VecDeque<Action>,
@@ -67,7 +67,7 @@ pub(crate) struct Machine {
 }
 
 /// The Lease, the time of its last change by a holder, and the time since which it can have no holder.
-struct Seen {
+struct Observation {
     lease: Option<Record>,
     renewed_at: Time,
     /// The time at which it was released, deleted, or first seen.
@@ -129,39 +129,13 @@ enum Fitness {
     Unfit(Time),
 }
 
-/// The reason why a term ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EndReason {
-    /// Another candidate has the Lease.
-    Lost {
-        /// Its identity; `None` if another client released the Lease.
-        holder: Option<String>,
-    },
-    /// No renewal was acknowledged in time.
-    Expired,
-    /// The Lease was deleted.
-    Deleted,
-    /// The server has an older version of the Lease than before: it was restored from a backup.
-    Restored,
-    /// The Lease names another candidate as the preferred one.
-    Preferred {
-        /// Its identity.
-        holder: String,
-    },
-    /// The candidate could not do its work.
-    Unfit,
-    /// The election was stopped.
-    Stopped,
-}
-
 /// The time after which a candidate that leads although unfit, because there was no other, checks again for another.
-const UNFIT_AGAIN: Duration = Duration::from_secs(600);
+const UNFIT_RECHECK_INTERVAL: Duration = Duration::from_secs(600);
 /// The reason why a missing Lease cannot be created.
-const NOWHERE: &str =
+const CANNOT_CREATE_MESSAGE: &str =
     "404: the Lease cannot be created; create its namespace, or have the server serve Leases";
 /// The number of renewals whose responses may still be on their way.
-const RENEWALS: usize = 32;
+const MAX_RENEWALS: usize = 32;
 
 // === impl Machine ===
 
@@ -174,8 +148,8 @@ impl Machine {
             now,
             wall: Timestamp::UNIX_EPOCH,
             phase: Phase::Standby,
-            seen: None,
-            unsure: false,
+            observed: None,
+            stale: false,
             pending: None,
             last_request: 0,
             actions: VecDeque::new(),
@@ -198,27 +172,28 @@ impl Machine {
         self.expire();
         match input {
             Input::Timeout => {}
-            Input::Seen(record) => self.observe(Some(record)),
+            Input::Observed(record) => self.observe(Some(record)),
             Input::Deleted(version) => {
-                let is_later =
-                    |seen: &Seen| seen.lease.as_ref().is_some_and(|known| known.resource_version > version);
-                if !self.seen.as_ref().is_some_and(is_later) {
+                let is_later = |seen: &Observation| {
+                    seen.lease.as_ref().is_some_and(|known| known.resource_version > version)
+                };
+                if !self.observed.as_ref().is_some_and(is_later) {
                     self.observe(None);
                 }
             }
-            Input::Unsure => self.unsure = true,
-            Input::Answered { id, outcome } => self.answered(id, outcome),
+            Input::Stale => self.stale = true,
+            Input::Answered { id, outcome } => self.on_outcome(id, outcome),
             Input::Fit(fit) => self.set_fit(fit),
-            Input::Idle => self.idle(),
+            Input::Idle => self.on_idle(),
             Input::Stop => {
                 self.stopping = true;
-                self.end(EndReason::Stopped);
+                self.end_term(EndReason::Stopped);
                 if matches!(self.phase, Phase::Standby) {
                     self.phase = Phase::Stopped;
                 }
             }
         }
-        self.make_room();
+        self.step_down_if_needed();
         self.send();
     }
 
@@ -238,7 +213,7 @@ impl Machine {
     }
 
     pub(crate) fn status(&self) -> Status {
-        match (&self.phase, &self.seen) {
+        match (&self.phase, &self.observed) {
             (Phase::Leading(leading), _) => Status::Leader { number: leading.number },
             (Phase::Ending { number, reason, .. }, _) => {
                 Status::Ending { number: *number, reason: reason.clone() }
@@ -280,13 +255,13 @@ impl Machine {
 
     fn expire(&mut self) {
         if matches!(&self.phase, Phase::Leading(leading) if leading.until <= self.now) {
-            self.over(EndReason::Expired);
+            self.end_now(EndReason::Expired);
         }
     }
 
     /// Observes the Lease in its current state, as far as known.
     fn observe(&mut self, lease: Option<Record>) {
-        let known = self.seen.as_ref().and_then(|seen| seen.lease.as_ref());
+        let known = self.observed.as_ref().and_then(|seen| seen.lease.as_ref());
         if let (Some(known), Some(new)) = (known, &lease)
             && new.resource_version <= known.resource_version
         {
@@ -294,31 +269,34 @@ impl Machine {
         }
         let renewed = match (known, &lease) {
             (Some(known), Some(new)) => new.spec.is_renewal_of(&known.spec),
-            (None, None) => self.seen.is_none(),
+            (None, None) => self.observed.is_none(),
             _ => true,
         };
-        let before = self.seen.take().filter(|_| !renewed);
+        let before = self.observed.take().filter(|_| !renewed);
         let renewed_at = before.as_ref().map_or(self.now, |seen| seen.renewed_at);
         let restored = before.as_ref().is_some_and(|seen| seen.restored);
         let since = before.map_or(self.now, |seen| seen.since);
-        self.seen = Some(Seen { lease, renewed_at, since, restored });
+        self.observed = Some(Observation { lease, renewed_at, since, restored });
         self.conflicts = 0;
         match self.lease().map(|lease| &lease.spec) {
-            None => self.over(EndReason::Deleted),
-            Some(spec) if !self.is_ours(spec) => self.over(EndReason::Lost { holder: spec.holder.clone() }),
+            None => self.end_now(EndReason::Deleted),
+            Some(spec) if !self.is_ours(spec) => {
+                self.end_now(EndReason::Lost { holder: spec.holder.clone() })
+            }
             Some(_) => {}
         }
     }
 
     /// Handles a Lease that is older than one seen before: the server was restored, without our renewals.
-    fn restored(&mut self, lease: Record) {
+    fn on_restored(&mut self, lease: Record) {
         self.renewals.clear();
-        self.seen = Some(Seen { lease: Some(lease), renewed_at: self.now, since: self.now, restored: true });
-        self.over(EndReason::Restored);
+        self.observed =
+            Some(Observation { lease: Some(lease), renewed_at: self.now, since: self.now, restored: true });
+        self.end_now(EndReason::Restored);
     }
 
     fn lease(&self) -> Option<&Record> {
-        self.seen.as_ref()?.lease.as_ref()
+        self.observed.as_ref()?.lease.as_ref()
     }
 
     fn is_ours(&self, spec: &Spec) -> bool {
@@ -336,98 +314,99 @@ impl Machine {
         renewal.is_some_and(|renewal| renewal.claims)
     }
 
-    fn answered(&mut self, id: u64, outcome: Outcome) {
+    fn on_outcome(&mut self, id: u64, outcome: Outcome) {
         let Some(pending) = self.pending.take_if(|pending| pending.id == id) else { return };
         if pending.purpose == Purpose::Read && !matches!(outcome, Outcome::Failed(_)) {
-            self.unsure = false;
+            self.stale = false;
         }
         // The Lease cannot be created, because the resource or its namespace is missing.
-        let is_nowhere = matches!(outcome, Outcome::Missing)
+        let cannot_create = matches!(outcome, Outcome::Missing)
             && pending.purpose == Purpose::Acquire
             && self.lease().is_none();
-        if !matches!(outcome, Outcome::Failed(_)) && !is_nowhere {
+        if !matches!(outcome, Outcome::Failed(_)) && !cannot_create {
             (self.failures, self.problem) = (0, None);
         }
         match outcome {
             Outcome::Is(record) => {
                 let known = self.read_after.take().filter(|_| pending.purpose == Purpose::Read);
                 if known.is_some_and(|known| record.resource_version < known) {
-                    self.restored(record);
+                    self.on_restored(record);
                 } else {
                     self.observe(Some(record));
-                    self.done(pending);
+                    self.on_written(pending);
                 }
             }
-            Outcome::Missing if is_nowhere => {
-                self.problem = Some(NOWHERE.to_owned());
+            Outcome::Missing if cannot_create => {
+                self.problem = Some(CANNOT_CREATE_MESSAGE.to_owned());
                 self.failures = self.failures.saturating_add(1);
-                self.pause(self.failures);
+                self.back_off(self.failures);
             }
             Outcome::Missing => self.observe(None),
             // Another client wrote, or a request of ours that was given up was stored after all.
             Outcome::Conflict => {
-                self.unsure = true;
+                self.stale = true;
                 // After the first conflict the Lease is read at once.
                 if self.conflicts > 0 {
-                    self.pause(self.conflicts);
+                    self.back_off(self.conflicts);
                 }
                 self.conflicts = self.conflicts.saturating_add(1);
             }
             Outcome::Failed(problem) => {
                 self.problem = Some(problem);
                 self.failures = self.failures.saturating_add(1);
-                self.pause(self.failures);
+                self.back_off(self.failures);
                 if pending.purpose == Purpose::Release {
-                    self.released();
+                    self.on_released();
                 }
             }
         }
     }
 
     /// Sends nothing for a pause that grows with the number of consecutive failures.
-    fn pause(&mut self, in_a_row: u32) {
-        let pause = self.timing.renewal.mul_f64(0.25 + 0.25 * self.rng.f64());
-        let pause = pause * in_a_row.min(8);
-        self.not_before = self.now + if self.leads() { pause.min(self.timing.attempt / 4) } else { pause };
+    fn back_off(&mut self, consecutive: u32) {
+        let pause = self.timing.renew_interval.mul_f64(0.25 + 0.25 * self.rng.f64());
+        let pause = pause * consecutive.min(8);
+        self.not_before =
+            self.now + if self.is_leading() { pause.min(self.timing.request_timeout / 4) } else { pause };
     }
 
     /// Handles a write that was stored.
-    fn done(&mut self, pending: Pending) {
+    fn on_written(&mut self, pending: Pending) {
         let (until, is_claim) = (pending.sent_at + self.timing.valid, self.is_claim());
         match (pending.purpose, &mut self.phase) {
             (Purpose::Acquire, _) if is_claim => {}
             (Purpose::Acquire, Phase::Standby | Phase::Stopped) if until > self.now => {
                 let number = self.lease().map_or(0, |lease| lease.spec.transitions);
-                let renew_at = pending.sent_at + self.timing.renewal;
+                let renew_at = pending.sent_at + self.timing.renew_interval;
                 let unfit = matches!(self.fitness, Fitness::Unfit(_));
                 self.phase = Phase::Leading(Leading { number, until, renew_at, since: self.now, unfit });
                 if self.stopping {
-                    self.end(EndReason::Stopped);
+                    self.end_term(EndReason::Stopped);
                 }
             }
             (Purpose::Renew, Phase::Leading(leading)) => {
                 leading.until = leading.until.max(until);
-                leading.renew_at = pending.sent_at + self.timing.renewal;
+                leading.renew_at = pending.sent_at + self.timing.renew_interval;
             }
-            (Purpose::Release, _) => self.released(),
+            (Purpose::Release, _) => self.on_released(),
             _ => {}
         }
     }
 
-    fn leads(&self) -> bool {
+    fn is_leading(&self) -> bool {
         matches!(self.phase, Phase::Leading(_))
     }
 
     /// Ends the term and all work in it.
-    fn over(&mut self, reason: EndReason) {
-        self.end(reason);
+    fn end_now(&mut self, reason: EndReason) {
+        self.end_term(reason);
         if let Phase::Ending { until, .. } = &mut self.phase {
             *until = (*until).min(self.now);
         }
     }
 
     /// Ends the term; work that must be finished has until its original end.
-    fn end(&mut self, reason: EndReason) {
+    fn end_term(&mut self, reason: EndReason) {
         if let Phase::Leading(leading) = &self.phase {
             self.phase =
                 Phase::Ending { number: leading.number, until: leading.until, reason, closed: false };
@@ -436,7 +415,7 @@ impl Machine {
 
     /// Handles a term without running work. Some may have begun just now, so the Lease is released only if none runs after
     /// work was told that the term is over.
-    fn idle(&mut self) {
+    fn on_idle(&mut self) {
         let Phase::Ending { until, closed, .. } = &mut self.phase else { return };
         if !std::mem::replace(closed, true) {
             *until = (*until).min(self.now);
@@ -446,13 +425,13 @@ impl Machine {
         // After an expired term the candidate competes again, and its write supersedes any that was stored meanwhile.
         let to_release = is_ours && !matches!(&self.phase, Phase::Ending { reason: EndReason::Expired, .. });
         if !to_release {
-            self.released();
+            self.on_released();
         } else if self.pending.is_none() {
             self.write(Purpose::Release);
         }
     }
 
-    fn released(&mut self) {
+    fn on_released(&mut self) {
         if matches!(self.phase, Phase::Ending { .. }) {
             self.phase = if self.stopping { Phase::Stopped } else { Phase::Standby };
         }
@@ -476,46 +455,46 @@ impl Machine {
         let (Fitness::Unfit(since), Phase::Leading(leading)) = (&self.fitness, &self.phase) else {
             return None;
         };
-        let limit = if leading.unfit { UNFIT_AGAIN } else { self.timing.unfit_limit };
+        let limit = if leading.unfit { UNFIT_RECHECK_INTERVAL } else { self.timing.unfit_limit };
         Some(leading.since.max(*since) + limit)
     }
 
     /// Ends the term for another candidate.
-    fn make_room(&mut self) {
-        if !self.leads() {
+    fn step_down_if_needed(&mut self) {
+        if !self.is_leading() {
             return;
         }
         let preferred = self.lease().and_then(|lease| lease.spec.preferred.clone());
         if let Some(holder) = preferred.filter(|preferred| *preferred != self.identity) {
-            self.end(EndReason::Preferred { holder });
+            self.end_term(EndReason::Preferred { holder });
         } else if self.unfit_at().is_some_and(|at| at <= self.now) {
-            self.end(EndReason::Unfit);
+            self.end_term(EndReason::Unfit);
         }
     }
 
     /// Returns the time of the next request, if one is due.
     fn request_at(&self) -> Option<Time> {
         let wanted = match &self.phase {
-            _ if self.unsure => self.now,
+            _ if self.stale => self.now,
             Phase::Leading(leading) => leading.renew_at,
-            Phase::Standby => self.due(),
+            Phase::Standby => self.acquire_at(),
             Phase::Ending { .. } | Phase::Stopped => return None,
         };
         Some(wanted.max(self.not_before))
     }
 
     /// Returns the time at which this candidate may take the Lease.
-    fn due(&self) -> Time {
-        let Some(seen) = &self.seen else { return self.now };
+    fn acquire_at(&self) -> Time {
+        let Some(seen) = &self.observed else { return self.now };
         // An unfit candidate gives way to others.
-        let behind = match self.fitness {
+        let delay = match self.fitness {
             Fitness::Fit => Duration::ZERO,
             Fitness::Unfit(_) => self.timing.duration * 2,
         };
-        let Some(lease) = &seen.lease else { return seen.since + behind };
+        let Some(lease) = &seen.lease else { return seen.since + delay };
         let spec = &lease.spec;
         if seen.restored {
-            return seen.since + self.timing.duration.max(spec.duration.unwrap_or_default()) + behind;
+            return seen.since + self.timing.duration.max(spec.duration.unwrap_or_default()) + delay;
         }
         if spec.holder.is_none() {
             let is_other = |preferred: &String| *preferred != self.identity;
@@ -524,13 +503,13 @@ impl Machine {
             } else {
                 Duration::ZERO
             };
-            return seen.since + after + behind;
+            return seen.since + after + delay;
         }
         if self.is_ours(spec) {
             let wait = if self.is_claim() { self.timing.duration } else { Duration::ZERO };
             return seen.since + wait;
         }
-        seen.renewed_at + spec.duration.unwrap_or(self.timing.duration) + behind
+        seen.renewed_at + spec.duration.unwrap_or(self.timing.duration) + delay
     }
 
     fn send(&mut self) {
@@ -538,7 +517,7 @@ impl Machine {
             return;
         }
         match &self.phase {
-            _ if self.unsure || self.seen.is_none() => self.read(),
+            _ if self.stale || self.observed.is_none() => self.read(),
             Phase::Leading(_) => self.write(Purpose::Renew),
             _ => self.write(Purpose::Acquire),
         }
@@ -547,12 +526,12 @@ impl Machine {
     fn read(&mut self) {
         self.read_after = self.lease().map(|lease| lease.resource_version.clone());
         let id = self.begin(Purpose::Read);
-        self.actions.push_back(Action::Read { id, within: self.timing.attempt });
+        self.actions.push_back(Action::Read { id, within: self.timing.request_timeout });
     }
 
     fn write(&mut self, purpose: Purpose) {
         let id = self.begin(purpose);
-        let base = self.seen.as_ref().and_then(|seen| seen.lease.clone());
+        let base = self.observed.as_ref().and_then(|seen| seen.lease.clone());
         let before = base.as_ref().map(|lease| lease.spec.clone()).unwrap_or_default();
         let claims = base.is_none() && !self.timing.create_at_once;
         let renewed = Some(self.next_renewal(claims));
@@ -578,7 +557,7 @@ impl Machine {
                 preferred: None,
             },
         };
-        self.actions.push_back(Action::Write { id, within: self.timing.attempt, base, spec });
+        self.actions.push_back(Action::Write { id, within: self.timing.request_timeout, base, spec });
     }
 
     fn begin(&mut self, purpose: Purpose) -> u64 {
@@ -596,26 +575,11 @@ impl Machine {
             wall += jiff::SignedDuration::from_micros(1);
             text = micro_time(wall);
         }
-        if self.renewals.len() == RENEWALS {
+        if self.renewals.len() == MAX_RENEWALS {
             self.renewals.pop_front();
         }
         self.renewals.push_back(Renewal { time: text.clone(), claims });
         text
-    }
-}
-
-impl fmt::Display for EndReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost { holder: Some(holder) } => write!(f, "{holder} has the Lease"),
-            Self::Lost { holder: None } => f.write_str("the Lease was released by somebody else"),
-            Self::Expired => f.write_str("no renewal was acknowledged in time"),
-            Self::Deleted => f.write_str("the Lease was deleted"),
-            Self::Restored => f.write_str("the Lease is an older one: the server was restored from a backup"),
-            Self::Preferred { holder } => write!(f, "the Lease prefers {holder}"),
-            Self::Unfit => f.write_str("this candidate cannot do its work"),
-            Self::Stopped => f.write_str("the election was stopped"),
-        }
     }
 }
 

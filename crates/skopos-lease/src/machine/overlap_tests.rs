@@ -59,8 +59,8 @@ impl World {
         let timing = Timing {
             duration,
             valid,
-            attempt: valid / 4,
-            renewal: valid / 6,
+            request_timeout: valid / 4,
+            renew_interval: valid / 6,
             unfit_limit: Duration::from_secs(60),
             create_at_once: false,
         };
@@ -95,7 +95,7 @@ impl World {
                 0 => Happens::Deletes,
                 1 => Happens::Annotates,
                 2 => Happens::Prefers(format!("candidate-{who}")),
-                3 => Happens::Gives(who, Input::Unsure),
+                3 => Happens::Gives(who, Input::Stale),
                 _ => Happens::Gives(who, Input::Fit(world.rng.bool())),
             };
             world.at(at, happens);
@@ -238,7 +238,7 @@ impl World {
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
         let record = Record::read(object).unwrap();
         self.lease = Some(record.clone());
-        self.tell(|| Input::Seen(record.clone()));
+        self.tell(|| Input::Observed(record.clone()));
         record
     }
 

@@ -34,8 +34,8 @@ impl Desk {
         let mut timing = Timing {
             duration: secs(15),
             valid: secs(12),
-            attempt: secs(3),
-            renewal: secs(2),
+            request_timeout: secs(3),
+            renew_interval: secs(2),
             unfit_limit: secs(60),
             create_at_once: false,
         };
@@ -168,12 +168,12 @@ fn a_held_lease_is_taken_a_duration_after_its_last_renewal_was_seen() {
     assert_eq!(desk.machine.status(), Status::Standby { holder: Some("them".into()) });
     desk.at(10);
     let renewed = desk.of("them", "b");
-    desk.give(Input::Seen(renewed.clone()));
+    desk.give(Input::Observed(renewed.clone()));
     assert_eq!(desk.machine.poll_timeout(), Some(at(25)));
     // An annotation is no renewal, but makes the version that has to be replaced.
     desk.at(20);
     let annotated = desk.record(Some(renewed.clone()), &renewed.spec);
-    desk.give(Input::Seen(annotated.clone()));
+    desk.give(Input::Observed(annotated.clone()));
     assert_eq!(desk.machine.poll_timeout(), Some(at(25)));
     desk.at(25);
     let (_, base, spec) = desk.writes();
@@ -189,7 +189,7 @@ fn a_released_lease_is_taken_at_once() {
     desk.reads(Outcome::Is(theirs.clone()));
     desk.at(3);
     let free = desk.record(Some(theirs), &Spec { holder: None, transitions: 7, ..Spec::default() });
-    desk.give(Input::Seen(free));
+    desk.give(Input::Observed(free));
     desk.stores();
     assert_eq!(desk.machine.status(), Status::Leader { number: 8 });
 }
@@ -251,7 +251,7 @@ fn another_holder_or_a_deletion_ends_the_term_at_once() {
     let mut desk = Desk::leading();
     desk.at(1);
     let theirs = desk.of("them", "a");
-    desk.give(Input::Seen(theirs));
+    desk.give(Input::Observed(theirs));
     let lost = EndReason::Lost { holder: Some("them".into()) };
     assert_eq!(desk.machine.status(), Status::Ending { number: 1, reason: lost });
     assert_eq!(desk.machine.term(), Some((1, at(1))), "not a moment more");
@@ -279,7 +279,7 @@ fn a_write_whose_answer_was_lost_is_found_and_leads_with_the_next() {
     let stored = desk.record(base, &spec);
     desk.now = at(3);
     desk.give(Input::Answered { id, outcome: Outcome::Failed("no answer".into()) });
-    desk.give(Input::Seen(stored));
+    desk.give(Input::Observed(stored));
     assert!(!matches!(desk.machine.status(), Status::Leader { .. }), "nothing was acknowledged");
     desk.now = desk.machine.poll_timeout().expect("again");
     assert!(desk.now < at(5));
@@ -311,7 +311,7 @@ fn a_preferred_candidate_is_made_room_for_and_then_has_a_duration() {
     let lease = desk.machine.lease().cloned().unwrap();
     let wanted = Spec { preferred: Some("them".into()), ..lease.spec.clone() };
     let wanted = desk.record(Some(lease), &wanted);
-    desk.give(Input::Seen(wanted));
+    desk.give(Input::Observed(wanted));
     let reason = EndReason::Preferred { holder: "them".into() };
     assert_eq!(desk.machine.status(), Status::Ending { number: 1, reason });
     desk.idle();
@@ -359,7 +359,7 @@ fn that_nobody_leads_is_told_after_two_durations() {
     assert_eq!(desk.machine.status(), Status::Standby { holder: Some("them".into()) });
     desk.now = at(31);
     assert!(matches!(desk.machine.status(), Status::Standby { .. }), "it is of the last step");
-    desk.give(Input::Unsure);
+    desk.give(Input::Stale);
     assert_eq!(desk.machine.status(), Status::NoLeader);
 }
 
@@ -368,7 +368,7 @@ fn what_was_seen_late_changes_nothing() {
     let mut desk = Desk::leading();
     let old = Record::read(json!({"metadata": {"resourceVersion": "3"}, "spec": {"holderIdentity": "them"}}))
         .unwrap();
-    desk.give(Input::Seen(old));
+    desk.give(Input::Observed(old));
     desk.give(Input::Deleted(4.into()));
     assert_eq!(desk.machine.status(), Status::Leader { number: 1 });
 }
@@ -404,9 +404,9 @@ fn a_read_that_began_before_the_newest_version_was_seen_proves_no_restore() {
     let mut desk = Desk::leading();
     let older = desk.of("other", "then");
     let newer = desk.of("other", "later");
-    desk.give(Input::Unsure);
+    desk.give(Input::Stale);
     let Some(Action::Read { id, .. }) = desk.machine.poll_action() else { panic!("no read") };
-    desk.give(Input::Seen(newer));
+    desk.give(Input::Observed(newer));
     desk.give(Input::Answered { id, outcome: Outcome::Is(older) });
     let reason = EndReason::Lost { holder: Some("other".into()) };
     assert_eq!(desk.machine.status(), Status::Ending { number: 1, reason });

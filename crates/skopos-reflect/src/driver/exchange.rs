@@ -33,13 +33,13 @@ pub(super) struct Arrival {
 }
 
 /// The maximum size of a batch. Chunks that are already available are combined up to it: one batch is one step of the store.
-const BATCH: usize = 256 << 10;
+const MAX_BATCH_BYTES: usize = 256 << 10;
 
 impl Exchange {
     /// Sends a list request. Yields `Opened`, `Items`..., and then `ListEnd` or `Failed`.
     pub(super) fn list(self, id: RequestId) -> BoxStream<'static, Arrival> {
         let target = self.target.clone();
-        self.begin(id, move |body, limits, clock| Reading {
+        self.begin(id, move |body, limits, clock| ResponseReader {
             id,
             body: Some(body),
             clock,
@@ -55,7 +55,7 @@ impl Exchange {
     /// Sends a watch request. Yields `Opened`, `Events`..., and then `Closed` or `Failed`.
     pub(super) fn watch(self, id: RequestId) -> BoxStream<'static, Arrival> {
         let target = self.target.clone();
-        self.begin(id, move |body, limits, clock| Reading {
+        self.begin(id, move |body, limits, clock| ResponseReader {
             id,
             body: Some(body),
             clock,
@@ -82,14 +82,14 @@ impl Exchange {
     fn begin<D: Decoder>(
         self,
         id: RequestId,
-        reading: impl FnOnce(TransportBody, Arc<Limits>, Clock) -> Reading<D> + Send + 'static,
+        reader: impl FnOnce(TransportBody, Arc<Limits>, Clock) -> ResponseReader<D> + Send + 'static,
     ) -> BoxStream<'static, Arrival> {
         let (limits, clock) = (self.limits.clone(), self.clock);
         let answer = async move {
             match self.send().await {
                 Ok((connection, body)) => {
                     let opened = Arrival { input: Input::Opened { id }, connection };
-                    let rest = stream::unfold(reading(body, limits, clock), Reading::step);
+                    let rest = stream::unfold(reader(body, limits, clock), ResponseReader::step);
                     stream::iter([opened]).chain(rest).boxed()
                 }
                 Err(failure) => {
@@ -103,10 +103,10 @@ impl Exchange {
 
     async fn send(self) -> Result<(Option<ConnectionId>, TransportBody), Failure> {
         let response = self.transport.send(self.request).await;
-        let response = response.map_err(|error| failure::of_transport(&error, &self.clock))?;
+        let response = response.map_err(|error| failure::from_transport(&error, &self.clock))?;
         let (parts, body) = response.into_parts();
         if !parts.status.is_success() {
-            return Err(failure::of_answer(parts, body).await);
+            return Err(failure::from_response(parts, body).await);
         }
         Ok((parts.extensions.get::<ConnectionId>().copied(), body))
     }
@@ -127,7 +127,7 @@ impl Exchange {
                 Ok(object.map(Some))
             }
             Err(error) => match error.downcast::<TransportError>() {
-                Ok(error) => Err(failure::of_transport(&error, &clock)),
+                Ok(error) => Err(failure::from_transport(&error, &clock)),
                 Err(limit) => Ok(Err(BrokenItem { key: None, reason: limit.to_string().into() })),
             },
         }
@@ -135,7 +135,7 @@ impl Exchange {
 }
 
 /// A response that is being read.
-struct Reading<D> {
+struct ResponseReader<D> {
     id: RequestId,
     /// `None` once the end was reported.
     body: Option<TransportBody>,
@@ -145,7 +145,7 @@ struct Reading<D> {
     ended: Option<Result<(), Failure>>,
 }
 
-impl<D: Decoder> Reading<D> {
+impl<D: Decoder> ResponseReader<D> {
     /// Returns the next batch, or the end.
     async fn step(mut self) -> Option<(Arrival, Self)> {
         loop {
@@ -182,7 +182,7 @@ impl<D: Decoder> Reading<D> {
                     }
                 }
                 Some(Err(error)) => {
-                    self.ended = Some(Err(failure::of_transport(&error, &self.clock)));
+                    self.ended = Some(Err(failure::from_transport(&error, &self.clock)));
                     break;
                 }
                 None => {
@@ -190,7 +190,7 @@ impl<D: Decoder> Reading<D> {
                     break;
                 }
             }
-            if taken >= BATCH {
+            if taken >= MAX_BATCH_BYTES {
                 break;
             }
             match body.frame().now_or_never() {

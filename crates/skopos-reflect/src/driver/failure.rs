@@ -10,11 +10,11 @@ use skopos_wire::Status;
 use crate::{Cause, Clock, Failure, Reason, Trouble};
 
 /// The maximum size of an error's body that is read: a Status is far smaller.
-const ERROR_BODY: usize = 256 << 10;
+const MAX_ERROR_BODY_BYTES: usize = 256 << 10;
 /// The timeout of reading an error's body. Watch requests have no deadline for bodies.
-const ERROR_BODY_TIME: Duration = Duration::from_secs(5);
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
+pub(crate) fn from_transport(error: &TransportError, clock: &Clock) -> Failure {
     let death = error.death().root();
     let trouble = match death {
         Death::Dns { .. }
@@ -52,9 +52,9 @@ pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
 }
 
 /// Returns the failure in a response whose status is not a success.
-pub(crate) async fn of_answer(parts: http::response::Parts, body: TransportBody) -> Failure {
-    let whole = Limited::new(body, ERROR_BODY).collect();
-    let body = match tokio::time::timeout(ERROR_BODY_TIME, whole).await {
+pub(crate) async fn from_response(parts: http::response::Parts, body: TransportBody) -> Failure {
+    let whole = Limited::new(body, MAX_ERROR_BODY_BYTES).collect();
+    let body = match tokio::time::timeout(ERROR_BODY_TIMEOUT, whole).await {
         Ok(Ok(body)) => body.to_bytes(),
         // The status line is enough.
         _ => Default::default(),
@@ -70,11 +70,11 @@ pub(crate) async fn of_answer(parts: http::response::Parts, body: TransportBody)
 /// date is compared with the response's `Date`, so our own clock need not be right.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
-    let wish = text(header::RETRY_AFTER)?;
-    if let Ok(seconds) = wish.parse() {
+    let value = text(header::RETRY_AFTER)?;
+    if let Ok(seconds) = value.parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let at = httpdate::parse_http_date(wish).ok()?;
+    let at = httpdate::parse_http_date(value).ok()?;
     let sent = text(header::DATE).and_then(|date| httpdate::parse_http_date(date).ok());
     Some(at.duration_since(sent.unwrap_or_else(SystemTime::now)).unwrap_or_default())
 }
@@ -88,7 +88,7 @@ mod tests {
         let refused = Death::Refused { to: "a".into(), reason: "nobody".into() };
         let until = tokio::time::Instant::now() + Duration::from_secs(1);
         let death = Death::BackingOff { until, last: refused.clone().into() };
-        let failure = of_transport(&death.into(), &Clock::new());
+        let failure = from_transport(&death.into(), &Clock::new());
         let Failure::Connection { trouble: Trouble::CannotConnect, reason, retry_at: Some(_) } = failure
         else {
             panic!("{failure:?}")

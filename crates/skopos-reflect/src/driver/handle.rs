@@ -10,16 +10,16 @@ use crate::{Input, LinkState, Machine, MachineStats, Time};
 /// A handle that observes and controls a running [`Driver`](crate::Driver). Cheap to clone; no call waits.
 #[derive(Clone, Debug)]
 pub struct DriverHandle {
-    shared: Arc<Shared>,
+    shared: Arc<DriverShared>,
 }
 
 /// State shared by the driver and its handles.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct DriverShared {
     commands: Mutex<Commands>,
     /// Signals that there may be commands.
-    given: Notify,
-    view: Mutex<View>,
+    changed: Notify,
+    snapshot: Mutex<Snapshot>,
 }
 
 /// Pending commands for the driver. Later ones replace earlier ones, so it cannot grow.
@@ -37,7 +37,7 @@ struct Commands {
 
 /// A snapshot of the machine after its last step.
 #[derive(Clone, Debug)]
-struct View {
+struct Snapshot {
     state: LinkState,
     stats: MachineStats,
     resource_version: Option<ResourceVersion>,
@@ -46,13 +46,13 @@ struct View {
 // === impl DriverHandle ===
 
 impl DriverHandle {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<DriverShared>) -> Self {
         DriverHandle { shared }
     }
 
     /// Reports that a consistent read sent at `sent_at` found the collection at this RV ([`Input::Probed`]).
     pub fn probed(&self, sent_at: Time, resource_version: ResourceVersion) {
-        self.tell(|commands| {
+        self.update(|commands| {
             if commands.probe.as_ref().is_none_or(|(last, _)| *last <= sent_at) {
                 commands.probe = Some((sent_at, resource_version));
             }
@@ -62,7 +62,7 @@ impl DriverHandle {
     /// Reports that the content was compared at `compared_at` with a consistent list that was sent at `sent_at`, and
     /// that both are the same ([`Input::Compared`]).
     pub fn compared(&self, sent_at: Time, compared_at: Time, resource_version: ResourceVersion) {
-        self.tell(|commands| {
+        self.update(|commands| {
             if commands.compared.as_ref().is_none_or(|(last, ..)| *last <= sent_at) {
                 commands.compared = Some((sent_at, compared_at, resource_version));
             }
@@ -71,50 +71,54 @@ impl DriverHandle {
 
     /// Reports that a consistent list of this RV shows changes that the content lacks ([`Input::Differs`]).
     pub fn differs(&self, resource_version: ResourceVersion) {
-        self.tell(|commands| commands.differs = Some(resource_version));
+        self.update(|commands| commands.differs = Some(resource_version));
     }
 
     /// Reads everything again ([`Input::Relist`]).
     pub fn relist(&self) {
-        self.tell(|commands| commands.relist = true);
+        self.update(|commands| commands.relist = true);
     }
 
     /// Reports that the server seems to be reachable again ([`Input::RetryNow`]).
     pub fn retry_now(&self) {
-        self.tell(|commands| commands.retry = true);
+        self.update(|commands| commands.retry = true);
     }
 
     /// Reports that the process was suspended ([`Input::Suspended`]).
     pub fn suspended(&self, by: Duration) {
-        self.tell(|commands| commands.suspended = Some(commands.suspended.unwrap_or_default().max(by)));
+        self.update(|commands| commands.suspended = Some(commands.suspended.unwrap_or_default().max(by)));
     }
 
     /// Returns the link state.
     pub fn state(&self) -> LinkState {
-        self.shared.view.lock().state.clone()
+        self.shared.snapshot.lock().state.clone()
     }
 
     /// Returns the counters of the machine.
     pub fn stats(&self) -> MachineStats {
-        self.shared.view.lock().stats
+        self.shared.snapshot.lock().stats
     }
 
     /// Returns the RV of the sink's content; `None` before the first list.
     pub fn resource_version(&self) -> Option<ResourceVersion> {
-        self.shared.view.lock().resource_version.clone()
+        self.shared.snapshot.lock().resource_version.clone()
     }
 
-    fn tell(&self, change: impl FnOnce(&mut Commands)) {
+    fn update(&self, change: impl FnOnce(&mut Commands)) {
         change(&mut self.shared.commands.lock());
-        self.shared.given.notify_one();
+        self.shared.changed.notify_one();
     }
 }
 
-// === impl Shared ===
+// === impl DriverShared ===
 
-impl Shared {
-    pub(super) fn of(machine: &Machine) -> Self {
-        Shared { commands: Mutex::default(), given: Notify::new(), view: Mutex::new(View::of(machine)) }
+impl DriverShared {
+    pub(super) fn new(machine: &Machine) -> Self {
+        DriverShared {
+            commands: Mutex::default(),
+            changed: Notify::new(),
+            snapshot: Mutex::new(Snapshot::new(machine)),
+        }
     }
 
     /// Waits for the next command. Cancel safe.
@@ -123,25 +127,25 @@ impl Shared {
             if let Some(input) = self.commands.lock().take() {
                 return input;
             }
-            self.given.notified().await;
+            self.changed.notified().await;
         }
     }
 
     pub(super) fn publish(&self, machine: &Machine) {
-        let mut view = self.view.lock();
-        view.stats = *machine.stats();
-        if view.state != *machine.state() {
-            view.state = machine.state().clone();
+        let mut snapshot = self.snapshot.lock();
+        snapshot.stats = *machine.stats();
+        if snapshot.state != *machine.state() {
+            snapshot.state = machine.state().clone();
         }
-        if view.resource_version.as_ref() != machine.resource_version() {
-            view.resource_version = machine.resource_version().cloned();
+        if snapshot.resource_version.as_ref() != machine.resource_version() {
+            snapshot.resource_version = machine.resource_version().cloned();
         }
     }
 }
 
-impl View {
-    fn of(machine: &Machine) -> Self {
-        View {
+impl Snapshot {
+    fn new(machine: &Machine) -> Self {
+        Snapshot {
             state: machine.state().clone(),
             stats: *machine.stats(),
             resource_version: machine.resource_version().cloned(),

@@ -3,7 +3,7 @@
 mod exchange;
 mod failure;
 mod handle;
-mod travelled;
+mod request_connections;
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 pub use self::handle::DriverHandle;
 
 use self::exchange::Arrival;
-use self::handle::Shared;
-use self::travelled::Travelled;
+use self::handle::DriverShared;
+use self::request_connections::RequestConnections;
 use crate::{Action, Clock, Input, Machine, MachineOptions, RequestId, Sink, Target};
 
 /// Options of a [`Driver`].
@@ -48,9 +48,9 @@ pub struct DriverOptions {
 #[derive(Debug)]
 pub struct Driver {
     machine: Machine,
-    wiring: Wiring,
+    requests: InFlightRequests,
     clock: Clock,
-    shared: Arc<Shared>,
+    shared: Arc<DriverShared>,
 }
 
 // === impl Driver ===
@@ -61,9 +61,9 @@ impl Driver {
         let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
         let machine = Machine::new(options.machine, seed, options.clock.now());
         Driver {
-            shared: Arc::new(Shared::of(&machine)),
+            shared: Arc::new(DriverShared::new(&machine)),
             machine,
-            wiring: Wiring::new(transport, target, options.limits, options.clock),
+            requests: InFlightRequests::new(transport, target, options.limits, options.clock),
             clock: options.clock,
         }
     }
@@ -83,11 +83,11 @@ impl Driver {
                 () = stop.cancelled() => Input::Stop,
                 () = sleep_until(&self.clock, self.machine.poll_timeout()) => Input::Timeout,
                 input = self.shared.commands() => input,
-                input = self.wiring.next() => input,
+                input = self.requests.next() => input,
             };
             self.machine.handle(self.clock.now(), input, &mut sink);
             while let Some(action) = self.machine.poll_action() {
-                self.wiring.act(action);
+                self.requests.execute(action);
             }
             self.shared.publish(&self.machine);
         }
@@ -96,49 +96,49 @@ impl Driver {
 }
 
 /// The requests in flight.
-pub(crate) struct Wiring {
+pub(crate) struct InFlightRequests {
     transport: Transport,
     target: Arc<Target>,
     limits: Arc<Limits>,
     clock: Clock,
-    /// At most three: the main one, a second look, and a read of an object that could not be decoded.
-    under_way: Vec<(RequestId, BoxStream<'static, Arrival>)>,
-    travelled: Travelled<ConnectionId>,
+    /// At most three: the main one, a verification watch, and a read of an object that could not be decoded.
+    in_flight: Vec<(RequestId, BoxStream<'static, Arrival>)>,
+    connections: RequestConnections<ConnectionId>,
 }
 
-// === impl Wiring ===
+// === impl InFlightRequests ===
 
-impl Wiring {
+impl InFlightRequests {
     pub(crate) fn new(transport: Transport, target: Target, limits: Limits, clock: Clock) -> Self {
-        Wiring {
+        InFlightRequests {
             transport,
             target: Arc::new(target),
             limits: Arc::new(limits),
             clock,
-            under_way: Vec::new(),
-            travelled: Travelled::new(),
+            in_flight: Vec::new(),
+            connections: RequestConnections::new(),
         }
     }
 
     /// Waits for the next input from any request. Cancel safe.
     pub(crate) async fn next(&mut self) -> Input {
         std::future::poll_fn(|cx| {
-            for index in 0..self.under_way.len() {
-                let (id, stream) = &mut self.under_way[index];
+            for index in 0..self.in_flight.len() {
+                let (id, stream) = &mut self.in_flight[index];
                 let id = *id;
                 match stream.poll_next_unpin(cx) {
                     std::task::Poll::Pending => {}
                     std::task::Poll::Ready(None) => {
                         // Its last input was delivered before.
-                        drop(self.under_way.swap_remove(index));
+                        drop(self.in_flight.swap_remove(index));
                         cx.waker().wake_by_ref();
                         break;
                     }
                     std::task::Poll::Ready(Some(arrival)) => {
                         if let Some(connection) = arrival.connection {
-                            let under_way = &self.under_way;
-                            let is_under_way = |id| under_way.iter().any(|(under_way, _)| *under_way == id);
-                            self.travelled.remember(id, connection, is_under_way);
+                            let in_flight = &self.in_flight;
+                            let is_in_flight = |id| in_flight.iter().any(|(in_flight, _)| *in_flight == id);
+                            self.connections.insert(id, connection, is_in_flight);
                         }
                         return std::task::Poll::Ready(arrival.input);
                     }
@@ -149,30 +149,30 @@ impl Wiring {
         .await
     }
 
-    pub(crate) fn act(&mut self, action: Action) {
+    pub(crate) fn execute(&mut self, action: Action) {
         let id = action.id();
         let stream = match action {
             Action::Cancel { .. } => {
-                self.under_way.retain(|(under_way, _)| *under_way != id);
+                self.in_flight.retain(|(in_flight, _)| *in_flight != id);
                 return;
             }
             Action::List(request) => {
-                let options = self.options(RequestClass::List, request.avoid, request.patient);
+                let options = self.options(RequestClass::List, request.avoid, request.wait_for_connection);
                 self.exchange(self.target.list(&request), options).list(id)
             }
             Action::Watch(request) => {
-                if let Some(avoid) = request.avoid.filter(|_| request.distrust) {
+                if let Some(avoid) = request.avoid.filter(|_| request.retire_avoided) {
                     self.retire(avoid);
                 }
-                let options = self.options(RequestClass::Watch, request.avoid, request.patient);
+                let options = self.options(RequestClass::Watch, request.avoid, request.wait_for_connection);
                 self.exchange(self.target.watch(&request), options).watch(id)
             }
             Action::Get(request) => {
-                let options = self.options(RequestClass::Read, request.avoid, request.patient);
+                let options = self.options(RequestClass::Read, request.avoid, request.wait_for_connection);
                 self.exchange(self.target.object(&request.key), options).get(id)
             }
         };
-        self.under_way.push((id, stream));
+        self.in_flight.push((id, stream));
     }
 
     fn exchange(
@@ -190,28 +190,33 @@ impl Wiring {
         }
     }
 
-    fn options(&self, class: RequestClass, avoid: Option<RequestId>, patient: bool) -> RequestOptions {
+    fn options(
+        &self,
+        class: RequestClass,
+        avoid: Option<RequestId>,
+        wait_for_connection: bool,
+    ) -> RequestOptions {
         RequestOptions {
             class: Some(class),
-            avoid_connection: avoid.and_then(|id| self.travelled.of(id)),
+            avoid_connection: avoid.and_then(|id| self.connections.get(id)),
             deadline: None,
-            wait_for_connection: Some(patient),
+            wait_for_connection: Some(wait_for_connection),
         }
     }
 
     fn retire(&self, id: RequestId) {
-        if let Some(connection) = self.travelled.of(id) {
+        if let Some(connection) = self.connections.get(id) {
             self.transport.retire(connection, "a watch on it is stalled");
         }
     }
 }
 
-impl std::fmt::Debug for Wiring {
+impl std::fmt::Debug for InFlightRequests {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ids: Vec<_> = self.under_way.iter().map(|(id, _)| *id).collect();
-        f.debug_struct("Wiring")
+        let ids: Vec<_> = self.in_flight.iter().map(|(id, _)| *id).collect();
+        f.debug_struct("InFlightRequests")
             .field("target", &self.target)
-            .field("under_way", &ids)
+            .field("in_flight", &ids)
             .finish_non_exhaustive()
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Backoff {
 /// does not space requests out: the backoff does.
 #[derive(Debug)]
 pub(super) struct Budget {
-    most: usize,
+    limit: usize,
     /// The times of the last minute's spending, oldest first.
     spent: VecDeque<Time>,
 }
@@ -28,7 +28,7 @@ pub(super) fn scaled(span: Duration, factor: f64) -> Duration {
 }
 
 /// The period of a budget: a minute, and a second for requests that reach the server later than the ones before them.
-const MINUTE: Duration = Duration::from_secs(61);
+const PERIOD: Duration = Duration::from_secs(61);
 
 // === impl Backoff ===
 
@@ -49,35 +49,35 @@ impl Backoff {
 // === impl Budget ===
 
 impl Budget {
-    pub(super) fn new(most: usize) -> Self {
-        Budget { most, spent: VecDeque::with_capacity(most) }
+    pub(super) fn new(limit: usize) -> Self {
+        Budget { limit, spent: VecDeque::with_capacity(limit) }
     }
 
     /// Returns the time at which `count` units may be spent: now, or later.
     pub(super) fn available_at(&self, now: Time, count: usize) -> Time {
-        let limiting = (self.spent.len() + count).checked_sub(self.most + 1).and_then(|i| self.spent.get(i));
-        limiting.map_or(now, |at| (*at + MINUTE).max(now))
+        let limiting = (self.spent.len() + count).checked_sub(self.limit + 1).and_then(|i| self.spent.get(i));
+        limiting.map_or(now, |at| (*at + PERIOD).max(now))
     }
 
     /// Returns whether half of the last minute's budget is left: early attempts reduce the budget for later ones.
     pub(super) fn is_ample(&self, now: Time) -> bool {
-        2 * self.spent.iter().filter(|at| **at + MINUTE > now).count() <= self.most
+        2 * self.spent.iter().filter(|at| **at + PERIOD > now).count() <= self.limit
     }
 
     pub(super) fn spend(&mut self, now: Time) {
-        while self.spent.front().is_some_and(|at| *at + MINUTE <= now) {
+        while self.spent.front().is_some_and(|at| *at + PERIOD <= now) {
             self.spent.pop_front();
         }
         self.spent.push_back(now);
     }
 
     /// Spends one unit if one is available now, and returns whether it did.
-    pub(super) fn take(&mut self, now: Time) -> bool {
-        let there = self.available_at(now, 1) <= now;
-        if there {
+    pub(super) fn try_spend(&mut self, now: Time) -> bool {
+        let available = self.available_at(now, 1) <= now;
+        if available {
             self.spend(now);
         }
-        there
+        available
     }
 
     /// Gives the last unit back: the request came to nothing.
@@ -128,7 +128,7 @@ mod tests {
                 now += if rng.u32(0..10) == 0 { 100.0 * rng.f64() } else { rng.f64() };
                 let recent = spent.iter().filter(|at| **at > now - 61.0).count();
                 assert_eq!(budget.is_ample(at(now)), recent <= 3);
-                assert_eq!(budget.take(at(now)), recent < 6, "{now}: {spent:?}");
+                assert_eq!(budget.try_spend(at(now)), recent < 6, "{now}: {spent:?}");
                 if recent < 6 {
                     spent.push(now);
                 }
@@ -139,16 +139,16 @@ mod tests {
     #[test]
     fn budget_says_when_there_is_more() {
         let mut budget = Budget::new(2);
-        assert!(budget.take(at(0.0)) && budget.take(at(7.0)) && !budget.take(at(8.0)));
+        assert!(budget.try_spend(at(0.0)) && budget.try_spend(at(7.0)) && !budget.try_spend(at(8.0)));
         assert!(!budget.is_ample(at(60.9)) && budget.is_ample(at(61.0)), "what is over does not count");
         assert_eq!(budget.available_at(at(8.0), 1), at(61.0));
         assert_eq!(budget.available_at(at(8.0), 2), at(68.0));
         budget.refund();
         assert_eq!(budget.available_at(at(8.0), 1), at(8.0));
         assert_eq!(budget.available_at(at(8.0), 2), at(61.0));
-        assert!(budget.take(at(9.0)) && budget.take(at(61.0)));
+        assert!(budget.try_spend(at(9.0)) && budget.try_spend(at(61.0)));
         assert_eq!(budget.available_at(at(61.0), 1), at(70.0));
         budget.renew();
-        assert!(budget.take(at(62.0)) && budget.take(at(62.0)));
+        assert!(budget.try_spend(at(62.0)) && budget.try_spend(at(62.0)));
     }
 }

@@ -54,10 +54,10 @@ pub(super) enum Meaning {
 }
 
 impl Verdict {
-    pub(super) fn of(failure: &Failure) -> Verdict {
+    pub(super) fn from_failure(failure: &Failure) -> Verdict {
         match failure {
             Failure::Answer { code, status, retry_after } => {
-                let mut verdict = of_answer(*code, status.as_deref());
+                let mut verdict = classify_response(*code, status.as_deref());
                 verdict.retry_after = verdict.retry_after.max(*retry_after);
                 verdict
             }
@@ -77,18 +77,18 @@ impl Verdict {
     }
 
     /// Classifies a Status that came as an ERROR event in a stream.
-    pub(super) fn of_event(status: &Status) -> Verdict {
-        of_answer(status.code, Some(status))
+    pub(super) fn from_event(status: &Status) -> Verdict {
+        classify_response(status.code, Some(status))
     }
 
     /// Makes a verdict on a problem that the link itself has detected.
-    pub(super) fn new(meaning: Meaning, words: impl Into<Box<str>>) -> Verdict {
+    pub(super) fn new(meaning: Meaning, message: impl Into<Box<str>>) -> Verdict {
         let cause = match meaning {
             Meaning::TimedOut => Cause::Silence,
             Meaning::Malformed | Meaning::Endless | Meaning::TooLarge => Cause::Unusable,
             _ => Cause::Other,
         };
-        Verdict { meaning, reason: Reason::new(cause, words), retry_after: None }
+        Verdict { meaning, reason: Reason::new(cause, message), retry_after: None }
     }
 
     /// Returns whether the server will refuse this however often the client asks.
@@ -97,7 +97,7 @@ impl Verdict {
     }
 
     /// Returns whether a list may succeed where a stream failed: the failure does not apply to all requests.
-    pub(super) fn may_spare_lists(&self) -> bool {
+    pub(super) fn list_may_succeed(&self) -> bool {
         !matches!(
             self.meaning,
             Meaning::CannotConnect { .. } | Meaning::Throttled | Meaning::Unauthorized | Meaning::Closed
@@ -140,8 +140,8 @@ impl Verdict {
     }
 }
 
-fn of_answer(code: u16, status: Option<&Status>) -> Verdict {
-    let meaning = status.and_then(of_status).unwrap_or(match code {
+fn classify_response(code: u16, status: Option<&Status>) -> Verdict {
+    let meaning = status.and_then(classify_status).unwrap_or(match code {
         401 => Meaning::Unauthorized,
         403 => Meaning::Forbidden,
         404 => Meaning::NotServed,
@@ -151,7 +151,7 @@ fn of_answer(code: u16, status: Option<&Status>) -> Verdict {
         // A redirect is no response of an API server, and neither is a success status here.
         _ => Meaning::ServerError,
     });
-    let words = match status.map(|status| status.message.as_str()) {
+    let message = match status.map(|status| status.message.as_str()) {
         Some(message) if !message.is_empty() => format!("{message} (HTTP {code})"),
         _ => format!("the server answered HTTP {code}"),
     };
@@ -159,11 +159,11 @@ fn of_answer(code: u16, status: Option<&Status>) -> Verdict {
         Cause::Answer { code, reason: status.map(|status| status.reason.clone()).unwrap_or_default() };
     let retry_after =
         status.and_then(|status| status.retry_after_seconds()).map(|s| Duration::from_secs(u64::from(s)));
-    Verdict { meaning, reason: Reason::new(cause, words), retry_after }
+    Verdict { meaning, reason: Reason::new(cause, message), retry_after }
 }
 
 /// Returns the meaning if the Status is more specific than the code.
-fn of_status(status: &Status) -> Option<Meaning> {
+fn classify_status(status: &Status) -> Option<Meaning> {
     if status.is_expired() {
         return Some(Meaning::Expired);
     }

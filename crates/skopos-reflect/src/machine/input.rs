@@ -135,7 +135,7 @@ pub struct ListRequest {
     /// The request whose connection this one avoids, if there can be another.
     pub avoid: Option<RequestId>,
     /// True to wait for the transport to find a connection, instead of failing at once without one.
-    pub patient: bool,
+    pub wait_for_connection: bool,
 }
 
 /// A watch with bookmarks.
@@ -150,12 +150,12 @@ pub struct WatchRequest {
     /// The request whose connection this one avoids, if there can be another.
     pub avoid: Option<RequestId>,
     /// True to wait for the transport to find a connection, instead of failing at once without one.
-    pub patient: bool,
+    pub wait_for_connection: bool,
     /// True if the avoided connection must be retired: a stream on it is stalled.
-    pub distrust: bool,
-    /// True if this is a short second look beside the open stream
+    pub retire_avoided: bool,
+    /// True if this is a short verification watch beside the open stream
     /// ([`MachineOptions::verify_timeout`](super::MachineOptions::verify_timeout)).
-    pub second_look: bool,
+    pub verification: bool,
 }
 
 /// The start of a watch.
@@ -178,7 +178,7 @@ pub struct GetRequest {
     /// The request whose connection this one avoids, if there can be another.
     pub avoid: Option<RequestId>,
     /// True to wait for the transport to find a connection, instead of failing at once without one.
-    pub patient: bool,
+    pub wait_for_connection: bool,
 }
 
 /// The failure of a request.

@@ -13,11 +13,11 @@ use crate::Commit;
 pub(super) struct Listing {
     pub(super) id: RequestId,
     pub(super) plan: ListPlan,
-    /// True if the sink was told to begin.
+    /// True if `begin_replace` was called.
     pub(super) begun: bool,
     /// The deadline for the next progress.
-    pub(super) patience: Time,
-    pub(super) gathered: Gathered,
+    pub(super) deadline: Time,
+    pub(super) progress: ListProgress,
     limit: Option<u32>,
     /// The continue token of the current page; `None` on the first.
     token: Option<Arc<str>>,
@@ -28,11 +28,11 @@ pub(super) struct Listing {
     /// The delays between these retries.
     pub(super) backoff: Backoff,
     /// The time at which the previous page had come.
-    turned_at: Time,
+    previous_page_at: Time,
     /// The number of objects on the current page.
     on_page: usize,
     /// The number of pages so far that brought too little.
-    poor_pages: u32,
+    sparse_pages: u32,
 }
 
 /// A planned list.
@@ -46,7 +46,7 @@ pub(super) struct ListPlan {
 
 /// The contents of a list besides the staged objects.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(super) struct ListProgress {
     /// The time at which the list was requested: it has everything that the server had then.
     pub(super) asked_at: Time,
     /// The keys of objects that cannot be decoded.
@@ -60,14 +60,14 @@ pub(super) struct Gathered {
 }
 
 /// The maximum retries of a page before the list is restarted: staged objects are not kept without end.
-const PAGE_ATTEMPTS: u32 = 4;
+const MAX_PAGE_RETRIES: u32 = 4;
 /// The maximum time between a page and the retry of the next one. A later page may be of another history: a server
 /// restored from a backup may meanwhile have reached the same RV again, which takes longer than this.
-const PAGE_PATIENCE: Duration = Duration::from_secs(30);
+const MAX_PAGE_GAP: Duration = Duration::from_secs(30);
 /// The number of consecutive restarts for that reason after which the list is requested in one response.
-const TORN_LISTS: u32 = 2;
+const MAX_RESTARTED_LISTS: u32 = 2;
 /// The maximum number of a list's pages with less than a hundredth of the requested objects. An empty page with a token is legal.
-const POOR_PAGES: u32 = 20;
+const MAX_SPARSE_PAGES: u32 = 20;
 
 impl ListPlan {
     pub(super) fn new(cause: ReplaceCause) -> Self {
@@ -82,26 +82,27 @@ impl ListPlan {
 
 impl Listing {
     /// Returns whether a page that comes now certainly belongs to the previous ones.
-    fn goes_on(&self, now: Time) -> bool {
-        now.since(self.turned_at) <= PAGE_PATIENCE
+    fn is_continuous(&self, now: Time) -> bool {
+        now.since(self.previous_page_at) <= MAX_PAGE_GAP
     }
 
     /// Returns the reason why the list after a page with this token would not end, if so. Pages that bring objects may
     /// be any number.
-    fn does_not_end(&mut self, token: &str) -> Option<String> {
+    fn endless_reason(&mut self, token: &str) -> Option<String> {
         if self.token.as_deref() == Some(token) {
             return Some("the list does not end: a page continues with itself".to_owned());
         }
         let asked = self.limit.map_or(500, |limit| limit as usize);
-        self.poor_pages += u32::from(self.on_page < (asked / 100).max(1));
-        (self.poor_pages > POOR_PAGES)
-            .then(|| format!("the list does not end: {} of its pages bring next to nothing", self.poor_pages))
+        self.sparse_pages += u32::from(self.on_page < (asked / 100).max(1));
+        (self.sparse_pages > MAX_SPARSE_PAGES).then(|| {
+            format!("the list does not end: {} of its pages bring next to nothing", self.sparse_pages)
+        })
     }
 }
 
-impl Gathered {
+impl ListProgress {
     pub(super) fn new(asked_at: Time) -> Self {
-        Gathered { asked_at, unreadable: Vec::new(), nameless: 0, objects: 0, bytes: 0 }
+        ListProgress { asked_at, unreadable: Vec::new(), nameless: 0, objects: 0, bytes: 0 }
     }
 
     /// Counts one more object of this many bytes of JSON, unless that exceeds the limits.
@@ -137,13 +138,13 @@ impl Gathered {
 }
 
 /// The age of a watch above which a refusal is not about its start.
-const JUST_OPENED: Duration = Duration::from_secs(2);
+const JUST_OPENED_AGE: Duration = Duration::from_secs(2);
 /// The time for which a healthy server remembers its lists. A kube-apiserver compacts every 5 minutes.
-const FORGETTING: Duration = Duration::from_secs(60);
+const MIN_SERVER_HISTORY: Duration = Duration::from_secs(60);
 
 impl Machine {
     pub(super) fn on_relist(&mut self, sink: &mut dyn Sink) {
-        // A list in progress was begun with older doubts, but ends with content that is newer than they are.
+        // A list in progress was begun for older suspicions, but ends with content that is newer than they are.
         let listing = matches!(
             self.state,
             State::Listing(_)
@@ -158,31 +159,31 @@ impl Machine {
 
     /// Cancels the current requests and makes a list, as soon as the budgets allow one.
     pub(super) fn relist(&mut self, plan: ListPlan, reason: Reason, sink: &mut dyn Sink) {
-        let renews = self.renews(&plan);
+        let is_renewal = self.is_renewal(&plan);
         // The server's `Retry-After` holds for every request.
-        let (wished, condition) = match &self.state {
+        let (not_before, condition) = match &self.state {
             State::Waiting { until, .. } if self.link.condition == Condition::Throttled => {
                 (*until, Condition::Throttled)
             }
-            _ if renews => (self.now, Condition::Connecting),
+            _ if is_renewal => (self.now, Condition::Connecting),
             _ => (self.now, Condition::Retrying),
         };
-        self.abandon(sink);
-        self.owed = None;
+        self.cancel_all(sink);
+        self.deferred_relist = None;
         self.stats.relists += 1;
-        let spread = self.up_to(Duration::from_millis(500));
-        let until = self.lists.available_at(self.now, 1).max(wished) + spread;
-        self.link.reason = (!renews).then_some(reason);
+        let spread = self.jitter(Duration::from_millis(500));
+        let until = self.lists.available_at(self.now, 1).max(not_before) + spread;
+        self.link.reason = (!is_renewal).then_some(reason);
         self.set_condition(condition);
         self.wait(until, Next::List(plan));
     }
 
     /// Returns whether a list replaces a watch that was only to be reopened after its normal end. A server that sends
     /// no bookmarks forgets the RV of watches on a quiet resource, and nothing is wrong with either.
-    fn renews(&self, plan: &ListPlan) -> bool {
+    fn is_renewal(&self, plan: &ListPlan) -> bool {
         let State::Watching(watching) = &self.state else { return false };
-        let just_opened = watching.opened_at.is_none_or(|opened| self.now < opened + JUST_OPENED);
-        let long_ago = self.doubt.listed_at() + FORGETTING <= self.now;
+        let just_opened = watching.opened_at.is_none_or(|opened| self.now < opened + JUST_OPENED_AGE);
+        let long_ago = self.stall.listed_at() + MIN_SERVER_HISTORY <= self.now;
         plan.cause == ReplaceCause::Expired
             && self.link.attempts == 0
             && matches!(self.link.condition, Condition::Connecting | Condition::Watching)
@@ -200,10 +201,10 @@ impl Machine {
 
     pub(super) fn start_list(&mut self, plan: ListPlan) {
         // A retry after a failure must keep the bound on lists too: the failure may have come in the body.
-        let streamed = self.streams_lists && !plan.paged;
+        let streamed = self.watch_list_supported && !plan.paged;
         let until = self.list_affordable_at(streamed);
         if until > self.now {
-            return self.put_off(until, Next::List(plan));
+            return self.wait_for_budget(until, Next::List(plan));
         }
         self.requests.spend(self.now);
         self.lists.spend(self.now);
@@ -213,8 +214,8 @@ impl Machine {
         self.request_page(Listing {
             id: RequestId(0),
             begun: false,
-            patience: self.now,
-            gathered: Gathered::new(self.now),
+            deadline: self.now,
+            progress: ListProgress::new(self.now),
             limit: match self.options.content {
                 Content::Objects => self.options.page_size.filter(|_| self.pages_work),
                 Content::Changes => Some(1),
@@ -223,9 +224,9 @@ impl Machine {
             resource_version: None,
             page_failures: 0,
             backoff: Backoff::default(),
-            turned_at: self.now,
+            previous_page_at: self.now,
             on_page: 0,
-            poor_pages: 0,
+            sparse_pages: 0,
             plan,
         });
     }
@@ -239,7 +240,7 @@ impl Machine {
 
     pub(super) fn request_page(&mut self, mut listing: Listing) {
         listing.id = self.new_id();
-        listing.patience = self.now + self.options.list_patience;
+        listing.deadline = self.now + self.options.list_patience;
         listing.on_page = 0;
         self.stats.list_requests += 1;
         self.actions.push_back(Action::List(ListRequest {
@@ -247,14 +248,14 @@ impl Machine {
             limit: listing.limit,
             continue_token: listing.token.clone(),
             avoid: listing.plan.avoid,
-            patient: self.outage,
+            wait_for_connection: self.outage,
         }));
         self.state = State::Listing(listing);
     }
 
     pub(super) fn on_list_opened(&mut self, sink: &mut dyn Sink) {
         let State::Listing(listing) = &mut self.state else { return };
-        if listing.page_failures > 0 && !listing.goes_on(self.now) {
+        if listing.page_failures > 0 && !listing.is_continuous(self.now) {
             self.actions.push_back(Action::Cancel { id: listing.id });
             let verdict = Verdict::new(
                 Meaning::Lost,
@@ -262,13 +263,13 @@ impl Machine {
             );
             return self.on_list_failed(verdict, sink);
         }
-        listing.patience = self.now + self.options.list_patience;
+        listing.deadline = self.now + self.options.list_patience;
         let begins = !std::mem::replace(&mut listing.begun, true);
         if begins {
             sink.begin_replace();
         }
         let cause = listing.plan.cause;
-        self.answered();
+        self.on_success();
         self.set_listing(cause);
     }
 
@@ -277,14 +278,14 @@ impl Machine {
         if !listing.begun {
             return;
         }
-        listing.patience = self.now + self.options.list_patience;
+        listing.deadline = self.now + self.options.list_patience;
         if self.options.content == Content::Changes {
             return;
         }
         for item in items {
             listing.on_page += 1;
             let bytes = item.as_ref().map_or(0, |object| object.bytes().len());
-            if let Err(verdict) = listing.gathered.take(bytes, &self.options) {
+            if let Err(verdict) = listing.progress.take(bytes, &self.options) {
                 self.actions.push_back(Action::Cancel { id: listing.id });
                 return self.on_list_failed(verdict, sink);
             }
@@ -292,7 +293,7 @@ impl Machine {
                 Ok(object) => sink.stage(object),
                 Err(broken) => {
                     self.stats.undecodable += 1;
-                    listing.gathered.unreadable(broken.key, sink);
+                    listing.progress.unreadable(broken.key, sink);
                 }
             }
         }
@@ -323,26 +324,26 @@ impl Machine {
         let whole = self.options.content == Content::Objects;
         let token = continue_token.filter(|token| whole && !token.is_empty());
         if let Some(token) = &token
-            && let Some(reason) = listing.does_not_end(token)
+            && let Some(reason) = listing.endless_reason(token)
         {
             return self.on_list_failed(Verdict::new(Meaning::Endless, reason), sink);
         }
         let state = std::mem::replace(
             &mut self.state,
-            State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None, retire_avoided: false } },
         );
         let State::Listing(mut listing) = state else { return };
         match token {
             Some(token) => {
                 listing.token = Some(token);
                 listing.page_failures = 0;
-                listing.turned_at = self.now;
+                listing.previous_page_at = self.now;
                 listing.backoff.reset();
                 self.request_page(listing);
             }
             None => {
                 let id = listing.id;
-                if self.commit(listing.plan, listing.gathered, resource_version, id, sink) {
+                if self.commit(listing.plan, listing.progress, resource_version, id, sink) {
                     self.start_watch(None, false);
                 }
             }
@@ -352,12 +353,12 @@ impl Machine {
     pub(super) fn on_list_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
         let state = std::mem::replace(
             &mut self.state,
-            State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None, retire_avoided: false } },
         );
         let State::Listing(mut listing) = state else { return };
         self.on_list_refused(listing.begun, &verdict);
         let later_page = listing.token.is_some();
-        let torn = later_page && !listing.goes_on(self.now);
+        let too_late = later_page && !listing.is_continuous(self.now);
         let passing = !matches!(
             verdict.meaning,
             Meaning::Expired
@@ -369,14 +370,14 @@ impl Machine {
                 | Meaning::Endless
                 | Meaning::TooLarge
         );
-        if later_page && passing && listing.page_failures < PAGE_ATTEMPTS && !torn {
+        if later_page && passing && listing.page_failures < MAX_PAGE_RETRIES && !too_late {
             // All pages are of one snapshot, so a page can be requested again; objects that come twice are the same.
             listing.page_failures += 1;
             listing.plan.avoid = Some(listing.id);
             return self.fail(verdict, Next::Page(listing), sink);
         }
-        if torn {
-            self.on_torn_list();
+        if too_late {
+            self.on_restarted_list();
         }
         if later_page && verdict.meaning == Meaning::Expired {
             // The list takes longer than the server keeps its history. Pages would end the same way each time.
@@ -400,10 +401,10 @@ impl Machine {
 
     /// Retries a page, unless it is too late already.
     pub(super) fn retry_page(&mut self, listing: Listing, sink: &mut dyn Sink) {
-        if listing.goes_on(self.now) {
+        if listing.is_continuous(self.now) {
             return self.request_page(listing);
         }
-        self.on_torn_list();
+        self.on_restarted_list();
         if listing.begun {
             sink.abort_replace();
         }
@@ -412,9 +413,9 @@ impl Machine {
 
     /// Counts a restarted list. If pages come too late each time, for example because the server delays them, no list
     /// in pages would ever be complete.
-    fn on_torn_list(&mut self) {
-        self.torn_lists += 1;
-        if self.torn_lists >= TORN_LISTS {
+    fn on_restarted_list(&mut self) {
+        self.restarted_lists += 1;
+        if self.restarted_lists >= MAX_RESTARTED_LISTS {
             self.pages_work = false;
         }
     }
@@ -430,52 +431,52 @@ impl Machine {
     pub(super) fn commit(
         &mut self,
         mut plan: ListPlan,
-        gathered: Gathered,
+        progress: ListProgress,
         resource_version: ResourceVersion,
         id: RequestId,
         sink: &mut dyn Sink,
     ) -> bool {
         let known = self.position.as_ref().map(Position::resource_version);
         let back = known.is_some_and(|known| resource_version < *known);
-        if back && self.witness.is_none() {
-            self.distrust(plan, resource_version, id, sink);
+        if back && self.rollback_candidate.is_none() {
+            self.on_regressed_list(plan, resource_version, id, sink);
             return false;
         }
         if back {
             plan.cause = ReplaceCause::Rollback;
             self.epoch += 1;
             self.fresh = None;
-            self.doubt.forget();
+            self.stall.clear_probes();
             self.stats.rollbacks += 1;
         }
-        self.witness = None;
-        self.torn_lists = 0;
+        self.rollback_candidate = None;
+        self.restarted_lists = 0;
         self.stats.lists += 1;
-        let missing = gathered.unreadable.len() + gathered.nameless;
+        let missing = progress.unreadable.len() + progress.nameless;
         if missing > self.link.undecodable {
-            self.say_what_is_missing(missing, sink);
+            self.report_undecodable(missing, sink);
         }
         sink.commit_replace(Commit {
             resource_version: resource_version.clone(),
             epoch: self.epoch,
             gap: self.position.is_some(),
             cause: plan.cause,
-            asked_at: gathered.asked_at,
-            nameless: gathered.nameless,
+            asked_at: progress.asked_at,
+            nameless: progress.nameless,
         });
         self.position = Some(Position::new(resource_version, self.now));
-        self.broken.listed(gathered.unreadable, gathered.nameless);
-        self.link.undecodable = self.broken.count();
+        self.undecodable.record_list(progress.unreadable, progress.nameless);
+        self.link.undecodable = self.undecodable.count();
         self.link_changed = true;
-        self.doubt.listed(plan.cause, self.now);
-        self.proven(gathered.asked_at, sink);
+        self.stall.record_list(plan.cause, self.now);
+        self.record_proof(progress.asked_at, sink);
         self.on_moved(sink);
         true
     }
 
     /// Handles the first consistent read whose RV is lower than one seen before: this server is wrong, or history was
     /// rolled back. Another list on another connection decides.
-    fn distrust(
+    fn on_regressed_list(
         &mut self,
         mut plan: ListPlan,
         resource_version: ResourceVersion,
@@ -487,7 +488,7 @@ impl Machine {
         let seen = self.resource_version().map(ToString::to_string).unwrap_or_default();
         let reason =
             format!("a consistent list is of resourceVersion {resource_version}, but {seen} was seen before");
-        self.witness = Some(resource_version);
+        self.rollback_candidate = Some(resource_version);
         plan.avoid = Some(id);
         self.fail(Verdict::new(Meaning::Lost, reason), Next::List(plan), sink);
     }

@@ -1,21 +1,21 @@
 //! The list/watch protocol as a pure state machine, without I/O, clock and tokio. Its inputs are events with their
 //! times, its outputs are actions, and its results go to the [`Sink`].
 
-mod again;
 mod backoff;
-mod broken;
 mod classify;
-mod doubt;
+mod deferred_relist;
 mod input;
 mod link;
 mod listing;
 mod options;
-mod owed;
 mod position;
+mod quarantine;
 mod reason;
+mod stall;
 mod stats;
 mod streaming;
 mod timers;
+mod undecodable;
 mod waiting;
 mod watching;
 
@@ -32,15 +32,15 @@ pub use self::options::{Content, InitialList, MachineOptions, Resume};
 pub use self::reason::{Cause, Reason};
 pub use self::stats::MachineStats;
 
-use self::again::Again;
 use self::backoff::{Backoff, Budget};
-use self::broken::{Broken, Resolving, Suspect};
 use self::classify::{Meaning, Verdict};
-use self::doubt::Doubt;
+use self::deferred_relist::DeferredRelist;
 use self::listing::{ListPlan, Listing};
-use self::owed::Owed;
 use self::position::Position;
+use self::quarantine::QuarantineRetry;
+use self::stall::StallDetector;
 use self::streaming::Streaming;
+use self::undecodable::{Fetching, SuspectFrame, Undecodable};
 use self::watching::Watching;
 use crate::{Change, ReplaceCause, Sink, Time};
 
@@ -51,7 +51,7 @@ use crate::{Change, ReplaceCause, Sink, Time};
 ///                 ▼                                                                   │
 ///   ┌─▶ Listing (pages) ──complete──▶ Watching ──ended, lost, 5xx──▶ Waiting ──▶ Watching (same RV)
 ///   │             ▲                      ▲   │
-///   │  no end     │ not served           │   └─ undecodable, twice ─▶ Resolving (one object) ─▶ Watching
+///   │  no end     │ not served           │   └─ undecodable, twice ─▶ Fetching (one object) ─▶ Watching
 ///   └── Streaming (WatchList) ──end bookmark                │
 ///                                                           └─▶ Listing
 /// ```
@@ -62,10 +62,10 @@ use crate::{Change, ReplaceCause, Sink, Time};
 /// * A lost connection, a clean end, a 5xx or a 429 never cause a list: the watch resumes at the same RV, or at the one
 ///   before it where more changes may be due at ours.
 /// * The RV moves only past changes that were applied. A frame that cannot be decoded stops the stream; the RV stays.
-/// * An object that no read can decode is set aside and reported. It is read again after 30 s, and then less and less
+/// * An object that no read can decode is quarantined and reported. It is read again after 30 s, and then less and less
 ///   often, down to every 5 minutes, until it can be read.
 /// * RVs never go back, unless two consistent reads agree that the server's did. That begins a new epoch.
-/// * Doubt about a silent stream comes from outside ([`Input::Probed`]), and a second look settles it.
+/// * A stream is suspected to be stalled by probes from outside ([`Input::Probed`]), and a verification watch decides.
 /// * Any minute has at most six requests (a page counts with its list) and at most two lists, whatever the failure.
 /// * A list is finite: pages that never end are given up for a list in one piece. A list that exceeds
 ///   [`MachineOptions::max_list_objects`] or [`MachineOptions::max_list_bytes`] is given up at that point.
@@ -100,31 +100,31 @@ pub struct Machine {
     epoch: u64,
     /// The latest proof of freshness in this epoch.
     fresh: Option<Time>,
-    /// A consistent read whose RV was lower than our position: one witness of a rollback.
-    witness: Option<ResourceVersion>,
-    doubt: Doubt,
-    broken: Broken,
-    again: Again,
+    /// The RV of a consistent read that was lower than our position. A second such read confirms a rollback.
+    rollback_candidate: Option<ResourceVersion>,
+    stall: StallDetector,
+    undecodable: Undecodable,
+    quarantine: QuarantineRetry,
 
     backoff: Backoff,
     /// The budget of requests, pages aside.
     requests: Budget,
     /// The budget of lists that the server began to make.
     lists: Budget,
-    /// The budget of returns of the server after it could not be reached.
-    returns: Budget,
-    /// A list that waits for the budgets.
-    owed: Option<Owed>,
+    /// The budget of recoveries: returns of the server after it could not be reached.
+    recoveries: Budget,
+    /// A list that is deferred until the budgets allow it.
+    deferred_relist: Option<DeferredRelist>,
     /// True if no connection could be made since the last response.
     outage: bool,
     /// The number of consecutive responses that our RV is in the future.
     too_large: u32,
-    /// True if streamed lists are worth trying.
-    streams_lists: bool,
+    /// True if the server is believed to support streamed lists (WatchList).
+    watch_list_supported: bool,
     /// True if continue tokens have lived long enough so far.
     pages_work: bool,
     /// The number of consecutive lists that were restarted because a page came too late.
-    torn_lists: u32,
+    restarted_lists: u32,
     /// The changes of the current batch; kept for its capacity.
     changes: Vec<Change>,
 }
@@ -141,7 +141,7 @@ enum State {
     /// A watch was requested or is open.
     Watching(Watching),
     /// One object is being read because its event could not be decoded.
-    Resolving(Resolving),
+    Fetching(Fetching),
     /// The final state.
     Stopped,
 }
@@ -151,27 +151,27 @@ enum State {
 enum Next {
     List(ListPlan),
     Page(Listing),
-    Watch { avoid: Option<RequestId>, distrust: bool },
-    Resolve(Suspect),
+    Watch { avoid: Option<RequestId>, retire_avoided: bool },
+    Fetch(SuspectFrame),
 }
 
 /// The addressee of an input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Addressee {
     Main,
-    SecondLook,
-    /// A read of an object that is set aside.
-    Again,
-    Nobody,
+    Verification,
+    /// A read of a quarantined object.
+    QuarantineRead,
+    Unknown,
 }
 
 /// The maximum number of requests in any minute, pages aside, under any failure (I15).
-const REQUESTS: usize = 6;
+const MAX_REQUESTS_PER_MINUTE: usize = 6;
 /// The maximum number of lists among them (I15).
-const LISTS: usize = 2;
+const MAX_LISTS_PER_MINUTE: usize = 2;
 /// The maximum number of budget renewals in a minute. A server that returns after an outage gets new budgets, so that
 /// one that restarts ten times in a row is followed each time. Beyond that, it is a server that keeps failing.
-const RETURNS: usize = 10;
+const MAX_RECOVERIES_PER_MINUTE: usize = 10;
 
 // === impl Machine ===
 
@@ -182,14 +182,14 @@ impl Machine {
     pub fn new(options: MachineOptions, seed: u64, now: Time) -> Self {
         let plan = ListPlan::new(ReplaceCause::Initial);
         let next = if options.resume.is_some() {
-            Next::Watch { avoid: None, distrust: false }
+            Next::Watch { avoid: None, retire_avoided: false }
         } else {
             Next::List(plan)
         };
         // The content to resume was reached before any probe was sent: a probe in flight that shows a lower RV is of
         // another history.
         let begin_at = match options.content {
-            Content::Objects => Position::kept,
+            Content::Objects => Position::from_checkpoint,
             // A caller that follows changes alone states its own position.
             Content::Changes => Position::new,
         };
@@ -207,20 +207,21 @@ impl Machine {
             position,
             epoch: options.resume.as_ref().map_or(0, |resume| resume.epoch),
             fresh: None,
-            witness: None,
-            doubt: Doubt::default(),
-            broken: Broken::default(),
-            again: Again::default(),
+            rollback_candidate: None,
+            stall: StallDetector::default(),
+            undecodable: Undecodable::default(),
+            quarantine: QuarantineRetry::default(),
             backoff: Backoff::default(),
-            requests: Budget::new(REQUESTS),
-            lists: Budget::new(LISTS),
-            returns: Budget::new(RETURNS),
-            owed: None,
+            requests: Budget::new(MAX_REQUESTS_PER_MINUTE),
+            lists: Budget::new(MAX_LISTS_PER_MINUTE),
+            recoveries: Budget::new(MAX_RECOVERIES_PER_MINUTE),
+            deferred_relist: None,
             outage: false,
             too_large: 0,
-            streams_lists: options.initial == InitialList::Streamed && options.content == Content::Objects,
+            watch_list_supported: options.initial == InitialList::Streamed
+                && options.content == Content::Objects,
             pages_work: true,
-            torn_lists: 0,
+            restarted_lists: 0,
             changes: Vec::new(),
             options,
         }
@@ -271,10 +272,10 @@ impl Machine {
         self.epoch
     }
 
-    /// Returns whether the server is still believed to stream lists. Once false it stays false, and other links to the
-    /// same server can skip the attempt with [`InitialList::Paged`].
-    pub fn streams_lists(&self) -> bool {
-        self.streams_lists
+    /// Returns whether the server is still believed to support streamed lists (WatchList). Once false it stays false, and
+    /// other links to the same server can skip the attempt with [`InitialList::Paged`].
+    pub fn watch_list_supported(&self) -> bool {
+        self.watch_list_supported
     }
 
     /// Returns the counters.
@@ -294,8 +295,8 @@ impl Machine {
             Input::Differs { resource_version } => self.on_differs(resource_version),
             Input::Relist => self.on_relist(sink),
             Input::RetryNow => {
-                self.try_early();
-                self.again.hasten(self.now);
+                self.retry_early();
+                self.quarantine.retry_now(self.now);
             }
             Input::Suspended { by } => self.on_suspended(by, sink),
 
@@ -318,13 +319,13 @@ impl Machine {
             Input::Events { id, events } => match (self.addressee(id), &self.state) {
                 (Addressee::Main, State::Streaming(_)) => self.on_initial_events(events, sink),
                 (Addressee::Main, State::Watching(_)) => self.on_events(events, sink),
-                (Addressee::SecondLook, _) => self.on_look_events(events, sink),
+                (Addressee::Verification, _) => self.on_verification_events(events, sink),
                 _ => {}
             },
             Input::Got { id, object } => match self.addressee(id) {
                 Addressee::Main => self.on_got(object, sink),
-                Addressee::Again => self.on_read_again(object),
-                Addressee::SecondLook | Addressee::Nobody => {}
+                Addressee::QuarantineRead => self.on_quarantine_read(object),
+                Addressee::Verification | Addressee::Unknown => {}
             },
             Input::Closed { id } => match (self.addressee(id), &self.state) {
                 (Addressee::Main, State::Streaming(_)) => {
@@ -334,7 +335,7 @@ impl Machine {
                     );
                 }
                 (Addressee::Main, State::Watching(_)) => self.on_watch_closed(sink),
-                (Addressee::SecondLook, _) => self.on_look_closed(sink),
+                (Addressee::Verification, _) => self.on_verification_closed(sink),
                 _ => {}
             },
             Input::Failed { id, failure } => self.on_failed(id, &failure, sink),
@@ -344,16 +345,18 @@ impl Machine {
     fn on_failed(&mut self, id: RequestId, failure: &Failure, sink: &mut dyn Sink) {
         match self.addressee(id) {
             Addressee::Main => {}
-            Addressee::SecondLook => return self.on_look_over(sink),
-            Addressee::Again => return self.on_read_again_failed(&Verdict::of(failure)),
-            Addressee::Nobody => return,
+            Addressee::Verification => return self.end_verification(sink),
+            Addressee::QuarantineRead => {
+                return self.on_quarantine_read_failed(&Verdict::from_failure(failure));
+            }
+            Addressee::Unknown => return,
         }
-        let verdict = Verdict::of(failure);
+        let verdict = Verdict::from_failure(failure);
         match &self.state {
             State::Listing(_) => self.on_list_failed(verdict, sink),
             State::Streaming(_) => self.on_stream_failed(verdict, sink),
             State::Watching(_) => self.on_watch_failed(verdict, sink),
-            State::Resolving(_) => self.on_get_failed(verdict, sink),
+            State::Fetching(_) => self.on_get_failed(verdict, sink),
             State::Waiting { .. } | State::Stopped => {}
         }
     }
@@ -363,17 +366,17 @@ impl Machine {
             State::Listing(listing) => Some(listing.id),
             State::Streaming(streaming) => Some(streaming.id),
             State::Watching(watching) => Some(watching.id),
-            State::Resolving(resolving) => Some(resolving.id),
+            State::Fetching(fetching) => Some(fetching.id),
             State::Waiting { .. } | State::Stopped => None,
         };
         if main == Some(id) {
             Addressee::Main
-        } else if self.doubt.look_id() == Some(id) {
-            Addressee::SecondLook
-        } else if self.again.request() == Some(id) {
-            Addressee::Again
+        } else if self.stall.verification_id() == Some(id) {
+            Addressee::Verification
+        } else if self.quarantine.request_id() == Some(id) {
+            Addressee::QuarantineRead
         } else {
-            Addressee::Nobody
+            Addressee::Unknown
         }
     }
 
@@ -382,8 +385,8 @@ impl Machine {
         match next {
             Next::List(plan) => self.start_list(plan),
             Next::Page(listing) => self.retry_page(listing, sink),
-            Next::Watch { avoid, distrust } => self.start_watch(avoid, distrust),
-            Next::Resolve(suspect) => self.start_get(suspect),
+            Next::Watch { avoid, retire_avoided } => self.start_watch(avoid, retire_avoided),
+            Next::Fetch(suspect) => self.start_get(suspect),
         }
     }
 
@@ -393,19 +396,19 @@ impl Machine {
         match &self.state {
             State::Watching(watching) => {
                 let avoid = Some(watching.id);
-                self.abandon(sink);
+                self.cancel_all(sink);
                 self.link.reason = Some(format!("the process stood still for {by:?}").into());
-                self.wait(self.now, Next::Watch { avoid, distrust: true });
+                self.wait(self.now, Next::Watch { avoid, retire_avoided: true });
             }
-            State::Waiting { .. } => self.try_early(),
+            State::Waiting { .. } => self.retry_early(),
             _ => {}
         }
     }
 
     /// Cancels all requests and the staged list.
-    fn abandon(&mut self, sink: &mut dyn Sink) {
-        self.cancel_look();
-        self.cancel_reading();
+    fn cancel_all(&mut self, sink: &mut dyn Sink) {
+        self.cancel_verification();
+        self.cancel_quarantine_read();
         let begun = match &self.state {
             State::Listing(listing) | State::Waiting { next: Next::Page(listing), .. } => listing.begun,
             State::Streaming(streaming) => streaming.has_begun(),
@@ -415,7 +418,7 @@ impl Machine {
             State::Listing(listing) => Some(listing.id),
             State::Streaming(streaming) => Some(streaming.id),
             State::Watching(watching) => Some(watching.id),
-            State::Resolving(resolving) => Some(resolving.id),
+            State::Fetching(fetching) => Some(fetching.id),
             State::Waiting { .. } | State::Stopped => None,
         };
         if let Some(id) = id {
@@ -424,11 +427,12 @@ impl Machine {
         if begun {
             sink.abort_replace();
         }
-        self.state = State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } };
+        self.state =
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None, retire_avoided: false } };
     }
 
     fn stop(&mut self, reason: Option<Reason>, sink: &mut dyn Sink) {
-        self.abandon(sink);
+        self.cancel_all(sink);
         self.state = State::Stopped;
         self.set_condition(Condition::Stopped);
         self.link.reason = reason;
@@ -462,12 +466,12 @@ impl Machine {
     }
 
     /// Records and reports that the sink has everything that the server had at `at`, up to our RV.
-    fn proven(&mut self, at: Time, sink: &mut dyn Sink) {
-        self.doubt.proven(at);
-        self.tell_proven(at, sink);
+    fn record_proof(&mut self, at: Time, sink: &mut dyn Sink) {
+        self.stall.record_proof(at);
+        self.report_proof(at, sink);
     }
 
-    fn tell_proven(&mut self, at: Time, sink: &mut dyn Sink) {
+    fn report_proof(&mut self, at: Time, sink: &mut dyn Sink) {
         if self.fresh.is_none_or(|fresh| at > fresh) {
             self.fresh = Some(at);
             sink.fresh_as_of(at);
@@ -475,7 +479,7 @@ impl Machine {
     }
 
     /// Returns a random duration up to `span`, so that many links do not act at the same moment.
-    fn up_to(&mut self, span: Duration) -> Duration {
+    fn jitter(&mut self, span: Duration) -> Duration {
         span.mul_f64(self.rng.f64())
     }
 }

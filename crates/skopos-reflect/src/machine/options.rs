@@ -37,15 +37,15 @@ pub struct MachineOptions {
     /// The timeout of a watch's response headers. 95 s: some proxies hold them back until the first event, and a
     /// bookmark comes about every 60 s.
     pub watch_patience: Duration,
-    /// The time that the stream has to deliver changes that a probe has seen, before a second look. 15 s.
+    /// The time that the stream has to deliver changes that a probe has seen, before a verification watch. 15 s.
     pub probe_grace: Duration,
-    /// The maximum silence of a stream before a second look, without probes. 90 s: a kube-apiserver sends a bookmark
+    /// The maximum silence of a stream before a verification watch, without probes. 90 s: a kube-apiserver sends a bookmark
     /// about every 60 s.
     pub quiet_limit: Duration,
-    /// The `timeoutSeconds` of a second look. 3 s: a kube-apiserver sends a bookmark 2 s before the end of a watch.
+    /// The `timeoutSeconds` of a verification watch. 3 s: a kube-apiserver sends a bookmark 2 s before the end of a watch.
     pub verify_timeout: Duration,
-    /// The maximum duration of doubt (second looks that showed nothing) before everything is listed again. 90 s,
-    /// doubled after each such list, up to 64 times.
+    /// The maximum duration of a suspected stall (verification watches that showed nothing) before everything is listed
+    /// again. 90 s, doubled after each such list, up to 64 times.
     pub doubt_limit: Duration,
     /// The first delay after a failure. It doubles with each consecutive failure, and up to 30 % are added at random. 1 s.
     pub backoff_min: Duration,

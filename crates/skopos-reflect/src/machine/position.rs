@@ -13,7 +13,7 @@ pub(super) struct Position {
     resource_version: ResourceVersion,
     /// The keys whose events had exactly this RV. Several keys can share one: etcd deletes all keys of an expired lease
     /// (Events with a TTL) in one revision.
-    keys_here: HashSet<ObjectKey>,
+    keys_at_version: HashSet<ObjectKey>,
     /// True if all changes at this RV are known to be applied: it came from a list. If not, a watch after this RV would
     /// omit the rest permanently. A bookmark does not tell: kube-apiserver's watch cache sends one event after the
     /// other, and a bookmark with the last RV whenever its time has come.
@@ -36,13 +36,13 @@ pub(super) enum Admission {
 }
 
 /// The minimum step between entries of the history...
-const STEP: Duration = Duration::from_millis(200);
+const MIN_HISTORY_STEP: Duration = Duration::from_millis(200);
 /// ... and the maximum number of entries: more than the longest probe takes.
-const STEPS: usize = 256;
+const MAX_HISTORY: usize = 256;
 /// The maximum number of keys remembered at one RV; more are not accepted. kube-apiserver attaches at most 1000 keys to a lease.
-const MOST_KEYS: usize = 10_000;
+const MAX_KEYS: usize = 10_000;
 /// The number of keys whose memory is kept.
-const FEW: usize = 64;
+const RETAINED_CAPACITY: usize = 64;
 
 impl Position {
     /// Makes a position after everything up to this RV.
@@ -50,7 +50,7 @@ impl Position {
         let history = VecDeque::from([(now, resource_version.clone())]);
         Position {
             resource_version,
-            keys_here: HashSet::new(),
+            keys_at_version: HashSet::new(),
             complete: true,
             settled: false,
             since: now,
@@ -59,7 +59,7 @@ impl Position {
     }
 
     /// Makes a position for content kept at this RV. It is unknown whether the content has all changes that share the RV.
-    pub(super) fn kept(resource_version: ResourceVersion, now: Time) -> Self {
+    pub(super) fn from_checkpoint(resource_version: ResourceVersion, now: Time) -> Self {
         Position { complete: false, ..Position::new(resource_version, now) }
     }
 
@@ -69,7 +69,7 @@ impl Position {
 
     /// Returns the RV after which a watch brings all changes that were not applied: those after our RV and, if some at
     /// our RV may be missing, those at it.
-    pub(super) fn goes_on_after(&self) -> ResourceVersion {
+    pub(super) fn resume_after(&self) -> ResourceVersion {
         match self.resource_version.as_u64() {
             // 0 would mean any RV.
             Some(ours @ 2..) if !self.complete => (ours - 1).into(),
@@ -77,14 +77,14 @@ impl Position {
         }
     }
 
-    /// Returns whether everything up to this RV was applied, except changes in transit. `standing`: a stream is open
+    /// Returns whether everything up to this RV was applied, except changes in transit. `stream_open`: a stream is open
     /// for long enough to have brought the changes that were due at once.
-    pub(super) fn holds(&self, resource_version: &ResourceVersion, standing: bool) -> bool {
+    pub(super) fn covers(&self, resource_version: &ResourceVersion, stream_open: bool) -> bool {
         use std::cmp::Ordering::*;
         match resource_version.cmp(&self.resource_version) {
             Less => true,
             // A lost stream took with it the changes that it had not delivered.
-            Equal => self.complete || self.settled || standing,
+            Equal => self.complete || self.settled || stream_open,
             Greater => false,
         }
     }
@@ -94,25 +94,25 @@ impl Position {
         use std::cmp::Ordering::*;
         match resource_version.cmp(&self.resource_version) {
             Greater => Admission::New,
-            Equal if !self.complete && !self.keys_here.contains(key) => Admission::New,
+            Equal if !self.complete && !self.keys_at_version.contains(key) => Admission::New,
             Equal | Less => Admission::Duplicate,
         }
     }
 
     /// Returns whether too many changes share our RV to remember them: new changes at it cannot be distinguished from applied
     /// ones.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.keys_here.len() >= MOST_KEYS
+    pub(super) fn is_at_key_limit(&self) -> bool {
+        self.keys_at_version.len() >= MAX_KEYS
     }
 
     /// Records an admitted event as applied.
-    pub(super) fn applied(&mut self, key: &ObjectKey, resource_version: &ResourceVersion, now: Time) {
+    pub(super) fn mark_applied(&mut self, key: &ObjectKey, resource_version: &ResourceVersion, now: Time) {
         if *resource_version != self.resource_version {
             self.move_to(resource_version, now);
         }
         self.complete = false;
         self.settled = false;
-        self.keys_here.insert(key.clone());
+        self.keys_at_version.insert(key.clone());
     }
 
     /// Records that a stream that was open here for a moment has ended in order.
@@ -147,13 +147,13 @@ impl Position {
         self.since = now;
         self.settled = false;
         // Clearing takes time in proportion to the capacity.
-        match self.keys_here.capacity() > FEW {
-            true => self.keys_here = HashSet::new(),
-            false => self.keys_here.clear(),
+        match self.keys_at_version.capacity() > RETAINED_CAPACITY {
+            true => self.keys_at_version = HashSet::new(),
+            false => self.keys_at_version.clear(),
         }
-        let due = self.history.back().is_none_or(|(at, _)| now.since(*at) >= STEP);
+        let due = self.history.back().is_none_or(|(at, _)| now.since(*at) >= MIN_HISTORY_STEP);
         if due {
-            if self.history.len() == STEPS {
+            if self.history.len() == MAX_HISTORY {
                 self.history.pop_front();
             }
             self.history.push_back((now, resource_version.clone()));
@@ -175,10 +175,10 @@ mod tests {
         let mut position = Position::new(5.into(), at(0));
         assert_eq!(position.admit(&a, &5.into()), Admission::Duplicate, "the list had it");
         assert_eq!(position.admit(&a, &6.into()), Admission::New);
-        position.applied(&a, &6.into(), at(1));
+        position.mark_applied(&a, &6.into(), at(1));
         assert_eq!(position.admit(&a, &6.into()), Admission::Duplicate);
         assert_eq!(position.admit(&b, &6.into()), Admission::New);
-        position.applied(&b, &6.into(), at(1));
+        position.mark_applied(&b, &6.into(), at(1));
         assert!(!position.advance(&6.into(), at(2)));
         let c = ObjectKey::cluster("c");
         assert_eq!(position.admit(&c, &6.into()), Admission::New, "a bookmark may come between two of them");
@@ -193,16 +193,16 @@ mod tests {
     #[test]
     fn a_watch_is_given_the_rest_of_an_rv() {
         let mut position = Position::new(5.into(), at(0));
-        assert_eq!(position.goes_on_after(), 5.into(), "the list had everything");
-        position.applied(&ObjectKey::cluster("a"), &8.into(), at(1));
-        assert_eq!(position.goes_on_after(), 7.into());
+        assert_eq!(position.resume_after(), 5.into(), "the list had everything");
+        position.mark_applied(&ObjectKey::cluster("a"), &8.into(), at(1));
+        assert_eq!(position.resume_after(), 7.into());
         position.advance(&9.into(), at(2));
-        assert_eq!(position.goes_on_after(), 8.into());
-        position.applied(&ObjectKey::cluster("a"), &"99999999999999999999".parse().unwrap(), at(3));
-        assert_eq!(position.goes_on_after(), "99999999999999999999".parse().unwrap(), "etcd has none such");
+        assert_eq!(position.resume_after(), 8.into());
+        position.mark_applied(&ObjectKey::cluster("a"), &"99999999999999999999".parse().unwrap(), at(3));
+        assert_eq!(position.resume_after(), "99999999999999999999".parse().unwrap(), "etcd has none such");
         let mut position = Position::new(1.into(), at(0));
-        position.applied(&ObjectKey::cluster("a"), &1.into(), at(1));
-        assert_eq!(position.goes_on_after(), 1.into(), "never 0");
+        position.mark_applied(&ObjectKey::cluster("a"), &1.into(), at(1));
+        assert_eq!(position.resume_after(), 1.into(), "never 0");
     }
 
     #[test]
@@ -219,6 +219,6 @@ mod tests {
             position.advance(&(10 + n).into(), at(6000 + 1000 * n));
         }
         assert_eq!(position.reached_by(at(5000)), None, "forgotten");
-        assert!(position.history.len() <= STEPS);
+        assert!(position.history.len() <= MAX_HISTORY);
     }
 }

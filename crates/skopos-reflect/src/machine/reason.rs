@@ -37,7 +37,7 @@ pub struct Reason(Arc<Inner>);
 #[derive(Debug, PartialEq, Eq)]
 struct Inner {
     cause: Cause,
-    words: Box<str>,
+    message: Box<str>,
 }
 
 /// The cause of a [`Reason`], for programs.
@@ -68,8 +68,8 @@ pub enum Cause {
 
 impl Reason {
     /// Makes a reason from a cause and a sentence.
-    pub fn new(cause: Cause, words: impl Into<Box<str>>) -> Self {
-        Self(Arc::new(Inner { cause, words: words.into() }))
+    pub fn new(cause: Cause, message: impl Into<Box<str>>) -> Self {
+        Self(Arc::new(Inner { cause, message: message.into() }))
     }
 
     /// Returns the cause, for programs.
@@ -86,8 +86,8 @@ impl Reason {
     }
 
     /// Returns the same cause with another sentence.
-    pub(crate) fn in_words(&self, words: impl Into<Box<str>>) -> Self {
-        Self::new(self.cause().clone(), words)
+    pub(crate) fn with_message(&self, message: impl Into<Box<str>>) -> Self {
+        Self::new(self.cause().clone(), message)
     }
 }
 
@@ -95,7 +95,7 @@ impl Deref for Reason {
     type Target = str;
 
     fn deref(&self) -> &str {
-        &self.0.words
+        &self.0.message
     }
 }
 
@@ -107,7 +107,7 @@ impl fmt::Display for Reason {
 
 /// Makes a reason from a sentence alone: [`Cause::Other`].
 impl<W: Into<Box<str>>> From<W> for Reason {
-    fn from(words: W) -> Self {
-        Self::new(Cause::Other, words)
+    fn from(message: W) -> Self {
+        Self::new(Cause::Other, message)
     }
 }

@@ -8,7 +8,7 @@ pub struct MachineStats {
     pub lists: u64,
     /// Lists that were started because the previous state could not be continued.
     pub relists: u64,
-    /// Watches opened, second looks and streamed lists included.
+    /// Watches opened, verification watches and streamed lists included.
     pub watch_requests: u64,
     /// Live reads of one object.
     pub get_requests: u64,
@@ -24,9 +24,9 @@ pub struct MachineStats {
     pub undecodable: u64,
     /// Requests that failed, for any reason.
     pub failures: u64,
-    /// Second looks taken.
-    pub second_looks: u64,
-    /// Streams found stalled by a second look, and replaced.
+    /// Verification watches opened.
+    pub verification_watches: u64,
+    /// Streams found stalled by a verification watch, and replaced.
     pub stalls: u64,
     /// Rollbacks of the server's history that were found.
     pub rollbacks: u64,

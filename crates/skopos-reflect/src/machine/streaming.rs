@@ -5,7 +5,7 @@
 
 use skopos_wire::{BrokenFrame, ObjectKey, WatchEvent};
 
-use super::listing::Gathered;
+use super::listing::ListProgress;
 use super::*;
 
 /// A streamed list that was requested or is being received.
@@ -14,12 +14,12 @@ pub(super) struct Streaming {
     pub(super) id: RequestId,
     pub(super) plan: ListPlan,
     /// The deadline for the next progress.
-    pub(super) patience: Time,
-    gathered: Gathered,
+    pub(super) deadline: Time,
+    progress: ListProgress,
     /// The last key in list order.
-    furthest: Option<ObjectKey>,
-    /// The deadline of the whole list, counted from the response, at which the sink was told to begin.
-    latest: Option<Time>,
+    last_key: Option<ObjectKey>,
+    /// The deadline of the whole list, counted from the response. Set together with `begin_replace`.
+    final_deadline: Option<Time>,
     /// The `timeoutSeconds` of the stream as a watch.
     timeout: Duration,
 }
@@ -27,21 +27,21 @@ pub(super) struct Streaming {
 // === impl Streaming ===
 
 impl Streaming {
-    /// Returns whether the sink was told to begin.
+    /// Returns whether `begin_replace` was called.
     pub(super) fn has_begun(&self) -> bool {
-        self.latest.is_some()
+        self.final_deadline.is_some()
     }
 
     /// Extends the deadline after progress.
-    fn may_be_silent_until(&mut self, until: Time) {
-        self.patience = self.latest.map_or(until, |latest| until.min(latest));
+    fn extend_deadline(&mut self, until: Time) {
+        self.deadline = self.final_deadline.map_or(until, |final_deadline| until.min(final_deadline));
     }
 }
 
 /// The maximum duration of the whole streamed list, as a multiple of `initial_events_patience`.
-const WHOLE: u32 = 12;
+const MAX_DURATION_FACTOR: u32 = 12;
 /// The number of consecutive failures after which a throttled stream gives way to pages.
-const THROTTLED: u32 = 2;
+const MAX_THROTTLED_ATTEMPTS: u32 = 2;
 
 impl Machine {
     pub(super) fn start_stream(&mut self, plan: ListPlan) {
@@ -53,16 +53,16 @@ impl Machine {
             start: WatchStart::InitialEvents,
             timeout,
             avoid: plan.avoid,
-            patient: self.outage,
-            distrust: false,
-            second_look: false,
+            wait_for_connection: self.outage,
+            retire_avoided: false,
+            verification: false,
         }));
         self.state = State::Streaming(Streaming {
             id,
-            patience: self.now + self.options.stream_patience,
-            gathered: Gathered::new(self.now),
-            furthest: None,
-            latest: None,
+            deadline: self.now + self.options.stream_patience,
+            progress: ListProgress::new(self.now),
+            last_key: None,
+            final_deadline: None,
             timeout,
             plan,
         });
@@ -71,12 +71,13 @@ impl Machine {
     pub(super) fn on_stream_opened(&mut self, sink: &mut dyn Sink) {
         let State::Streaming(streaming) = &mut self.state else { return };
         if !streaming.has_begun() {
-            streaming.latest = Some(self.now + self.options.initial_events_patience.saturating_mul(WHOLE));
+            streaming.final_deadline =
+                Some(self.now + self.options.initial_events_patience.saturating_mul(MAX_DURATION_FACTOR));
             sink.begin_replace();
         }
-        streaming.may_be_silent_until(self.now + self.options.initial_events_patience);
+        streaming.extend_deadline(self.now + self.options.initial_events_patience);
         let cause = streaming.plan.cause;
-        self.answered();
+        self.on_success();
         self.set_listing(cause);
     }
 
@@ -97,7 +98,7 @@ impl Machine {
                 Err(_) => Some(0),
             };
             if let Some(bytes) = bytes
-                && let Err(verdict) = streaming.gathered.take(bytes, &self.options)
+                && let Err(verdict) = streaming.progress.take(bytes, &self.options)
             {
                 self.actions.push_back(Action::Cancel { id: streaming.id });
                 return self.on_stream_failed(verdict, sink);
@@ -106,10 +107,10 @@ impl Machine {
                 Ok(WatchEvent::Added(object)) => {
                     // The initial events come in key order, and only they are progress of the list: additions and other
                     // changes may continue without end.
-                    if streaming.furthest.as_ref().is_none_or(|furthest| comes_after(object.key(), furthest))
+                    if streaming.last_key.as_ref().is_none_or(|last_key| comes_after(object.key(), last_key))
                     {
-                        streaming.furthest = Some(object.key().clone());
-                        streaming.may_be_silent_until(self.now + self.options.initial_events_patience);
+                        streaming.last_key = Some(object.key().clone());
+                        streaming.extend_deadline(self.now + self.options.initial_events_patience);
                     }
                     sink.stage(object);
                 }
@@ -129,11 +130,11 @@ impl Machine {
                 Ok(WatchEvent::Error(status)) => {
                     // Not every peer ends the stream after it.
                     self.actions.push_back(Action::Cancel { id: streaming.id });
-                    return self.on_stream_failed(Verdict::of_event(&status), sink);
+                    return self.on_stream_failed(Verdict::from_event(&status), sink);
                 }
                 Err(frame) => {
                     self.stats.undecodable += 1;
-                    streaming.gathered.unreadable(frame.key, sink);
+                    streaming.progress.unreadable(frame.key, sink);
                 }
             }
         }
@@ -142,11 +143,11 @@ impl Machine {
     fn on_initial_events_end(&mut self, resource_version: ResourceVersion, sink: &mut dyn Sink) {
         let state = std::mem::replace(
             &mut self.state,
-            State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None, retire_avoided: false } },
         );
-        let State::Streaming(Streaming { id, plan, gathered, timeout, .. }) = state else { return };
-        if self.commit(plan, gathered, resource_version, id, sink) {
-            self.watch_stands(id, timeout);
+        let State::Streaming(Streaming { id, plan, progress, timeout, .. }) = state else { return };
+        if self.commit(plan, progress, resource_version, id, sink) {
+            self.continue_as_watch(id, timeout);
         } else {
             self.actions.push_back(Action::Cancel { id });
         }
@@ -158,7 +159,7 @@ impl Machine {
         let (id, opened) = (streaming.id, streaming.has_begun());
         self.actions.push_back(Action::Cancel { id });
         if opened {
-            self.no_more_streams(&Reason::new(Cause::Silence, "the streamed list does not end"), sink);
+            self.fall_back_to_pages(&Reason::new(Cause::Silence, "the streamed list does not end"), sink);
         } else {
             self.on_stream_failed(Verdict::new(Meaning::TimedOut, "no answer to a streamed list"), sink);
         }
@@ -172,12 +173,15 @@ impl Machine {
         match verdict.meaning {
             // 422 and 400 from servers that know the parameter and refuse it; 410 and 504 make no sense here.
             Meaning::Rejected | Meaning::Expired | Meaning::TooLargeResourceVersion => {
-                self.no_more_streams(&verdict.reason, sink);
+                self.fall_back_to_pages(&verdict.reason, sink);
             }
             _ => {
                 let state = std::mem::replace(
                     &mut self.state,
-                    State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
+                    State::Waiting {
+                        until: self.now,
+                        next: Next::Watch { avoid: None, retire_avoided: false },
+                    },
                 );
                 let State::Streaming(mut streaming) = state else { return };
                 if streaming.has_begun() {
@@ -185,8 +189,9 @@ impl Machine {
                 }
                 // Pages can be resumed, and a cause that breaks, holds back or forbids streams may spare lists. A
                 // server that keeps throttling streams may throttle nothing else.
-                let refused = verdict.meaning == Meaning::Throttled && self.link.attempts >= THROTTLED;
-                streaming.plan.paged = streaming.has_begun() || verdict.may_spare_lists() || refused;
+                let refused =
+                    verdict.meaning == Meaning::Throttled && self.link.attempts >= MAX_THROTTLED_ATTEMPTS;
+                streaming.plan.paged = streaming.has_begun() || verdict.list_may_succeed() || refused;
                 streaming.plan.avoid = Some(streaming.id);
                 self.fail(verdict, Next::List(streaming.plan), sink);
             }
@@ -194,19 +199,20 @@ impl Machine {
     }
 
     /// Falls back to ordinary lists, permanently.
-    fn no_more_streams(&mut self, reason: &Reason, sink: &mut dyn Sink) {
+    fn fall_back_to_pages(&mut self, reason: &Reason, sink: &mut dyn Sink) {
         let state = std::mem::replace(
             &mut self.state,
-            State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None, retire_avoided: false } },
         );
         let State::Streaming(streaming) = state else { return };
         if streaming.has_begun() {
             sink.abort_replace();
         }
-        self.streams_lists = false;
+        self.watch_list_supported = false;
         sink.streams_no_lists();
         self.stats.failures += 1;
-        self.link.reason = Some(reason.in_words(format!("no streamed list ({reason}); listing in pages")));
+        self.link.reason =
+            Some(reason.with_message(format!("no streamed list ({reason}); listing in pages")));
         self.link_changed = true;
         self.start_list(ListPlan { avoid: None, ..streaming.plan });
     }

@@ -3,25 +3,25 @@
 use super::*;
 
 /// The lag above which a late timer is our own fault and not the peer's.
-const OWN_LAG: Duration = Duration::from_secs(1);
+const MAX_OWN_LAG: Duration = Duration::from_secs(1);
 /// The maximum extension that the peer then gets.
-const EXTENSION: Duration = Duration::from_secs(5);
+const MAX_EXTENSION: Duration = Duration::from_secs(5);
 
 /// A timer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     /// A wait is over.
     Proceed,
-    /// The peer was silent too long.
-    Patience,
+    /// The deadline of the peer has passed.
+    Deadline,
     /// The link has recovered.
     Settle,
-    /// Doubt needs a decision.
-    Doubt,
+    /// The stall detector needs a decision.
+    Stall,
     /// The budgets allow the deferred list.
-    Owed,
-    /// The next read of an object that is set aside is due.
-    Again,
+    DeferredRelist,
+    /// The next read of a quarantined object is due.
+    QuarantineRead,
 }
 
 impl Machine {
@@ -32,7 +32,7 @@ impl Machine {
     pub(super) fn on_timeout(&mut self, sink: &mut dyn Sink) {
         let Some((at, _)) = self.due_timer() else { return };
         let lag = self.now.since(at);
-        if lag > OWN_LAG {
+        if lag > MAX_OWN_LAG {
             // The process was not running (no CPU, a stopped process): data from the peer may be unread.
             self.postpone(lag);
         }
@@ -44,16 +44,16 @@ impl Machine {
                     self.proceed(next, sink);
                 }
             }
-            Timer::Patience => self.on_patience_lost(sink),
+            Timer::Deadline => self.on_deadline(sink),
             Timer::Settle => {
                 if let State::Watching(watching) = &mut self.state {
                     watching.settles_at = None;
                 }
                 self.settle();
             }
-            Timer::Doubt => self.on_doubt_timer(sink),
-            Timer::Owed => self.on_owed(sink),
-            Timer::Again => self.on_time_to_read_again(sink),
+            Timer::Stall => self.on_stall_timer(sink),
+            Timer::DeferredRelist => self.on_deferred_relist(sink),
+            Timer::QuarantineRead => self.on_quarantine_retry_due(sink),
         }
     }
 
@@ -65,26 +65,27 @@ impl Machine {
     fn timers(&self) -> [Option<(Time, Timer)>; 5] {
         match &self.state {
             State::Waiting { until, .. } => [Some((*until, Timer::Proceed)), None, None, None, None],
-            State::Listing(listing) => [Some((listing.patience, Timer::Patience)), None, None, None, None],
+            State::Listing(listing) => [Some((listing.deadline, Timer::Deadline)), None, None, None, None],
             State::Streaming(streaming) => {
-                [Some((streaming.patience, Timer::Patience)), None, None, None, None]
+                [Some((streaming.deadline, Timer::Deadline)), None, None, None, None]
             }
-            State::Resolving(resolving) => {
-                [Some((resolving.patience, Timer::Patience)), None, None, None, None]
-            }
+            State::Fetching(fetching) => [Some((fetching.deadline, Timer::Deadline)), None, None, None, None],
             State::Watching(watching) => [
-                Some((watching.patience, Timer::Patience)),
+                Some((watching.deadline, Timer::Deadline)),
                 watching.settles_at.map(|at| (at, Timer::Settle)),
-                self.doubt_timer().map(|at| (at, Timer::Doubt)),
-                self.owed.as_ref().map(|owed| (owed.at, Timer::Owed)),
+                self.stall_timer().map(|at| (at, Timer::Stall)),
+                self.deferred_relist.as_ref().map(|relist| (relist.at, Timer::DeferredRelist)),
                 // Before the stream is open, nothing shows that the server is well.
-                self.again.due().filter(|_| watching.opened_at.is_some()).map(|at| (at, Timer::Again)),
+                self.quarantine
+                    .due()
+                    .filter(|_| watching.opened_at.is_some())
+                    .map(|at| (at, Timer::QuarantineRead)),
             ],
             State::Stopped => [None; 5],
         }
     }
 
-    fn on_patience_lost(&mut self, sink: &mut dyn Sink) {
+    fn on_deadline(&mut self, sink: &mut dyn Sink) {
         let silent = |what: &str| Verdict::new(Meaning::TimedOut, what);
         match &self.state {
             State::Listing(listing) => {
@@ -92,8 +93,8 @@ impl Machine {
                 self.actions.push_back(Action::Cancel { id });
                 self.on_list_failed(silent("the list made no progress"), sink);
             }
-            State::Resolving(resolving) => {
-                let id = resolving.id;
+            State::Fetching(fetching) => {
+                let id = fetching.id;
                 self.actions.push_back(Action::Cancel { id });
                 self.on_get_failed(silent("no answer to the read of an object"), sink);
             }
@@ -105,21 +106,21 @@ impl Machine {
 
     /// Gives the peer time: extends the deadlines that have passed.
     fn postpone(&mut self, lag: Duration) {
-        let at = self.now + lag.min(EXTENSION);
+        let at = self.now + lag.min(MAX_EXTENSION);
         let now = self.now;
-        let extend = |patience: &mut Time| {
-            if *patience <= now {
-                *patience = at;
+        let extend = |deadline: &mut Time| {
+            if *deadline <= now {
+                *deadline = at;
             }
         };
         match &mut self.state {
-            State::Listing(listing) => extend(&mut listing.patience),
-            State::Streaming(streaming) => extend(&mut streaming.patience),
-            State::Resolving(resolving) => extend(&mut resolving.patience),
+            State::Listing(listing) => extend(&mut listing.deadline),
+            State::Streaming(streaming) => extend(&mut streaming.deadline),
+            State::Fetching(fetching) => extend(&mut fetching.deadline),
             State::Watching(watching) => {
-                extend(&mut watching.patience);
-                self.doubt.postpone(now, at);
-                self.again.postpone(now, at);
+                extend(&mut watching.deadline);
+                self.stall.postpone(now, at);
+                self.quarantine.postpone(now, at);
             }
             State::Waiting { .. } | State::Stopped => {}
         }

@@ -39,7 +39,7 @@ impl Machine {
                 }
                 // The transport dials on a schedule of its own, shared by all users of the cluster, and sends nothing before a
                 // connection is open. Waiting there costs the server nothing, and the request is sent as soon as it is back.
-                retry_at.unwrap_or(self.now).max(self.now) + self.up_to(Duration::from_millis(250))
+                retry_at.unwrap_or(self.now).max(self.now) + self.jitter(Duration::from_millis(250))
             }
             _ => {
                 // Earlier failures must not delay the retry of a page.
@@ -48,9 +48,9 @@ impl Machine {
                     _ => &mut self.backoff,
                 };
                 let delay = backoff.fail(&self.options, &mut self.rng).min(longest);
-                let wish = verdict.retry_after.map(|wish| wish.min(self.options.retry_after_max));
-                let wish = wish.map(|wish| scaled(wish, 1.0 + 0.1 * self.rng.f64()));
-                self.now + delay.max(wish.unwrap_or_default())
+                let wait = verdict.retry_after.map(|wait| wait.min(self.options.retry_after_max));
+                let wait = wait.map(|wait| scaled(wait, 1.0 + 0.1 * self.rng.f64()));
+                self.now + delay.max(wait.unwrap_or_default())
             }
         };
         self.set_condition(verdict.condition());
@@ -66,7 +66,7 @@ impl Machine {
     }
 
     /// Waits until a request is affordable.
-    pub(super) fn put_off(&mut self, until: Time, next: Next) {
+    pub(super) fn wait_for_budget(&mut self, until: Time, next: Next) {
         if !self.link.condition.is_failing() {
             self.set_condition(Condition::Retrying);
         }
@@ -74,12 +74,12 @@ impl Machine {
     }
 
     /// Handles a success response. Returns whether the server was unreachable before.
-    pub(super) fn answered(&mut self) -> bool {
+    pub(super) fn on_success(&mut self) -> bool {
         let returned = std::mem::take(&mut self.outage);
         if returned {
-            self.doubt.returned(self.now);
+            self.stall.record_recovery(self.now);
         }
-        if returned && self.returns.take(self.now) {
+        if returned && self.recoveries.try_spend(self.now) {
             self.requests.renew();
             self.requests.spend(self.now);
             self.lists.renew();
@@ -98,10 +98,10 @@ impl Machine {
     }
 
     /// Shortens a wait after a failure, since the server may be back, except if the server itself set its length.
-    pub(super) fn try_early(&mut self) {
+    pub(super) fn retry_early(&mut self) {
         let ample = self.requests.is_ample(self.now);
         let helps = self.link.condition.is_failing() && self.link.condition != Condition::Throttled;
-        let early = self.now + self.up_to(Duration::from_millis(500));
+        let early = self.now + self.jitter(Duration::from_millis(500));
         if let State::Waiting { until, .. } = &mut self.state
             && helps
             && ample

@@ -14,7 +14,7 @@ pub(super) struct Watching {
     /// The time of the response headers; `None` before.
     pub(super) opened_at: Option<Time>,
     /// Until opened: the deadline of the response. Then: the time by which the server should have ended the stream.
-    pub(super) patience: Time,
+    pub(super) deadline: Time,
     /// The time at which the past failures are cleared even if the stream stays silent.
     pub(super) settles_at: Option<Time>,
     /// The time of the last frame; before the first, the time of opening.
@@ -28,32 +28,32 @@ pub(super) struct Watching {
     after_outage: bool,
 }
 
-/// A stream that was open this long was a good one, whatever it brought.
-const GOOD_LIFE: Duration = Duration::from_secs(10);
+/// A stream that was open this long was a stable one, whatever it brought.
+const MIN_STABLE_TIME: Duration = Duration::from_secs(10);
 /// A stream that is open this long without a frame has recovered.
-const SETTLED: Duration = Duration::from_secs(5);
+const RECOVERY_DELAY: Duration = Duration::from_secs(5);
 /// The maximum delay before a stream that brought changes is reopened.
-const LIVELY_DELAY: Duration = Duration::from_secs(20);
+const MAX_REOPEN_DELAY: Duration = Duration::from_secs(20);
 /// The number of consecutive responses "our RV is in the future" after which the client believes them.
-const TOO_LARGE_ATTEMPTS: u32 = 4;
-/// The maximum doublings of the 90 s of doubt while watches get no response: a collection that changes is then listed
+const MAX_TOO_LARGE_RESPONSES: u32 = 4;
+/// The maximum doublings of the 90 s stall limit while watches get no response: a collection that changes is then listed
 /// at least every six minutes.
-const UNANSWERED_DOUBLINGS: u32 = 2;
+const MAX_UNANSWERED_DOUBLINGS: u32 = 2;
 
 impl Watching {
-    /// Returns whether it was a good stream, so that its end is no part of the past failures.
-    pub(super) fn has_stood(&self, now: Time) -> bool {
-        self.stands_for(GOOD_LIFE, now)
+    /// Returns whether it was a stable stream, so that its end is no part of the past failures.
+    pub(super) fn was_stable(&self, now: Time) -> bool {
+        self.open_for(MIN_STABLE_TIME, now)
     }
 
     /// Returns whether it was opened at least `time` ago.
-    pub(super) fn stands_for(&self, time: Duration, now: Time) -> bool {
+    pub(super) fn open_for(&self, time: Duration, now: Time) -> bool {
         self.opened_at.is_some_and(|opened_at| now.since(opened_at) >= time)
     }
 }
 
 impl Machine {
-    pub(super) fn start_watch(&mut self, avoid: Option<RequestId>, distrust: bool) {
+    pub(super) fn start_watch(&mut self, avoid: Option<RequestId>, retire_avoided: bool) {
         if self.position.is_none() {
             return self.start_list(ListPlan::new(ReplaceCause::Initial));
         }
@@ -61,10 +61,10 @@ impl Machine {
             return;
         }
         let Some(position) = &self.position else { return };
-        let (after, started_after) = (position.goes_on_after(), position.resource_version().clone());
+        let (after, started_after) = (position.resume_after(), position.resource_version().clone());
         let until = self.affordable_at(1);
         if until > self.now {
-            return self.put_off(until, Next::Watch { avoid, distrust });
+            return self.wait_for_budget(until, Next::Watch { avoid, retire_avoided });
         }
         // No watch is open until the response. The reader of the state decides how long that counts as a renewal.
         if self.link.condition == Condition::Watching {
@@ -79,14 +79,14 @@ impl Machine {
             start: WatchStart::After(after),
             timeout,
             avoid,
-            patient: self.outage,
-            distrust,
-            second_look: false,
+            wait_for_connection: self.outage,
+            retire_avoided,
+            verification: false,
         }));
         self.state = State::Watching(Watching {
             id,
             opened_at: None,
-            patience: self.now + self.options.watch_patience,
+            deadline: self.now + self.options.watch_patience,
             settles_at: None,
             last_frame: self.now,
             started_after,
@@ -97,12 +97,12 @@ impl Machine {
     }
 
     /// Turns the stream of a complete list into a watch.
-    pub(super) fn watch_stands(&mut self, id: RequestId, timeout: Duration) {
+    pub(super) fn continue_as_watch(&mut self, id: RequestId, timeout: Duration) {
         let Some(position) = &self.position else { return };
         self.state = State::Watching(Watching {
             id,
             opened_at: None,
-            patience: self.now,
+            deadline: self.now,
             settles_at: None,
             last_frame: self.now,
             started_after: position.resource_version().clone(),
@@ -122,28 +122,28 @@ impl Machine {
     }
 
     pub(super) fn on_watch_opened(&mut self) {
-        let after_outage = self.answered();
+        let after_outage = self.on_success();
         let troubled = self.link.reason.is_some();
         if troubled {
-            self.doubt.reopened(self.now);
+            self.stall.on_reopened(self.now);
         }
         let State::Watching(watching) = &mut self.state else { return };
         watching.opened_at = Some(self.now);
         watching.last_frame = self.now;
-        watching.patience = self.now + watching.timeout + self.options.watch_overtime;
+        watching.deadline = self.now + watching.timeout + self.options.watch_overtime;
         watching.after_outage = after_outage;
-        watching.settles_at = troubled.then_some(self.now + SETTLED);
+        watching.settles_at = troubled.then_some(self.now + RECOVERY_DELAY);
         self.link.retry_at = None;
-        self.set_standing();
+        self.set_watching();
     }
 
     /// Sets the condition of a link whose watch is open.
-    pub(super) fn set_standing(&mut self) {
-        let stalled = self.doubt.is_held_back().then_some(Degradation::Stalled);
-        let degradation = self.broken.degradation().or(stalled);
+    pub(super) fn set_watching(&mut self) {
+        let stalled = self.stall.is_held_back().then_some(Degradation::Stalled);
+        let degradation = self.undecodable.degradation().or(stalled);
         self.set_condition(degradation.map_or(Condition::Watching, Condition::Degraded));
-        self.link.undecodable = self.broken.count();
-        self.plan_to_read_again();
+        self.link.undecodable = self.undecodable.count();
+        self.schedule_quarantine_retry();
     }
 
     /// Applies one batch: all its changes become visible at once.
@@ -162,45 +162,51 @@ impl Machine {
         self.flush(before, sink);
         match end {
             None => {}
-            Some(Last::Error(verdict)) => {
-                self.cancel_main();
+            Some(StreamEnd::Error(verdict)) => {
+                self.cancel_watch();
                 self.on_watch_failed(verdict, sink);
             }
-            Some(Last::Broken(frame)) => {
-                self.cancel_main();
+            Some(StreamEnd::Broken(frame)) => {
+                self.cancel_watch();
                 self.on_broken_frame(&frame, sink);
             }
-            Some(Last::Crowded) => {
+            Some(StreamEnd::TooManyKeys) => {
                 let reason = "changes without an end share one resourceVersion";
                 self.relist(ListPlan::new(ReplaceCause::Unproven), reason.into(), sink);
             }
         }
     }
 
-    fn on_event(&mut self, event: Result<WatchEvent, BrokenFrame>, sink: &mut dyn Sink) -> ControlFlow<Last> {
+    fn on_event(
+        &mut self,
+        event: Result<WatchEvent, BrokenFrame>,
+        sink: &mut dyn Sink,
+    ) -> ControlFlow<StreamEnd> {
         match event {
             Ok(event @ (WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_))) => {
                 self.admit(event, sink);
-                if self.position.as_ref().is_some_and(Position::is_crowded) {
-                    return ControlFlow::Break(Last::Crowded);
+                if self.position.as_ref().is_some_and(Position::is_at_key_limit) {
+                    return ControlFlow::Break(StreamEnd::TooManyKeys);
                 }
             }
             Ok(WatchEvent::Bookmark { resource_version, .. }) => {
                 self.stats.bookmarks += 1;
-                let moved =
-                    self.position.as_mut().is_some_and(|place| place.advance(&resource_version, self.now));
+                let moved = self
+                    .position
+                    .as_mut()
+                    .is_some_and(|position| position.advance(&resource_version, self.now));
                 // A bookmark that only repeats the position does not show that a held-back stream flows again.
-                if moved || !self.doubt.is_held_back() {
-                    self.doubt.heard();
+                if moved || !self.stall.is_held_back() {
+                    self.stall.record_bookmark();
                     self.progressed();
                 }
             }
             Ok(WatchEvent::Error(status)) => {
-                return ControlFlow::Break(Last::Error(Verdict::of_event(&status)));
+                return ControlFlow::Break(StreamEnd::Error(Verdict::from_event(&status)));
             }
             Err(frame) => {
                 if self.stops_stream(&frame, sink) {
-                    return ControlFlow::Break(Last::Broken(Box::new(frame)));
+                    return ControlFlow::Break(StreamEnd::Broken(Box::new(frame)));
                 }
             }
         }
@@ -212,9 +218,9 @@ impl Machine {
         let Some(object) = event.object() else { return };
         match position.admit(object.key(), object.resource_version()) {
             Admission::New => {
-                position.applied(object.key(), object.resource_version(), self.now);
+                position.mark_applied(object.key(), object.resource_version(), self.now);
                 self.stats.changes += 1;
-                self.broken.readable(object.key());
+                self.undecodable.mark_readable(object.key());
                 sink.event(&event);
                 self.changes.extend(match event {
                     WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(Change::Put(object)),
@@ -237,11 +243,11 @@ impl Machine {
             watching.settles_at = None;
         }
         self.too_large = 0;
-        self.doubt.moved();
+        self.stall.record_progress();
         self.settle();
     }
 
-    /// Passes the batch to the sink, and updates the doubt for the position reached.
+    /// Passes the batch to the sink, and updates the stall detector for the position reached.
     pub(super) fn flush(&mut self, before: Option<ResourceVersion>, sink: &mut dyn Sink) {
         let Some(position) = &self.position else { return };
         if !self.changes.is_empty() {
@@ -255,19 +261,19 @@ impl Machine {
             return;
         }
         if matches!(&self.state, State::Watching(watching) if watching.opened_at.is_some()) {
-            self.set_standing_if_changed();
+            self.set_watching_if_changed();
         }
         self.on_moved(sink);
     }
 
-    fn set_standing_if_changed(&mut self) {
+    fn set_watching_if_changed(&mut self) {
         let degraded = matches!(self.link.condition, Condition::Degraded(_));
-        if degraded || self.broken.degradation().is_some() {
-            self.set_standing();
+        if degraded || self.undecodable.degradation().is_some() {
+            self.set_watching();
         }
     }
 
-    fn cancel_main(&mut self) {
+    fn cancel_watch(&mut self) {
         if let State::Watching(watching) = &self.state {
             let id = watching.id;
             self.actions.push_back(Action::Cancel { id });
@@ -281,7 +287,7 @@ impl Machine {
     }
 
     pub(super) fn on_watch_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
-        if self.gives_way(&verdict) {
+        if self.must_list_instead(&verdict) {
             self.stats.failures += 1;
             self.link.attempts = self.link.attempts.saturating_add(1);
             return self.relist(ListPlan::new(ReplaceCause::Unproven), verdict.reason, sink);
@@ -295,33 +301,33 @@ impl Machine {
             Meaning::TooLargeResourceVersion => {
                 // A server that lags behind another one catches up: retry, also on another server.
                 self.too_large += 1;
-                if self.too_large >= TOO_LARGE_ATTEMPTS {
+                if self.too_large >= MAX_TOO_LARGE_RESPONSES {
                     self.too_large = 0;
                     self.relist(plan(ReplaceCause::TooLargeResourceVersion), verdict.reason, sink);
                 } else {
-                    self.wait_to_watch(verdict, sink);
+                    self.retry_watch(verdict, sink);
                 }
             }
             Meaning::Malformed => self.on_broken_stream(verdict, sink),
             Meaning::Lost => self.on_watch_over(Some(verdict), sink),
-            _ => self.wait_to_watch(verdict, sink),
+            _ => self.retry_watch(verdict, sink),
         }
     }
 
     /// Returns whether a list must replace the watch: watches get no response, so their changes are unknown, but lists
     /// may get one.
-    fn gives_way(&self, verdict: &Verdict) -> bool {
+    fn must_list_instead(&self, verdict: &Verdict) -> bool {
         let unanswered = matches!(&self.state, State::Watching(watching) if watching.opened_at.is_none());
         unanswered
             && matches!(verdict.meaning, Meaning::TimedOut | Meaning::Lost)
-            && self.is_beyond_doubt(UNANSWERED_DOUBLINGS)
+            && self.exceeds_stall_limit(MAX_UNANSWERED_DOUBLINGS)
     }
 
     /// Waits with the delay for this failure, then watches again at the same RV.
-    pub(super) fn wait_to_watch(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
-        let avoid = self.addressee_main();
-        self.cancel_look();
-        self.fail(verdict, Next::Watch { avoid, distrust: false }, sink);
+    pub(super) fn retry_watch(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
+        let avoid = self.watch_id();
+        self.cancel_verification();
+        self.fail(verdict, Next::Watch { avoid, retire_avoided: false }, sink);
     }
 
     /// Handles the end of an open stream. A stream that showed life is reopened at once if enough budget remains. One
@@ -330,12 +336,12 @@ impl Machine {
         let State::Watching(watching) = &self.state else { return };
         let avoid = None;
         let opened_at = watching.opened_at;
-        let good = watching.has_stood(self.now);
+        let stable = watching.was_stable(self.now);
         let progressed = watching.progressed;
         let alive = opened_at.is_some() && (progressed || watching.after_outage || verdict.is_some());
-        self.cancel_look();
-        let promptly = good || (alive && self.requests.is_ample(self.now));
-        if good {
+        self.cancel_verification();
+        let promptly = stable || (alive && self.requests.is_ample(self.now));
+        if stable {
             self.backoff.reset();
         } else if promptly {
             // A quick retry is a step of the backoff too, so that later ones are spread over the minute.
@@ -344,21 +350,21 @@ impl Machine {
         if promptly {
             let spread =
                 if verdict.is_some() { Duration::from_millis(500) } else { Duration::from_millis(100) };
-            let until = self.now + self.up_to(spread);
+            let until = self.now + self.jitter(spread);
             if let Some(verdict) = verdict {
                 self.stats.failures += 1;
                 self.link.attempts = self.link.attempts.saturating_add(1);
                 self.link.reason = Some(verdict.reason);
                 self.set_condition(Condition::Retrying);
             }
-            return self.wait(until, Next::Watch { avoid, distrust: false });
+            return self.wait(until, Next::Watch { avoid, retire_avoided: false });
         }
         let verdict = verdict.unwrap_or_else(|| {
             let lived = opened_at.map_or(Duration::ZERO, |opened_at| self.now.since(opened_at));
             Verdict::new(Meaning::Lost, format!("the server ended the watch after {lived:.1?}"))
         });
-        let longest = if progressed { LIVELY_DELAY } else { self.options.backoff_max.saturating_mul(2) };
-        self.fail_within(verdict, Next::Watch { avoid, distrust: false }, longest, sink);
+        let longest = if progressed { MAX_REOPEN_DELAY } else { self.options.backoff_max.saturating_mul(2) };
+        self.fail_within(verdict, Next::Watch { avoid, retire_avoided: false }, longest, sink);
     }
 
     /// Handles a watch without a response, or a stream that the server should have ended long ago.
@@ -373,7 +379,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn addressee_main(&self) -> Option<RequestId> {
+    pub(super) fn watch_id(&self) -> Option<RequestId> {
         match &self.state {
             State::Watching(watching) => Some(watching.id),
             _ => None,
@@ -382,9 +388,9 @@ impl Machine {
 }
 
 /// The cause for which the client ends a stream.
-enum Last {
+enum StreamEnd {
     Error(Verdict),
     Broken(Box<BrokenFrame>),
     /// More changes share our RV than the limit.
-    Crowded,
+    TooManyKeys,
 }

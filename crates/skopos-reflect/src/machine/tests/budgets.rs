@@ -129,13 +129,16 @@ fn a_list_that_is_asked_for_waits_as_long_as_the_server_wishes() {
 fn a_list_that_somebody_asked_for_is_owed_whatever_else_it_would_heal() {
     for first in [ReplaceCause::Requested, ReplaceCause::Undecodable] {
         let (mut desk, _) = Desk::watching(1);
-        (0..LISTS).for_each(|_| desk.machine.lists.spend(desk.now));
+        (0..MAX_LISTS_PER_MINUTE).for_each(|_| desk.machine.lists.spend(desk.now));
         desk.machine.relist_when_affordable(first, &mut desk.sink);
-        assert_eq!(desk.machine.owed.as_ref().map(|owed| owed.cause), Some(first));
+        assert_eq!(desk.machine.deferred_relist.as_ref().map(|relist| relist.cause), Some(first));
         for other in [ReplaceCause::Requested, ReplaceCause::Undecodable] {
             desk.machine.relist_when_affordable(other, &mut desk.sink);
         }
-        assert_eq!(desk.machine.owed.as_ref().map(|owed| owed.cause), Some(ReplaceCause::Requested));
+        assert_eq!(
+            desk.machine.deferred_relist.as_ref().map(|relist| relist.cause),
+            Some(ReplaceCause::Requested)
+        );
     }
 }
 

@@ -21,7 +21,7 @@ fn after_a_suspend_the_watch_is_opened_again_at_the_same_place_elsewhere() {
     let Action::Watch(watch) = desk.asks() else { panic!("a watch") };
     assert_eq!(desk.now, begun);
     assert_eq!(watch.start, WatchStart::After(10.into()));
-    assert_eq!((watch.avoid, watch.distrust), (Some(old), true));
+    assert_eq!((watch.avoid, watch.retire_avoided), (Some(old), true));
     // The events of the old watch are ignored.
     desk.give(Input::Events { id: old, events: vec![Ok(WatchEvent::Modified(object("a", 1, 11)))] });
     assert_eq!(desk.machine.resource_version(), Some(&10.into()));
@@ -323,7 +323,7 @@ fn added(id: RequestId, name: &str) -> Input {
 fn a_streamed_list_has_10_seconds_between_objects_in_order_and_two_minutes_in_all() {
     let mut desk = Desk::with(MachineOptions::default(), 1);
     let stream = desk.watches();
-    assert_eq!((&stream.start, stream.second_look), (&WatchStart::InitialEvents, false));
+    assert_eq!((&stream.start, stream.verification), (&WatchStart::InitialEvents, false));
     assert_eq!(desk.due(), at(25), "within the default deadline of a first sync, which is 30 s");
     desk.at(20);
     desk.give(Input::Opened { id: stream.id });
@@ -345,7 +345,7 @@ fn a_streamed_list_has_10_seconds_between_objects_in_order_and_two_minutes_in_al
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream.id }));
     let Action::List(list) = desk.asks() else { panic!("a list") };
     assert_eq!((list.limit, list.avoid), (Some(500), None));
-    assert!(!desk.machine.streams_lists() && !desk.sink.is_staging());
+    assert!(!desk.machine.watch_list_supported() && !desk.sink.is_staging());
     assert!(desk.machine.state().reason.as_ref().is_some_and(|reason| reason.contains("does not end")));
 }
 
@@ -356,7 +356,7 @@ fn a_streamed_list_without_an_answer_gives_way_to_pages_on_another_connection() 
     desk.at(25);
     desk.give(Input::Timeout);
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream }));
-    assert!(desk.machine.streams_lists());
+    assert!(desk.machine.watch_list_supported());
     let Action::List(list) = desk.asks() else { panic!("a list") };
     assert_eq!(list.avoid, Some(stream));
 }
@@ -369,7 +369,7 @@ fn a_streamed_list_that_does_not_end_is_no_connections_fault() {
     desk.now = desk.due();
     desk.give(Input::Timeout);
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream }));
-    assert!(!desk.machine.streams_lists());
+    assert!(!desk.machine.watch_list_supported());
     let Action::List(list) = desk.asks() else { panic!("a list") };
     assert_eq!(list.avoid, None);
 }

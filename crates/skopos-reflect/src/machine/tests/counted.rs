@@ -29,7 +29,7 @@ fn lists_watches_and_looks_are_counted() {
     desk.bookmark(look, 20);
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
     let stats = *desk.machine.stats();
-    assert_eq!((stats.second_looks, stats.watch_requests, stats.bookmarks), (1, 2, 2));
+    assert_eq!((stats.verification_watches, stats.watch_requests, stats.bookmarks), (1, 2, 2));
 
     desk.at(60);
     desk.probe(59, 30);
@@ -38,7 +38,7 @@ fn lists_watches_and_looks_are_counted() {
     desk.at(77);
     desk.give(Input::Timeout);
     let stats = *desk.machine.stats();
-    assert_eq!((stats.second_looks, stats.stalls, stats.failures), (2, 1, 1));
+    assert_eq!((stats.verification_watches, stats.stalls, stats.failures), (2, 1, 1));
     assert_eq!((stats.relists, stats.changes, stats.undecodable), (0, 0, 0));
 }
 

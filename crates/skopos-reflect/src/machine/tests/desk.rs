@@ -126,7 +126,7 @@ impl Desk {
     pub(super) fn looks(&mut self, seconds: u64) -> RequestId {
         assert_eq!(self.due(), at(seconds), "a second look is due");
         let look = self.watches();
-        assert!(look.second_look);
+        assert!(look.verification);
         self.give(Input::Opened { id: look.id });
         look.id
     }

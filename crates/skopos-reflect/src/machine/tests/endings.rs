@@ -29,7 +29,10 @@ fn a_stream_of_ten_seconds_that_the_server_ends_is_no_failure() {
         assert_eq!((desk.machine.stats().failures, desk.machine.state().attempts), (0, 0));
         assert!(!desk.machine.state().condition.is_failing());
         let again = desk.watches();
-        assert_eq!((again.start, again.avoid, again.distrust), (WatchStart::After(10.into()), None, false));
+        assert_eq!(
+            (again.start, again.avoid, again.retire_avoided),
+            (WatchStart::After(10.into()), None, false)
+        );
     }
 }
 
@@ -181,7 +184,7 @@ fn without_a_connection_it_is_the_transports_rhythm() {
     assert_eq!(desk.machine.state().condition, Condition::Unreachable);
     let due = desk.due();
     assert!(due >= at(30) && due <= at(30) + Duration::from_millis(250), "{due}");
-    assert!(desk.watches().patient, "it waits in the transport");
+    assert!(desk.watches().wait_for_connection, "it waits in the transport");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_look_has_more_time_whatever_else_is_due() {
     let (mut desk, _) = without_a();
     desk.give(Input::Probed { sent_at: desk.now, resource_version: 20.into() });
     let look = desk.acts();
-    assert!(matches!(&look, Action::Watch(watch) if watch.second_look), "{look:?}");
+    assert!(matches!(&look, Action::Watch(watch) if watch.verification), "{look:?}");
     // The end of the look, and the time of the next read of an object that is set aside, came while the process did not run.
     desk.now = desk.now + secs(100);
     desk.give(Input::Timeout);

@@ -44,7 +44,7 @@ fn streamed_list_without_end_falls_back_and_is_remembered() {
     world.set(Fault::NoEndBookmark);
     let took = world.until(secs(120), World::is_equal);
     assert!(took < secs(20), "{took:?}");
-    assert!(!world.machine.streams_lists());
+    assert!(!world.machine.watch_list_supported());
     world.set(Fault::None);
     world.give(Input::Relist);
     world.until(secs(60), |world| relists(world) == 1);
@@ -206,7 +206,7 @@ fn quiet_collection_in_a_busy_cluster_stays_proven_without_lists() {
     assert_eq!(relists(&world), 0);
     assert_eq!(world.machine.stats().stalls, 0);
     assert!(oldest <= secs(50), "the age stays bounded: {oldest:?}");
-    assert!(world.machine.stats().second_looks <= 25, "{:?}", world.machine.stats());
+    assert!(world.machine.stats().verification_watches <= 25, "{:?}", world.machine.stats());
 }
 
 #[test]
@@ -541,7 +541,7 @@ fn store_read_error_lists_again() {
     let mut world = World::synced(28, paged());
     let status = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"unable to transform","reason":"StorageReadError","code":500}"#;
     let status = Box::new(Status::from_slice(status).unwrap());
-    let id = world.machine.addressee_main().unwrap();
+    let id = world.machine.watch_id().unwrap();
     world.give(Input::Events { id, events: vec![Ok(WatchEvent::Error(status))] });
     world.until(secs(10), |world| relists(world) == 1);
     assert_eq!(world.sink.causes()[1], ReplaceCause::ServerReadError);

@@ -89,7 +89,7 @@ fn a_second_look_sees_what_the_stream_still_owes() {
     desk.probe(19, 20);
     assert_eq!(desk.due(), at(35));
     let look = desk.watches();
-    assert_eq!((look.second_look, &look.start), (true, &WatchStart::After(10.into())));
+    assert_eq!((look.verification, &look.start), (true, &WatchStart::After(10.into())));
     desk.give(Input::Opened { id: look.id });
     desk.give(Input::Events { id: look.id, events: vec![deleted("a", 7), deleted("b", 8)] });
     desk.bookmark(look.id, 25);

@@ -31,7 +31,7 @@ fn a_streamed_list_that_ends_before_its_end_is_listed_in_pages_elsewhere() {
     let Action::List(list) = desk.asks() else { panic!("a list") };
     assert_eq!(list.avoid, Some(stream));
     assert!(desk.now <= at(2));
-    assert!(desk.machine.streams_lists(), "one that was cut says nothing about the server");
+    assert!(desk.machine.watch_list_supported(), "one that was cut says nothing about the server");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn where_a_streamed_list_is_not_even_begun_there_are_pages() {
         desk.fail(stream, code);
         let next = desk.asks();
         assert_eq!(matches!(next, Action::List(_)), !matches!(code, 401 | 429), "{code}: {next:?}");
-        assert!(desk.machine.streams_lists());
+        assert!(desk.machine.watch_list_supported());
     }
     let mut desk = Desk::with(MachineOptions::default(), 1);
     desk.watches();
@@ -98,6 +98,6 @@ fn streams_that_are_throttled_three_times_give_way_to_pages() {
         }
         let next = desk.asks();
         assert_eq!(matches!(next, Action::List(_)), gives_way, "{code}: {next:?}");
-        assert!(desk.machine.streams_lists());
+        assert!(desk.machine.watch_list_supported());
     }
 }

@@ -265,7 +265,7 @@ pub(super) fn reads_again(desk: &mut Desk, watch: &mut RequestId) -> (GetRequest
             }
             // The stream was silent for long.
             Action::Watch(look) => {
-                assert!(look.second_look);
+                assert!(look.verification);
                 desk.give(Input::Closed { id: look.id });
                 assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look.id }));
                 desk.bookmark(*watch, 12);
@@ -279,7 +279,7 @@ pub(super) fn reads_again(desk: &mut Desk, watch: &mut RequestId) -> (GetRequest
 fn list_is_asked_for(desk: &mut Desk, watch: RequestId) {
     loop {
         match desk.acts() {
-            Action::Watch(look) if look.second_look => desk.give(Input::Closed { id: look.id }),
+            Action::Watch(look) if look.verification => desk.give(Input::Closed { id: look.id }),
             Action::Cancel { id } if id == watch => return,
             Action::Cancel { .. } => {}
             other => panic!("{other:?}"),
@@ -569,10 +569,10 @@ fn a_read_that_fails_otherwise_is_only_made_again() {
 fn what_can_be_read_again_owes_no_list_and_what_was_asked_for_does() {
     for (cause, owed) in [(ReplaceCause::Undecodable, false), (ReplaceCause::Requested, true)] {
         let (mut desk, watch) = without_a();
-        (0..LISTS).for_each(|_| desk.machine.lists.spend(desk.now));
+        (0..MAX_LISTS_PER_MINUTE).for_each(|_| desk.machine.lists.spend(desk.now));
         desk.machine.relist_when_affordable(cause, &mut desk.sink);
         desk.change(watch, 13);
         assert_eq!(desk.machine.state().condition, Condition::Watching);
-        assert_eq!(desk.machine.owed.is_some(), owed, "{cause:?}");
+        assert_eq!(desk.machine.deferred_relist.is_some(), owed, "{cause:?}");
     }
 }

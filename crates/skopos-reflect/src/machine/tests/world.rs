@@ -351,7 +351,7 @@ impl World {
             Action::Cancel { id } => return self.wires.retain(|wire| wire.id != *id),
             Action::List(request) if request.continue_token.is_some() => Asked::Page,
             Action::List(_) => Asked::List,
-            Action::Watch(WatchRequest { second_look: true, .. }) => Asked::Look,
+            Action::Watch(WatchRequest { verification: true, .. }) => Asked::Look,
             Action::Watch(WatchRequest { start: WatchStart::InitialEvents, .. }) => Asked::Stream,
             Action::Watch(WatchRequest { start: WatchStart::After(rv), .. }) => {
                 assert!(self.sink.goes_on_after(rv.as_u64()), "a watch goes on where the content stands");

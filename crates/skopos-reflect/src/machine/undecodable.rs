@@ -3,20 +3,20 @@
 //!
 //! ```text
 //!   broken frame ─▶ watch again at the same RV, on another connection (perhaps the bytes were damaged on their way)
-//!   the same one again ─▶ key and RV are known? ─no, and a third time──▶ list everything; what is broken there is set aside
+//!   the same one again ─▶ key and RV are known? ─no, and a third time──▶ list everything; what is broken there is quarantined
 //!                              │
 //!                             yes
 //!                              ├─ the third such one in a row ──▶ list everything
 //!                              ├─ a deletion ──▶ the key is gone, at that RV
 //!                              └─ read the object: of that very RV ─▶ apply it
-//!                                                  newer, or gone ──▶ its own event will follow: set the key aside until then
-//!                                                  broken as well ──▶ set the key aside
+//!                                                  newer, or gone ──▶ its own event will follow: quarantine the key until then
+//!                                                  broken as well ──▶ quarantine the key
 //!                                                  another object ──▶ no answer: read again
 //! ```
 //!
-//! A key that is set aside keeps its old content, the link reports `Degraded`, and further broken frames of the key are
+//! A quarantined key keeps its old content, the link reports `Degraded`, and further broken frames of the key are
 //! skipped, except deletions. The first good event of the key, or a list that can read it, ends that. If the key's
-//! event was skipped, none may come, so the key is also read again (`again`).
+//! event was skipped, none may come, so the key is also read again (`quarantine`).
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -29,12 +29,12 @@ use super::*;
 
 /// The frames and objects that could not be decoded.
 #[derive(Debug, Default)]
-pub(super) struct Broken {
+pub(super) struct Undecodable {
     /// The frame that stopped the last stream. If it names its object, a change is known to be missing until its event comes.
-    suspect: Option<Suspect>,
+    suspect: Option<SuspectFrame>,
     /// The number of named frames accepted as broken since the last stream that was open for a while.
-    believed: u32,
-    /// The keys that are set aside.
+    accepted: u32,
+    /// The quarantined keys.
     keys: BTreeSet<ObjectKey>,
     /// Objects of the last list that can be neither decoded nor named.
     nameless: usize,
@@ -42,13 +42,13 @@ pub(super) struct Broken {
 
 /// A broken frame that stopped a stream.
 #[derive(Clone, Debug)]
-pub(super) struct Suspect {
+pub(super) struct SuspectFrame {
     key: Option<ObjectKey>,
     resource_version: Option<ResourceVersion>,
     deletion: bool,
     reason: Reason,
     /// Our RV at that moment.
-    stood_at: Option<ResourceVersion>,
+    at_version: Option<ResourceVersion>,
     /// The number of times it came in a row.
     times: u32,
     /// The number of failed reads of the object.
@@ -57,65 +57,65 @@ pub(super) struct Suspect {
 
 /// A read of one object in progress.
 #[derive(Debug)]
-pub(super) struct Resolving {
+pub(super) struct Fetching {
     pub(super) id: RequestId,
-    pub(super) patience: Time,
-    suspect: Suspect,
+    pub(super) deadline: Time,
+    suspect: SuspectFrame,
 }
 
 /// The number of times after which a frame that names its object is accepted as broken...
-const NAMED_TIMES: u32 = 2;
+const NAMED_ATTEMPTS: u32 = 2;
 /// ... and that of one without a name: only a list can get past it, which costs more.
-const NAMELESS_TIMES: u32 = 3;
+const NAMELESS_ATTEMPTS: u32 = 3;
 /// The number of consecutive named frames that are taken as the first of many. Each costs two streams and a read, which
 /// may take a minute; a list gets past all of them.
-const MANY: u32 = 3;
+const MAX_CONSECUTIVE_NAMED: u32 = 3;
 /// The number of failed reads of the object after which everything is listed.
-const READ_ATTEMPTS: u32 = 3;
+const MAX_READ_ATTEMPTS: u32 = 3;
 
-impl Broken {
+impl Undecodable {
     pub(super) fn count(&self) -> usize {
-        self.keys.len() + self.nameless + usize::from(self.awaited().is_some())
+        self.keys.len() + self.nameless + usize::from(self.pending_key().is_some())
     }
 
     /// Returns the key whose change came broken once. The change is due again after our RV; if the frame was damaged on
     /// its way, there may be no such change.
-    fn awaited(&self) -> Option<&ObjectKey> {
+    fn pending_key(&self) -> Option<&ObjectKey> {
         let suspect = self.suspect.as_ref().filter(|suspect| suspect.is_named())?;
         suspect.key.as_ref().filter(|key| !self.keys.contains(*key))
     }
 
     pub(super) fn degradation(&self) -> Option<Degradation> {
         let count = self.count();
-        let key = || self.keys.first().or(self.awaited()).cloned();
+        let key = || self.keys.first().or(self.pending_key()).cloned();
         (count > 0).then(|| Degradation::Undecodable { key: key(), count })
     }
 
     /// Records a list that replaced everything.
-    pub(super) fn listed(&mut self, unreadable: Vec<ObjectKey>, nameless: usize) {
+    pub(super) fn record_list(&mut self, unreadable: Vec<ObjectKey>, nameless: usize) {
         self.suspect = None;
-        self.believed = 0;
+        self.accepted = 0;
         self.keys = unreadable.into_iter().collect();
         self.nameless = nameless;
     }
 
     /// Returns whether a change of the key is missing, or may be.
-    pub(super) fn awaits(&self, key: &ObjectKey) -> bool {
-        self.keys.contains(key) || self.awaited() == Some(key)
+    pub(super) fn may_miss(&self, key: &ObjectKey) -> bool {
+        self.keys.contains(key) || self.pending_key() == Some(key)
     }
 
     /// Returns the next key after this one, and the first after the last. `None` if objects without names are missing:
     /// they come first.
-    pub(super) fn after(&self, key: Option<&ObjectKey>) -> Option<&ObjectKey> {
+    pub(super) fn next_key(&self, key: Option<&ObjectKey>) -> Option<&ObjectKey> {
         if self.nameless > 0 {
             return None;
         }
         let later = key.and_then(|key| self.keys.range((Bound::Excluded(key), Bound::Unbounded)).next());
-        later.or_else(|| self.keys.first()).or_else(|| self.awaited())
+        later.or_else(|| self.keys.first()).or_else(|| self.pending_key())
     }
 
     /// Records a good event of the key.
-    pub(super) fn readable(&mut self, key: &ObjectKey) {
+    pub(super) fn mark_readable(&mut self, key: &ObjectKey) {
         if !self.keys.is_empty() {
             self.keys.remove(key);
         }
@@ -125,16 +125,16 @@ impl Broken {
     }
 }
 
-impl Suspect {
+impl SuspectFrame {
     fn is_named(&self) -> bool {
         self.key.is_some() && self.resource_version.is_some()
     }
 
-    fn is_same_as(&self, other: &Suspect) -> bool {
+    fn is_same_as(&self, other: &SuspectFrame) -> bool {
         if self.is_named() {
             self.key == other.key && self.resource_version == other.resource_version
         } else {
-            self.stood_at == other.stood_at
+            self.at_version == other.at_version
         }
     }
 }
@@ -152,13 +152,13 @@ impl Machine {
             self.stats.duplicates += 1;
             return false;
         }
-        if !self.broken.keys.contains(key) {
+        if !self.undecodable.keys.contains(key) {
             return true;
         }
-        position.applied(key, resource_version, self.now);
+        position.mark_applied(key, resource_version, self.now);
         if is_deletion(frame) && self.options.content == Content::Objects {
             // Nothing more about it is needed, and no later event may report the deletion.
-            self.broken.readable(key);
+            self.undecodable.mark_readable(key);
             self.stats.changes += 1;
             let (key, resource_version) = (key.clone(), resource_version.clone());
             self.changes.push(Change::Gone { key, resource_version });
@@ -170,13 +170,13 @@ impl Machine {
 
     /// Handles the frame that stopped the stream.
     pub(super) fn on_broken_frame(&mut self, frame: &BrokenFrame, sink: &mut dyn Sink) {
-        self.on_suspect(
-            Suspect {
+        self.on_suspect_frame(
+            SuspectFrame {
                 key: frame.key.clone(),
                 resource_version: frame.resource_version.clone(),
                 deletion: is_deletion(frame),
                 reason: Reason::new(Cause::Unusable, frame.to_string()),
-                stood_at: self.resource_version().cloned(),
+                at_version: self.resource_version().cloned(),
                 times: 1,
                 failed_reads: 0,
             },
@@ -186,13 +186,13 @@ impl Machine {
 
     /// Handles a stream that cannot be split into frames any more.
     pub(super) fn on_broken_stream(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
-        self.on_suspect(
-            Suspect {
+        self.on_suspect_frame(
+            SuspectFrame {
                 key: None,
                 resource_version: None,
                 deletion: false,
                 reason: verdict.reason,
-                stood_at: self.resource_version().cloned(),
+                at_version: self.resource_version().cloned(),
                 times: 1,
                 failed_reads: 0,
             },
@@ -200,30 +200,30 @@ impl Machine {
         );
     }
 
-    fn on_suspect(&mut self, mut suspect: Suspect, sink: &mut dyn Sink) {
-        if let Some(last) = self.broken.suspect.take().filter(|last| last.is_same_as(&suspect)) {
+    fn on_suspect_frame(&mut self, mut suspect: SuspectFrame, sink: &mut dyn Sink) {
+        if let Some(last) = self.undecodable.suspect.take().filter(|last| last.is_same_as(&suspect)) {
             suspect.times = last.times.saturating_add(1);
         }
-        if matches!(&self.state, State::Watching(watching) if watching.has_stood(self.now)) {
-            self.broken.believed = 0;
+        if matches!(&self.state, State::Watching(watching) if watching.was_stable(self.now)) {
+            self.undecodable.accepted = 0;
         }
-        let believed_after = if suspect.is_named() { NAMED_TIMES } else { NAMELESS_TIMES };
-        if suspect.times < believed_after {
+        let attempts = if suspect.is_named() { NAMED_ATTEMPTS } else { NAMELESS_ATTEMPTS };
+        if suspect.times < attempts {
             let reason = suspect.reason.clone();
             let verdict = Verdict { meaning: Meaning::Malformed, reason, retry_after: None };
-            self.broken.suspect = Some(suspect);
-            return self.wait_to_watch(verdict, sink);
+            self.undecodable.suspect = Some(suspect);
+            return self.retry_watch(verdict, sink);
         }
         let (Some(key), Some(resource_version)) = (suspect.key.clone(), suspect.resource_version.clone())
         else {
             return self.relist(ListPlan::undecodable(), suspect.reason, sink);
         };
-        self.broken.believed = self.broken.believed.saturating_add(1);
+        self.undecodable.accepted = self.undecodable.accepted.saturating_add(1);
         // A sink of changes would lose those that a list skips.
-        if self.broken.believed >= MANY && self.options.content == Content::Objects {
+        if self.undecodable.accepted >= MAX_CONSECUTIVE_NAMED && self.options.content == Content::Objects {
             return self.relist(ListPlan::undecodable(), suspect.reason, sink);
         }
-        self.cancel_look();
+        self.cancel_verification();
         if suspect.deletion {
             let gone = Change::Gone { key, resource_version: resource_version.clone() };
             self.repair(gone, &resource_version, sink);
@@ -232,22 +232,27 @@ impl Machine {
         }
     }
 
-    pub(super) fn start_get(&mut self, suspect: Suspect) {
+    pub(super) fn start_get(&mut self, suspect: SuspectFrame) {
         let Some(key) = suspect.key.clone() else { return self.start_watch(None, false) };
         let until = self.affordable_at(1);
         if until > self.now {
-            return self.put_off(until, Next::Resolve(suspect));
+            return self.wait_for_budget(until, Next::Fetch(suspect));
         }
         let id = self.new_id();
         self.stats.get_requests += 1;
         self.requests.spend(self.now);
-        self.actions.push_back(Action::Get(GetRequest { id, key, avoid: None, patient: self.outage }));
+        self.actions.push_back(Action::Get(GetRequest {
+            id,
+            key,
+            avoid: None,
+            wait_for_connection: self.outage,
+        }));
         self.state =
-            State::Resolving(Resolving { id, patience: self.now + self.options.list_patience, suspect });
+            State::Fetching(Fetching { id, deadline: self.now + self.options.list_patience, suspect });
     }
 
     pub(super) fn on_got(&mut self, object: Result<Option<RawObject>, BrokenItem>, sink: &mut dyn Sink) {
-        let State::Resolving(Resolving { suspect, .. }) = &self.state else { return };
+        let State::Fetching(Fetching { suspect, .. }) = &self.state else { return };
         let suspect = suspect.clone();
         let (Some(key), Some(resource_version)) = (suspect.key, suspect.resource_version) else { return };
         match object {
@@ -260,22 +265,23 @@ impl Machine {
                 // The frame's RV was never the object's: nothing in the frame can be trusted.
                 Ordering::Less => self.relist(ListPlan::undecodable(), suspect.reason, sink),
                 // The event that made it so is still to come.
-                Ordering::Greater => self.set_aside(key, &resource_version, sink),
+                Ordering::Greater => self.quarantine_key(key, &resource_version, sink),
             },
             // Gone: that event is still to come. Or broken.
-            Ok(None) | Err(_) => self.set_aside(key, &resource_version, sink),
+            Ok(None) | Err(_) => self.quarantine_key(key, &resource_version, sink),
         }
     }
 
     pub(super) fn on_get_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
-        let State::Resolving(Resolving { suspect, .. }) = &self.state else { return };
+        let State::Fetching(Fetching { suspect, .. }) = &self.state else { return };
         let mut suspect = suspect.clone();
         suspect.failed_reads += 1;
-        if suspect.failed_reads >= READ_ATTEMPTS && !matches!(verdict.meaning, Meaning::CannotConnect { .. })
+        if suspect.failed_reads >= MAX_READ_ATTEMPTS
+            && !matches!(verdict.meaning, Meaning::CannotConnect { .. })
         {
             self.relist(ListPlan::undecodable(), suspect.reason, sink);
         } else {
-            self.fail(verdict, Next::Resolve(suspect), sink);
+            self.fail(verdict, Next::Fetch(suspect), sink);
         }
     }
 
@@ -283,11 +289,11 @@ impl Machine {
     fn repair(&mut self, change: Change, resource_version: &ResourceVersion, sink: &mut dyn Sink) {
         let before = self.resource_version().cloned();
         if let Some(position) = &mut self.position {
-            position.applied(change.key(), resource_version, self.now);
+            position.mark_applied(change.key(), resource_version, self.now);
         }
-        self.broken.readable(change.key());
+        self.undecodable.mark_readable(change.key());
         if self.link.condition.is_watching() {
-            self.set_standing();
+            self.set_watching();
         }
         self.stats.changes += 1;
         self.changes.push(change);
@@ -295,24 +301,24 @@ impl Machine {
         self.start_watch(None, false);
     }
 
-    /// Sets the key of a broken frame aside: the link continues past it, and reports it.
-    fn set_aside(&mut self, key: ObjectKey, resource_version: &ResourceVersion, sink: &mut dyn Sink) {
+    /// Quarantines the key of a broken frame: the link continues past it, and reports it.
+    fn quarantine_key(&mut self, key: ObjectKey, resource_version: &ResourceVersion, sink: &mut dyn Sink) {
         let before = self.resource_version().cloned();
         if let Some(position) = &mut self.position {
-            position.applied(&key, resource_version, self.now);
+            position.mark_applied(&key, resource_version, self.now);
         }
         sink.passed_over(&key, resource_version);
-        self.broken.keys.insert(key);
-        self.say_what_is_missing(self.broken.count(), sink);
+        self.undecodable.keys.insert(key);
+        self.report_undecodable(self.undecodable.count(), sink);
         self.flush(before, sink);
         self.start_watch(None, false);
     }
 
     /// Reports how many objects the content will lack, before the RV moves. A reader that looks between the new RV and
     /// the next open watch must not take the content as complete.
-    pub(super) fn say_what_is_missing(&mut self, count: usize, sink: &mut dyn Sink) {
+    pub(super) fn report_undecodable(&mut self, count: usize, sink: &mut dyn Sink) {
         if self.link.condition.is_watching() {
-            self.set_standing();
+            self.set_watching();
         }
         self.link.undecodable = count;
         self.link_changed = false;

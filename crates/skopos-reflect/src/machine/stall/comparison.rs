@@ -8,19 +8,19 @@ use super::*;
 
 /// A comparison that proved our content. Changes older than its list invalidate it.
 #[derive(Debug)]
-pub(super) struct Compared {
+pub(super) struct ComparisonProof {
     pub(super) sent_at: Time,
     /// The RV of the list.
     pub(super) resource_version: ResourceVersion,
     /// The proof of our content by its RV alone.
-    pub(super) otherwise: Option<Time>,
+    pub(super) fallback: Option<Time>,
 }
 
 /// A comparison with a list of metadata in progress.
 #[derive(Debug)]
-pub(super) struct Comparing {
+pub(super) struct Comparison {
     /// The deadline of the comparison.
-    pub(super) until: Time,
+    pub(super) deadline: Time,
     /// The RV of a list that shows a change. The stream has until the deadline to deliver it.
     pub(super) missing: Option<ResourceVersion>,
 }
@@ -28,11 +28,11 @@ pub(super) struct Comparing {
 /// The timeout of a comparison with a list of metadata.
 const COMPARISON_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Doubt {
+impl StallDetector {
     /// Records a proof of our content by its RV.
-    pub(in crate::machine) fn proven(&mut self, at: Time) {
-        if let Some(compared) = &mut self.compared {
-            compared.otherwise = compared.otherwise.max(Some(at));
+    pub(in crate::machine) fn record_proof(&mut self, at: Time) {
+        if let Some(proof) = &mut self.comparison_proof {
+            proof.fallback = proof.fallback.max(Some(at));
         }
     }
 }
@@ -41,19 +41,19 @@ impl Machine {
     /// Starts a comparison of the content with a list of metadata, if there is a probe to prove and the sink supports
     /// it. Returns whether it is in progress, or will start as soon as a request is affordable.
     pub(super) fn compare(&mut self, sink: &mut dyn Sink) -> bool {
-        if self.doubt.probes.is_empty() {
+        if self.stall.probes.is_empty() {
             return false;
         }
         let affordable_at = self.affordable_at(1);
         if affordable_at > self.now {
-            self.doubt.not_before = affordable_at;
+            self.stall.not_before = affordable_at;
             return true;
         }
         if !sink.compare() {
             return false;
         }
         self.requests.spend(self.now);
-        self.doubt.comparing = Some(Comparing { until: self.now + COMPARISON_TIMEOUT, missing: None });
+        self.stall.comparison = Some(Comparison { deadline: self.now + COMPARISON_TIMEOUT, missing: None });
         true
     }
 
@@ -62,9 +62,9 @@ impl Machine {
         if self.resource_version().is_none_or(|ours| *ours >= resource_version) {
             return;
         }
-        if let Some(comparing) = &mut self.doubt.comparing {
-            comparing.until = comparing.until.min(self.now + DELIVERY_GRACE);
-            comparing.missing = Some(resource_version);
+        if let Some(comparison) = &mut self.stall.comparison {
+            comparison.deadline = comparison.deadline.min(self.now + DELIVERY_GRACE);
+            comparison.missing = Some(resource_version);
         }
     }
 
@@ -77,50 +77,52 @@ impl Machine {
         resource_version: &ResourceVersion,
         sink: &mut dyn Sink,
     ) {
-        let replaced = self.doubt.listed_at >= compared_at;
-        if replaced || self.witness.is_some() || !matches!(self.state, State::Watching(_)) {
+        let replaced = self.stall.listed_at >= compared_at;
+        if replaced || self.rollback_candidate.is_some() || !matches!(self.state, State::Watching(_)) {
             return;
         }
         let is_ahead = self.resource_version().is_some_and(|ours| ours <= resource_version);
-        self.doubt.comparing = None;
-        if is_ahead && self.doubt.changed_at >= compared_at {
+        self.stall.comparison = None;
+        if is_ahead && self.stall.changed_at >= compared_at {
             // The content has changed since: the list proves only what a probe would.
             let (seen_at, resource_version) = (self.now, resource_version.clone());
-            return self.doubt.remember(Probe { sent_at, seen_at, resource_version });
+            return self.stall.push_probe(Probe { sent_at, seen_at, resource_version });
         }
-        self.doubt.confirmed_at = Some(self.now);
-        self.doubt.probes.retain(|probe| probe.resource_version > *resource_version);
-        self.doubt.inconclusive = 0;
-        self.doubt.vain_lists = 0;
-        self.doubt.not_before = self.now;
-        if self.doubt.probes.is_empty() {
-            self.owed.take_if(|owed| owed.cause == ReplaceCause::Unproven);
+        self.stall.confirmed_at = Some(self.now);
+        self.stall.probes.retain(|probe| probe.resource_version > *resource_version);
+        self.stall.inconclusive = 0;
+        self.stall.inconclusive_lists = 0;
+        self.stall.not_before = self.now;
+        if self.stall.probes.is_empty() {
+            self.deferred_relist.take_if(|relist| relist.cause == ReplaceCause::Unproven);
         }
         // A second stream brought nothing either, and nothing is missing: the first is not held back.
-        if self.doubt.sends_no_bookmarks && std::mem::take(&mut self.doubt.held_back) {
+        if self.stall.sends_no_bookmarks && std::mem::take(&mut self.stall.held_back) {
             self.settle();
-            self.set_standing();
+            self.set_watching();
         }
-        let otherwise = self.doubt.compared.take().map_or(self.fresh, |before| before.otherwise);
+        let fallback = self.stall.comparison_proof.take().map_or(self.fresh, |before| before.fallback);
         let resource_version = resource_version.clone();
-        self.doubt.compared = Some(Compared { sent_at, resource_version, otherwise });
-        self.tell_proven(sent_at, sink);
+        self.stall.comparison_proof = Some(ComparisonProof { sent_at, resource_version, fallback });
+        self.report_proof(sent_at, sink);
     }
 
     /// Takes back the proof of a comparison if the changes up to `reached`, which are about to be applied, are older than its
     /// list: the content after them is what the server had before. From the list's RV on the proof counts again.
     pub(in crate::machine) fn retract_comparison(&mut self, reached: &ResourceVersion, sink: &mut dyn Sink) {
-        self.doubt.changed_at = self.now;
-        let Some(Compared { sent_at, resource_version, otherwise }) = self.doubt.compared.take() else {
+        self.stall.changed_at = self.now;
+        let Some(ComparisonProof { sent_at, resource_version, fallback }) =
+            self.stall.comparison_proof.take()
+        else {
             return;
         };
         if resource_version < *reached {
             return;
         }
-        if otherwise < self.fresh {
-            self.fresh = otherwise;
-            sink.fresh_only_as_of(otherwise);
+        if fallback < self.fresh {
+            self.fresh = fallback;
+            sink.fresh_only_as_of(fallback);
         }
-        self.doubt.remember(Probe { sent_at, seen_at: self.now, resource_version });
+        self.stall.push_probe(Probe { sent_at, seen_at: self.now, resource_version });
     }
 }

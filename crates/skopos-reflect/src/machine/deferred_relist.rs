@@ -7,7 +7,7 @@ use super::*;
 
 /// A list that is made as soon as the budgets allow it.
 #[derive(Debug)]
-pub(super) struct Owed {
+pub(super) struct DeferredRelist {
     pub(super) cause: ReplaceCause,
     since: Time,
     pub(super) at: Time,
@@ -15,9 +15,9 @@ pub(super) struct Owed {
 
 /// The maximum delay of a deferred list by reopened watches. Any minute has budget for a list, if nothing else is
 /// requested in it.
-const PATIENCE_OF_OWED: Duration = Duration::from_secs(61);
+const MAX_DEFERRAL: Duration = Duration::from_secs(61);
 
-fn owed_because(cause: ReplaceCause) -> Reason {
+fn relist_reason(cause: ReplaceCause) -> Reason {
     match cause {
         ReplaceCause::Undecodable => "what could not be decoded is listed again".into(),
         ReplaceCause::Unproven => Reason::new(Cause::Silence, "streams do not bring what there is"),
@@ -25,7 +25,7 @@ fn owed_because(cause: ReplaceCause) -> Reason {
     }
 }
 
-fn plan(cause: ReplaceCause) -> ListPlan {
+fn plan_for(cause: ReplaceCause) -> ListPlan {
     if cause == ReplaceCause::Undecodable { ListPlan::undecodable() } else { ListPlan::new(cause) }
 }
 
@@ -35,34 +35,34 @@ impl Machine {
     pub(super) fn relist_when_affordable(&mut self, cause: ReplaceCause, sink: &mut dyn Sink) {
         let at = self.list_affordable_at(false);
         if at <= self.now {
-            return self.relist(plan(cause), owed_because(cause), sink);
+            return self.relist(plan_for(cause), relist_reason(cause), sink);
         }
-        let owed = self.owed.get_or_insert(Owed { cause, since: self.now, at });
-        owed.at = at;
+        let relist = self.deferred_relist.get_or_insert(DeferredRelist { cause, since: self.now, at });
+        relist.at = at;
         // A requested list stays due when nothing needs healing any more.
         if cause == ReplaceCause::Requested {
-            owed.cause = cause;
+            relist.cause = cause;
         }
     }
 
-    pub(super) fn on_owed(&mut self, sink: &mut dyn Sink) {
-        if let Some(cause) = self.owed.as_ref().map(|owed| owed.cause) {
+    pub(super) fn on_deferred_relist(&mut self, sink: &mut dyn Sink) {
+        if let Some(cause) = self.deferred_relist.as_ref().map(|relist| relist.cause) {
             self.relist_when_affordable(cause, sink);
         }
     }
 
     /// Starts the deferred list once it is overdue because reopened watches kept using its budget.
     pub(super) fn start_overdue_list(&mut self) -> bool {
-        let Some(Owed { cause, .. }) =
-            self.owed.take_if(|owed| self.now.since(owed.since) >= PATIENCE_OF_OWED)
+        let Some(DeferredRelist { cause, .. }) =
+            self.deferred_relist.take_if(|relist| self.now.since(relist.since) >= MAX_DEFERRAL)
         else {
             return false;
         };
-        self.cancel_look();
-        self.cancel_reading();
+        self.cancel_verification();
+        self.cancel_quarantine_read();
         self.stats.relists += 1;
-        self.link.reason = Some(owed_because(cause));
-        self.start_list(plan(cause));
+        self.link.reason = Some(relist_reason(cause));
+        self.start_list(plan_for(cause));
         true
     }
 }

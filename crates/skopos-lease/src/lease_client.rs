@@ -16,18 +16,18 @@ use crate::record::{Record, new_lease};
 
 /// The location of the Lease.
 #[derive(Clone, Debug)]
-pub(crate) struct Requests {
+pub(crate) struct LeaseClient {
     pub(crate) transport: Transport,
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
 
 /// The maximum size of a Lease.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_LEASE_BYTES: usize = 1 << 20;
 
-impl Requests {
+impl LeaseClient {
     /// Performs a request of the machine, within its timeout. Returns the number of the request and its outcome.
-    pub(crate) async fn answer(self, action: Action) -> (u64, Outcome) {
+    pub(crate) async fn execute(self, action: Action) -> (u64, Outcome) {
         let (id, within, request) = match action {
             Action::Read { id, within } => (id, within, self.request(Method::GET, true, &Value::Null)),
             Action::Write { id, within, base: Some(base), spec } => {
@@ -81,7 +81,7 @@ impl Requests {
         request.extensions_mut().insert(options);
         let response = self.transport.send(request).await.map_err(|error| error.to_string())?;
         let code = response.status();
-        let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
+        let body = Limited::new(response.into_body(), MAX_LEASE_BYTES).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         match code {
             StatusCode::CONFLICT => Ok(Outcome::Conflict),

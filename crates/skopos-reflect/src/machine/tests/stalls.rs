@@ -1,4 +1,4 @@
-//! Second looks: when a silent stream gets one, and what a look proves.
+//! Verification watches: when a silent stream gets one, and what it proves.
 
 use super::desk::{Desk, at};
 use super::secs;
@@ -14,8 +14,8 @@ fn silence_without_probes_is_looked_into_after_90_seconds() {
     assert_eq!(desk.due(), at(120));
     let look = desk.watches();
     assert_eq!(look.start, WatchStart::After(10.into()), "more of 11 may be due");
-    assert_eq!((look.timeout, look.avoid, look.second_look), (secs(3), Some(watch), true));
-    assert_eq!(desk.machine.stats().second_looks, 1);
+    assert_eq!((look.timeout, look.avoid, look.verification), (secs(3), Some(watch), true));
+    assert_eq!(desk.machine.stats().verification_watches, 1);
     // It is given up after its own length and some seconds for the response.
     assert_eq!(desk.due(), at(130));
     desk.at(130);
@@ -93,7 +93,7 @@ fn a_look_that_shows_what_the_stream_does_not_ends_the_stream() {
     assert!(desk.machine.state().reason.as_ref().is_some_and(|reason| reason.contains("15")));
     assert_eq!((desk.machine.stats().stalls, desk.machine.state().attempts), (1, 1));
     let again = desk.watches();
-    assert_eq!((again.avoid, again.distrust, desk.now), (Some(watch), true, at(37)));
+    assert_eq!((again.avoid, again.retire_avoided, desk.now), (Some(watch), true, at(37)));
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_stream_that_does_not_bring_what_a_comparison_shows_is_stalled() {
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
     desk.give(Input::Timeout);
     let next = desk.watches();
-    assert_eq!((next.avoid, next.distrust), (Some(watch), true));
+    assert_eq!((next.avoid, next.retire_avoided), (Some(watch), true));
 }
 
 #[test]
@@ -473,7 +473,7 @@ fn a_look_waits_until_the_minutes_budget_has_room_for_it() {
     desk.give(Input::Timeout);
     assert_eq!(desk.machine.poll_action(), None);
     assert!(desk.due() >= at(60), "{}", desk.due());
-    assert!(desk.watches().second_look);
+    assert!(desk.watches().verification);
 }
 
 #[test]
@@ -527,7 +527,7 @@ fn a_stream_that_is_opened_after_a_cut_is_looked_into_without_the_pause_of_the_o
     let again = desk.watches().id;
     desk.give(Input::Opened { id: again });
     assert_eq!(desk.due(), desk.now + secs(2));
-    assert!(desk.watches().second_look);
+    assert!(desk.watches().verification);
 }
 
 #[test]
@@ -620,7 +620,7 @@ fn doubt_begins_anew_when_the_server_can_be_reached_again() {
         desk.at(220);
         desk.probe(219, 20);
         desk.give(Input::Opened { id: watch });
-        assert_eq!(desk.machine.is_beyond_doubt(0), !outage);
+        assert_eq!(desk.machine.exceeds_stall_limit(0), !outage);
     }
 }
 
