@@ -115,7 +115,10 @@ async fn audit(shared: &Shared, parts: &[usize], deadline: Instant) -> Result<Au
     for (part, found) in parts.iter().zip(futures::future::join_all(audits).await) {
         match found {
             Ok(found) => compared.push(found),
-            Err(error) => not_compared.push(NotCompared::of(&shared.links[*part], error)),
+            Err(error) => {
+                let namespace = shared.links[*part].target.namespace.clone();
+                not_compared.push(NotCompared::new(namespace, error));
+            }
         }
     }
     if let (true, Some(first)) = (compared.is_empty(), not_compared.first()) {
@@ -156,7 +159,7 @@ fn left_out(shared: &Shared, parts: &[usize]) -> impl Iterator<Item = NotCompare
     let others = shared.links.iter().enumerate().filter(|(part, _)| !parts.contains(part));
     others.map(move |(part, link)| {
         let condition = basis.parts[part].link.condition.clone();
-        NotCompared::of(link, AuditError::LeftOut { condition })
+        NotCompared::new(link.target.namespace.clone(), AuditError::LeftOut { condition })
     })
 }
 

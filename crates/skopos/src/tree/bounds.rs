@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
-use super::node::FANOUT;
+use super::sizes::FANOUT;
 
 /// Sorted keys, fewer than [`FANOUT`], or temporarily as many. See the module's documentation.
 #[derive(Clone)]

@@ -17,6 +17,7 @@
 mod bounds;
 mod bytes;
 mod node;
+mod sizes;
 mod slots;
 mod walk;
 
@@ -25,7 +26,8 @@ use std::sync::Arc;
 
 use bounds::Bounds;
 use bytes::hash_of;
-use node::{FANOUT, Inner, Inserted, Leaf, NODE, Node};
+use node::{Inner, Inserted, Leaf, Node};
+use sizes::{FANOUT, LEAF_CAPACITY};
 
 pub(crate) use bytes::Bytes;
 pub(crate) use walk::{Iter, diff};
@@ -72,8 +74,9 @@ impl<I: Item> Tree<I> {
     pub(crate) fn from_sorted(items: Vec<I>) -> Self {
         debug_assert!(items.is_sorted_by(|a, b| a.key() < b.key()));
         let len = items.len();
-        let mut level =
-            in_chunks(items, NODE, |items| (items[0].key().clone(), Node::Leaf(Arc::new(Leaf::of(items)))));
+        let mut level = in_chunks(items, LEAF_CAPACITY, |items| {
+            (items[0].key().clone(), Node::Leaf(Arc::new(Leaf::from_items(items))))
+        });
         while level.len() > 1 {
             level = in_chunks(level, FANOUT, |nodes| {
                 let first = nodes[0].0.clone();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Item;
 use super::bounds::Bounds;
 use super::bytes::{Bytes, hash_of};
+use super::sizes::{FANOUT, LEAF_CAPACITY};
 use super::slots::Slots;
 
 pub(super) enum Node<I: Item> {
@@ -16,7 +17,7 @@ pub(super) enum Node<I: Item> {
 
 pub(super) struct Leaf<I: Item> {
     /// The hashes: `hashes[n]` belongs to `items[n]`; the rest is meaningless.
-    pub(super) hashes: [u32; NODE],
+    pub(super) hashes: [u32; LEAF_CAPACITY],
     /// The items, sorted by key.
     pub(super) items: Slots<I>,
 }
@@ -44,9 +45,9 @@ impl<I: Item> Node<I> {
     }
 
     /// Returns the maximum size of a node of this kind.
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         match self {
-            Node::Leaf(_) => NODE,
+            Node::Leaf(_) => LEAF_CAPACITY,
             Node::Inner(_) => FANOUT,
         }
     }
@@ -86,8 +87,8 @@ impl<I: Item> Node<I> {
 }
 
 impl<I: Item> Leaf<I> {
-    pub(super) fn of(items: Vec<I>) -> Self {
-        let mut hashes = [0; NODE];
+    pub(super) fn from_items(items: Vec<I>) -> Self {
+        let mut hashes = [0; LEAF_CAPACITY];
         hashes.iter_mut().zip(&items).for_each(|(hash, item)| *hash = hash_of(item.key()));
         Self { hashes, items: items.into_iter().collect() }
     }
@@ -113,13 +114,13 @@ impl<I: Item> Leaf<I> {
             return Inserted::Replaced(mem::replace(known, item));
         }
         let at = self.items.partition_point(|other| other.key() < item.key());
-        if self.items.len() < NODE {
+        if self.items.len() < LEAF_CAPACITY {
             self.put_at(at, hash, item);
             return Inserted::Added;
         }
-        let cut = cut_for(at, NODE);
-        let mut right = Leaf { hashes: [0; NODE], items: self.items.split_off(cut) };
-        right.hashes[..NODE - cut].copy_from_slice(&self.hashes[cut..]);
+        let cut = cut_for(at, LEAF_CAPACITY);
+        let mut right = Leaf { hashes: [0; LEAF_CAPACITY], items: self.items.split_off(cut) };
+        right.hashes[..LEAF_CAPACITY - cut].copy_from_slice(&self.hashes[cut..]);
         // The bound is the key of the first item on the right, old or new.
         let bound = right.items.get(0).filter(|_| at != cut).unwrap_or(&item).key().clone();
         if at < cut {
@@ -182,7 +183,7 @@ impl<I: Item> Inner<I> {
                     self.bounds.remove(child.saturating_sub(1));
                 }
             }
-            1..THIN => self.merge_around(child),
+            1..MERGE_THRESHOLD => self.merge_around(child),
             _ => {}
         }
         Some(removed)
@@ -194,7 +195,7 @@ impl<I: Item> Inner<I> {
         let fits = |left: &usize| {
             self.children
                 .get(left + 1)
-                .is_some_and(|right| self.children[*left].size() + right.size() <= right.most())
+                .is_some_and(|right| self.children[*left].size() + right.size() <= right.capacity())
         };
         if let Some(left) = pairs.into_iter().find(fits) {
             let bound = self.bounds.remove(left);
@@ -234,16 +235,12 @@ impl<I: Item> Clone for Inner<I> {
 
 impl<I: Item> Default for Leaf<I> {
     fn default() -> Self {
-        Self { hashes: [0; NODE], items: Slots::default() }
+        Self { hashes: [0; LEAF_CAPACITY], items: Slots::default() }
     }
 }
 
-/// The maximum number of items in a leaf. More make the tree lower, and the copy that a change makes larger.
-pub(super) const NODE: usize = 32;
-/// The maximum number of children of an inner node. Higher, because look-ups pay for every level.
-pub(super) const FANOUT: usize = 64;
 /// The size below which a node is merged with a neighbour.
-const THIN: usize = NODE / 4;
+const MERGE_THRESHOLD: usize = LEAF_CAPACITY / 4;
 
 /// Returns where a full node splits after an insertion at `at`: in the middle. For insertions in order (names that count
 /// up) it splits at the end, so that full nodes remain.

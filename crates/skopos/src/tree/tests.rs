@@ -69,7 +69,7 @@ fn check(tree: &Tree<Pair>, model: &Model) {
 
 /// Checks that every node is within its bounds, and all leaves at one depth; returns the depth.
 fn check_node(node: &Node<Pair>, root: bool) -> usize {
-    assert!(node.size() <= node.most());
+    assert!(node.size() <= node.capacity());
     assert!(root || node.size() > 0);
     match node {
         Node::Leaf(leaf) => {
@@ -168,7 +168,7 @@ fn names_that_count_up_fill_their_leaves() {
         leaves += 1;
         iter.next_leaf();
     }
-    assert_eq!(leaves, 3200 / NODE);
+    assert_eq!(leaves, 3200 / LEAF_CAPACITY);
 }
 
 #[test]
