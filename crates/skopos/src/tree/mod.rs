@@ -24,7 +24,7 @@ mod walk;
 use std::mem;
 use std::sync::Arc;
 
-use bounds::Bounds;
+use bounds::ChildBounds;
 use bytes::hash_of;
 use node::{Inner, Inserted, Leaf, Node};
 use sizes::{FANOUT, LEAF_CAPACITY};
@@ -33,7 +33,7 @@ pub(crate) use bytes::Bytes;
 pub(crate) use walk::{Iter, diff};
 
 /// An item of a tree, with its own key.
-pub(crate) trait Item: Clone {
+pub(crate) trait TreeItem: Clone {
     /// The key, which defines the order. It must not change while the item is in a tree.
     type Key: Bytes + Ord + Clone;
 
@@ -59,12 +59,12 @@ pub(crate) trait Item: Clone {
 
 /// The persistent map. See the module's documentation.
 #[derive(Clone)]
-pub(crate) struct Tree<I: Item> {
+pub(crate) struct Tree<I: TreeItem> {
     root: Node<I>,
     len: usize,
 }
 
-impl<I: Item> Tree<I> {
+impl<I: TreeItem> Tree<I> {
     /// Creates an empty tree.
     pub(crate) fn new() -> Self {
         Self { root: Node::Leaf(Arc::default()), len: 0 }
@@ -80,7 +80,7 @@ impl<I: Item> Tree<I> {
         while level.len() > 1 {
             level = in_chunks(level, FANOUT, |nodes| {
                 let first = nodes[0].0.clone();
-                let bounds = Bounds::new(nodes[1..].iter().map(|(first, _)| first.clone()).collect());
+                let bounds = ChildBounds::new(nodes[1..].iter().map(|(first, _)| first.clone()).collect());
                 let children = nodes.into_iter().map(|(_, node)| node).collect();
                 (first, Node::Inner(Arc::new(Inner { bounds, children })))
             });
@@ -140,7 +140,7 @@ impl<I: Item> Tree<I> {
             Inserted::Split(bound, right) => {
                 let left = mem::replace(&mut self.root, Node::Leaf(Arc::default()));
                 self.root = Node::Inner(Arc::new(Inner {
-                    bounds: Bounds::new(vec![bound]),
+                    bounds: ChildBounds::new(vec![bound]),
                     children: vec![left, right],
                 }));
             }
@@ -177,7 +177,7 @@ impl<I: Item> Tree<I> {
     }
 }
 
-impl<I: Item> Default for Tree<I> {
+impl<I: TreeItem> Default for Tree<I> {
     fn default() -> Self {
         Self::new()
     }

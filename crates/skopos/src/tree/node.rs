@@ -4,39 +4,39 @@ use std::hint::black_box;
 use std::mem;
 use std::sync::Arc;
 
-use super::Item;
-use super::bounds::Bounds;
+use super::TreeItem;
+use super::bounds::ChildBounds;
 use super::bytes::{Bytes, hash_of};
 use super::sizes::{FANOUT, LEAF_CAPACITY};
 use super::slots::Slots;
 
-pub(super) enum Node<I: Item> {
+pub(super) enum Node<I: TreeItem> {
     Leaf(Arc<Leaf<I>>),
     Inner(Arc<Inner<I>>),
 }
 
-pub(super) struct Leaf<I: Item> {
+pub(super) struct Leaf<I: TreeItem> {
     /// The hashes: `hashes[n]` belongs to `items[n]`; the rest is meaningless.
     pub(super) hashes: [u32; LEAF_CAPACITY],
     /// The items, sorted by key.
     pub(super) items: Slots<I>,
 }
 
-pub(super) struct Inner<I: Item> {
+pub(super) struct Inner<I: TreeItem> {
     /// The bounds: `bounds[n]` is greater than every key in `children[n]`, and not greater than any in `children[n + 1]`.
-    pub(super) bounds: Bounds<I::Key>,
+    pub(super) bounds: ChildBounds<I::Key>,
     pub(super) children: Vec<Node<I>>,
 }
 
 /// The result of an insertion below a node.
-pub(super) enum Inserted<I: Item> {
+pub(super) enum Inserted<I: TreeItem> {
     Replaced(I),
     Added,
     /// The node was full and has moved its upper part to a new right neighbour, whose keys begin at the bound.
     Split(I::Key, Node<I>),
 }
 
-impl<I: Item> Node<I> {
+impl<I: TreeItem> Node<I> {
     pub(super) fn size(&self) -> usize {
         match self {
             Node::Leaf(leaf) => leaf.items.len(),
@@ -86,7 +86,7 @@ impl<I: Item> Node<I> {
     }
 }
 
-impl<I: Item> Leaf<I> {
+impl<I: TreeItem> Leaf<I> {
     pub(super) fn from_items(items: Vec<I>) -> Self {
         let mut hashes = [0; LEAF_CAPACITY];
         hashes.iter_mut().zip(&items).for_each(|(hash, item)| *hash = hash_of(item.key()));
@@ -148,7 +148,7 @@ impl<I: Item> Leaf<I> {
     }
 }
 
-impl<I: Item> Inner<I> {
+impl<I: TreeItem> Inner<I> {
     pub(super) fn child_of<Q: Bytes + ?Sized>(&self, key: &Q) -> usize {
         self.bounds.child_of(key)
     }
@@ -205,7 +205,7 @@ impl<I: Item> Inner<I> {
     }
 }
 
-impl<I: Item> Clone for Node<I> {
+impl<I: TreeItem> Clone for Node<I> {
     fn clone(&self) -> Self {
         match self {
             Node::Leaf(leaf) => Node::Leaf(leaf.clone()),
@@ -214,26 +214,26 @@ impl<I: Item> Clone for Node<I> {
     }
 }
 
-impl<I: Item> Clone for Leaf<I> {
+impl<I: TreeItem> Clone for Leaf<I> {
     fn clone(&self) -> Self {
         self.touch();
         Self { hashes: self.hashes, items: self.items.clone() }
     }
 }
 
-impl<I: Item> Drop for Leaf<I> {
+impl<I: TreeItem> Drop for Leaf<I> {
     fn drop(&mut self) {
         self.touch();
     }
 }
 
-impl<I: Item> Clone for Inner<I> {
+impl<I: TreeItem> Clone for Inner<I> {
     fn clone(&self) -> Self {
         Self { bounds: self.bounds.clone(), children: self.children.clone() }
     }
 }
 
-impl<I: Item> Default for Leaf<I> {
+impl<I: TreeItem> Default for Leaf<I> {
     fn default() -> Self {
         Self { hashes: [0; LEAF_CAPACITY], items: Slots::default() }
     }

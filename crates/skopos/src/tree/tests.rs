@@ -8,7 +8,7 @@ use super::*;
 #[derive(Clone, Debug, PartialEq)]
 struct Pair(Arc<str>, Arc<u32>);
 
-impl Item for Pair {
+impl TreeItem for Pair {
     type Key = Arc<str>;
     fn key(&self) -> &Arc<str> {
         &self.0

@@ -4,16 +4,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::node::{Inner, Leaf, Node};
-use super::{Item, Tree};
+use super::{Tree, TreeItem};
 
 /// An iterator over the items of a tree in key order.
-pub(crate) struct Iter<'a, I: Item> {
+pub(crate) struct Iter<'a, I: TreeItem> {
     path: Vec<(&'a Inner<I>, usize)>,
     pub(super) leaf: Option<&'a Arc<Leaf<I>>>,
     at: usize,
 }
 
-impl<'a, I: Item> Iter<'a, I> {
+impl<'a, I: TreeItem> Iter<'a, I> {
     /// Creates the iterator of [`Tree::seek`].
     pub(super) fn seek(root: &'a Node<I>, before: impl Fn(&I::Key) -> bool) -> Self {
         let mut iter = Self { path: Vec::with_capacity(4), leaf: None, at: 0 };
@@ -87,7 +87,7 @@ impl<'a, I: Item> Iter<'a, I> {
     }
 }
 
-impl<'a, I: Item> Iterator for Iter<'a, I> {
+impl<'a, I: TreeItem> Iterator for Iter<'a, I> {
     type Item = &'a I;
 
     fn next(&mut self) -> Option<&'a I> {
@@ -99,7 +99,7 @@ impl<'a, I: Item> Iterator for Iter<'a, I> {
 
 /// Walks over the differences between two trees in key order, beginning after `after`, until `visit` breaks off. Leaves and
 /// items that both share are skipped without reading their keys.
-pub(crate) fn diff<I: Item>(
+pub(crate) fn diff<I: TreeItem>(
     old: &Tree<I>,
     new: &Tree<I>,
     after: Option<&I::Key>,
