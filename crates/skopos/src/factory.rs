@@ -17,7 +17,7 @@ use crate::error::{BuildError, NotSynced, Unsynced};
 use crate::informer::Informer;
 use crate::maintenance;
 use crate::options::{FactoryOptions, InformerOptions};
-use crate::registry::Registry;
+use crate::registry::InformerRegistry;
 use crate::resource::ResourceId;
 use crate::stats::FactoryStats;
 use crate::sync::timeout_at;
@@ -36,7 +36,7 @@ use crate::sync::timeout_at;
 #[derive(Clone)]
 pub struct InformerFactory {
     context: Arc<FactoryContext>,
-    registry: Arc<Registry>,
+    registry: Arc<InformerRegistry>,
 }
 
 /// The result of [`InformerFactory::shutdown`].

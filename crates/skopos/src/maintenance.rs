@@ -13,11 +13,11 @@ use crate::context::FactoryContext;
 use crate::deadline;
 use crate::freshness::MIN_REPORTED_SUSPEND;
 use crate::informer::{InformerInner, NextAudit};
-use crate::registry::Registry;
+use crate::registry::InformerRegistry;
 use crate::sync::{sleep, spawn};
 
 /// Starts the task. It runs until the factory is shut down or its last handle is dropped.
-pub(crate) fn start(context: &Arc<FactoryContext>, registry: &Arc<Registry>) {
+pub(crate) fn start(context: &Arc<FactoryContext>, registry: &Arc<InformerRegistry>) {
     let maintenance =
         Maintenance { registry: registry.clone(), audits: Arc::new(Semaphore::new(MAX_CONCURRENT_AUDITS)) };
     spawn(&context.tasks, run(maintenance, Arc::downgrade(context), context.stop.clone()));
@@ -44,7 +44,7 @@ async fn run(maintenance: Maintenance, context: Weak<FactoryContext>, stop: Canc
 }
 
 struct Maintenance {
-    registry: Arc<Registry>,
+    registry: Arc<InformerRegistry>,
     /// The permits of audits. Each audit is a list of everything: not many at once.
     audits: Arc<Semaphore>,
 }

@@ -20,7 +20,7 @@ use crate::sync::Mutex;
 
 /// The registry. It keeps no informer running.
 #[derive(Default)]
-pub(crate) struct Registry {
+pub(crate) struct InformerRegistry {
     entries: Mutex<Entries>,
 }
 
@@ -38,7 +38,7 @@ struct InformerEntry {
     inner: Weak<InformerInner>,
 }
 
-impl Registry {
+impl InformerRegistry {
     /// Returns the informer of these options: a new one, or another handle of the running one.
     pub(crate) fn informer<K>(
         &self,

@@ -10,7 +10,7 @@ use super::bytes::{Bytes, hash_of};
 use super::sizes::{FANOUT, LEAF_CAPACITY};
 use super::slots::Slots;
 
-pub(super) enum Node<I: TreeItem> {
+pub(super) enum TreeNode<I: TreeItem> {
     Leaf(Arc<Leaf<I>>),
     Inner(Arc<Inner<I>>),
 }
@@ -25,7 +25,7 @@ pub(super) struct Leaf<I: TreeItem> {
 pub(super) struct Inner<I: TreeItem> {
     /// The bounds: `bounds[n]` is greater than every key in `children[n]`, and not greater than any in `children[n + 1]`.
     pub(super) bounds: ChildBounds<I::Key>,
-    pub(super) children: Vec<Node<I>>,
+    pub(super) children: Vec<TreeNode<I>>,
 }
 
 /// The result of an insertion below a node.
@@ -33,49 +33,49 @@ pub(super) enum Inserted<I: TreeItem> {
     Replaced(I),
     Added,
     /// The node was full and has moved its upper part to a new right neighbour, whose keys begin at the bound.
-    Split(I::Key, Node<I>),
+    Split(I::Key, TreeNode<I>),
 }
 
-impl<I: TreeItem> Node<I> {
+impl<I: TreeItem> TreeNode<I> {
     pub(super) fn size(&self) -> usize {
         match self {
-            Node::Leaf(leaf) => leaf.items.len(),
-            Node::Inner(inner) => inner.children.len(),
+            TreeNode::Leaf(leaf) => leaf.items.len(),
+            TreeNode::Inner(inner) => inner.children.len(),
         }
     }
 
     /// Returns the maximum size of a node of this kind.
     pub(super) fn capacity(&self) -> usize {
         match self {
-            Node::Leaf(_) => LEAF_CAPACITY,
-            Node::Inner(_) => FANOUT,
+            TreeNode::Leaf(_) => LEAF_CAPACITY,
+            TreeNode::Inner(_) => FANOUT,
         }
     }
 
     pub(super) fn insert(&mut self, hash: u32, item: I) -> Inserted<I> {
         match self {
-            Node::Leaf(leaf) => Arc::make_mut(leaf).insert(hash, item),
-            Node::Inner(inner) => Arc::make_mut(inner).insert(hash, item),
+            TreeNode::Leaf(leaf) => Arc::make_mut(leaf).insert(hash, item),
+            TreeNode::Inner(inner) => Arc::make_mut(inner).insert(hash, item),
         }
     }
 
     pub(super) fn remove<Q: Bytes + ?Sized>(&mut self, hash: u32, key: &Q) -> Option<I> {
         match self {
-            Node::Leaf(leaf) => Arc::make_mut(leaf).remove(hash, key),
-            Node::Inner(inner) => Arc::make_mut(inner).remove(hash, key),
+            TreeNode::Leaf(leaf) => Arc::make_mut(leaf).remove(hash, key),
+            TreeNode::Inner(inner) => Arc::make_mut(inner).remove(hash, key),
         }
     }
 
     /// Merges the right neighbour into this node; its keys begin at `bound`.
-    fn absorb(&mut self, bound: I::Key, right: Node<I>) {
+    fn absorb(&mut self, bound: I::Key, right: TreeNode<I>) {
         match (self, right) {
-            (Node::Leaf(left), Node::Leaf(right)) => {
+            (TreeNode::Leaf(left), TreeNode::Leaf(right)) => {
                 let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
                 let at = left.items.len();
                 left.hashes[at..at + right.items.len()].copy_from_slice(&right.hashes[..right.items.len()]);
                 left.items.append(mem::take(&mut right.items));
             }
-            (Node::Inner(left), Node::Inner(right)) => {
+            (TreeNode::Inner(left), TreeNode::Inner(right)) => {
                 let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
                 left.bounds.append(bound, right.bounds);
                 left.children.append(&mut right.children);
@@ -128,7 +128,7 @@ impl<I: TreeItem> Leaf<I> {
         } else {
             right.put_at(at - cut, hash, item);
         }
-        Inserted::Split(bound, Node::Leaf(Arc::new(right)))
+        Inserted::Split(bound, TreeNode::Leaf(Arc::new(right)))
     }
 
     fn put_at(&mut self, at: usize, hash: u32, item: I) {
@@ -168,7 +168,7 @@ impl<I: TreeItem> Inner<I> {
         let (between, right) = self.bounds.split_off(cut);
         let right = Inner { bounds: right, children: self.children.split_off(cut) };
         match between {
-            Some(bound) => Inserted::Split(bound, Node::Inner(Arc::new(right))),
+            Some(bound) => Inserted::Split(bound, TreeNode::Inner(Arc::new(right))),
             None => Inserted::Added, // not reached: cut is at least 1
         }
     }
@@ -205,11 +205,11 @@ impl<I: TreeItem> Inner<I> {
     }
 }
 
-impl<I: TreeItem> Clone for Node<I> {
+impl<I: TreeItem> Clone for TreeNode<I> {
     fn clone(&self) -> Self {
         match self {
-            Node::Leaf(leaf) => Node::Leaf(leaf.clone()),
-            Node::Inner(inner) => Node::Inner(inner.clone()),
+            TreeNode::Leaf(leaf) => TreeNode::Leaf(leaf.clone()),
+            TreeNode::Inner(inner) => TreeNode::Inner(inner.clone()),
         }
     }
 }

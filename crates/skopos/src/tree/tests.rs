@@ -68,15 +68,15 @@ fn check(tree: &Tree<Pair>, model: &Model) {
 }
 
 /// Checks that every node is within its bounds, and all leaves at one depth; returns the depth.
-fn check_node(node: &Node<Pair>, root: bool) -> usize {
+fn check_node(node: &TreeNode<Pair>, root: bool) -> usize {
     assert!(node.size() <= node.capacity());
     assert!(root || node.size() > 0);
     match node {
-        Node::Leaf(leaf) => {
+        TreeNode::Leaf(leaf) => {
             assert!(leaf.items.iter().zip(leaf.hashes).all(|(i, h)| hash_of(i.key()) == h));
             0
         }
-        Node::Inner(inner) => {
+        TreeNode::Inner(inner) => {
             assert!(!root || inner.children.len() > 1);
             assert_eq!(inner.bounds.len() + 1, inner.children.len());
             let depths: Vec<_> = inner.children.iter().map(|child| check_node(child, false)).collect();
