@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 
 use crate::handler::{Event, HandlerOptions};
-use crate::informer::{EVENTS_AHEAD, Informer, RemoveOnDrop};
+use crate::informer::{EVENTS_CAPACITY, Informer, RemoveOnDrop};
 use crate::object::Object;
 use crate::store::Closed;
 
@@ -53,7 +53,7 @@ where
     pub fn kube_watcher(
         &self,
     ) -> Result<impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + use<K>, Closed> {
-        let (sender, events) = mpsc::channel(EVENTS_AHEAD);
+        let (sender, events) = mpsc::channel(EVENTS_CAPACITY);
         let handler = move |event: Event<K>| {
             let sender = sender.clone();
             async move {
@@ -62,12 +62,12 @@ where
             }
         };
         let handler = self.add_handler(handler, HandlerOptions::named("kube-watcher"))?;
-        let watch = Watch {
+        let watch = WatcherStream {
             events,
             handler: RemoveOnDrop(handler),
-            phase: Phase::Begin,
+            phase: StreamPhase::Begin,
             ready: VecDeque::new(),
-            withdrawn: Vec::new(),
+            retracted: Vec::new(),
         };
         Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) }))
     }
@@ -97,10 +97,10 @@ where
         let mut writer = reflector::store::Writer::new(dynamic);
         let store = writer.as_reader();
         let mut events = Box::pin(self.kube_watcher()?);
-        let ground = &self.shared.ground;
-        let stop = ground.stop.child_token();
+        let context = &self.shared.context;
+        let stop = context.stop.child_token();
         let until = stop.clone();
-        ground.tasks.spawn(async move {
+        context.tasks.spawn(async move {
             while let Some(Some(event)) = until.run_until_cancelled(events.next()).await {
                 match event {
                     Ok(event) => writer.apply_watcher_event(&event),
@@ -124,34 +124,34 @@ where
 }
 
 /// The state of the stream.
-struct Watch<K> {
+struct WatcherStream<K> {
     events: mpsc::Receiver<Event<K>>,
     handler: RemoveOnDrop,
-    phase: Phase,
+    phase: StreamPhase,
     ready: VecDeque<watcher::Result<watcher::Event<K>>>,
     /// Objects that were passed on and retracted before the first list was complete: kube-runtime has no event for that.
-    withdrawn: Vec<(ObjectKey, K)>,
+    retracted: Vec<(ObjectKey, K)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum StreamPhase {
     Begin,
     Listing,
     Watching,
 }
 
-impl<K: DeserializeOwned + 'static> Watch<K> {
+impl<K: DeserializeOwned + 'static> WatcherStream<K> {
     async fn next(&mut self) -> Option<watcher::Result<watcher::Event<K>>> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
                 return Some(ready);
             }
             match self.phase {
-                Phase::Begin => {
-                    self.phase = Phase::Listing;
+                StreamPhase::Begin => {
+                    self.phase = StreamPhase::Listing;
                     return Some(Ok(watcher::Event::Init));
                 }
-                Phase::Listing => tokio::select! {
+                StreamPhase::Listing => tokio::select! {
                     biased;
                     event = self.events.recv() => self.take(&event?),
                     synced = self.handler.0.synced() => {
@@ -159,7 +159,7 @@ impl<K: DeserializeOwned + 'static> Watch<K> {
                         self.end_listing();
                     }
                 },
-                Phase::Watching => {
+                StreamPhase::Watching => {
                     let event = self.events.recv().await?;
                     self.take(&event);
                 }
@@ -174,10 +174,10 @@ impl<K: DeserializeOwned + 'static> Watch<K> {
             let Ok(event) = self.events.try_recv() else { break };
             self.take(&event);
         }
-        self.phase = Phase::Watching;
+        self.phase = StreamPhase::Watching;
         self.ready.push_back(Ok(watcher::Event::InitDone));
-        let withdrawn = self.withdrawn.drain(..);
-        self.ready.extend(withdrawn.map(|(_, object)| Ok(watcher::Event::Delete(object))));
+        let retracted = self.retracted.drain(..);
+        self.ready.extend(retracted.map(|(_, object)| Ok(watcher::Event::Delete(object))));
     }
 
     /// Queues the watcher events of one change. The stream gives a key's newest version or none: a version that does not
@@ -190,9 +190,9 @@ impl<K: DeserializeOwned + 'static> Watch<K> {
         };
         let error = match newest {
             Some(Ok(object)) => {
-                self.withdrawn.retain(|(key, _)| key != event.key());
+                self.retracted.retain(|(key, _)| key != event.key());
                 return self.ready.push_back(Ok(match self.phase {
-                    Phase::Watching => watcher::Event::Apply(object),
+                    StreamPhase::Watching => watcher::Event::Apply(object),
                     _ => watcher::Event::InitApply(object),
                 }));
             }
@@ -206,8 +206,8 @@ impl<K: DeserializeOwned + 'static> Watch<K> {
                 _ => given,
             };
             match self.phase {
-                Phase::Watching => self.ready.push_back(Ok(watcher::Event::Delete(last))),
-                _ => self.withdrawn.push((event.key().clone(), last)),
+                StreamPhase::Watching => self.ready.push_back(Ok(watcher::Event::Delete(last))),
+                _ => self.retracted.push((event.key().clone(), last)),
             }
         }
         let error = error.map(|error| watcher::Error::WatchFailed(kube::Error::Service(Box::new(error))));
@@ -242,8 +242,8 @@ mod tests {
         let (sender, events) = mpsc::channel(1);
         let one = Object::new(object("ns", "one", "u", 1));
         sender.try_send(Event::Added { object: one, initial: true, flags: EventFlags::default() }).unwrap();
-        let (phase, ready, withdrawn) = (Phase::Listing, VecDeque::new(), Vec::new());
-        let mut watch = Watch { events, handler: RemoveOnDrop(handle), phase, ready, withdrawn };
+        let (phase, ready, retracted) = (StreamPhase::Listing, VecDeque::new(), Vec::new());
+        let mut watch = WatcherStream { events, handler: RemoveOnDrop(handle), phase, ready, retracted };
         watch.end_listing();
         assert_eq!(watch.ready.drain(..).map(name_of).collect::<Vec<_>>(), ["init one", "done"]);
     }

@@ -5,36 +5,38 @@ use std::sync::Arc;
 use skopos_reflect::{Form, InitialList, MachineOptions, Resume, Target};
 use tokio::time::Instant;
 
+use crate::context::FactoryContext;
 use crate::deadline;
-use crate::freshness::{Basis, FreshnessCell, Proof};
-use crate::ground::Ground;
-use crate::informer::{NextAudit, Shared};
+use crate::freshness::{Evidence, FreshnessCell, Proof};
+use crate::informer::{InformerInner, NextAudit};
 use crate::link::{self, Link, LinkParts};
 use crate::options::InformerOptions;
 use crate::prober::{Probe, Prober};
 use crate::resource::{ResourceId, Scope};
-use crate::store::{Content, StoreCore};
+use crate::store::{StoreContent, StoreCore};
 use crate::sync::Mutex;
 
 /// Creates the store of an informer, with the restored content. The user's functions compute its indexes; they may be slow,
 /// and may call the factory.
-pub(crate) fn store_for(ground: &Ground, options: &InformerOptions) -> Arc<StoreCore> {
+pub(crate) fn store_for(context: &FactoryContext, options: &InformerOptions) -> Arc<StoreCore> {
     let restored = options.restored.as_ref();
     let content = match (restored, &options.scope) {
         (Some(checkpoint), _) => checkpoint.content().clone(),
-        (None, Scope::All) => Content::unsynced(),
-        (None, Scope::Namespaces(namespaces)) => Content::unsynced_set(namespaces.iter().map(String::as_str)),
+        (None, Scope::All) => StoreContent::unsynced(),
+        (None, Scope::Namespaces(namespaces)) => {
+            StoreContent::unsynced_set(namespaces.iter().map(String::as_str))
+        }
     };
-    let mut basis = Basis::new(ground.common.clone(), content.parts.len().max(1));
+    let mut evidence = Evidence::new(context.freshness.clone(), content.parts.len().max(1));
     if let Some(checkpoint) = restored {
         // First: time that passes before the other clock is read counts twice, rather than never.
-        let here = Proof::of_now(&ground.common);
-        let now = ground.options.wall_clock.now();
-        for (index, part) in basis.parts.iter_mut().enumerate() {
+        let here = Proof::now(&context.freshness);
+        let now = context.options.wall_clock.now();
+        for (index, part) in evidence.parts.iter_mut().enumerate() {
             part.restore(here, checkpoint.age_of(index, &now), checkpoint.written_at());
         }
     }
-    let store = StoreCore::new(content, FreshnessCell::new(basis));
+    let store = StoreCore::new(content, FreshnessCell::new(evidence));
     options.indexers.iter().for_each(|indexer| drop(store.add_indexer(indexer.clone())));
     options.journal.into_iter().for_each(|journal| store.keep_journal(journal));
     store
@@ -42,23 +44,23 @@ pub(crate) fn store_for(ground: &Ground, options: &InformerOptions) -> Arc<Store
 
 /// Starts the informer's list/watches, probes and audits.
 pub(crate) fn assemble(
-    ground: &Arc<Ground>,
+    context: &Arc<FactoryContext>,
     prober: &Arc<Prober>,
     store: Arc<StoreCore>,
     resource: ResourceId,
     form: Form,
     options: InformerOptions,
-) -> Shared {
+) -> InformerInner {
     let targets = targets(&resource, form, &options);
     let restored = options.restored.as_ref();
-    let stop = ground.stop.child_token();
-    let machine = machine_options(ground, &resource);
+    let stop = context.stop.child_token();
+    let machine = machine_options(context, &resource);
     let links: Vec<Link> = targets
         .into_iter()
         .enumerate()
         .map(|(part, target)| {
             link::start(LinkParts {
-                ground,
+                context,
                 part,
                 resource: &resource,
                 target,
@@ -67,7 +69,7 @@ pub(crate) fn assemble(
                 machine: machine.clone(),
                 transform: options.transform.clone(),
                 stop: stop.clone(),
-                seed: ground.seed(),
+                seed: context.seed(),
                 resume: restored.map(|checkpoint| Resume {
                     resource_version: checkpoint.content().rv_of(part).clone(),
                     epoch: checkpoint.content().epoch_of(part),
@@ -75,10 +77,10 @@ pub(crate) fn assemble(
             })
         })
         .collect();
-    let tell: Vec<_> = links.iter().map(|link| link.handle.clone()).collect();
-    let clock = ground.common.clock;
+    let handles: Vec<_> = links.iter().map(|link| link.handle.clone()).collect();
+    let clock = context.freshness.clock;
     let listener = Arc::new(move |probe: &Probe| {
-        for link in &tell {
+        for link in &handles {
             link.probed(clock.at(probe.sent_at), probe.resource_version.clone());
             if link.state().condition.is_failing() {
                 link.retry_now();
@@ -86,15 +88,16 @@ pub(crate) fn assemble(
         }
     });
     let freshness = store.freshness().clone();
-    let stands = Arc::new(move |part: usize| freshness.basis().parts[part].link.condition.is_watching());
-    let audit_in = ground.options.audit_interval.map(|interval| interval.mul_f64(ground.jitter()));
+    let is_watching =
+        Arc::new(move |part: usize| freshness.evidence().parts[part].link.condition.is_watching());
+    let audit_in = context.options.audit_interval.map(|interval| interval.mul_f64(context.jitter()));
     // Restored content is compared with the server as soon as possible, even if audits run on demand only.
     let next_audit = NextAudit { at: audit_in.map(deadline::after), confirms_at: Instant::now() };
-    Shared {
-        ground: ground.clone(),
+    InformerInner {
+        context: context.clone(),
         resource,
         scope: options.scope,
-        probes: prober.subscribe(links.iter().map(|link| link.target.clone()), stands, listener),
+        probes: prober.subscribe(links.iter().map(|link| link.target.clone()), is_watching, listener),
         links,
         store,
         labels: options.labels,
@@ -123,9 +126,9 @@ fn targets(resource: &ResourceId, form: Form, options: &InformerOptions) -> Vec<
 }
 
 /// Returns the options of a new list/watch, with what others of this resource have learned about the server.
-fn machine_options(ground: &Ground, resource: &ResourceId) -> MachineOptions {
-    let mut options = ground.options.machine.clone();
-    if ground.unstreamed.knows(resource) {
+fn machine_options(context: &FactoryContext, resource: &ResourceId) -> MachineOptions {
+    let mut options = context.options.machine.clone();
+    if context.watch_list_support.is_unsupported(resource) {
         options.initial = InitialList::Paged;
     }
     options

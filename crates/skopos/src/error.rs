@@ -243,14 +243,14 @@ impl From<ProbeError> for LiveError {
     fn from(error: ProbeError) -> Self {
         match error {
             ProbeError::Transport(error) => Self::Connection(error),
-            ProbeError::Refused { code, status } => Self::Refused(RefusalError::of(code, status.as_deref())),
+            ProbeError::Refused { code, status } => Self::Refused(RefusalError::new(code, status.as_deref())),
             other => Self::Malformed(other.to_string()),
         }
     }
 }
 
 impl RefusalError {
-    pub(crate) fn of(code: u16, status: Option<&Status>) -> Self {
+    pub(crate) fn new(code: u16, status: Option<&Status>) -> Self {
         let said = status.map(|status| status.message.clone()).filter(|message| !message.is_empty());
         let name = || http::StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
         let message = said.unwrap_or_else(|| name().unwrap_or("no reason given").to_owned());

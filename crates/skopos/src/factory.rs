@@ -11,13 +11,13 @@ use skopos_transport::Transport;
 use skopos_wire::RawObject;
 use tokio::time::Instant;
 
+use crate::context::FactoryContext;
 use crate::deadline;
 use crate::error::{BuildError, NotSynced, Unsynced};
-use crate::ground::Ground;
-use crate::housekeeping;
 use crate::informer::Informer;
+use crate::maintenance;
 use crate::options::{FactoryOptions, InformerOptions};
-use crate::registry::Registry;
+use crate::registry::InformerRegistry;
 use crate::resource::ResourceId;
 use crate::stats::FactoryStats;
 use crate::sync::timeout_at;
@@ -28,15 +28,15 @@ use crate::sync::timeout_at;
 ///  InformerFactory ─┬─ Transport              connections, shared by all
 ///                   ├─ one prober for each kind of object
 ///                   ├─ one list/watch + store for each (kind, scope, selectors, form, transform)
-///                   └─ housekeeping           audits; notices that the machine slept
+///                   └─ maintenance            audits; notices that the machine slept
 /// ```
 ///
 /// Cheap to clone. It must be made inside a tokio runtime. When all its clones and all its informers are dropped, all its
 /// tasks end; [`InformerFactory::shutdown`] also waits for them.
 #[derive(Clone)]
 pub struct InformerFactory {
-    ground: Arc<Ground>,
-    registry: Arc<Registry>,
+    context: Arc<FactoryContext>,
+    registry: Arc<InformerRegistry>,
 }
 
 /// The result of [`InformerFactory::shutdown`].
@@ -57,9 +57,9 @@ impl InformerFactory {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn new(transport: Transport, options: FactoryOptions) -> Self {
-        let (ground, registry) = (Arc::new(Ground::new(transport, options)), Arc::default());
-        housekeeping::start(&ground, &registry);
-        Self { ground, registry }
+        let (context, registry) = (Arc::new(FactoryContext::new(transport, options)), Arc::default());
+        maintenance::start(&context, &registry);
+        Self { context, registry }
     }
 
     /// Creates an informer of a type that is known at compile time, such as those of k8s-openapi.
@@ -71,9 +71,9 @@ impl InformerFactory {
         K: Resource<DynamicType = ()> + 'static,
         K::Scope: 'static,
     {
-        let resource = ResourceId::of::<K>(&());
+        let resource = ResourceId::from_type::<K>(&());
         options.check_scope::<K>(&resource)?;
-        self.registry.informer(&self.ground, resource, Form::Full, options)
+        self.registry.informer(&self.context, resource, Form::Full, options)
     }
 
     /// Creates an informer of a type that is known at run time.
@@ -85,7 +85,7 @@ impl InformerFactory {
         resource: &ApiResource,
         options: InformerOptions,
     ) -> Result<Informer<DynamicObject>, BuildError> {
-        self.registry.informer(&self.ground, ResourceId::from(resource), Form::Full, options)
+        self.registry.informer(&self.context, ResourceId::from(resource), Form::Full, options)
     }
 
     /// Creates an informer of the metadata of a type: much less to transfer and to store.
@@ -97,9 +97,9 @@ impl InformerFactory {
         K: Resource<DynamicType = ()> + 'static,
         K::Scope: 'static,
     {
-        let resource = ResourceId::of::<K>(&());
+        let resource = ResourceId::from_type::<K>(&());
         options.check_scope::<K>(&resource)?;
-        self.registry.informer(&self.ground, resource, Form::MetadataOnly, options)
+        self.registry.informer(&self.context, resource, Form::MetadataOnly, options)
     }
 
     /// Creates an informer of the metadata of a type that is known at run time.
@@ -111,7 +111,7 @@ impl InformerFactory {
         resource: &ApiResource,
         options: InformerOptions,
     ) -> Result<Informer<PartialObjectMeta<DynamicObject>>, BuildError> {
-        self.registry.informer(&self.ground, ResourceId::from(resource), Form::MetadataOnly, options)
+        self.registry.informer(&self.context, ResourceId::from(resource), Form::MetadataOnly, options)
     }
 
     /// Creates an informer that never decodes anything.
@@ -123,7 +123,7 @@ impl InformerFactory {
         resource: &ApiResource,
         options: InformerOptions,
     ) -> Result<Informer<RawObject>, BuildError> {
-        self.registry.informer(&self.ground, ResourceId::from(resource), Form::Full, options)
+        self.registry.informer(&self.context, ResourceId::from(resource), Form::Full, options)
     }
 
     /// Waits until all informers that exist now have synced, for at most [`FactoryOptions::sync_timeout`]. Does not wait
@@ -132,7 +132,7 @@ impl InformerFactory {
     /// # Errors
     /// At the deadline, with all that is missing and why; at once when the factory is shut down.
     pub async fn wait_synced(&self) -> Result<(), NotSynced> {
-        self.wait_synced_within(self.ground.options.sync_timeout).await
+        self.wait_synced_within(self.context.options.sync_timeout).await
     }
 
     /// Waits until all informers that exist now have synced, for at most `limit`.
@@ -145,11 +145,11 @@ impl InformerFactory {
         let waits = informers.iter().map(|informer| async move {
             let result = informer.wait_synced(limit).await;
             // An informer whose last handle was dropped meanwhile no longer exists: do not wait for it.
-            result.err().filter(|missing| !missing.closed || self.ground.stop.is_cancelled())
+            result.err().filter(|missing| !missing.closed || self.context.stop.is_cancelled())
         });
         let missing = futures::future::join_all(waits).await;
         let who: Vec<Unsynced> = missing.into_iter().flatten().flat_map(|missing| missing.who).collect();
-        let closed = self.ground.stop.is_cancelled();
+        let closed = self.context.stop.is_cancelled();
         match who.is_empty() && !closed {
             true => Ok(()),
             false => Err(NotSynced { waited: begun.elapsed(), who, closed }),
@@ -164,18 +164,18 @@ impl InformerFactory {
             .iter()
             .flat_map(|informer| &informer.links)
             .for_each(|link| link.handle.retry_now());
-        self.registry.probers().iter().for_each(|prober| prober.nudge());
+        self.registry.probers().iter().for_each(|prober| prober.request_probe());
     }
 
     /// Sets the cluster's name, if [`FactoryOptions::cluster`] could not yet: it is known once the server has answered. The
     /// first name counts; returns it.
     pub fn identify(&self, cluster: impl Into<Arc<str>>) -> Arc<str> {
-        self.ground.identify(cluster.into())
+        self.context.identify(cluster.into())
     }
 
     /// Returns the cluster's name, if it was set.
     pub fn cluster(&self) -> Option<Arc<str>> {
-        self.ground.cluster()
+        self.context.cluster()
     }
 
     /// Returns the factory's statistics.
@@ -191,26 +191,26 @@ impl InformerFactory {
             probers: probers.len(),
             probes: probes.iter().map(|(sent, _)| sent).sum(),
             probe_failures: probes.iter().map(|(_, failed)| failed).sum(),
-            tasks: self.ground.tasks.len(),
-            transport: self.ground.transport.stats(),
+            tasks: self.context.tasks.len(),
+            transport: self.context.transport.stats(),
         }
     }
 
     /// Returns the transport.
     pub fn transport(&self) -> &Transport {
-        &self.ground.transport
+        &self.context.transport
     }
 
     /// Returns whether the factory was shut down.
     pub fn is_closed(&self) -> bool {
-        self.ground.stop.is_cancelled()
+        self.context.stop.is_cancelled()
     }
 
     /// Stops all informers, handlers and probes, so that nothing changes any more, and leaves the connections open. Waits
     /// until they have ended, for at most `limit`; returns whether they have. No new informers can be created afterwards.
     pub async fn freeze(&self, limit: Duration) -> bool {
         self.close();
-        timeout_at(deadline::after(limit), self.ground.tasks.wait()).await.is_ok()
+        timeout_at(deadline::after(limit), self.context.tasks.wait()).await.is_ok()
     }
 
     /// Stops all informers, handlers, probes and connections, and waits until they have ended, for at most `limit` (1 s is
@@ -227,22 +227,24 @@ impl InformerFactory {
         let begun = Instant::now();
         let deadline = deadline::from(begun, limit);
         self.close();
-        let gone = timeout_at(deadline, self.ground.tasks.wait()).await.is_ok();
-        let disconnected = match self.ground.options.keep_transport {
+        let gone = timeout_at(deadline, self.context.tasks.wait()).await.is_ok();
+        let disconnected = match self.context.options.keep_transport {
             true => true,
-            false => self.ground.transport.shutdown(deadline.saturating_duration_since(Instant::now())).await,
+            false => {
+                self.context.transport.shutdown(deadline.saturating_duration_since(Instant::now())).await
+            }
         };
         ShutdownReport {
             complete: gone && disconnected,
-            tasks_left: self.ground.tasks.len(),
+            tasks_left: self.context.tasks.len(),
             took: begun.elapsed(),
         }
     }
 
     fn close(&self) {
-        self.ground.stop.cancel();
+        self.context.stop.cancel();
         self.registry.close();
-        self.ground.tasks.close();
+        self.context.tasks.close();
     }
 }
 

@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::context::FactoryContext;
 use crate::error::{NotSynced, Unsynced};
 use crate::freshness::{Freshness, FreshnessCell};
-use crate::ground::Ground;
 use crate::handler::{self, Event, EventHandler, HandlerHandle, HandlerOptions};
 use crate::link::Link;
 use crate::prober::Subscription;
@@ -31,17 +31,17 @@ use crate::transform::Transform;
 /// dropped and the last handler is removed, or the factory is shut down. Get one from an
 /// [`InformerFactory`](crate::InformerFactory).
 pub struct Informer<K> {
-    pub(crate) shared: Arc<Running>,
+    pub(crate) shared: Arc<InformerGuard>,
     resync: Option<Duration>,
     kind: PhantomData<fn() -> K>,
 }
 
 /// The guard shared by handles and handlers: when the last of them is dropped, the list/watch ends.
-pub(crate) struct Running(Arc<Shared>);
+pub(crate) struct InformerGuard(Arc<InformerInner>);
 
 /// State shared by informers with the same options. Tasks may hold it without keeping the list/watch running.
-pub(crate) struct Shared {
-    pub(crate) ground: Arc<Ground>,
+pub(crate) struct InformerInner {
+    pub(crate) context: Arc<FactoryContext>,
     pub(crate) resource: ResourceId,
     pub(crate) scope: Scope,
     /// The only link, or one for each namespace of a set.
@@ -69,7 +69,7 @@ pub(crate) struct NextAudit {
 }
 
 impl<K> Informer<K> {
-    pub(crate) fn new(shared: Arc<Running>, resync: Option<Duration>) -> Self {
+    pub(crate) fn new(shared: Arc<InformerGuard>, resync: Option<Duration>) -> Self {
         Self { shared, resync, kind: PhantomData }
     }
 
@@ -95,26 +95,26 @@ impl<K> Informer<K> {
 
     /// Returns the state of the list/watch; of a set of namespaces, the worst.
     pub fn state(&self) -> LinkState {
-        let basis = self.shared.freshness().basis();
-        let worst = basis.parts.iter().max_by_key(|part| {
+        let evidence = self.shared.freshness().evidence();
+        let worst = evidence.parts.iter().max_by_key(|part| {
             let condition = &part.link.condition;
             (condition.is_failing(), !condition.is_watching(), part.link.attempts)
         });
         // An informer has at least one part.
-        worst.map_or_else(|| basis.parts[0].link.as_ref().clone(), |part| part.link.as_ref().clone())
+        worst.map_or_else(|| evidence.parts[0].link.as_ref().clone(), |part| part.link.as_ref().clone())
     }
 
     /// Returns for how long the list/watch has been in the condition of [`Informer::state`].
     pub fn state_for(&self) -> Duration {
-        let since = self.shared.ground.common.clock.instant(self.state().since);
+        let since = self.shared.context.freshness.clock.instant(self.state().since);
         since.elapsed()
     }
 
     /// Returns the state of each list/watch, with its namespace if it has one.
     pub fn states(&self) -> Vec<(Option<String>, LinkState)> {
-        let basis = self.shared.freshness().basis();
+        let evidence = self.shared.freshness().evidence();
         let namespaces = self.shared.links.iter().map(|link| link.target.namespace.clone());
-        namespaces.zip(basis.parts.iter().map(|part| part.link.as_ref().clone())).collect()
+        namespaces.zip(evidence.parts.iter().map(|part| part.link.as_ref().clone())).collect()
     }
 
     /// Returns the resource.
@@ -125,7 +125,7 @@ impl<K> Informer<K> {
     /// Returns the name of the content's cluster, if it was set
     /// ([`FactoryOptions::cluster`](crate::FactoryOptions::cluster)): resource versions mean nothing in another cluster.
     pub fn cluster(&self) -> Option<Arc<str>> {
-        self.shared.ground.cluster()
+        self.shared.context.cluster()
     }
 
     /// Returns the namespaces that the informer covers.
@@ -156,9 +156,9 @@ impl<K> Informer<K> {
         H: EventHandler<K>,
     {
         options.resync = options.resync.or(self.resync);
-        let handler = Keeping { handler, _running: self.shared.clone() };
-        let ground = &self.shared.ground;
-        handler::add(&self.shared.store, handler, options, &ground.tasks, &ground.stop)
+        let handler = KeepAlive { handler, _guard: self.shared.clone() };
+        let context = &self.shared.context;
+        handler::add(&self.shared.store, handler, options, &context.tasks, &context.stop)
     }
 
     /// Returns a stream of the existing objects and every later change: a convenience over [`Informer::add_handler`], with
@@ -170,7 +170,7 @@ impl<K> Informer<K> {
     where
         K: 'static,
     {
-        let (sender, receiver) = mpsc::channel(EVENTS_AHEAD);
+        let (sender, receiver) = mpsc::channel(EVENTS_CAPACITY);
         let handler = move |event| {
             let sender = sender.clone();
             async move {
@@ -199,15 +199,15 @@ impl<K> Informer<K> {
 }
 
 /// The capacity of the channel of [`Informer::events`], in addition to the handler's queue.
-pub(crate) const EVENTS_AHEAD: usize = 64;
+pub(crate) const EVENTS_CAPACITY: usize = 64;
 
 /// A handler that keeps its informer running.
-struct Keeping<H> {
+struct KeepAlive<H> {
     handler: H,
-    _running: Arc<Running>,
+    _guard: Arc<InformerGuard>,
 }
 
-impl<K, H: EventHandler<K>> EventHandler<K> for Keeping<H> {
+impl<K, H: EventHandler<K>> EventHandler<K> for KeepAlive<H> {
     fn handle(&self, event: Event<K>) -> impl Future<Output = ()> + Send {
         self.handler.handle(event)
     }
@@ -222,31 +222,31 @@ impl Drop for RemoveOnDrop {
     }
 }
 
-impl Running {
-    pub(crate) fn new(shared: Shared) -> Self {
-        Self(Arc::new(shared))
+impl InformerGuard {
+    pub(crate) fn new(inner: InformerInner) -> Self {
+        Self(Arc::new(inner))
     }
 
-    pub(crate) fn shared(&self) -> Arc<Shared> {
+    pub(crate) fn inner(&self) -> Arc<InformerInner> {
         self.0.clone()
     }
 }
 
-impl Deref for Running {
-    type Target = Shared;
+impl Deref for InformerGuard {
+    type Target = InformerInner;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &InformerInner {
         &self.0
     }
 }
 
-impl Drop for Running {
+impl Drop for InformerGuard {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-impl Shared {
+impl InformerInner {
     pub(crate) fn freshness(&self) -> &FreshnessCell {
         self.store.freshness()
     }
@@ -264,12 +264,12 @@ impl Shared {
 
     /// Returns the list/watches that have not synced, and why.
     pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
-        let basis = self.freshness().basis();
-        let parts = self.links.iter().zip(&basis.parts).filter(|(_, part)| !part.is_confirmed());
+        let evidence = self.freshness().evidence();
+        let parts = self.links.iter().zip(&evidence.parts).filter(|(_, part)| !part.is_confirmed());
         let unsynced = parts.map(|(link, part)| Unsynced {
             resource: self.resource.clone(),
             namespace: link.target.namespace.clone(),
-            since: basis.started(),
+            since: evidence.started(),
             attempts: part.link.attempts,
             state: part.link.as_ref().clone(),
             reason: part.link.reason.clone().unwrap_or_else(|| part.link.condition.to_string().into()),
@@ -283,23 +283,23 @@ impl Shared {
 
     /// Returns the parts that an audit can usefully compare: their list/watch is not waiting after a failed attempt.
     pub(crate) fn auditable(&self) -> Vec<usize> {
-        self.parts_that(|part, condition| !self.store.peek().is_restored(part) && !condition.is_failing())
+        self.parts_where(|part, condition| !self.store.peek().is_restored(part) && !condition.is_failing())
     }
 
     /// Returns the restored parts that an audit can confirm: the server has accepted their RV.
     pub(crate) fn confirmable(&self) -> Vec<usize> {
-        self.parts_that(|part, condition| self.store.peek().is_restored(part) && condition.is_watching())
+        self.parts_where(|part, condition| self.store.peek().is_restored(part) && condition.is_watching())
     }
 
     /// Returns the parts that need a comparison with a list, because nothing else can tell whether anything is missing.
-    pub(crate) fn doubted(&self) -> Vec<usize> {
-        self.auditable().into_iter().filter(|part| self.links[*part].is_doubted()).collect()
+    pub(crate) fn parts_needing_comparison(&self) -> Vec<usize> {
+        self.auditable().into_iter().filter(|part| self.links[*part].needs_comparison()).collect()
     }
 
-    fn parts_that(&self, are: impl Fn(usize, &Condition) -> bool) -> Vec<usize> {
-        let basis = self.freshness().basis();
-        let parts = basis.parts.iter().enumerate();
-        parts.filter(|(part, basis)| are(*part, &basis.link.condition)).map(|(part, _)| part).collect()
+    fn parts_where(&self, are: impl Fn(usize, &Condition) -> bool) -> Vec<usize> {
+        let evidence = self.freshness().evidence();
+        let parts = evidence.parts.iter().enumerate();
+        parts.filter(|(part, evidence)| are(*part, &evidence.link.condition)).map(|(part, _)| part).collect()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -326,17 +326,17 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> InformerStats {
-        let basis = self.freshness().basis();
+        let evidence = self.freshness().evidence();
         let content = self.store.current();
         let store = self.store.stats();
         let links: Vec<LinkStats> =
-            self.links.iter().zip(&basis.parts).map(|(link, part)| link.stats(part)).collect();
+            self.links.iter().zip(&evidence.parts).map(|(link, part)| link.stats(part)).collect();
         let sum = |figure: fn(&skopos_reflect::MachineStats) -> u64| {
             links.iter().map(|link| figure(&link.machine)).sum()
         };
         InformerStats {
             resource: self.resource.clone(),
-            freshness: basis.freshness(),
+            freshness: evidence.freshness(),
             objects: content.objects.len(),
             bytes: content.json_bytes,
             resource_version: content.rv.clone(),
@@ -360,7 +360,7 @@ impl Shared {
 }
 
 impl Link {
-    fn stats(&self, part: &crate::freshness::PartBasis) -> LinkStats {
+    fn stats(&self, part: &crate::freshness::PartEvidence) -> LinkStats {
         LinkStats {
             namespace: self.target.namespace.clone(),
             state: part.link.as_ref().clone(),

@@ -13,54 +13,54 @@ use skopos_reflect::{
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 use tokio_util::sync::CancellationToken;
 
+use crate::context::FactoryContext;
 use crate::freshness::FreshnessCell;
-use crate::ground::Ground;
 use crate::panic::text_of;
 use crate::prober::Prober;
+use crate::quarantine::{Quarantine, UnreadableObjects};
 use crate::resource::ResourceId;
-use crate::set_aside::{SetAside, Unread};
 use crate::stats::TroubleLog;
 use crate::store::{LinkObserver, StoreCore, StoreWriter};
 use crate::transform::Transform;
-use crate::unstreamed::Unstreamed;
+use crate::watch_list_support::WatchListSupport;
 
 /// One list/watch of an informer.
 pub(crate) struct Link {
     pub(crate) target: Target,
     pub(crate) handle: DriverHandle,
     pub(crate) troubles: Arc<TroubleLog>,
-    pub(crate) set_aside: Arc<SetAside>,
+    pub(crate) quarantine: Arc<Quarantine>,
     /// True while only a comparison with a list can tell whether anything is missing.
-    doubted: Arc<AtomicBool>,
-    broken: Arc<AtomicBool>,
+    needs_comparison: Arc<AtomicBool>,
+    panicked: Arc<AtomicBool>,
 }
 
 impl Link {
     /// Returns whether the content should be compared with a list now.
-    pub(crate) fn is_doubted(&self) -> bool {
-        self.doubted.load(Ordering::Relaxed)
+    pub(crate) fn needs_comparison(&self) -> bool {
+        self.needs_comparison.load(Ordering::Relaxed)
     }
 
     /// Records that the content is being compared.
-    pub(crate) fn comparing(&self) {
-        self.doubted.store(false, Ordering::Relaxed);
+    pub(crate) fn comparison_started(&self) {
+        self.needs_comparison.store(false, Ordering::Relaxed);
     }
 
     /// Returns whether the list/watch panicked: it will not deliver anything any more.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::Relaxed)
     }
 
     /// Simulates a panic.
     #[cfg(test)]
-    pub(crate) fn break_down(&self) {
-        self.broken.store(true, Ordering::Relaxed);
+    pub(crate) fn simulate_panic(&self) {
+        self.panicked.store(true, Ordering::Relaxed);
     }
 }
 
 /// The parameters of one list/watch.
 pub(crate) struct LinkParts<'a> {
-    pub(crate) ground: &'a Ground,
+    pub(crate) context: &'a FactoryContext,
     /// The part of the content that it fills.
     pub(crate) part: usize,
     pub(crate) resource: &'a ResourceId,
@@ -78,7 +78,7 @@ pub(crate) struct LinkParts<'a> {
 /// Starts one list/watch in a task of the factory.
 pub(crate) fn start(parts: LinkParts<'_>) -> Link {
     let LinkParts {
-        ground,
+        context,
         part,
         resource,
         target,
@@ -94,14 +94,14 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
     let was_down = resume.is_some();
     machine.resume = resume;
     let troubles = Arc::new(TroubleLog::default());
-    let set_aside = Arc::new(SetAside::default());
-    let doubted = Arc::new(AtomicBool::new(false));
-    let (cell, clock) = (store.freshness().clone(), ground.common.clock);
-    let limits = ground.options.limits.clone();
+    let quarantine = Arc::new(Quarantine::default());
+    let needs_comparison = Arc::new(AtomicBool::new(false));
+    let (cell, clock) = (store.freshness().clone(), context.freshness.clock);
+    let limits = context.options.limits.clone();
     let options = DriverOptions { machine, limits, clock, seed: Some(seed) };
-    let driver = Driver::new(ground.transport.clone(), target.clone(), options);
+    let driver = Driver::new(context.transport.clone(), target.clone(), options);
     let handle = driver.handle();
-    let observer = Observer {
+    let observer = FreshnessObserver {
         part,
         store: store.clone(),
         cell: cell.clone(),
@@ -111,30 +111,30 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
         was_down,
     };
     let writer = StoreWriter::new(store.clone(), part, observer);
-    let intake = Intake {
+    let sink = StoreSink {
         part,
         writer,
         cell: cell.clone(),
         troubles: troubles.clone(),
-        set_aside: set_aside.clone(),
-        doubted: doubted.clone(),
+        quarantine: quarantine.clone(),
+        needs_comparison: needs_comparison.clone(),
         staged: BTreeSet::new(),
         transform,
         resource: resource.clone(),
-        unstreamed: ground.unstreamed.clone(),
+        watch_list_support: context.watch_list_support.clone(),
     };
-    let broken = Arc::new(AtomicBool::new(false));
-    let (name, flag) = (target.to_string(), broken.clone());
+    let panicked = Arc::new(AtomicBool::new(false));
+    let (name, flag) = (target.to_string(), panicked.clone());
     // Boxed: a future passed by value takes its space twice, and this one is most of an idle informer's memory.
-    let run = async move { drop(driver.run(intake, stop).await) }.boxed();
-    ground.tasks.spawn(async move {
+    let run = async move { drop(driver.run(sink, stop).await) }.boxed();
+    context.tasks.spawn(async move {
         if let Some(panic) = panic_of(run).await {
             tracing::error!(target = %name, %panic, "a list/watch panicked, and is over");
             flag.store(true, Ordering::Relaxed);
-            tell_of_panic(&cell, part, clock, &panic);
+            publish_panic(&cell, part, clock, &panic);
         }
     });
-    Link { target, handle, troubles, set_aside, doubted, broken }
+    Link { target, handle, troubles, quarantine, needs_comparison, panicked }
 }
 
 /// Runs the future to its end; returns its panic's message if it panicked.
@@ -144,7 +144,7 @@ async fn panic_of(run: impl Future<Output = ()>) -> Option<String> {
 
 /// Publishes a panic, which is a bug in this crate, as the list/watch's state. The content must not be taken for live
 /// content.
-fn tell_of_panic(cell: &FreshnessCell, part: usize, clock: Clock, panic: &str) {
+fn publish_panic(cell: &FreshnessCell, part: usize, clock: Clock, panic: &str) {
     let reason: Reason =
         format!("the list/watch panicked: {panic}; ask the factory for the informer anew").into();
     cell.update(part, |part| {
@@ -156,7 +156,7 @@ fn tell_of_panic(cell: &FreshnessCell, part: usize, clock: Clock, panic: &str) {
 }
 
 /// An observer that publishes the link's state as freshness.
-struct Observer {
+struct FreshnessObserver {
     part: usize,
     store: Arc<StoreCore>,
     cell: Arc<FreshnessCell>,
@@ -167,7 +167,7 @@ struct Observer {
     was_down: bool,
 }
 
-impl LinkObserver for Observer {
+impl LinkObserver for FreshnessObserver {
     fn fresh_as_of(&mut self, at: Time) {
         // An RV proves the age of content that belongs to this server's history. A checkpoint may belong to a history that
         // was replaced by a backup since, and an audit or a list has to agree with it first.
@@ -186,7 +186,7 @@ impl LinkObserver for Observer {
         if self.was_down && state.condition.is_watching() {
             self.was_down = false;
             // The last proof may be old, and only a probe brings a newer one.
-            self.prober.nudge();
+            self.prober.request_probe();
         }
         let state = Arc::new(state.clone());
         self.cell.update(self.part, |part| part.link = state.clone());
@@ -195,21 +195,21 @@ impl LinkObserver for Observer {
 
 /// The sink between the driver and the store: applies the transform, and records complete lists and objects that cannot be
 /// read.
-struct Intake {
+struct StoreSink {
     part: usize,
     writer: StoreWriter,
     cell: Arc<FreshnessCell>,
     troubles: Arc<TroubleLog>,
-    set_aside: Arc<SetAside>,
-    doubted: Arc<AtomicBool>,
+    quarantine: Arc<Quarantine>,
+    needs_comparison: Arc<AtomicBool>,
     /// The unreadable objects of the list that is being received.
     staged: BTreeSet<ObjectKey>,
     transform: Transform,
     resource: ResourceId,
-    unstreamed: Arc<Unstreamed>,
+    watch_list_support: Arc<WatchListSupport>,
 }
 
-impl Sink for Intake {
+impl Sink for StoreSink {
     fn begin_replace(&mut self) {
         self.staged.clear();
         self.writer.begin_replace();
@@ -231,7 +231,7 @@ impl Sink for Intake {
     fn commit_replace(&mut self, commit: Commit) {
         let cause = commit.cause;
         let keys = std::mem::take(&mut self.staged);
-        self.set_aside.listed(Unread { keys, nameless: commit.nameless });
+        self.quarantine.replace(UnreadableObjects { keys, nameless: commit.nameless });
         self.writer.commit_replace(commit);
         self.troubles.relisted(cause);
         self.cell.update(self.part, |part| part.audit = None);
@@ -247,7 +247,7 @@ impl Sink for Intake {
                 *object = self.transform.refine(object.clone());
             }
         }
-        self.set_aside.read(changes.iter().map(Change::key));
+        self.quarantine.remove(changes.iter().map(Change::key));
         self.writer.apply(changes, resource_version);
     }
 
@@ -256,7 +256,7 @@ impl Sink for Intake {
     }
 
     fn passed_over(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
-        self.set_aside.passed_over(key);
+        self.quarantine.add(key);
         self.writer.passed_over(key, resource_version);
     }
 
@@ -269,12 +269,12 @@ impl Sink for Intake {
     }
 
     fn streams_no_lists(&mut self) {
-        self.unstreamed.learn(&self.resource);
+        self.watch_list_support.record_unsupported(&self.resource);
     }
 
-    /// Requests a comparison, for the next round of the factory's housekeeping.
+    /// Requests a comparison, for the next round of the factory's maintenance.
     fn compare(&mut self) -> bool {
-        self.doubted.store(true, Ordering::Relaxed);
+        self.needs_comparison.store(true, Ordering::Relaxed);
         true
     }
 
@@ -289,7 +289,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_link_that_panicked_says_so_and_is_no_longer_live() {
-        let cell = FreshnessCell::alone();
+        let cell = FreshnessCell::standalone();
         let clock = Clock::new();
         cell.update(0, |part| part.synced = true);
         cell.prove(0, tokio::time::Instant::now());
@@ -300,7 +300,7 @@ mod tests {
         assert!(cell.freshness().is_live());
         assert_eq!(panic_of(async {}).await, None);
         let panic = panic_of(async { panic!("no {}", "way") }).await.expect("it panicked");
-        tell_of_panic(&cell, 0, clock, &panic);
+        publish_panic(&cell, 0, clock, &panic);
         let freshness = cell.freshness();
         assert!(!freshness.is_live() && freshness.to_string().contains("panicked: no way"), "{freshness}");
     }

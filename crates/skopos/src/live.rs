@@ -15,24 +15,24 @@ use crate::error::{LiveError, RefusalError};
 /// A client for reads from the server, each with a deadline. All are consistent reads: the server may not answer from the
 /// past. Lists ignore objects outside of the requested namespaces, like the list/watch.
 #[derive(Clone, Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveClient {
     transport: Transport,
     limits: Limits,
-    most: Room,
+    max_list: ListBudget,
 }
 
 /// The remaining size of one list.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct ListBudget {
     objects: usize,
     bytes: u64,
 }
 
-impl Live {
+impl LiveClient {
     /// Creates the client. Lists have the same limits as those of the list/watch.
     pub(crate) fn new(transport: Transport, limits: Limits, machine: &MachineOptions) -> Self {
-        let most = Room { objects: machine.max_list_objects, bytes: machine.max_list_bytes };
-        Self { transport, limits, most }
+        let max_list = ListBudget { objects: machine.max_list_objects, bytes: machine.max_list_bytes };
+        Self { transport, limits, max_list }
     }
 
     /// Returns the server's newest revision, of the storage that the target is in.
@@ -63,25 +63,26 @@ impl Live {
         deadline: Instant,
         list: &mut impl Collect,
     ) -> Result<ResourceVersion, LiveError> {
-        let (mut token, mut first, mut poor, mut room) = (None, None, 0, self.most);
+        let (mut token, mut first, mut sparse, mut budget) = (None, None, 0, self.max_list);
         loop {
-            let request = target.page(Some(PAGE), token.as_deref());
-            let before = room.objects;
-            let page = self.page(target, request, deadline, &mut room, &mut |object| list.add(object)).await;
-            poor += u32::from(before - room.objects < POOR);
+            let request = target.page(Some(PAGE_SIZE), token.as_deref());
+            let before = budget.objects;
+            let page =
+                self.page(target, request, deadline, &mut budget, &mut |object| list.add(object)).await;
+            sparse += u32::from(before - budget.objects < MIN_PAGE_OBJECTS);
             match page {
                 // Not one snapshot: the server reads each page at a new revision. Only a single response can be consistent.
                 Ok((revision, _)) if *first.get_or_insert_with(|| revision.clone()) != revision => break,
                 Ok((revision, None)) => return Ok(revision),
-                Ok((_, next)) if next == token || poor > POOR_PAGES => break,
+                Ok((_, next)) if next == token || sparse > MAX_SPARSE_PAGES => break,
                 Ok((_, next)) => token = next,
                 Err(error) if error.is_gone() && token.is_some() => break,
                 Err(error) => return Err(error),
             }
         }
         list.restart();
-        let (whole, mut room) = (target.page(None, None), self.most);
-        match self.page(target, whole, deadline, &mut room, &mut |object| list.add(object)).await? {
+        let (whole, mut budget) = (target.page(None, None), self.max_list);
+        match self.page(target, whole, deadline, &mut budget, &mut |object| list.add(object)).await? {
             (revision, None) => Ok(revision),
             (_, Some(_)) => Err(malformed("the list does not end, in pages or without")),
         }
@@ -119,7 +120,7 @@ impl Live {
         target: &Target,
         request: Request<Body>,
         deadline: Instant,
-        room: &mut Room,
+        budget: &mut ListBudget,
         add: &mut (dyn FnMut(RawObject) + Send),
     ) -> Result<(ResourceVersion, Option<String>), LiveError> {
         let mut body = self.send(request, RequestClass::List, deadline).await??.into_body();
@@ -129,7 +130,8 @@ impl Live {
             let Ok(data) = frame?.into_data() else { continue };
             let mut item = |item: Result<RawObject, _>| match item.map_err(malformed) {
                 Ok(object) => {
-                    match target.check_object(&object).map_err(malformed).and_then(|()| room.take(&object)) {
+                    match target.check_object(&object).map_err(malformed).and_then(|()| budget.take(&object))
+                    {
                         Ok(()) if is_in(target, object.key()) => add(object),
                         Ok(()) => {}
                         Err(wrong) => broken = Some(wrong),
@@ -144,7 +146,7 @@ impl Live {
         }
         let meta = match splitter.finish().map_err(malformed)? {
             ListBody::List(meta) => meta,
-            ListBody::Status(status) => return Err(RefusalError::of(status.code, Some(&status)).into()),
+            ListBody::Status(status) => return Err(RefusalError::new(status.code, Some(&status)).into()),
             _ => return Err(LiveError::Malformed("it is no list".to_owned())),
         };
         target.check_list(&meta).map_err(malformed)?;
@@ -168,14 +170,14 @@ impl Live {
             return Ok(Ok(response));
         }
         // Reads only as much of a refusal as a Status needs.
-        let body = http_body_util::Limited::new(response.into_body(), REFUSAL_BYTES).collect();
-        let body = tokio::time::timeout(REFUSAL_PATIENCE, body).await;
+        let body = http_body_util::Limited::new(response.into_body(), MAX_REFUSAL_BYTES).collect();
+        let body = tokio::time::timeout(REFUSAL_TIMEOUT, body).await;
         let status = body.ok().and_then(Result::ok).and_then(|body| Status::from_slice(&body.to_bytes()));
-        Ok(Err(RefusalError::of(code.as_u16(), status.as_ref())))
+        Ok(Err(RefusalError::new(code.as_u16(), status.as_ref())))
     }
 }
 
-impl Room {
+impl ListBudget {
     fn take(&mut self, object: &RawObject) -> Result<(), LiveError> {
         let objects = self.objects.checked_sub(1);
         let bytes = self.bytes.checked_sub(object.bytes().len() as u64);
@@ -212,12 +214,12 @@ fn is_in(target: &Target, key: &ObjectKey) -> bool {
     target.namespace.is_none() || key.namespace() == target.namespace.as_deref()
 }
 
-const PAGE: u32 = 500;
-/// The number of pages of a list that may bring fewer objects than `POOR`, as with the list/watch.
-const POOR_PAGES: u32 = 20;
-const POOR: usize = 5;
-const REFUSAL_BYTES: usize = 64 << 10;
-const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
+const PAGE_SIZE: u32 = 500;
+/// The number of pages of a list that may bring fewer objects than `MIN_PAGE_OBJECTS`, as with the list/watch.
+const MAX_SPARSE_PAGES: u32 = 20;
+const MIN_PAGE_OBJECTS: usize = 5;
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn malformed(error: impl std::fmt::Display) -> LiveError {
     LiveError::Malformed(error.to_string())

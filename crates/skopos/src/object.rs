@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use skopos_wire::{DecodeError, ObjectKey, RawObject, ResourceVersion};
 
-use crate::tree::Item;
+use crate::tree::TreeItem;
 
 /// One version of a Kubernetes object, shared between the store, its snapshots, handlers and callers.
 ///
@@ -21,14 +21,14 @@ use crate::tree::Item;
 /// `#[derive(CustomResource)]`, [`DynamicObject`], `PartialObjectMeta<K>`, or any `Deserialize` type with just the fields
 /// you read. Cloning copies a pointer. The content never changes: a newer version is another `Object`.
 pub struct Object<K = DynamicObject> {
-    entry: Entry,
+    entry: StoredObject,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Object<K> {
     /// Creates an object outside of any store.
     pub fn new(raw: RawObject) -> Self {
-        Entry::new(raw).into()
+        StoredObject::new(raw).into()
     }
 
     /// Returns namespace and name.
@@ -79,7 +79,7 @@ impl<K> Object<K> {
     }
 
     #[cfg(test)]
-    pub(crate) fn entry(&self) -> &Entry {
+    pub(crate) fn entry(&self) -> &StoredObject {
         &self.entry
     }
 }
@@ -123,8 +123,8 @@ impl<K> Clone for Object<K> {
     }
 }
 
-impl<K> From<Entry> for Object<K> {
-    fn from(entry: Entry) -> Self {
+impl<K> From<StoredObject> for Object<K> {
+    fn from(entry: StoredObject) -> Self {
         Self { entry, kind: PhantomData }
     }
 }
@@ -138,12 +138,12 @@ impl<K> fmt::Debug for Object<K> {
 /// An object as held by stores, without its type: one store serves readers of different types, and its code is compiled
 /// once.
 #[derive(Clone)]
-pub(crate) struct Entry(Arc<EntryInner>);
+pub(crate) struct StoredObject(Arc<StoredObjectInner>);
 
 /// The fields that look-ups compare come first, to be in as few cache lines as possible, beside the counts that a clone
 /// changes.
 #[repr(C)]
-struct EntryInner {
+struct StoredObjectInner {
     /// The key of `raw`, one pointer nearer.
     key: ObjectKey,
     /// The beginning of the key; most keys fit as a whole.
@@ -155,12 +155,12 @@ struct EntryInner {
 /// The size of the key's beginning. With it an entry takes two cache lines.
 const HEAD: usize = 64;
 
-impl Entry {
+impl StoredObject {
     pub(crate) fn new(raw: RawObject) -> Self {
         let key = raw.key().clone();
         let mut head = [0; HEAD];
         head.iter_mut().zip(key.sort_bytes()).for_each(|(own, byte)| *own = *byte);
-        Self(Arc::new(EntryInner { key, head, raw, typed: OnceLock::new() }))
+        Self(Arc::new(StoredObjectInner { key, head, raw, typed: OnceLock::new() }))
     }
 
     pub(crate) fn raw(&self) -> &RawObject {
@@ -177,7 +177,7 @@ impl Entry {
 
     /// Returns whether uid and RV are equal. Then the content is probably equal, but not certainly: a server may come to
     /// decode its stored data differently.
-    pub(crate) fn is_same_version(&self, other: &Entry) -> bool {
+    pub(crate) fn is_same_version(&self, other: &StoredObject) -> bool {
         self.rv() == other.rv() && self.uid() == other.uid()
     }
 
@@ -207,7 +207,7 @@ fn members(object: &RawObject) -> Option<BTreeMap<String, &str>> {
     Some(members.map(|(name, value)| (name, value.get())).collect())
 }
 
-impl Item for Entry {
+impl TreeItem for StoredObject {
     type Key = ObjectKey;
 
     fn key(&self) -> &ObjectKey {
@@ -233,7 +233,7 @@ impl Item for Entry {
     }
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for StoredObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.key(), self.rv())
     }
@@ -248,7 +248,7 @@ mod tests {
     fn an_entry_tells_its_key_from_all_that_are_like_it() {
         for len in [1, HEAD - 4, HEAD - 3, HEAD - 2, HEAD, 2 * HEAD] {
             let name = "x".repeat(len);
-            let entry = Entry::new(object("ns", &name, "u", 1));
+            let entry = StoredObject::new(object("ns", &name, "u", 1));
             let like = [
                 format!("{name}x"),
                 "x".repeat(len - 1),

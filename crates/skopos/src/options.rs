@@ -7,8 +7,8 @@ use skopos_reflect::{Form, MachineOptions};
 use skopos_wire::{FieldSelector, LabelSelector, Limits, ParseError, RawObject};
 
 use crate::checkpoint::clock::WallClock;
-use crate::checkpoint::header::Identity;
-use crate::checkpoint::kept::Checkpoint;
+use crate::checkpoint::content::Checkpoint;
+use crate::checkpoint::header::ContentIdentity;
 use crate::error::BuildError;
 use crate::journal::JournalOptions;
 use crate::object::Object;
@@ -94,7 +94,7 @@ pub struct InformerOptions {
 impl InformerOptions {
     /// Creates options for everything: all namespaces, or all objects of a cluster-scoped resource.
     pub fn all() -> Self {
-        Self::of(Scope::All)
+        Self::from_scope(Scope::All)
     }
 
     /// Creates options for one namespace.
@@ -107,11 +107,11 @@ impl InformerOptions {
     ///
     /// Each namespace has its own resource version, and is synced, aged and recovered on its own.
     pub fn namespaces<N: Into<String>>(namespaces: impl IntoIterator<Item = N>) -> Self {
-        Self::of(Scope::Namespaces(namespaces.into_iter().map(Into::into).collect()))
+        Self::from_scope(Scope::Namespaces(namespaces.into_iter().map(Into::into).collect()))
     }
 
     /// Creates options for everything in `scope`. Namespaces in any order, or named twice, are the same set.
-    pub fn of(mut scope: Scope) -> Self {
+    pub fn from_scope(mut scope: Scope) -> Self {
         if let Scope::Namespaces(namespaces) = &mut scope {
             namespaces.sort_unstable();
             namespaces.dedup();
@@ -211,8 +211,13 @@ impl InformerOptions {
     }
 
     /// Returns the identity of content with these options.
-    pub(crate) fn identity(&self, cluster: Option<&str>, resource: &ResourceId, form: Form) -> Identity {
-        Identity {
+    pub(crate) fn identity(
+        &self,
+        cluster: Option<&str>,
+        resource: &ResourceId,
+        form: Form,
+    ) -> ContentIdentity {
+        ContentIdentity {
             cluster: cluster.map(str::to_owned),
             resource: resource.clone(),
             metadata_only: matches!(form, Form::MetadataOnly),

@@ -10,7 +10,7 @@
 //! The resource version of any consistent list is that of the whole storage, so namespace, name and version of the probe do
 //! not matter. They are those of a subscriber all the same: other objects may not be readable, or served.
 
-mod turns;
+mod rotation;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use self::turns::{Candidate, Candidates, Turns, Way};
+use self::rotation::{Candidate, Candidates, ProbeKey, TargetRotation};
 use crate::error::LiveError;
 use crate::sync::Mutex;
 
@@ -40,7 +40,7 @@ pub(crate) struct Probe {
 
 /// The last probe, successful or not.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct ProbeOutcome {
     /// The number of the probe, from 1, in the order in which probes begin. It orders two moments that a clock cannot
     /// distinguish.
     number: u64,
@@ -49,24 +49,24 @@ pub(crate) struct Outcome {
 }
 
 /// The function that sends a probe for the target, and returns its answer within the deadline.
-pub(crate) type Ask = Arc<dyn Fn(Target) -> Answer + Send + Sync>;
-pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<ResourceVersion, LiveError>> + Send>>;
+pub(crate) type ProbeFn = Arc<dyn Fn(Target) -> ProbeFuture + Send + Sync>;
+pub(crate) type ProbeFuture = Pin<Box<dyn Future<Output = Result<ResourceVersion, LiveError>> + Send>>;
 
 /// A callback for successful probes. Must not block.
-pub(crate) type Listener = Arc<dyn Fn(&Probe) + Send + Sync>;
+pub(crate) type ProbeListener = Arc<dyn Fn(&Probe) + Send + Sync>;
 
 /// A callback that returns whether the list/watch of a subscriber's target is open, by the target's index. Must not block.
-pub(crate) type Stands = Arc<dyn Fn(usize) -> bool + Send + Sync>;
+pub(crate) type IsWatching = Arc<dyn Fn(usize) -> bool + Send + Sync>;
 
-/// The time after a successful probe in which a nudge needs no new one, so that many links that recover at once share it.
-const JUST_NOW: Duration = Duration::from_secs(1);
+/// The time after a successful probe in which a request needs no new one, so that many links that recover at once share it.
+const MIN_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The delays before a failed probe is retried: at first twice the former, at last the latter. A server in trouble is not
 /// burdened.
-const AFTER_FAILURE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// The number of targets that are asked one after the other while the server refuses them.
-const IN_A_ROW: usize = 3;
+const MAX_TARGETS_PER_PROBE: usize = 3;
 
 /// The times of a prober.
 #[derive(Clone, Copy, Debug)]
@@ -77,19 +77,19 @@ pub(crate) struct ProbeTimes {
 
 /// The prober of one resource. Its task ends when it is dropped.
 pub(crate) struct Prober {
-    core: Arc<Core>,
+    core: Arc<ProberCore>,
     _stop: DropGuard,
 }
 
-struct Core {
+struct ProberCore {
     times: ProbeTimes,
-    ask: Ask,
+    send: ProbeFn,
     subscribers: Mutex<BTreeMap<u64, Subscriber>>,
     next_id: AtomicU64,
     /// The demand of waiting callers that is not satisfied yet.
     wanted: Mutex<Option<Demand>>,
     demand: Notify,
-    last: watch::Sender<Option<Outcome>>,
+    last: watch::Sender<Option<ProbeOutcome>>,
     /// The number of the probe that began last.
     begun: AtomicU64,
     sent: AtomicU64,
@@ -107,8 +107,8 @@ struct Demand {
 
 struct Subscriber {
     targets: Vec<Target>,
-    stands: Stands,
-    listener: Listener,
+    is_watching: IsWatching,
+    listener: ProbeListener,
 }
 
 /// A subscription, which ends when it is dropped. The last one of a prober ends its task.
@@ -121,12 +121,12 @@ impl Prober {
     /// Starts a prober in a task that `tasks` tracks and `stop` ends.
     pub(crate) fn start(
         times: ProbeTimes,
-        ask: Ask,
+        send: ProbeFn,
         tasks: &TaskTracker,
         stop: &CancellationToken,
         mut random: fastrand::Rng,
     ) -> Arc<Self> {
-        let core = Arc::new(Core::new(times, ask));
+        let core = Arc::new(ProberCore::new(times, send));
         let stop = stop.child_token();
         let (running, until) = (core.clone(), stop.clone());
         tasks.spawn(async move {
@@ -139,23 +139,24 @@ impl Prober {
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         targets: impl IntoIterator<Item = Target>,
-        stands: Stands,
-        listener: Listener,
+        is_watching: IsWatching,
+        listener: ProbeListener,
     ) -> Subscription {
         let id = self.core.next_id.fetch_add(1, Ordering::Relaxed);
         let targets = targets.into_iter().collect();
-        self.core.subscribers.lock().insert(id, Subscriber { targets, stands, listener });
+        self.core.subscribers.lock().insert(id, Subscriber { targets, is_watching, listener });
         Subscription { prober: self.clone(), id }
     }
 
     /// Requests a probe that is sent after this call, and waits for it. A successful one that was sent after `since` does
     /// as well. All concurrent callers share one. The caller must set a timeout.
-    pub(crate) async fn probe_after(&self, since: Instant) -> Outcome {
+    pub(crate) async fn probe_after(&self, since: Instant) -> ProbeOutcome {
         let mut last = self.core.last.subscribe();
         let after = self.core.begun.load(Ordering::SeqCst);
         let demand = Demand { after, or_proof: Some(since + Duration::from_nanos(1)) };
-        self.core.want(demand);
-        let met = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|o| demand.is_satisfied_by(o));
+        self.core.add_demand(demand);
+        let met =
+            |outcome: &Option<ProbeOutcome>| outcome.as_ref().is_some_and(|o| demand.is_satisfied_by(o));
         match last.wait_for(met).await.map(|outcome| outcome.clone()) {
             Ok(Some(outcome)) => outcome,
             // The sender is in `self`, and the predicate demands an outcome: neither can happen.
@@ -164,10 +165,11 @@ impl Prober {
     }
 
     /// Requests a probe now, unless one has just succeeded, and does not wait for it.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn request_probe(&self) {
         let now = Instant::now();
         let after = self.core.begun.load(Ordering::SeqCst);
-        self.core.want(Demand { after, or_proof: Some(now.checked_sub(JUST_NOW).unwrap_or(now)) });
+        self.core
+            .add_demand(Demand { after, or_proof: Some(now.checked_sub(MIN_PROBE_INTERVAL).unwrap_or(now)) });
     }
 
     /// Returns the number of probes that were sent, and of those that failed.
@@ -176,11 +178,11 @@ impl Prober {
     }
 }
 
-impl Core {
-    fn new(times: ProbeTimes, ask: Ask) -> Self {
+impl ProberCore {
+    fn new(times: ProbeTimes, send: ProbeFn) -> Self {
         Self {
             times,
-            ask,
+            send,
             subscribers: Mutex::default(),
             next_id: AtomicU64::new(0),
             wanted: Mutex::new(None),
@@ -192,10 +194,10 @@ impl Core {
         }
     }
 
-    fn want(&self, demand: Demand) {
+    fn add_demand(&self, demand: Demand) {
         {
             let mut wanted = self.wanted.lock();
-            let open = wanted.filter(|wanted| !self.has_had(*wanted));
+            let open = wanted.filter(|wanted| !self.is_satisfied(*wanted));
             *wanted = Some(open.map_or(demand, |open| open.and(demand)));
         }
         self.demand.notify_one();
@@ -204,8 +206,8 @@ impl Core {
     async fn probe_forever(&self, random: &mut fastrand::Rng) {
         // A first list has just proven the age; many resources that start at once must not probe at once.
         let mut next = after(self.times.interval.mul_f64(0.5 + random.f64() / 2.0));
-        let mut turns = Turns::default();
-        let mut after_failure = AFTER_FAILURE.0;
+        let mut rotation = TargetRotation::default();
+        let mut after_failure = RETRY_DELAYS.0;
         loop {
             if !self.is_wanted() {
                 tokio::select! {
@@ -218,45 +220,45 @@ impl Core {
                     }
                 }
             }
-            self.probe(&mut turns).await;
+            self.probe(&mut rotation).await;
             let failed = self.last.borrow().as_ref().is_some_and(|outcome| outcome.result.is_err());
-            after_failure = if failed { (after_failure * 2).min(AFTER_FAILURE.1) } else { AFTER_FAILURE.0 };
+            after_failure = if failed { (after_failure * 2).min(RETRY_DELAYS.1) } else { RETRY_DELAYS.0 };
             let interval = if failed { self.times.interval.min(after_failure) } else { self.times.interval };
             next = after(interval.mul_f64(0.8 + random.f64() / 5.0));
         }
     }
 
     fn is_wanted(&self) -> bool {
-        self.wanted.lock().is_some_and(|wanted| !self.has_had(wanted))
+        self.wanted.lock().is_some_and(|wanted| !self.is_satisfied(wanted))
     }
 
-    fn has_had(&self, demand: Demand) -> bool {
+    fn is_satisfied(&self, demand: Demand) -> bool {
         self.last.borrow().as_ref().is_some_and(|last| demand.is_satisfied_by(last))
     }
 
-    async fn probe(&self, turns: &mut Turns) {
+    async fn probe(&self, rotation: &mut TargetRotation) {
         let mut candidates = self.candidates();
         if candidates.is_empty() {
             *self.wanted.lock() = None;
         }
-        turns.forget_the_gone(&candidates);
+        rotation.prune(&candidates);
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let mut outcome = None;
-        for _ in 0..IN_A_ROW {
-            let Some((way, target)) = turns.take(&mut candidates) else { break };
+        for _ in 0..MAX_TARGETS_PER_PROBE {
+            let Some((key, target)) = rotation.take(&mut candidates) else { break };
             let sent_at = Instant::now();
             self.sent.fetch_add(1, Ordering::Relaxed);
             let waited = self.times.timeout.saturating_add(Duration::from_secs(1));
             let result =
-                timeout(waited, (self.ask)(target)).await.unwrap_or(Err(LiveError::Deadline { waited }));
+                timeout(waited, (self.send)(target)).await.unwrap_or(Err(LiveError::Deadline { waited }));
             let refused = result.as_ref().is_err_and(LiveError::is_refused_by_target);
             // A single target may fail (the conversion of its version, a limit of its namespace), so another is asked next;
             // but a server in trouble is not asked three times as often.
             match result.is_ok() {
-                true => turns.answered(way),
-                false => turns.failed(way),
+                true => rotation.answered(key),
+                false => rotation.failed(key),
             }
-            outcome = Some(Outcome { number, sent_at, result });
+            outcome = Some(ProbeOutcome { number, sent_at, result });
             if !refused {
                 break;
             }
@@ -264,7 +266,7 @@ impl Core {
         let Some(outcome) = outcome else { return };
         match &outcome.result {
             Ok(resource_version) => {
-                self.tell(&Probe { sent_at: outcome.sent_at, resource_version: resource_version.clone() });
+                self.notify(&Probe { sent_at: outcome.sent_at, resource_version: resource_version.clone() });
             }
             Err(error) => {
                 self.failed.fetch_add(1, Ordering::Relaxed);
@@ -278,18 +280,19 @@ impl Core {
     fn candidates(&self) -> Candidates {
         let mut candidates = Candidates::new();
         for subscriber in self.subscribers.lock().values() {
-            for (place, target) in subscriber.targets.iter().enumerate() {
-                let new = || Candidate { target: target.clone(), stands: false };
-                let candidate = candidates.entry(Way::of(target)).or_insert_with(new);
-                candidate.stands = candidate.stands || (subscriber.stands)(place);
+            for (index, target) in subscriber.targets.iter().enumerate() {
+                let new = || Candidate { target: target.clone(), is_watching: false };
+                let candidate = candidates.entry(ProbeKey::new(target)).or_insert_with(new);
+                candidate.is_watching = candidate.is_watching || (subscriber.is_watching)(index);
             }
         }
         candidates
     }
 
-    fn tell(&self, probe: &Probe) {
+    fn notify(&self, probe: &Probe) {
         // Not under the lock: a listener may be dropped, and with it a subscription.
-        let listeners: Vec<Listener> = self.subscribers.lock().values().map(|s| s.listener.clone()).collect();
+        let listeners: Vec<ProbeListener> =
+            self.subscribers.lock().values().map(|s| s.listener.clone()).collect();
         for listener in listeners {
             listener(probe);
         }
@@ -298,8 +301,8 @@ impl Core {
 
 /// Returns the instant after `wait`, at most a year from now.
 fn after(wait: Duration) -> Instant {
-    const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);
-    Instant::now() + wait.min(FAR)
+    const MAX_WAIT: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+    Instant::now() + wait.min(MAX_WAIT)
 }
 
 impl Demand {
@@ -309,7 +312,7 @@ impl Demand {
         Self { after: self.after.max(other.after), or_proof }
     }
 
-    fn is_satisfied_by(self, outcome: &Outcome) -> bool {
+    fn is_satisfied_by(self, outcome: &ProbeOutcome) -> bool {
         let proves = || self.or_proof.is_some_and(|since| outcome.result.is_ok() && outcome.sent_at >= since);
         outcome.number > self.after || proves()
     }
@@ -349,26 +352,26 @@ mod tests {
         }
     }
 
-    struct Running {
+    struct ProberFixture {
         prober: Arc<Prober>,
         tasks: TaskTracker,
     }
 
-    impl Running {
+    impl ProberFixture {
         /// Subscribes with a list/watch that is open or not, and with a listener that does nothing.
-        fn subscribe(&self, target: Target, stands: bool) -> Subscription {
-            self.prober.subscribe([target], Arc::new(move |_| stands), Arc::new(|_| {}))
+        fn subscribe(&self, target: Target, is_watching: bool) -> Subscription {
+            self.prober.subscribe([target], Arc::new(move |_| is_watching), Arc::new(|_| {}))
         }
     }
 
-    fn start(ask: Ask) -> Running {
+    fn start(send: ProbeFn) -> ProberFixture {
         let tasks = TaskTracker::new();
         let random = fastrand::Rng::with_seed(1);
-        let prober = Prober::start(TIMES, ask, &tasks, &CancellationToken::new(), random);
-        Running { prober, tasks }
+        let prober = Prober::start(TIMES, send, &tasks, &CancellationToken::new(), random);
+        ProberFixture { prober, tasks }
     }
 
-    fn answering(rv: u64, after: Duration) -> Ask {
+    fn answering(rv: u64, after: Duration) -> ProbeFn {
         Arc::new(move |_| {
             Box::pin(async move {
                 tokio::time::sleep(after).await;
@@ -384,7 +387,7 @@ mod tests {
         let subscriptions: Vec<_> = (0..1000)
             .map(|_| {
                 let told = told.clone();
-                let listener: Listener = Arc::new(move |probe| {
+                let listener: ProbeListener = Arc::new(move |probe| {
                     assert_eq!(probe.resource_version, 7.into());
                     told.fetch_add(1, Ordering::Relaxed);
                 });
@@ -395,7 +398,7 @@ mod tests {
         outcomes.changed().await.unwrap();
         assert_eq!(told.load(Ordering::Relaxed), 1000);
         assert_eq!(running.prober.counts(), (1, 0));
-        let Running { prober, tasks } = running;
+        let ProberFixture { prober, tasks } = running;
         drop(prober);
         assert_eq!(tasks.len(), 1);
         drop(subscriptions);
@@ -448,27 +451,27 @@ mod tests {
         up.store(true, Ordering::Relaxed);
         let mut outcomes = running.prober.core.last.subscribe();
         let begun = Instant::now();
-        running.prober.nudge();
+        running.prober.request_probe();
         outcomes.changed().await.unwrap();
         assert!(outcomes.borrow().as_ref().is_some_and(|outcome| outcome.result.is_ok()));
         assert!(begun.elapsed() < Duration::from_millis(10));
         // A probe that has just succeeded is enough for all the other links that are back.
-        running.prober.nudge();
+        running.prober.request_probe();
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(running.prober.counts(), (2, 1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_namespace_that_may_not_be_read_gives_way_to_another() {
-        let ask: Ask = Arc::new(|target| {
+        let send: ProbeFn = Arc::new(|target| {
             Box::pin(async move {
                 match target.namespace.as_deref() {
                     Some("b") => Ok(7.into()),
-                    _ => Err(LiveError::Refused(RefusalError::of(403, None))),
+                    _ => Err(LiveError::Refused(RefusalError::new(403, None))),
                 }
             })
         });
-        let running = start(ask);
+        let running = start(send);
         let _a = running.subscribe(target(Some("a")), false);
         let _b = running.subscribe(target(Some("b")), false);
         assert!(running.prober.probe_after(Instant::now()).await.result.is_ok());
@@ -481,15 +484,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_version_that_is_not_served_gives_way_to_another() {
         for code in [401, 404, 406, 429, 500] {
-            let ask: Ask = Arc::new(move |target| {
+            let send: ProbeFn = Arc::new(move |target| {
                 Box::pin(async move {
                     match &*target.version {
                         "v1" => Ok(7.into()),
-                        _ => Err(LiveError::Refused(RefusalError::of(code, None))),
+                        _ => Err(LiveError::Refused(RefusalError::new(code, None))),
                     }
                 })
             });
-            let running = start(ask);
+            let running = start(send);
             let of = |version| Target::new("example.org", version, "widgets");
             let _old = running.subscribe(of("v1"), false);
             let _older = running.subscribe(of("v0"), false);
@@ -506,15 +509,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_name_that_may_not_be_read_gives_way_to_another() {
-        let ask: Ask = Arc::new(|target| {
+        let send: ProbeFn = Arc::new(|target| {
             Box::pin(async move {
                 match target.name().as_deref() {
                     Some("mine") => Ok(7.into()),
-                    _ => Err(LiveError::Refused(RefusalError::of(403, None))),
+                    _ => Err(LiveError::Refused(RefusalError::new(403, None))),
                 }
             })
         });
-        let running = start(ask);
+        let running = start(send);
         let of =
             |fields: &str| target(Some("a")).with_fields(&skopos_wire::FieldSelector::parse(fields).unwrap());
         let _all = running.subscribe(of(""), false);
@@ -524,15 +527,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_that_may_not_be_read_hold_up_nobody_who_may() {
-        let ask: Ask = Arc::new(|target| {
+        let send: ProbeFn = Arc::new(|target| {
             Box::pin(async move {
                 match target.namespace.as_deref() {
                     Some("z") => Ok(7.into()),
-                    _ => Err(LiveError::Refused(RefusalError::of(403, None))),
+                    _ => Err(LiveError::Refused(RefusalError::new(403, None))),
                 }
             })
         });
-        let running = start(ask);
+        let running = start(send);
         let subscribe = |namespace: &str| running.subscribe(target(Some(namespace)), namespace == "z");
         let mut refused: Vec<_> = (0..200).map(|n| subscribe(&format!("a{n}"))).collect();
         let _z = subscribe("z");

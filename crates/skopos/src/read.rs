@@ -19,10 +19,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::deadline;
 use crate::error::{LiveError, ReadError, ReadOneError, WaitError};
-use crate::freshness::{Basis, Common, Freshness, PartBasis, Proof};
-use crate::informer::{Informer, Shared};
-use crate::object::{Entry, Object};
-use crate::store::{Closed, Content, Digest, Index, Snapshot};
+use crate::freshness::{Evidence, Freshness, FreshnessContext, PartEvidence, Proof};
+use crate::informer::{Informer, InformerInner};
+use crate::object::{Object, StoredObject};
+use crate::store::{Closed, Digest, Snapshot, StoreContent, StoreIndex};
 
 /// The result of a bounded read.
 #[derive(Clone, Debug)]
@@ -153,10 +153,11 @@ impl<K> Informer<K> {
         if self.shared.is_closed() {
             return Err(ReadError::from(Closed).into());
         }
-        let common = &self.shared.ground.common;
+        let context = &self.shared.context.freshness;
         let read = async {
-            let patience = Some(LEAST_PATIENCE);
-            if let Some(snapshot) = self.shared.young(bound, patience, begun, deadline).await {
+            let catch_up_timeout = Some(MIN_CATCH_UP_TIMEOUT);
+            if let Some(snapshot) = self.shared.fresh_snapshot(bound, catch_up_timeout, begun, deadline).await
+            {
                 let age = snapshot.freshness().age().unwrap_or_else(|| bound.max_age(begun));
                 return Ok(ReadOne {
                     object: snapshot.get(key).map(Object::cast),
@@ -165,10 +166,10 @@ impl<K> Informer<K> {
                 });
             }
             let (object, age) = loop {
-                let sent = Proof::of_now(common);
-                let object = Box::pin(self.shared.one_live(&link.target, key, deadline)).await?;
-                if !bound.is_outslept(sent, common, deadline) {
-                    break (object, sent.age_now(common));
+                let sent = Proof::now(context);
+                let object = Box::pin(self.shared.get_live(&link.target, key, deadline)).await?;
+                if !bound.expired_during_suspend(sent, context, deadline) {
+                    break (object, sent.age_now(context));
                 }
             };
             let object = object.map(|object| Object::new(self.shared.transform.refine(object)));
@@ -184,15 +185,15 @@ impl<K> Informer<K> {
         if self.shared.is_closed() {
             return Err(Closed.into());
         }
-        let common = &self.shared.ground.common;
+        let context = &self.shared.context.freshness;
         let read = async {
-            if let Some(snapshot) = self.shared.young(bound, None, begun, deadline).await {
+            if let Some(snapshot) = self.shared.fresh_snapshot(bound, None, begun, deadline).await {
                 return Ok(Read { snapshot: snapshot.cast(), source: Source::Cache });
             }
             let snapshot = loop {
-                let sent = Proof::of_now(common);
+                let sent = Proof::now(context);
                 let snapshot = Box::pin(self.shared.list_live(sent, deadline)).await?;
-                if !bound.is_outslept(sent, common, deadline) {
+                if !bound.expired_during_suspend(sent, context, deadline) {
                     break snapshot;
                 }
             };
@@ -239,13 +240,13 @@ impl Bound {
 
     /// Returns whether the answer to the request sent at `sent` is too old because the machine was suspended meanwhile, and
     /// there is time to ask again.
-    fn is_outslept(self, sent: Proof, common: &Common, deadline: Instant) -> bool {
+    fn expired_during_suspend(self, sent: Proof, context: &FreshnessContext, deadline: Instant) -> bool {
         let Self::MaxAge(max_age) = self else { return false };
-        sent.is_before_a_sleep(common) && sent.age_now(common) > max_age && Instant::now() < deadline
+        sent.is_before_suspend(context) && sent.age_now(context) > max_age && Instant::now() < deadline
     }
 }
 
-impl Shared {
+impl InformerInner {
     /// Waits until the content has reached `revision`.
     async fn reach(
         &self,
@@ -278,11 +279,11 @@ impl Shared {
     }
 
     /// Returns the content of the store, if it meets the bound or can be proven to. Leaves time to ask the server: waits
-    /// for the probe's revision for at most `patience`, or about as long as a list takes.
-    async fn young(
+    /// for the probe's revision for at most `catch_up_timeout`, or about as long as a list takes.
+    async fn fresh_snapshot(
         &self,
         bound: Bound,
-        patience: Option<Duration>,
+        catch_up_timeout: Option<Duration>,
         begun: Instant,
         deadline: Instant,
     ) -> Option<Snapshot> {
@@ -294,8 +295,8 @@ impl Shared {
             return None;
         }
         let whole = || {
-            let basis = self.freshness().basis();
-            basis.is_whole() && basis.parts.iter().all(PartBasis::is_confirmed)
+            let evidence = self.freshness().evidence();
+            evidence.is_whole() && evidence.parts.iter().all(PartEvidence::is_confirmed)
         };
         // An error is published before the content, and its end after it: so check both before and after.
         if !whole() {
@@ -310,16 +311,17 @@ impl Shared {
         if (0..self.links.len()).any(|part| read.revision < *before.content().rv_of(part)) {
             return None;
         }
-        let latest = latest.min(deadline::after(patience.unwrap_or_else(|| self.list_takes())));
+        let latest =
+            latest.min(deadline::after(catch_up_timeout.unwrap_or_else(|| self.expected_list_time())));
         let parts = (0..self.links.len()).map(|part| self.holds(part, &read, latest));
         let held = futures::future::try_join_all(parts).await.ok()?;
         if !held.into_iter().all(|held| held) || !whole() {
             return None;
         }
         // Loaded after the revision was reached: it holds all that was committed before the probe was sent.
-        let sent = Proof::of(&self.ground.common, read.sent_at);
-        let basis = Basis::of_one_read(self.ground.common.clone(), sent);
-        let after = Snapshot::of(self.store.current(), Arc::new(basis));
+        let sent = Proof::new(&self.context.freshness, read.sent_at);
+        let evidence = Evidence::from_single_read(self.context.freshness.clone(), sent);
+        let after = Snapshot::new(self.store.current(), Arc::new(evidence));
         let same_history = after.epoch() == before.epoch();
         let new_enough = match bound {
             Bound::MaxAge(max_age) => after.freshness().is_within(max_age),
@@ -331,20 +333,20 @@ impl Shared {
 
     /// Returns about how long a list would take. The watch of a quiet resource reports a probe's revision only with its
     /// next bookmark: waiting for it longer than for a list would at best save half of the time.
-    fn list_takes(&self) -> Duration {
+    fn expected_list_time(&self) -> Duration {
         let objects = u32::try_from(self.store.peek().objects.len()).unwrap_or(u32::MAX);
-        LISTED_IN.saturating_mul(objects).max(LEAST_PATIENCE)
+        LIST_TIME_PER_OBJECT.saturating_mul(objects).max(MIN_CATCH_UP_TIMEOUT)
     }
 
     /// Returns the server's current content, by a list with the same selectors.
     async fn list_live(&self, sent: Proof, deadline: Instant) -> Result<Snapshot, LiveError> {
-        let mut content = Content::unsynced();
-        content.indexes = self.store.peek().indexes.iter().map(Index::emptied).collect();
+        let mut content = StoreContent::unsynced();
+        content.indexes = self.store.peek().indexes.iter().map(StoreIndex::cleared).collect();
         let mut lists = Vec::with_capacity(self.links.len());
         for link in &self.links {
             lists.push(async move {
                 let mut objects = Vec::new();
-                let revision = self.ground.live.list(&link.target, deadline, &mut objects).await?;
+                let revision = self.context.live.list(&link.target, deadline, &mut objects).await?;
                 Ok::<(ResourceVersion, Vec<RawObject>), LiveError>((revision, objects))
             });
         }
@@ -352,14 +354,14 @@ impl Shared {
         for (revision, objects) in futures::future::try_join_all(lists).await? {
             lowest = Some(lowest.map_or(revision.clone(), |lowest: ResourceVersion| lowest.min(revision)));
             for object in objects {
-                content.put(Entry::new(self.transform.refine(object)));
+                content.put(StoredObject::new(self.transform.refine(object)));
             }
         }
         content.rv = lowest.unwrap_or(ResourceVersion::ZERO);
         content.epoch = self.store.peek().epoch;
         content.synced = true;
-        let basis = Basis::of_one_read(self.ground.common.clone(), sent);
-        Ok(Snapshot::of(Arc::new(content), Arc::new(basis)))
+        let evidence = Evidence::from_single_read(self.context.freshness.clone(), sent);
+        Ok(Snapshot::new(Arc::new(content), Arc::new(evidence)))
     }
 
     fn too_old(&self, max_age: Duration, begun: Instant, live: LiveError) -> ReadError {
@@ -370,13 +372,13 @@ impl Shared {
     }
 
     /// Returns the server's current version of one object, if the informer's selectors match it.
-    async fn one_live(
+    async fn get_live(
         &self,
         target: &Target,
         key: &ObjectKey,
         deadline: Instant,
     ) -> Result<Option<RawObject>, LiveError> {
-        let live = &self.ground.live;
+        let live = &self.context.live;
         if self.fields.is_empty() {
             let object = live.get(target, key, deadline).await?;
             return Ok(object.filter(|object| self.labels.matches(object)));
@@ -404,7 +406,7 @@ impl Shared {
             loop {
                 // Proofs after this check wake us.
                 let proven = self.freshness().next_proof();
-                let is_proven = self.freshness().basis().parts[part].is_proven_since(read.sent_at);
+                let is_proven = self.freshness().evidence().parts[part].is_proven_since(read.sent_at);
                 let (closed, began_anew, order) = {
                     let closed = progress.borrow_and_update().closed;
                     let content = self.store.peek();
@@ -449,23 +451,23 @@ impl Shared {
     }
 
     /// Returns whether a part of this content has exactly the objects of a list with this digest.
-    pub(crate) fn has_digest(&self, part: usize, content: &Content, digest: &Digest) -> bool {
+    pub(crate) fn has_digest(&self, part: usize, content: &StoreContent, digest: &Digest) -> bool {
         if self.links.len() == 1 {
             return content.digest == *digest;
         }
         let mut own = Digest::EMPTY;
         let objects =
-            content.objects.iter().map(Entry::raw).filter(|object| content.is_of(part, object.key()));
+            content.objects.iter().map(StoredObject::raw).filter(|object| content.is_of(part, object.key()));
         objects.for_each(|object| own.add(object.key(), object.uid(), object.resource_version()));
         own == *digest
     }
 }
 
 /// The approximate time that an API server takes for each object of a list.
-const LISTED_IN: Duration = Duration::from_micros(20);
+const LIST_TIME_PER_OBJECT: Duration = Duration::from_micros(20);
 
 /// The minimum wait for a probe's revision: a healthy stream brings it with the probe.
-const LEAST_PATIENCE: Duration = Duration::from_millis(50);
+const MIN_CATCH_UP_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A consistent read: the server had no newer revision than `revision` when it was sent.
 struct ConsistentRead {

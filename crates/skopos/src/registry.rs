@@ -8,81 +8,82 @@ use std::time::Duration;
 use skopos_reflect::{Form, Target};
 
 use crate::assembly::{assemble, store_for};
+use crate::context::FactoryContext;
 use crate::error::BuildError;
-use crate::ground::Ground;
-use crate::informer::{Informer, Running, Shared};
+use crate::informer::{Informer, InformerGuard, InformerInner};
 use crate::link::Link;
 use crate::options::{InformerOptions, SharingKey};
-use crate::prober::{Answer, ProbeTimes, Prober};
+use crate::prober::{ProbeFuture, ProbeTimes, Prober};
 use crate::resource::ResourceId;
 use crate::store::Closed;
 use crate::sync::Mutex;
 
 /// The registry. It keeps no informer running.
 #[derive(Default)]
-pub(crate) struct Registry {
+pub(crate) struct InformerRegistry {
     entries: Mutex<Entries>,
 }
 
 #[derive(Default)]
 struct Entries {
-    informers: BTreeMap<SharingKey, Entry>,
+    informers: BTreeMap<SharingKey, InformerEntry>,
     /// Informers that panicked and were replaced. Callers that hold one may still wait for it.
-    replaced: Vec<Entry>,
+    replaced: Vec<InformerEntry>,
     probers: BTreeMap<(String, String), Weak<Prober>>,
 }
 
 /// An informer. Looking at it must not keep it running, not even for a moment: the last user's drop ends it.
-struct Entry {
-    running: Weak<Running>,
-    shared: Weak<Shared>,
+struct InformerEntry {
+    guard: Weak<InformerGuard>,
+    inner: Weak<InformerInner>,
 }
 
-impl Registry {
+impl InformerRegistry {
     /// Returns the informer of these options: a new one, or another handle of the running one.
     pub(crate) fn informer<K>(
         &self,
-        ground: &Arc<Ground>,
+        context: &Arc<FactoryContext>,
         resource: ResourceId,
         form: Form,
         options: InformerOptions,
     ) -> Result<Informer<K>, BuildError> {
         options.check()?;
         if let Some(checkpoint) = &options.restored {
-            let own = options.identity(ground.cluster().as_deref(), &resource, form);
+            let own = options.identity(context.cluster().as_deref(), &resource, form);
             own.expect(checkpoint.identity())?;
         }
         let key = options.sharing_key(&resource, form);
-        let running = self.entries.lock().running(ground, &key)?;
+        let running = self.entries.lock().running(context, &key)?;
         if let Some(running) = running {
-            return Ok(share(running, options));
+            return Ok(new_handle(running, options));
         }
         // Not under the lock: the user's functions compute the indexes.
-        let store = store_for(ground, &options);
+        let store = store_for(context, &options);
         let mut entries = self.entries.lock();
         // Another caller may have been quicker.
-        if let Some(running) = entries.running(ground, &key)? {
+        if let Some(running) = entries.running(context, &key)? {
             drop(entries);
-            return Ok(share(running, options));
+            return Ok(new_handle(running, options));
         }
         let resync = options.resync;
-        let prober = entries.prober(ground, &resource);
-        let running = Arc::new(Running::new(assemble(ground, &prober, store, resource, form, options)));
-        let replaced = entries.informers.insert(key, Entry::of(&running));
-        entries.replaced.extend(replaced.filter(Entry::is_held));
+        let prober = entries.prober(context, &resource);
+        let running =
+            Arc::new(InformerGuard::new(assemble(context, &prober, store, resource, form, options)));
+        let replaced = entries.informers.insert(key, InformerEntry::new(&running));
+        entries.replaced.extend(replaced.filter(InformerEntry::is_held));
         Ok(Informer::new(running, resync))
     }
 
     /// Returns all existing informers. Does not keep them running.
-    pub(crate) fn informers(&self) -> Vec<Arc<Shared>> {
-        self.entries.lock().informers.values().filter_map(Entry::shared).collect()
+    pub(crate) fn informers(&self) -> Vec<Arc<InformerInner>> {
+        self.entries.lock().informers.values().filter_map(InformerEntry::inner).collect()
     }
 
     /// Ends all informers, including replaced ones.
     pub(crate) fn close(&self) {
         let all: Vec<_> = {
             let entries = self.entries.lock();
-            entries.informers.values().chain(&entries.replaced).filter_map(Entry::shared).collect()
+            entries.informers.values().chain(&entries.replaced).filter_map(InformerEntry::inner).collect()
         };
         all.iter().for_each(|informer| informer.close());
     }
@@ -91,16 +92,16 @@ impl Registry {
         self.entries.lock().probers.values().filter_map(Weak::upgrade).collect()
     }
 
-    pub(crate) fn forget_the_gone(&self) {
+    pub(crate) fn prune(&self) {
         let mut entries = self.entries.lock();
         entries.informers.retain(|_, informer| informer.is_held());
-        entries.replaced.retain(Entry::is_held);
+        entries.replaced.retain(InformerEntry::is_held);
         entries.probers.retain(|_, prober| prober.strong_count() > 0);
     }
 }
 
 /// Returns another handle of a running informer.
-fn share<K>(running: Arc<Running>, options: InformerOptions) -> Informer<K> {
+fn new_handle<K>(running: Arc<InformerGuard>, options: InformerOptions) -> Informer<K> {
     // Existing indexes of the same name are the same: see `InformerOptions::index`.
     options.indexers.into_iter().for_each(|indexer| drop(running.store.add_indexer(indexer)));
     options.journal.into_iter().for_each(|journal| running.store.keep_journal(journal));
@@ -109,55 +110,59 @@ fn share<K>(running: Arc<Running>, options: InformerOptions) -> Informer<K> {
 
 impl Entries {
     /// Returns the running informer of these options. One that panicked is left to its holders.
-    fn running(&self, ground: &Ground, key: &SharingKey) -> Result<Option<Arc<Running>>, Closed> {
+    fn running(
+        &self,
+        context: &FactoryContext,
+        key: &SharingKey,
+    ) -> Result<Option<Arc<InformerGuard>>, Closed> {
         // Under the lock: a shutdown takes it after the token fired, so it sees every informer that is started here.
-        if ground.stop.is_cancelled() {
+        if context.stop.is_cancelled() {
             return Err(Closed);
         }
-        let entry = self.informers.get(key).filter(|entry| !entry.is_broken());
-        Ok(entry.and_then(|entry| entry.running.upgrade()))
+        let entry = self.informers.get(key).filter(|entry| !entry.has_panicked());
+        Ok(entry.and_then(|entry| entry.guard.upgrade()))
     }
 
     /// Returns the prober of a resource: versions of a group share one storage, and so one prober.
-    fn prober(&mut self, ground: &Ground, resource: &ResourceId) -> Arc<Prober> {
+    fn prober(&mut self, context: &FactoryContext, resource: &ResourceId) -> Arc<Prober> {
         let key = (resource.group.clone(), resource.plural.clone());
         if let Some(prober) = self.probers.get(&key).and_then(Weak::upgrade) {
             return prober;
         }
-        let options = &ground.options;
+        let options = &context.options;
         let times = ProbeTimes { interval: options.probe_interval, timeout: options.probe_timeout };
-        let live = ground.live.clone();
-        let ask = Arc::new(move |target: Target| -> Answer {
+        let live = context.live.clone();
+        let ask = Arc::new(move |target: Target| -> ProbeFuture {
             let live = live.clone();
-            Box::pin(async move { live.probe(&target, times.timeout.saturating_add(GRACE)).await })
+            Box::pin(async move { live.probe(&target, times.timeout.saturating_add(PROBE_GRACE)).await })
         });
-        let prober = Prober::start(times, ask, &ground.tasks, &ground.stop, ground.random());
+        let prober = Prober::start(times, ask, &context.tasks, &context.stop, context.random());
         self.probers.insert(key, Arc::downgrade(&prober));
         prober
     }
 }
 
-impl Entry {
-    fn of(running: &Arc<Running>) -> Self {
-        Self { running: Arc::downgrade(running), shared: Arc::downgrade(&running.shared()) }
+impl InformerEntry {
+    fn new(guard: &Arc<InformerGuard>) -> Self {
+        Self { guard: Arc::downgrade(guard), inner: Arc::downgrade(&guard.inner()) }
     }
 
     fn is_held(&self) -> bool {
-        self.running.strong_count() > 0
+        self.guard.strong_count() > 0
     }
 
-    fn is_broken(&self) -> bool {
-        self.shared().is_some_and(|informer| informer.links.iter().any(Link::is_broken))
+    fn has_panicked(&self) -> bool {
+        self.inner().is_some_and(|informer| informer.links.iter().any(Link::has_panicked))
     }
 
-    fn shared(&self) -> Option<Arc<Shared>> {
-        if self.is_held() { self.shared.upgrade() } else { None }
+    fn inner(&self) -> Option<Arc<InformerInner>> {
+        if self.is_held() { self.inner.upgrade() } else { None }
     }
 }
 
 /// The margin of a probe's own deadline over the transport's deadline for probes. The transport's deadline takes a silent
 /// connection out of use; a caller's does not.
-const GRACE: Duration = Duration::from_millis(500);
+const PROBE_GRACE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
@@ -182,7 +187,7 @@ mod tests {
         let factory = factory();
         let [broken, anew] = [(); 2].map(|()| {
             let informer = factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
-            informer.shared.links[0].break_down();
+            informer.shared.links[0].simulate_panic();
             informer
         });
         assert!(!Arc::ptr_eq(&broken.shared, &anew.shared), "it is nobody's any more");

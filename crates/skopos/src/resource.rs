@@ -18,7 +18,7 @@ pub struct ResourceId {
 }
 
 impl ResourceId {
-    pub(crate) fn of<K: kube::Resource>(dynamic: &K::DynamicType) -> Self {
+    pub(crate) fn from_type<K: kube::Resource>(dynamic: &K::DynamicType) -> Self {
         Self {
             group: K::group(dynamic).into_owned(),
             version: K::version(dynamic).into_owned(),

@@ -59,7 +59,7 @@ impl fmt::Debug for SleepClock {
 #[derive(Debug)]
 pub(crate) struct SleepLog {
     clock: SleepClock,
-    /// The clock's last lead, give or take [`STEADY`](Self::STEADY).
+    /// The clock's last lead, give or take [`TOLERANCE_NANOS`](Self::TOLERANCE_NANOS).
     seen: AtomicI64,
     /// The total by which the wall clock was set back.
     set_back: AtomicI64,
@@ -68,9 +68,9 @@ pub(crate) struct SleepLog {
 }
 
 impl SleepLog {
-    const ENTRIES: usize = 64;
+    const MAX_ENTRIES: usize = 64;
     /// The maximum difference between two clocks that are read one after the other, in nanoseconds.
-    pub(crate) const STEADY: i64 = 10_000_000;
+    pub(crate) const TOLERANCE_NANOS: i64 = 10_000_000;
 
     pub(crate) fn new(clock: SleepClock) -> Self {
         let lead = clock.lead();
@@ -88,11 +88,11 @@ impl SleepLog {
             let seen = self.seen.load(SeqCst);
             let back = seen.saturating_sub(lead);
             // Before `seen` is updated, so that every reader of it also sees the count.
-            if back > Self::STEADY {
+            if back > Self::TOLERANCE_NANOS {
                 self.set_back.fetch_add(back, SeqCst);
             }
             // While the clocks are steady, readers write nothing.
-            let is_steady = back.abs() <= Self::STEADY;
+            let is_steady = back.abs() <= Self::TOLERANCE_NANOS;
             if is_steady || self.seen.compare_exchange(seen, lead, SeqCst, SeqCst).is_ok() {
                 return lead.saturating_add(self.set_back.load(SeqCst));
             }
@@ -106,10 +106,10 @@ impl SleepLog {
         let now = Instant::now();
         let mut leads = self.leads.lock();
         let grown = leads.back().map_or(0, |(_, last)| lead - last);
-        if grown.abs() > Self::STEADY {
+        if grown.abs() > Self::TOLERANCE_NANOS {
             leads.push_back((now, lead));
         }
-        while leads.len() > Self::ENTRIES {
+        while leads.len() > Self::MAX_ENTRIES {
             leads.pop_front();
         }
         Duration::from_nanos(grown.max(0).unsigned_abs())

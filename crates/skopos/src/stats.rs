@@ -154,7 +154,7 @@ pub struct FactoryStats {
     pub probes: u64,
     /// The number of failed probes.
     pub probe_failures: u64,
-    /// The number of running tasks: list/watches, probers, handlers and one for housekeeping.
+    /// The number of running tasks: list/watches, probers, handlers and one for maintenance.
     pub tasks: usize,
     /// The statistics of the connections.
     pub transport: TransportStats,

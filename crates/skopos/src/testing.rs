@@ -7,7 +7,7 @@ use skopos_reflect::{Change, Commit, LinkState, ReplaceCause, Sink, Time};
 use skopos_wire::{Limits, RawObject};
 
 use crate::freshness::FreshnessCell;
-use crate::store::{Content, LinkObserver, Snapshot, Store, StoreCore, StoreWriter};
+use crate::store::{LinkObserver, Snapshot, Store, StoreContent, StoreCore, StoreWriter};
 
 /// Returns the number of cases of a property test: `few`, or the value of `PROPTEST_CASES`.
 pub(crate) fn cases(few: u32) -> u32 {
@@ -46,7 +46,7 @@ pub(crate) fn commit(rv: u64, epoch: u64, gap: bool) -> Commit {
 
 /// Makes a store and its writer.
 pub(crate) fn store() -> (Arc<StoreCore>, StoreWriter) {
-    let core = StoreCore::new(Content::unsynced(), FreshnessCell::alone());
+    let core = StoreCore::new(StoreContent::unsynced(), FreshnessCell::standalone());
     (core.clone(), StoreWriter::new(core, 0, Unobserved))
 }
 

@@ -51,7 +51,7 @@ fn values(maps: &Informer<ConfigMap>) -> BTreeMap<String, String> {
 struct Mirror(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Mirror {
-    fn of(maps: &Informer<ConfigMap>, options: HandlerOptions) -> Self {
+    fn new(maps: &Informer<ConfigMap>, options: HandlerOptions) -> Self {
         let mirror = Self::default();
         let held = mirror.clone();
         let handler = sync_handler(move |event: Event<ConfigMap>| {
@@ -286,8 +286,8 @@ async fn a_streamed_list_that_is_throttled_is_retried_and_one_that_is_refused_fa
 async fn handlers_see_through_every_disruption() {
     let world = world().await;
     let maps = maps(&world);
-    let plain = Mirror::of(&maps, HandlerOptions::default());
-    let resynced = Mirror::of(&maps, HandlerOptions::default().resync(secs(1)));
+    let plain = Mirror::new(&maps, HandlerOptions::default());
+    let resynced = Mirror::new(&maps, HandlerOptions::default().resync(secs(1)));
     maps.wait_synced(secs(5)).await.unwrap();
     let mut rng = fastrand::Rng::with_seed(11);
     for round in 0..40 {

@@ -441,7 +441,7 @@ async fn damaged_events_never_move_the_content_silently() {
 }
 
 /// Returns lists that are not of config maps, each with its error.
-fn of_another_kind() -> [(Value, &'static str); 3] {
+fn lists_of_another_kind() -> [(Value, &'static str); 3] {
     let mut secret = item("other");
     secret["kind"] = "Secret".into();
     let mut secrets = list_of(&[item("other")]);
@@ -457,7 +457,7 @@ fn of_another_kind() -> [(Value, &'static str); 3] {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_of_another_kind_is_refused() {
-    for (list, reason) in of_another_kind() {
+    for (list, reason) in lists_of_another_kind() {
         let world = world_with(TestServer::builder(), listing(quiet())).await;
         let fault = world.server.faults().inject(answer(list)).on(Match::list());
         let maps = config_maps(&world.factory);
@@ -477,7 +477,7 @@ async fn a_live_read_and_an_audit_refuse_a_list_of_another_kind_too() {
     let world = world().await;
     let maps = config_maps(&world.factory);
     maps.wait_synced(secs(5)).await.unwrap();
-    for (list, reason) in of_another_kind() {
+    for (list, reason) in lists_of_another_kind() {
         let fault = world.server.faults().inject(answer(list)).on(Match::list());
         until_nothing_is_of_this_moment().await;
         let error = maps.read(secs(0), secs(5)).await.unwrap_err();

@@ -144,7 +144,8 @@ async fn namespaces_in_any_order_and_named_twice_are_one_set() {
     let world = world().await;
     world.create("a", "one", "1");
     let scope = Scope::Namespaces(["b", "a", "a"].map(str::to_owned).to_vec());
-    let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::of(scope)).expect("an informer");
+    let maps: Informer<ConfigMap> =
+        world.factory.informer(InformerOptions::from_scope(scope)).expect("an informer");
     let sorted = Scope::Namespaces(["a", "b"].map(str::to_owned).to_vec());
     assert_eq!((maps.scope(), maps.states().len()), (&sorted, 2));
     let _same: Informer<ConfigMap> =

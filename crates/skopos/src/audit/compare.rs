@@ -18,7 +18,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
-use crate::set_aside::Unread;
+use crate::quarantine::UnreadableObjects;
 use crate::store::Digest;
 
 /// One object that differs between a store and its server.
@@ -122,23 +122,23 @@ impl Comparison {
 }
 
 impl Differences {
-    const EXAMPLES: usize = 10;
+    const MAX_EXAMPLES: usize = 10;
 
     fn add(&mut self, key: &ObjectKey, kind: DifferenceKind) {
         if !self.keys.insert(hash_of(key)) {
             return;
         }
         self.phantoms += usize::from(kind == DifferenceKind::Phantom);
-        if self.examples.len() < Self::EXAMPLES {
+        if self.examples.len() < Self::MAX_EXAMPLES {
             self.examples.push(Difference { key: key.clone(), kind });
         }
     }
 
     /// Returns whether all differences are known: objects that could not be read. An object that the server no longer has
     /// is not one of those.
-    pub(super) fn are_known(&self, unread: &Unread) -> bool {
-        let keys: HashSet<u64> = unread.keys.iter().map(hash_of).collect();
-        self.phantoms == 0 && self.keys.difference(&keys).count() <= unread.nameless
+    pub(super) fn are_known(&self, unreadable: &UnreadableObjects) -> bool {
+        let keys: HashSet<u64> = unreadable.keys.iter().map(hash_of).collect();
+        self.phantoms == 0 && self.keys.difference(&keys).count() <= unreadable.nameless
     }
 
     /// Returns the number of objects that differ.
@@ -225,15 +225,15 @@ mod tests {
             [object("a", "1", 3), object("b", "2", 4)].iter().for_each(|o| comparison.listed(o, None));
             comparison.differences(&5.into(), Some((&5.into(), left.iter())))
         };
-        let unread = |names: &[&str], nameless| {
+        let unreadable = |names: &[&str], nameless| {
             let keys = names.iter().map(|name| ObjectKey::namespaced("ns", *name)).collect();
-            Unread { keys, nameless }
+            UnreadableObjects { keys, nameless }
         };
         let found = differences(&[]);
-        assert!(found.are_known(&unread(&["a", "b", "c"], 0)) && found.are_known(&unread(&["b"], 1)));
-        assert!(!found.are_known(&unread(&["a", "c"], 0)) && !found.are_known(&unread(&[], 1)));
+        assert!(found.are_known(&unreadable(&["a", "b", "c"], 0)) && found.are_known(&unreadable(&["b"], 1)));
+        assert!(!found.are_known(&unreadable(&["a", "c"], 0)) && !found.are_known(&unreadable(&[], 1)));
         let phantom = differences(&[object("c", "3", 1)]);
-        assert!(!phantom.are_known(&unread(&["a", "b", "c"], 3)), "the server has it no more");
+        assert!(!phantom.are_known(&unreadable(&["a", "b", "c"], 3)), "the server has it no more");
     }
 
     #[test]

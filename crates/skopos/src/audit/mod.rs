@@ -19,10 +19,10 @@ pub use self::compare::{Difference, DifferenceKind};
 pub use self::report::{AuditReport, NotCompared};
 use crate::deadline;
 use crate::error::{AuditError, LiveError};
-use crate::informer::{Informer, Shared};
+use crate::informer::{Informer, InformerInner};
 use crate::live::Collect;
-use crate::object::Entry;
-use crate::store::{Closed, Content, Digest};
+use crate::object::StoredObject;
+use crate::store::{Closed, Digest, StoreContent};
 
 impl<K> Informer<K> {
     /// Compares the content with the server's, within `limit`. If anything differs, it is counted, the content is stale,
@@ -35,8 +35,9 @@ impl<K> Informer<K> {
     pub async fn audit(&self, limit: Duration) -> Result<AuditReport, AuditError> {
         let parts: Vec<usize> = (0..self.shared.links.len()).collect();
         let deadline = deadline::after(limit);
-        let audit =
-            async { Turn::wait(&self.shared, deadline).await?.audit_and_heal(&parts, deadline).await };
+        let audit = async {
+            AuditPermit::acquire(&self.shared, deadline).await?.audit_and_heal(&parts, deadline).await
+        };
         self.shared.stop.run_until_cancelled(audit).await.unwrap_or(Err(Closed.into()))
     }
 }
@@ -50,10 +51,10 @@ impl<K> Informer<K> {
         let shared = &self.shared;
         let Some(part) = shared.part_of(key) else { return false };
         let content = shared.store.current();
-        let is_older = |object: &Entry| object.raw().resource_version() < version;
+        let is_older = |object: &StoredObject| object.raw().resource_version() < version;
         let lost = content.rv_of(part) > version && content.objects.get(key).is_some_and(is_older);
         // An object that could not be read is known to be older, and reported as such.
-        if lost && !shared.links[part].set_aside.unread().keys.contains(key) {
+        if lost && !shared.links[part].quarantine.unreadable().keys.contains(key) {
             tracing::warn!(resource = %shared.resource, %key, %version, "a change was lost: listing again");
             shared.audits.lock().mismatches += 1;
             mark_different(shared, part, 1);
@@ -63,23 +64,23 @@ impl<K> Informer<K> {
 }
 
 /// Makes a part of the content stale until it was listed again.
-fn mark_different(shared: &Shared, part: usize, differences: usize) {
+fn mark_different(shared: &InformerInner, part: usize, differences: usize) {
     let now = Instant::now();
     shared.freshness().update(part, |part| part.audit = Some((now, differences)));
     shared.links[part].handle.relist();
 }
 
 /// The permit to audit an informer: only one caller at a time has it.
-pub(crate) struct Turn<'a> {
-    shared: &'a Shared,
-    _mine: MutexGuard<'a, ()>,
+pub(crate) struct AuditPermit<'a> {
+    shared: &'a InformerInner,
+    _lock: MutexGuard<'a, ()>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> AuditPermit<'a> {
     /// Waits while another audit is running.
-    pub(crate) async fn wait(shared: &'a Shared, deadline: Instant) -> Result<Self, AuditError> {
-        let mine = timeout_at(deadline, shared.auditing.lock()).await.map_err(|_| AuditError::Busy)?;
-        Ok(Self { shared, _mine: mine })
+    pub(crate) async fn acquire(shared: &'a InformerInner, deadline: Instant) -> Result<Self, AuditError> {
+        let lock = timeout_at(deadline, shared.auditing.lock()).await.map_err(|_| AuditError::Busy)?;
+        Ok(Self { shared, _lock: lock })
     }
 
     /// Audits these parts of the content, counts the result, and starts the relist that heals a difference.
@@ -107,21 +108,28 @@ impl<'a> Turn<'a> {
     }
 }
 
-async fn audit(shared: &Shared, parts: &[usize], deadline: Instant) -> Result<AuditReport, AuditError> {
+async fn audit(
+    shared: &InformerInner,
+    parts: &[usize],
+    deadline: Instant,
+) -> Result<AuditReport, AuditError> {
     let began = Instant::now();
-    let lists = Semaphore::new(LISTS_AT_ONCE);
+    let lists = Semaphore::new(MAX_CONCURRENT_LISTS);
     let audits = parts.iter().map(|part| audit_part(shared, *part, &lists, deadline));
     let (mut compared, mut not_compared) = (Vec::new(), Vec::new());
     for (part, found) in parts.iter().zip(futures::future::join_all(audits).await) {
         match found {
             Ok(found) => compared.push(found),
-            Err(error) => not_compared.push(NotCompared::of(&shared.links[*part], error)),
+            Err(error) => {
+                let namespace = shared.links[*part].target.namespace.clone();
+                not_compared.push(NotCompared::new(namespace, error));
+            }
         }
     }
     if let (true, Some(first)) = (compared.is_empty(), not_compared.first()) {
         return Err(first.error.clone());
     }
-    not_compared.extend(left_out(shared, parts));
+    not_compared.extend(parts_not_audited(shared, parts));
     let mut report = AuditReport {
         resource: shared.resource.clone(),
         began,
@@ -148,15 +156,15 @@ async fn audit(shared: &Shared, parts: &[usize], deadline: Instant) -> Result<Au
 
 /// The maximum number of namespaces of a set that are listed concurrently: a server does not serve hundreds of lists at
 /// once to one client.
-const LISTS_AT_ONCE: usize = 8;
+const MAX_CONCURRENT_LISTS: usize = 8;
 
 /// Returns the parts that an audit of these parts does not compare.
-fn left_out(shared: &Shared, parts: &[usize]) -> impl Iterator<Item = NotCompared> {
-    let basis = shared.freshness().basis();
+fn parts_not_audited(shared: &InformerInner, parts: &[usize]) -> impl Iterator<Item = NotCompared> {
+    let evidence = shared.freshness().evidence();
     let others = shared.links.iter().enumerate().filter(|(part, _)| !parts.contains(part));
     others.map(move |(part, link)| {
-        let condition = basis.parts[part].link.condition.clone();
-        NotCompared::of(link, AuditError::LeftOut { condition })
+        let condition = evidence.parts[part].link.condition.clone();
+        NotCompared::new(link.target.namespace.clone(), AuditError::LeftOut { condition })
     })
 }
 
@@ -171,60 +179,62 @@ struct PartReport {
 }
 
 async fn audit_part(
-    shared: &Shared,
+    shared: &InformerInner,
     part: usize,
     lists: &Semaphore,
     deadline: Instant,
 ) -> Result<PartReport, AuditError> {
     let link = &shared.links[part];
-    if !shared.freshness().basis().parts[part].synced {
+    if !shared.freshness().evidence().parts[part].synced {
         let namespace = &link.target.namespace;
         let who = shared.unsynced().into_iter().find(|who| who.namespace == *namespace);
         return Err(AuditError::NotSynced { reason: who.map(|who| who.to_string()).unwrap_or_default() });
     }
-    let listing = one_of_few(lists, deadline).await?;
-    let unread = link.set_aside.unread();
+    let listing = acquire_list_permit(lists, deadline).await?;
+    let unreadable = link.quarantine.unreadable();
     let before = shared.store.current();
     let sent_at = Instant::now();
     let target = Target { form: Form::MetadataOnly, ..link.target.clone() };
-    let mut list = Listed { comparison: Comparison::new(before.rv_of(part).clone()), before: &before, part };
-    let revision = shared.ground.live.list(&target, deadline, &mut list).await?;
+    let mut list =
+        ListComparison { comparison: Comparison::new(before.rv_of(part).clone()), before: &before, part };
+    let revision = shared.context.live.list(&target, deadline, &mut list).await?;
     drop(listing);
     // The list is as good as a probe; if it shows that history went back, the link must know.
-    link.handle.probed(shared.ground.common.clock.at(sent_at), revision.clone());
+    link.handle.probed(shared.context.freshness.clock.at(sent_at), revision.clone());
     if revision < *before.rv_of(part) {
         return Err(AuditError::WentBack { server: revision, content: before.rv_of(part).clone() });
     }
     let comparison = list.comparison;
-    let compared = |after: &Content, reached: bool| {
-        let entries = after.objects.iter().map(Entry::raw).filter(|object| after.is_of(part, object.key()));
+    let compared = |after: &StoreContent, reached: bool| {
+        let entries =
+            after.objects.iter().map(StoredObject::raw).filter(|object| after.is_of(part, object.key()));
         comparison.differences(&revision, reached.then_some((after.rv_of(part), entries)))
     };
     let current = shared.store.current();
     let differs = !shared.has_digest(part, &current, &comparison.digest());
-    if differs && *current.rv_of(part) < revision && unread.keys.is_empty() && unread.nameless == 0 {
+    if differs && *current.rv_of(part) < revision && unreadable.keys.is_empty() && unreadable.nameless == 0 {
         // The link may be waiting for this comparison; it need not wait for its end.
         link.handle.differs(revision.clone());
     }
-    let until = deadline.min(Instant::now() + PATIENCE);
+    let until = deadline.min(Instant::now() + CATCH_UP_TIMEOUT);
     let mut reached = shared.reach_part(part, &revision, &comparison.digest(), until).await?;
     let mut after = shared.store.current();
     let same = shared.has_digest(part, &after, &comparison.digest());
     if same {
         let now = Instant::now();
-        let clock = &shared.ground.common.clock;
+        let clock = &shared.context.freshness.clock;
         link.handle.compared(clock.at(sent_at), clock.at(now), revision.clone());
     }
     let mut found = compared(&after, reached);
     if found.count() > 0 && reached && *after.rv_of(part) == revision {
-        reached = has_the_rest(shared, part, deadline).await;
+        reached = has_received_revision(shared, part, deadline).await;
         after = shared.store.current();
         found = compared(&after, reached);
     }
     if after.epoch_of(part) != before.epoch_of(part) {
         return Err(AuditError::Replaced);
     }
-    let known = found.are_known(&unread.or(link.set_aside.unread()));
+    let known = found.are_known(&unreadable.or(link.quarantine.unreadable()));
     // Content that is equal by now lacks nothing, whatever it lacked before.
     let differences = if known || same { 0 } else { found.count() };
     if known && found.count() > 0 {
@@ -250,7 +260,7 @@ async fn audit_part(
 }
 
 /// Waits for a permit to list.
-async fn one_of_few(lists: &Semaphore, deadline: Instant) -> Result<SemaphorePermit<'_>, LiveError> {
+async fn acquire_list_permit(lists: &Semaphore, deadline: Instant) -> Result<SemaphorePermit<'_>, LiveError> {
     let begun = Instant::now();
     let permit = timeout_at(deadline, lists.acquire()).await.ok().and_then(Result::ok);
     permit.ok_or_else(|| LiveError::Deadline { waited: begun.elapsed() })
@@ -258,30 +268,30 @@ async fn one_of_few(lists: &Semaphore, deadline: Instant) -> Result<SemaphorePer
 
 /// The time that the store may take to reach the list's revision, or to become equal to the list. A watch learns of
 /// revisions that do not concern it only by bookmarks, or when a probe makes the link verify itself.
-const PATIENCE: Duration = Duration::from_secs(25);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// Waits for the last of several changes that share a revision, which may be in flight. Returns whether the stream stayed
 /// open meanwhile, and so has delivered them; a stream that ended leaves them to the next one.
-async fn has_the_rest(shared: &Shared, part: usize, deadline: Instant) -> bool {
-    let now = shared.ground.common.clock.at(Instant::now());
-    let in_time = timeout_at(deadline, sleep(ON_THEIR_WAY)).await.is_ok();
-    let link = &shared.freshness().basis().parts[part].link;
+async fn has_received_revision(shared: &InformerInner, part: usize, deadline: Instant) -> bool {
+    let now = shared.context.freshness.clock.at(Instant::now());
+    let in_time = timeout_at(deadline, sleep(IN_FLIGHT_DELAY)).await.is_ok();
+    let link = &shared.freshness().evidence().parts[part].link;
     in_time && link.condition.is_watching() && link.since <= now
 }
 
 /// The time within which a healthy server certainly sends the second of two changes of one revision after the first.
-const ON_THEIR_WAY: Duration = Duration::from_secs(1);
+const IN_FLIGHT_DELAY: Duration = Duration::from_secs(1);
 
 /// A list that is compared while it arrives.
-struct Listed<'a> {
+struct ListComparison<'a> {
     comparison: Comparison,
-    before: &'a Content,
+    before: &'a StoreContent,
     part: usize,
 }
 
-impl Collect for Listed<'_> {
+impl Collect for ListComparison<'_> {
     fn add(&mut self, object: RawObject) {
-        self.comparison.listed(&object, self.before.objects.get(object.key()).map(Entry::raw));
+        self.comparison.listed(&object, self.before.objects.get(object.key()).map(StoredObject::raw));
     }
 
     fn restart(&mut self) {

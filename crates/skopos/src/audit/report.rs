@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::compare::Difference;
 use crate::error::AuditError;
-use crate::link::Link;
 use crate::resource::ResourceId;
 use crate::store::Digest;
 
@@ -50,8 +49,8 @@ pub struct NotCompared {
 }
 
 impl NotCompared {
-    pub(super) fn of(link: &Link, error: AuditError) -> Self {
-        Self { namespace: link.target.namespace.clone(), error }
+    pub(super) fn new(namespace: Option<String>, error: AuditError) -> Self {
+        Self { namespace, error }
     }
 }
 

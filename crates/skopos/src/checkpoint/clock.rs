@@ -25,9 +25,9 @@ pub struct WallTime {
 }
 
 /// The maximum difference between wall clocks of two machines, or before and after a reboot.
-const DIFFERENCE: Duration = Duration::from_secs(5);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5);
 /// The resolution of the uptime.
-const GRAIN: Duration = Duration::from_millis(10);
+const UPTIME_RESOLUTION: Duration = Duration::from_millis(10);
 
 impl WallClock {
     /// Creates a clock that reads the machine's clocks: on Linux with the uptime, elsewhere the wall clock alone.
@@ -77,13 +77,13 @@ impl WallTime {
         let wall = self.wall_ms.checked_sub(earlier.wall_ms).map(Duration::from_millis);
         let up = match (&self.boot, &earlier.boot) {
             (Some((now_in, now)), Some((then_in, then))) if now_in == then_in => {
-                now.checked_sub(*then).map(|span| Duration::from_millis(span) + GRAIN)
+                now.checked_sub(*then).map(|span| Duration::from_millis(span) + UPTIME_RESOLUTION)
             }
             _ => None,
         };
         match (wall, up) {
             (Some(wall), Some(up)) => Some(wall.max(up)),
-            (Some(wall), None) => Some(wall + DIFFERENCE),
+            (Some(wall), None) => Some(wall + MAX_CLOCK_SKEW),
             (None, up) => up,
         }
     }
@@ -126,8 +126,8 @@ mod tests {
         let secs = Duration::from_secs;
         let written = at(1000, Some(("a", 50)));
         let since = |now: WallTime| now.since(&written);
-        assert_eq!(since(at(1100, Some(("a", 150)))), Some(secs(100) + GRAIN));
-        assert_eq!(since(at(900, Some(("a", 150)))), Some(secs(100) + GRAIN), "set back");
+        assert_eq!(since(at(1100, Some(("a", 150)))), Some(secs(100) + UPTIME_RESOLUTION));
+        assert_eq!(since(at(900, Some(("a", 150)))), Some(secs(100) + UPTIME_RESOLUTION), "set back");
         assert_eq!(since(at(1700, Some(("a", 150)))), Some(secs(700)), "set forward: perhaps");
         assert_eq!(since(at(1100, Some(("b", 10)))), Some(secs(105)), "after a reboot");
         assert_eq!(since(at(1100, None)), Some(secs(105)));

@@ -19,7 +19,7 @@ impl Checkpoint {
     /// # Errors
     /// As [`read_from`](Checkpoint::read_from). A missing file is a [`CheckpointError::Io`] of the kind `NotFound`.
     pub fn load(path: impl AsRef<Path>, limits: &CheckpointLimits) -> Result<Self, CheckpointError> {
-        Self::read_from(BufReader::with_capacity(BUFFER, File::open(path)?), limits)
+        Self::read_from(BufReader::with_capacity(BUFFER_SIZE, File::open(path)?), limits)
     }
 }
 
@@ -50,7 +50,7 @@ pub fn replace_file_unsynced<T>(
     replace(path.as_ref(), false, write)
 }
 
-const BUFFER: usize = 256 << 10;
+const BUFFER_SIZE: usize = 256 << 10;
 
 fn replace<T>(
     path: &Path,
@@ -80,7 +80,7 @@ fn write_whole<T>(
     is_synced: bool,
     write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
 ) -> io::Result<T> {
-    let mut writer = BufWriter::with_capacity(BUFFER, create_private(path)?);
+    let mut writer = BufWriter::with_capacity(BUFFER_SIZE, create_private(path)?);
     let written = write(&mut writer)?;
     let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
     if is_synced {

@@ -17,9 +17,9 @@ use super::error::CheckpointError;
 const MAGIC: &[u8; 8] = b"skoposCP";
 const VERSION: u32 = 1;
 /// The size at which a block of objects ends, in bytes; a larger object has a block of its own.
-const BLOCK: usize = 1 << 20;
-const HEADER: usize = 1 << 20;
-const LEVEL: i32 = 3;
+const BLOCK_SIZE: usize = 1 << 20;
+const MAX_HEADER_SIZE: usize = 1 << 20;
+const COMPRESSION_LEVEL: i32 = 3;
 
 const HEAD: u8 = b'H';
 const BODY: u8 = b'B';
@@ -43,14 +43,14 @@ impl<W: Write> FrameWriter<W> {
         writer.write_all(&preamble)?;
         let mut frames = Self {
             writer,
-            compressor: zstd::bulk::Compressor::new(LEVEL)?,
+            compressor: zstd::bulk::Compressor::new(COMPRESSION_LEVEL)?,
             before: Sha256::digest(&preamble).into(),
-            block: Vec::with_capacity(BLOCK),
+            block: Vec::with_capacity(BLOCK_SIZE),
             objects: 0,
             plain: 0,
             written: preamble.len() as u64,
         };
-        if header.len() > HEADER {
+        if header.len() > MAX_HEADER_SIZE {
             return Err(io::Error::other("the header is too large: too many namespaces"));
         }
         frames.frame(HEAD, header, header.len())?;
@@ -58,7 +58,7 @@ impl<W: Write> FrameWriter<W> {
     }
 
     pub(super) fn object(&mut self, json: &[u8]) -> io::Result<()> {
-        if !self.block.is_empty() && self.block.len() + PREFIX + json.len() > BLOCK {
+        if !self.block.is_empty() && self.block.len() + LENGTH_SIZE + json.len() > BLOCK_SIZE {
             self.end_block()?;
         }
         self.block.extend_from_slice(&length(json.len())?.to_le_bytes());
@@ -105,8 +105,8 @@ pub(super) struct FrameReader<R> {
     limits: CheckpointLimits,
     before: Digest,
     block: Vec<u8>,
-    /// The bytes of the block that were given out.
-    given: usize,
+    /// The bytes of the block that were consumed.
+    consumed: usize,
     objects: u64,
     plain: u64,
     ended: bool,
@@ -121,7 +121,7 @@ impl<R: Read> FrameReader<R> {
             limits: limits.clone(),
             before: Sha256::digest(&expected).into(),
             block: Vec::new(),
-            given: 0,
+            consumed: 0,
             objects: 0,
             plain: 0,
             ended: false,
@@ -144,17 +144,17 @@ impl<R: Read> FrameReader<R> {
 
     /// Returns the next object; `None` after the last one, if the file's end is correct.
     pub(super) fn object(&mut self) -> Result<Option<&[u8]>, CheckpointError> {
-        while self.given == self.block.len() {
+        while self.consumed == self.block.len() {
             if self.ended || !self.next_block()? {
                 return Ok(None);
             }
         }
-        let rest = self.block.get(self.given..).unwrap_or_default();
+        let rest = self.block.get(self.consumed..).unwrap_or_default();
         let (prefix, rest) =
-            rest.split_at_checked(PREFIX).ok_or_else(|| malformed("a block ends in a length"))?;
+            rest.split_at_checked(LENGTH_SIZE).ok_or_else(|| malformed("a block ends in a length"))?;
         let length = number(prefix) as usize;
         let json = rest.get(..length).ok_or_else(|| malformed("a block ends in an object"))?;
-        self.given += PREFIX + length;
+        self.consumed += LENGTH_SIZE + length;
         self.objects += 1;
         self.plain += length as u64;
         check("objects", self.objects, self.limits.objects)?;
@@ -168,7 +168,7 @@ impl<R: Read> FrameReader<R> {
             BODY => {
                 let plain = zstd::bulk::decompress(&frame.payload, frame.plain);
                 self.block = plain.map_err(|error| malformed(&error.to_string()))?;
-                self.given = 0;
+                self.consumed = 0;
                 match self.block.len() == frame.plain {
                     true => Ok(true),
                     false => Err(malformed("a block is shorter than it says")),
@@ -189,31 +189,31 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    fn frame(&mut self) -> Result<Frame, CheckpointError> {
+    fn frame(&mut self) -> Result<CheckpointFrame, CheckpointError> {
         let head: [u8; 9] = self.array()?;
         let (kind, stored, plain) = (head[0], number(&head[1..5]) as usize, number(&head[5..9]) as usize);
         // The head is not verified yet. What it claims is bounded, and memory grows only with the bytes that are there.
-        let most_plain = match kind {
-            BODY => BLOCK.max(self.limits.object_bytes.saturating_add(PREFIX)),
-            _ => HEADER,
+        let max_plain = match kind {
+            BODY => BLOCK_SIZE.max(self.limits.object_bytes.saturating_add(LENGTH_SIZE)),
+            _ => MAX_HEADER_SIZE,
         };
-        let most_stored = if kind == BODY { zstd::zstd_safe::compress_bound(plain) } else { plain };
-        if plain > most_plain || stored > most_stored {
-            return Err(CheckpointError::TooLarge { what: "bytes in a block", limit: most_plain as u64 });
+        let max_stored = if kind == BODY { zstd::zstd_safe::compress_bound(plain) } else { plain };
+        if plain > max_plain || stored > max_stored {
+            return Err(CheckpointError::TooLarge { what: "bytes in a block", limit: max_plain as u64 });
         }
         let mut payload = Vec::new();
         self.reader.by_ref().take(stored as u64).read_to_end(&mut payload)?;
         if payload.len() < stored {
             return Err(CheckpointError::Truncated);
         }
-        let vouched: Digest = self.array()?;
+        let stored_digest: Digest = self.array()?;
         self.before = digest(&self.before, &head, &payload);
-        if vouched != self.before {
+        if stored_digest != self.before {
             return Err(CheckpointError::Corrupt {
                 what: if kind == HEAD { "the header" } else { "a block" },
             });
         }
-        Ok(Frame { kind, plain, payload })
+        Ok(CheckpointFrame { kind, plain, payload })
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], CheckpointError> {
@@ -227,14 +227,14 @@ impl<R: Read> FrameReader<R> {
 }
 
 /// A frame with a verified digest.
-struct Frame {
+struct CheckpointFrame {
     kind: u8,
     plain: usize,
     payload: Vec<u8>,
 }
 
 /// The size of the length in front of each object.
-const PREFIX: usize = 4;
+const LENGTH_SIZE: usize = 4;
 
 fn preamble() -> Vec<u8> {
     [MAGIC.as_slice(), &VERSION.to_le_bytes()].concat()

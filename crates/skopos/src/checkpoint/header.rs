@@ -8,15 +8,15 @@ use crate::resource::{ResourceId, Scope};
 /// The header of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    pub(super) identity: Identity,
+    pub(super) identity: ContentIdentity,
     pub(super) written: WallTime,
     /// The only part, or one for each namespace of a set, in its order.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<HeaderPart>,
 }
 
 /// The position of a part of the content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct HeaderPart {
     pub(super) namespace: Option<String>,
     pub(super) resource_version: ResourceVersion,
     pub(super) epoch: u64,
@@ -26,7 +26,7 @@ pub(super) struct Part {
 
 /// The identity of content. Only content with the same identity may replace it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct ContentIdentity {
     pub(crate) cluster: Option<String>,
     pub(crate) resource: ResourceId,
     pub(crate) metadata_only: bool,
@@ -36,9 +36,9 @@ pub(crate) struct Identity {
     pub(crate) transform: String,
 }
 
-impl Identity {
+impl ContentIdentity {
     /// Refuses content with another identity.
-    pub(crate) fn expect(&self, found: &Identity) -> Result<(), Foreign> {
+    pub(crate) fn expect(&self, found: &ContentIdentity) -> Result<(), Foreign> {
         let named = |cluster: &Option<String>| cluster.clone().unwrap_or_else(|| "no name".to_owned());
         let api = |resource: &ResourceId| format!("{resource} {} {}", resource.version, resource.kind);
         let form = |metadata_only: bool| if metadata_only { "metadata" } else { "whole objects" }.to_owned();
@@ -61,8 +61,9 @@ impl Identity {
 
 impl Header {
     pub(super) fn to_json(&self) -> Vec<u8> {
-        let Identity { cluster, resource, metadata_only, scope, labels, fields, transform } = &self.identity;
-        let part = |part: &Part| PartForm {
+        let ContentIdentity { cluster, resource, metadata_only, scope, labels, fields, transform } =
+            &self.identity;
+        let part = |part: &HeaderPart| PartForm {
             namespace: part.namespace.clone(),
             resource_version: part.resource_version.to_string(),
             epoch: part.epoch,
@@ -93,14 +94,14 @@ impl Header {
         let form: HeaderForm = serde_json::from_slice(json).map_err(|error| malformed(&error))?;
         let scope = form.namespaces.map_or(Scope::All, Scope::Namespaces);
         let part = |part: PartForm| {
-            Ok(Part {
+            Ok(HeaderPart {
                 resource_version: part.resource_version.parse().map_err(|error| malformed(&error))?,
                 namespace: part.namespace,
                 epoch: part.epoch,
                 proven: part.proven,
             })
         };
-        let parts = form.parts.into_iter().map(part).collect::<Result<Vec<Part>, CheckpointError>>()?;
+        let parts = form.parts.into_iter().map(part).collect::<Result<Vec<HeaderPart>, CheckpointError>>()?;
         let namespaces = parts.iter().map(|part| part.namespace.as_ref());
         let fits = match &scope {
             Scope::All => namespaces.eq([None]),
@@ -111,7 +112,7 @@ impl Header {
         if !fits {
             return Err(malformed(&"its parts are not those of its namespaces"));
         }
-        let identity = Identity {
+        let identity = ContentIdentity {
             cluster: form.cluster,
             resource: ResourceId {
                 group: form.group,

@@ -27,18 +27,18 @@
 //! end. Each frame carries the SHA-256 of itself and of all before it, so that no bit can be changed and nothing be taken
 //! out, put in or cut off without being noticed. A reader allocates no more than its limits say, whatever the file claims.
 
+mod checkpointer;
 pub(crate) mod clock;
+pub(crate) mod content;
 pub(crate) mod error;
 mod file;
 mod frames;
 pub(crate) mod header;
-pub(crate) mod kept;
-mod taking;
 #[cfg(test)]
 mod tests;
 
+pub use checkpointer::Checkpointer;
 pub use clock::{WallClock, WallTime};
+pub use content::{Checkpoint, CheckpointLimits, ContentMark, Written};
 pub use error::{CheckpointError, Foreign, NoCheckpoint};
 pub use file::{replace_file, replace_file_unsynced};
-pub use kept::{Checkpoint, CheckpointLimits, ContentMark, Written};
-pub use taking::Checkpointer;

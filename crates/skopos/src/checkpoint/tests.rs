@@ -7,17 +7,17 @@ use proptest::prelude::*;
 use skopos_reflect::Form;
 use skopos_wire::{Limits, RawObject};
 
-use super::header::{Header, Identity, Part};
+use super::header::{ContentIdentity, Header, HeaderPart};
 use super::*;
-use crate::object::Entry;
+use crate::object::StoredObject;
 use crate::options::InformerOptions;
 use crate::resource::{ResourceId, Scope};
-use crate::store::{Content, RestoredPart};
+use crate::store::{RestoredPart, StoreContent};
 use crate::testing::{cases, object};
 use crate::transform::Transform;
 use crate::tree::Tree;
 
-fn identity(options: &InformerOptions) -> Identity {
+fn identity(options: &InformerOptions) -> ContentIdentity {
     let resource = ResourceId {
         group: "apps".into(),
         version: "v1".into(),
@@ -38,7 +38,7 @@ fn checkpoint(namespaces: &[&str], objects: usize) -> Checkpoint {
         [] => vec![None],
         some => some.iter().copied().map(Some).collect(),
     };
-    let parts = names.iter().enumerate().map(|(n, namespace)| Part {
+    let parts = names.iter().enumerate().map(|(n, namespace)| HeaderPart {
         namespace: namespace.map(str::to_owned),
         resource_version: (100 + n as u64).into(),
         epoch: n as u64,
@@ -47,14 +47,15 @@ fn checkpoint(namespaces: &[&str], objects: usize) -> Checkpoint {
     let header = Header { identity: identity(&scope), written: written.clone(), parts: parts.collect() };
     let entries = names.iter().flat_map(|namespace| {
         let namespace = namespace.unwrap_or("ns");
-        (0..objects).map(move |n| Entry::new(object(namespace, &format!("o{n:05}"), "u", 1 + n as u64)))
+        (0..objects)
+            .map(move |n| StoredObject::new(object(namespace, &format!("o{n:05}"), "u", 1 + n as u64)))
     });
     let restored = names.iter().enumerate().map(|(n, namespace)| RestoredPart {
         namespace: namespace.map(Into::into),
         rv: (100 + n as u64).into(),
         epoch: n as u64,
     });
-    let content = Content::restored(restored.collect(), Tree::from_sorted(entries.collect()));
+    let content = StoreContent::restored(restored.collect(), Tree::from_sorted(entries.collect()));
     Checkpoint { header: Arc::new(header), content: Arc::new(content) }
 }
 
@@ -93,9 +94,9 @@ fn what_was_written_is_read() {
 #[test]
 fn content_that_was_rewritten_at_its_versions_is_other_content() {
     let whole = checkpoint(&[], 2);
-    let mut content = Content::clone(&whole.content);
+    let mut content = StoreContent::clone(&whole.content);
     let json = br#"{"metadata":{"name":"o00001","namespace":"ns","uid":"u","resourceVersion":"2"},"defaulted":true}"#;
-    content.put(Entry::new(RawObject::scan(json.as_slice().into(), &Limits::default()).unwrap()));
+    content.put(StoredObject::new(RawObject::scan(json.as_slice().into(), &Limits::default()).unwrap()));
     let rewritten = Checkpoint { content: Arc::new(content), ..whole.clone() };
     assert_eq!(rewritten.content.digest, whole.content.digest);
     assert!(!rewritten.is_same_content(&whole) && !rewritten.mark().has_same_objects(&whole.mark()));
@@ -145,7 +146,7 @@ fn a_reader_takes_no_more_than_it_was_allowed() {
 #[test]
 fn content_of_something_else_is_foreign() {
     let own = identity(&InformerOptions::all());
-    let differs = |change: &dyn Fn(&mut Identity)| {
+    let differs = |change: &dyn Fn(&mut ContentIdentity)| {
         let mut other = own.clone();
         change(&mut other);
         own.expect(&other).unwrap_err().what

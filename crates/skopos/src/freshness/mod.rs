@@ -7,14 +7,14 @@
 //! age = now − (the latest t at which a consistent read was sent whose revision the content has reached)
 //! ```
 //!
-//! is never below the true age. No PING, open socket or bookmark proves that. The writer of a store publishes a [`Basis`]
+//! is never below the true age. No PING, open socket or bookmark proves that. The writer of a store publishes [`Evidence`]
 //! (what is proven, and what is wrong with the link); a reader computes the [`Freshness`] from it when it asks, which
 //! costs a few atomic loads and three clock reads.
 //!
 //! A monotonic clock stops while a machine is suspended, so the proof also records the wall clock's lead over the monotonic
 //! one. The lead's growth since then is added to the age.
 
-mod basis;
+mod evidence;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,9 @@ use skopos_reflect::LinkState;
 use skopos_wire::ObjectKey;
 use tokio::time::Instant;
 
-pub(crate) use basis::{Basis, Common, FreshnessCell, PartBasis, Proof, SLEEP_WORTH_TELLING};
+pub(crate) use evidence::{
+    Evidence, FreshnessCell, FreshnessContext, MIN_REPORTED_SUSPEND, PartEvidence, Proof,
+};
 
 /// The freshness of a store, a snapshot or a read.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@ use std::fmt;
 use kube::core::DynamicObject;
 use skopos_wire::ObjectKey;
 
-use crate::object::{Entry, Object};
+use crate::object::{Object, StoredObject};
 
 /// A change of one object, as delivered to a handler.
 ///
@@ -100,7 +100,7 @@ impl<K> Event<K> {
 
 impl Event {
     /// Makes a deletion whose final state is not known, only the last one.
-    pub(crate) fn deleted(last: Entry, flags: EventFlags) -> Self {
+    pub(crate) fn deleted(last: StoredObject, flags: EventFlags) -> Self {
         let object: Object = last.into();
         Event::Deleted { old: object.clone(), object, final_state_known: false, flags }
     }

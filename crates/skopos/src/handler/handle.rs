@@ -10,8 +10,8 @@ use tokio_util::task::TaskTracker;
 
 use super::callbacks::EventHandler;
 use super::options::HandlerOptions;
-use super::queue::Queue;
-use super::runner::{Runner, Tally};
+use super::queue::EventQueue;
+use super::runner::{HandlerCounters, Runner};
 use crate::deadline;
 use crate::error::{HandlerNotSynced, HandlerStillRuns};
 use crate::store::{Closed, StoreCore};
@@ -38,10 +38,10 @@ where
     if stop.is_cancelled() {
         return Err(Closed);
     }
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(HandlerInner {
         name: options.name.clone(),
-        queue: Arc::new(Queue::new(options.capacity)),
-        tally: Tally::default(),
+        queue: Arc::new(EventQueue::new(options.capacity)),
+        counters: HandlerCounters::default(),
         synced: watch::Sender::new(false),
         stop: stop.child_token(),
         ended: CancellationToken::new(),
@@ -61,14 +61,14 @@ where
 /// A registered handler. Cheap to clone; dropping it leaves the handler running.
 #[derive(Clone)]
 pub struct HandlerHandle {
-    shared: Arc<Shared>,
+    shared: Arc<HandlerInner>,
 }
 
 /// State shared by the handle and the task.
-pub(super) struct Shared {
+pub(super) struct HandlerInner {
     pub(super) name: String,
-    pub(super) queue: Arc<Queue>,
-    pub(super) tally: Tally,
+    pub(super) queue: Arc<EventQueue>,
+    pub(super) counters: HandlerCounters,
     pub(super) synced: watch::Sender<bool>,
     pub(super) stop: CancellationToken,
     pub(super) ended: CancellationToken,
@@ -168,7 +168,7 @@ impl HandlerHandle {
     pub fn stats(&self) -> HandlerStats {
         let shared = &self.shared;
         let queue = shared.queue.state();
-        let mut stats = shared.tally.stats();
+        let mut stats = shared.counters.stats();
         stats.name.clone_from(&shared.name);
         stats.synced = self.has_synced();
         stats.waiting = queue.events;

@@ -29,9 +29,9 @@ pub use handle::{HandlerHandle, HandlerStats, PoisonedEvent};
 pub use options::HandlerOptions;
 
 pub(crate) use handle::add;
-pub(crate) use queue::Queue;
+pub(crate) use queue::EventQueue;
 #[cfg(test)]
-pub(crate) use queue::{Taken, Walk};
+pub(crate) use queue::{DifferenceWalk, QueueItem};
 
 #[cfg(test)]
 mod tests;

@@ -27,20 +27,20 @@ use skopos_wire::ObjectKey;
 use tokio::sync::Notify;
 
 use super::event::{Event, EventFlags};
-use crate::object::Entry;
-use crate::store::Content;
+use crate::object::StoredObject;
+use crate::store::StoreContent;
 use crate::sync::Mutex;
-use crate::tree::{self, Item};
+use crate::tree::{self, TreeItem};
 
 /// The queue: the writer feeds it, one runner takes from it.
-pub(crate) struct Queue {
+pub(crate) struct EventQueue {
     capacity: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueueInner>,
     fed: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueueInner {
     segments: VecDeque<Segment>,
     /// The number of segments that are events, and of those that are differences.
     events: usize,
@@ -53,13 +53,13 @@ struct Waiting {
 
 enum Segment {
     Event(Event),
-    Difference(Difference),
+    Difference(ContentDifference),
 }
 
 /// Changes that a handler has yet to receive, as the states before and after.
-pub(crate) struct Difference {
-    from: Arc<Content>,
-    to: Arc<Content>,
+pub(crate) struct ContentDifference {
+    from: Arc<StoreContent>,
+    to: Arc<StoreContent>,
     gap: bool,
     coalesced: bool,
     /// True if every object of `to` is delivered as an unchanged update.
@@ -71,11 +71,11 @@ pub(crate) struct Difference {
 }
 
 /// An item that a runner takes from a queue.
-pub(crate) enum Taken {
+pub(crate) enum QueueItem {
     /// One event.
     Event(Event),
     /// A difference, to be walked.
-    Walk(Walk),
+    Walk(DifferenceWalk),
 }
 
 /// The state of a queue.
@@ -87,21 +87,21 @@ pub(crate) struct QueueState {
     pub(crate) deepest: usize,
 }
 
-impl Queue {
+impl EventQueue {
     pub(crate) fn new(capacity: usize) -> Self {
         Self { capacity: capacity.max(1), waiting: Mutex::default(), fed: Notify::new() }
     }
 
     /// Queues the initial content: all of `now`. If nothing was listed yet, the first list will do it.
-    pub(crate) fn start(&self, now: &Arc<Content>) {
+    pub(crate) fn start(&self, now: &Arc<StoreContent>) {
         // A set of namespaces has content before all of them are synced.
         if now.synced || now.objects.len() > 0 {
-            self.replaced(&Arc::new(Content::unsynced()), now, false);
+            self.replaced(&Arc::new(StoreContent::unsynced()), now, false);
         }
     }
 
     /// Queues the changes that led from one state to the next.
-    pub(crate) fn changed(&self, changes: &[Event], before: &Arc<Content>, after: &Arc<Content>) {
+    pub(crate) fn changed(&self, changes: &[Event], before: &Arc<StoreContent>, after: &Arc<StoreContent>) {
         if changes.is_empty() {
             return;
         }
@@ -117,14 +117,18 @@ impl Queue {
         } else {
             waiting.overflows += 1;
             let gap = changes.iter().any(|event| event.flags().gap);
-            waiting.push(Difference { gap, coalesced: true, ..Difference::between(before, after) });
+            waiting.push(ContentDifference {
+                gap,
+                coalesced: true,
+                ..ContentDifference::between(before, after)
+            });
         }
         drop(waiting);
         self.fed.notify_one();
     }
 
     /// Queues the replacement of one state by the next, by a list.
-    pub(crate) fn replaced(&self, before: &Arc<Content>, after: &Arc<Content>, gap: bool) {
+    pub(crate) fn replaced(&self, before: &Arc<StoreContent>, after: &Arc<StoreContent>, gap: bool) {
         let mut waiting = self.waiting.lock();
         let initial = !waiting.has_initial;
         let completes = initial && after.is_confirmed();
@@ -133,7 +137,12 @@ impl Queue {
             // A second relist before the handler has begun with the first: they become one difference.
             waiting.merge_into_last_difference(after, gap, initial, completes);
         } else {
-            waiting.push(Difference { gap, initial, completes, ..Difference::between(before, after) });
+            waiting.push(ContentDifference {
+                gap,
+                initial,
+                completes,
+                ..ContentDifference::between(before, after)
+            });
         }
         drop(waiting);
         self.fed.notify_one();
@@ -141,17 +150,17 @@ impl Queue {
 
     /// Queues a delivery of every object, unless something waits. `now` must be the state to which the changes queued so
     /// far have led. Returns whether it was queued.
-    pub(crate) fn resync(&self, now: &Arc<Content>) -> bool {
+    pub(crate) fn resync(&self, now: &Arc<StoreContent>) -> bool {
         let mut waiting = self.waiting.lock();
         if !waiting.segments.is_empty() {
             return false;
         }
-        waiting.push(Difference { resync: true, ..Difference::between(now, now) });
+        waiting.push(ContentDifference { resync: true, ..ContentDifference::between(now, now) });
         true
     }
 
     /// Returns the next item; waits for one.
-    pub(crate) async fn take(&self) -> Taken {
+    pub(crate) async fn take(&self) -> QueueItem {
         loop {
             if let Some(taken) = self.waiting.lock().take() {
                 return taken;
@@ -184,23 +193,23 @@ impl Queue {
     }
 }
 
-impl Waiting {
+impl QueueInner {
     /// Returns the difference at the end that takes in every further change, if the queue has overflowed.
-    fn overflow(&mut self) -> Option<&mut Difference> {
+    fn overflow(&mut self) -> Option<&mut ContentDifference> {
         match self.segments.back_mut() {
             Some(Segment::Difference(difference)) if difference.coalesced => Some(difference),
             _ => None,
         }
     }
 
-    fn push(&mut self, difference: Difference) {
+    fn push(&mut self, difference: ContentDifference) {
         self.differences += 1;
         self.segments.push_back(Segment::Difference(difference));
     }
 
     fn merge_into_last_difference(
         &mut self,
-        after: &Arc<Content>,
+        after: &Arc<StoreContent>,
         gap: bool,
         initial: bool,
         completes: bool,
@@ -224,22 +233,27 @@ impl Waiting {
         }
     }
 
-    fn take(&mut self) -> Option<Taken> {
+    fn take(&mut self) -> Option<QueueItem> {
         Some(match self.segments.pop_front()? {
             Segment::Event(event) => {
                 self.events -= 1;
-                Taken::Event(event)
+                QueueItem::Event(event)
             }
             Segment::Difference(difference) => {
                 self.differences -= 1;
-                Taken::Walk(Walk { difference, after: None, ready: VecDeque::new(), at_end: false })
+                QueueItem::Walk(DifferenceWalk {
+                    difference,
+                    after: None,
+                    ready: VecDeque::new(),
+                    at_end: false,
+                })
             }
         })
     }
 }
 
-impl Difference {
-    fn between(from: &Arc<Content>, to: &Arc<Content>) -> Self {
+impl ContentDifference {
+    fn between(from: &Arc<StoreContent>, to: &Arc<StoreContent>) -> Self {
         Self {
             from: from.clone(),
             to: to.clone(),
@@ -253,18 +267,18 @@ impl Difference {
 }
 
 /// A walk over a difference, in portions, so that no iterator is held while the handler works.
-pub(crate) struct Walk {
-    difference: Difference,
+pub(crate) struct DifferenceWalk {
+    difference: ContentDifference,
     after: Option<ObjectKey>,
     ready: VecDeque<Event>,
     at_end: bool,
 }
 
-impl Walk {
+impl DifferenceWalk {
     /// Returns the next event, or `None` at the end.
     pub(crate) fn next(&mut self) -> Option<Event> {
         if self.ready.is_empty() && !self.at_end {
-            self.walk_on();
+            self.fill();
         }
         self.ready.pop_front()
     }
@@ -274,19 +288,19 @@ impl Walk {
         self.difference.completes
     }
 
-    fn walk_on(&mut self) {
+    fn fill(&mut self) {
         let Self { difference, after, ready, at_end } = self;
         let flags =
             EventFlags { gap: difference.gap, coalesced: difference.coalesced, resync: difference.resync };
         if difference.resync {
             let objects = difference.to.objects.seek(|key| after.as_ref().is_some_and(|after| key <= after));
-            ready.extend(objects.take(PORTION).map(|entry| updated(entry, entry, flags)));
-            *at_end = ready.len() < PORTION;
+            ready.extend(objects.take(WALK_BATCH).map(|entry| updated(entry, entry, flags)));
+            *at_end = ready.len() < WALK_BATCH;
         } else {
             let behind = after.clone();
             let walk =
                 tree::diff(&difference.from.objects, &difference.to.objects, behind.as_ref(), |old, new| {
-                    if ready.len() >= PORTION {
+                    if ready.len() >= WALK_BATCH {
                         return ControlFlow::Break(());
                     }
                     push_change(ready, old, new, difference.initial, flags);
@@ -302,13 +316,13 @@ impl Walk {
 }
 
 /// The number of events that a walk prepares at once.
-const PORTION: usize = 128;
+const WALK_BATCH: usize = 128;
 
 /// Appends the events of a key whose object was `old` and is now `new`.
 fn push_change(
     events: &mut VecDeque<Event>,
-    old: Option<&Entry>,
-    new: Option<&Entry>,
+    old: Option<&StoredObject>,
+    new: Option<&StoredObject>,
     initial: bool,
     flags: EventFlags,
 ) {
@@ -325,6 +339,6 @@ fn push_change(
     }
 }
 
-fn updated(old: &Entry, new: &Entry, flags: EventFlags) -> Event {
+fn updated(old: &StoredObject, new: &StoredObject, flags: EventFlags) -> Event {
     Event::Updated { old: old.clone().into(), new: new.clone().into(), flags }
 }

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::callbacks::EventHandler;
 use super::event::Event;
-use super::handle::{HandlerStats, PoisonedEvent, Shared};
+use super::handle::{HandlerInner, HandlerStats, PoisonedEvent};
 use super::options::HandlerOptions;
-use super::queue::{Taken, Walk};
+use super::queue::{DifferenceWalk, QueueItem};
 use crate::deadline;
 use crate::panic::text_of;
 use crate::sync::{Mutex, sleep, sleep_until, timeout};
@@ -22,8 +22,8 @@ use crate::sync::{Mutex, sleep, sleep_until, timeout};
 pub(super) struct Runner<K, H> {
     handler: H,
     options: HandlerOptions,
-    shared: Arc<Shared>,
-    walk: Option<Walk>,
+    shared: Arc<HandlerInner>,
+    walk: Option<DifferenceWalk>,
     next_resync: Option<Instant>,
     kind: PhantomData<fn() -> K>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Runner<K, H> {
 struct Stopped;
 
 impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
-    pub(super) fn new(handler: H, options: HandlerOptions, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(handler: H, options: HandlerOptions, shared: Arc<HandlerInner>) -> Self {
         let next_resync = options.resync.filter(|period| !period.is_zero()).map(deadline::after);
         Self { handler, options, shared, walk: None, next_resync, kind: PhantomData }
     }
@@ -49,7 +49,7 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
         self.shared.store.unsubscribe(&self.shared.queue);
         self.shared.queue.clear();
         // A walk that was stopped in the middle has not reported its end.
-        self.shared.tally.edit(|stats| stats.catching_up = false);
+        self.shared.counters.edit(|stats| stats.catching_up = false);
     }
 
     async fn next(&mut self) -> Option<Event> {
@@ -57,7 +57,7 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
             if self.shared.stop.is_cancelled() {
                 return None;
             }
-            if let Some(event) = self.walk.as_mut().and_then(Walk::next) {
+            if let Some(event) = self.walk.as_mut().and_then(DifferenceWalk::next) {
                 return Some(event);
             }
             self.end_walk();
@@ -67,9 +67,9 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
                 biased;
                 () = self.shared.stop.cancelled() => return None,
                 taken = self.shared.queue.take() => match taken {
-                    Taken::Event(event) => return Some(event),
-                    Taken::Walk(walk) => {
-                        self.shared.tally.edit(|stats| stats.catching_up = true);
+                    QueueItem::Event(event) => return Some(event),
+                    QueueItem::Walk(walk) => {
+                        self.shared.counters.edit(|stats| stats.catching_up = true);
                         self.walk = Some(walk);
                     }
                 },
@@ -80,7 +80,7 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
 
     fn end_walk(&mut self) {
         if let Some(walk) = self.walk.take() {
-            self.shared.tally.edit(|stats| stats.catching_up = false);
+            self.shared.counters.edit(|stats| stats.catching_up = false);
             if walk.completes_first_list() {
                 self.shared.synced.send_replace(true);
             }
@@ -95,7 +95,7 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
             return;
         }
         if self.shared.store.resync(&self.shared.queue) {
-            self.shared.tally.edit(|stats| stats.resyncs += 1);
+            self.shared.counters.edit(|stats| stats.resyncs += 1);
         }
         self.next_resync = Some(deadline::from(now, period));
     }
@@ -104,18 +104,18 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
         let mut backoff = self.options.retry_backoff;
         for attempt in 1.. {
             let Some(panic) = self.call(event.clone()).await? else { break };
-            self.shared.tally.edit(|stats| stats.panics += 1);
+            self.shared.counters.edit(|stats| stats.panics += 1);
             let name = &self.shared.name;
             if attempt > self.options.retries {
                 tracing::error!(handler = %name, object = %event.key(), %panic, attempt, "a handler keeps panicking: this event is given up");
-                self.shared.tally.poison(&event, panic, attempt);
+                self.shared.counters.poison(&event, panic, attempt);
                 break;
             }
             tracing::warn!(handler = %name, object = %event.key(), %panic, attempt, "a handler panicked: it gets the event again");
             self.pause(backoff).await?;
             backoff = backoff.saturating_mul(2);
         }
-        self.shared.tally.handled(&event);
+        self.shared.counters.handled(&event);
         Ok(())
     }
 
@@ -149,16 +149,16 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
 
 /// The counters of a runner.
 #[derive(Default)]
-pub(super) struct Tally(Mutex<Counts>);
+pub(super) struct HandlerCounters(Mutex<CountersInner>);
 
 #[derive(Default)]
-struct Counts {
+struct CountersInner {
     stats: HandlerStats,
     last_rv: Option<ResourceVersion>,
     poisoned: VecDeque<PoisonedEvent>,
 }
 
-impl Tally {
+impl HandlerCounters {
     pub(super) fn stats(&self) -> HandlerStats {
         let counts = self.0.lock();
         let mut stats = counts.stats.clone();
@@ -181,7 +181,7 @@ impl Tally {
     fn poison(&self, event: &Event, panic: String, attempts: u32) {
         let mut counts = self.0.lock();
         counts.stats.poisoned += 1;
-        if counts.poisoned.len() == REMEMBERED {
+        if counts.poisoned.len() == MAX_STORED_POISONED {
             counts.poisoned.pop_front();
         }
         let resource_version = event.object().resource_version().clone();
@@ -195,4 +195,4 @@ impl Tally {
 }
 
 /// The number of given-up events that are stored.
-const REMEMBERED: usize = 16;
+const MAX_STORED_POISONED: usize = 16;

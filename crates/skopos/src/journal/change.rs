@@ -3,8 +3,8 @@ use std::fmt;
 use kube::core::DynamicObject;
 use skopos_wire::{ObjectKey, ResourceVersion};
 
-use crate::object::{Entry, Object};
-use crate::tree::Item;
+use crate::object::{Object, StoredObject};
+use crate::tree::TreeItem;
 
 /// One change of one object, as stored in a journal.
 ///
@@ -68,26 +68,26 @@ impl<K> Change<K> {
 }
 
 /// A change as stored in the ring.
-pub(crate) struct Record {
+pub(crate) struct ChangeRecord {
     pub(crate) kind: ChangeKind,
     pub(crate) resource_version: ResourceVersion,
     pub(crate) gap: bool,
     pub(crate) further: bool,
-    pub(crate) old: Option<Entry>,
-    pub(crate) new: Option<Entry>,
-    pub(crate) last: Option<Entry>,
+    pub(crate) old: Option<StoredObject>,
+    pub(crate) new: Option<StoredObject>,
+    pub(crate) last: Option<StoredObject>,
 }
 
-impl Record {
+impl ChangeRecord {
     /// Makes the record of a new object or a new version.
-    pub(crate) fn put(old: Option<Entry>, new: Entry) -> Self {
+    pub(crate) fn put(old: Option<StoredObject>, new: StoredObject) -> Self {
         let kind = if old.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         let resource_version = new.rv().clone();
         Self { kind, resource_version, gap: false, further: false, old, new: Some(new), last: None }
     }
 
     /// Makes the record of a deletion.
-    pub(crate) fn deleted(old: Entry, last: Option<Entry>, at: ResourceVersion) -> Self {
+    pub(crate) fn deleted(old: StoredObject, last: Option<StoredObject>, at: ResourceVersion) -> Self {
         let kind = ChangeKind::Deleted;
         Self { kind, resource_version: at, gap: false, further: false, old: Some(old), new: None, last }
     }
@@ -100,11 +100,11 @@ impl Record {
     /// not, that is the old version of another record.
     pub(super) fn bytes(&self) -> u64 {
         let kept = [&self.old, &self.last].into_iter().flatten();
-        OVERHEAD + kept.map(|entry| OVERHEAD + entry.raw().bytes().len() as u64).sum::<u64>()
+        RECORD_OVERHEAD + kept.map(|entry| RECORD_OVERHEAD + entry.raw().bytes().len() as u64).sum::<u64>()
     }
 
     pub(super) fn change<K>(&self) -> Change<K> {
-        let object = |entry: &Option<Entry>| entry.clone().map(Object::from);
+        let object = |entry: &Option<StoredObject>| entry.clone().map(Object::from);
         Change {
             kind: self.kind,
             resource_version: self.resource_version.clone(),
@@ -118,7 +118,7 @@ impl Record {
 }
 
 /// The bytes of a record, and of an object in addition to its JSON.
-const OVERHEAD: u64 = 128;
+const RECORD_OVERHEAD: u64 = 128;
 
 // Neither is derived: that would require `K: Clone` and `K: Debug`, and there is no `K` in it.
 impl<K> Clone for Change<K> {
@@ -149,9 +149,9 @@ impl<K> fmt::Debug for Change<K> {
     }
 }
 
-impl fmt::Debug for Record {
+impl fmt::Debug for ChangeRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = self.new.as_ref().or(self.old.as_ref()).map(Item::key);
+        let key = self.new.as_ref().or(self.old.as_ref()).map(TreeItem::key);
         write!(f, "{:?}({key:?} at {})", self.kind, self.resource_version)
     }
 }

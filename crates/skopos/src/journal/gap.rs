@@ -16,17 +16,17 @@
 
 use skopos_wire::ResourceVersion;
 
-use super::change::Record;
-use crate::object::Entry;
+use super::change::ChangeRecord;
+use crate::object::StoredObject;
 
 /// An object before and after a list.
-pub(crate) struct Difference {
-    pub(crate) old: Option<Entry>,
-    pub(crate) new: Option<Entry>,
+pub(crate) struct ListDifference {
+    pub(crate) old: Option<StoredObject>,
+    pub(crate) new: Option<StoredObject>,
 }
 
 /// A list that has replaced the content.
-pub(crate) struct Listed {
+pub(crate) struct ListReplacement {
     /// The previous RV of the content; `None` if there was none.
     pub(crate) before: Option<ResourceVersion>,
     /// The RV of the list.
@@ -34,16 +34,16 @@ pub(crate) struct Listed {
     /// True if both belong to the same history.
     pub(crate) same_epoch: bool,
     /// The differences that the list made; `None` if there were too many to store.
-    pub(crate) differences: Option<Vec<Difference>>,
+    pub(crate) differences: Option<Vec<ListDifference>>,
 }
 
 /// Returns the differences between the content at `after` and at `until` as records, in an order and with RVs in which they
 /// can be sent. `None` if there is no such order.
-pub(super) fn tell(
-    differences: Vec<Difference>,
+pub(super) fn records(
+    differences: Vec<ListDifference>,
     after: &ResourceVersion,
     until: &ResourceVersion,
-) -> Option<Vec<Record>> {
+) -> Option<Vec<ChangeRecord>> {
     if differences.is_empty() {
         return Some(Vec::new());
     }
@@ -51,9 +51,9 @@ pub(super) fn tell(
     if until <= after {
         return None;
     }
-    let mut told = Vec::with_capacity(differences.len() + 1);
+    let mut records = Vec::with_capacity(differences.len() + 1);
     let mut gone = Vec::new();
-    for Difference { old, new } in differences {
+    for ListDifference { old, new } in differences {
         let Some(new) = new else {
             gone.extend(old);
             continue;
@@ -61,24 +61,24 @@ pub(super) fn tell(
         let own = new.rv().as_u64()?;
         match old {
             Some(old) if old.uid() != new.uid() => {
-                told.push(Record::deleted(old, None, own.checked_sub(1)?.into()));
-                told.push(Record::put(None, new));
+                records.push(ChangeRecord::deleted(old, None, own.checked_sub(1)?.into()));
+                records.push(ChangeRecord::put(None, new));
             }
-            old => told.push(Record::put(old, new)),
+            old => records.push(ChangeRecord::put(old, new)),
         }
     }
-    told.sort_by(|a, b| a.resource_version.cmp(&b.resource_version));
-    let at_the_end = told.partition_point(|record| record.resource_version < until.into());
-    let gone = gone.into_iter().map(|old| Record::deleted(old, None, (until - 1).into()));
-    told.splice(at_the_end..at_the_end, gone.collect::<Vec<_>>());
-    let last = told.last_mut()?;
+    records.sort_by(|a, b| a.resource_version.cmp(&b.resource_version));
+    let at_the_end = records.partition_point(|record| record.resource_version < until.into());
+    let gone = gone.into_iter().map(|old| ChangeRecord::deleted(old, None, (until - 1).into()));
+    records.splice(at_the_end..at_the_end, gone.collect::<Vec<_>>());
+    let last = records.last_mut()?;
     if last.new.is_none() {
         last.resource_version = until.into();
     }
     let (after, until) = (ResourceVersion::from(after), ResourceVersion::from(until));
-    let (last, inside) = told.split_last()?;
+    let (last, inside) = records.split_last()?;
     let fits = last.resource_version > after
         && last.resource_version <= until
         && inside.iter().all(|record| record.resource_version > after && record.resource_version < until);
-    fits.then(|| told.into_iter().map(Record::in_gap).collect())
+    fits.then(|| records.into_iter().map(ChangeRecord::in_gap).collect())
 }

@@ -39,6 +39,6 @@ pub use change::{Change, ChangeKind};
 pub use reader::{Batch, Cursor, Journal, JournalError, JournalStats};
 pub use ring::{JournalOptions, Lost};
 
-pub(crate) use change::Record;
-pub(crate) use gap::{Difference, Listed};
-pub(crate) use ring::{Mark, Recorder};
+pub(crate) use change::ChangeRecord;
+pub(crate) use gap::{ListDifference, ListReplacement};
+pub(crate) use ring::{JournalPosition, JournalRecorder};

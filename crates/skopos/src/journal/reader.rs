@@ -8,8 +8,8 @@ use skopos_wire::ResourceVersion;
 use tokio::sync::watch;
 
 use super::change::Change;
-use super::ring::{Lost, Mark};
-use crate::store::{Closed, Content, Progress, Snapshot, StoreCore};
+use super::ring::{JournalPosition, Lost};
+use crate::store::{Closed, Progress, Snapshot, StoreContent, StoreCore};
 use crate::sync::timeout;
 
 /// The last changes of a store, and the positions from which they can be read. Cheap to clone; no call waits for anything.
@@ -28,7 +28,7 @@ pub struct Cursor<K = DynamicObject> {
     part: usize,
     next: u64,
     /// The last value of [`Batch::reached`].
-    told: Option<ResourceVersion>,
+    last_reached: Option<ResourceVersion>,
     /// The RV up to which the reader knows everything.
     known: Option<ResourceVersion>,
     progress: watch::Receiver<Progress>,
@@ -114,8 +114,8 @@ impl<K> Journal<K> {
     /// Returns the oldest RV from which a reader can start; `None` if nothing was listed yet.
     pub fn oldest(&self) -> Option<ResourceVersion> {
         let content = self.core.peek();
-        let mark = content.mark_of(self.part).filter(|_| content.is_listed(self.part))?;
-        Some(mark.ring.directory().start.clone())
+        let position = content.journal_position_of(self.part).filter(|_| content.is_listed(self.part))?;
+        Some(position.ring.directory().start.clone())
     }
 
     /// Returns the RV that the content has reached, by changes, lists and bookmarks; `None` if nothing was listed yet.
@@ -139,9 +139,13 @@ impl<K> Journal<K> {
     /// Returns a cursor that begins after a snapshot of this store (a snapshot of another store is an undetected mistake).
     pub fn at(&self, snapshot: &Snapshot<K>) -> Cursor<K> {
         let content = snapshot.content();
-        let told = content.is_listed(self.part).then(|| content.rv_of(self.part).clone());
+        let last_reached = content.is_listed(self.part).then(|| content.rv_of(self.part).clone());
         // A snapshot from before the journal was enabled is treated as read too slowly.
-        self.cursor(content.mark_of(self.part).map_or(0, |mark| mark.next), told.clone(), told)
+        self.cursor(
+            content.journal_position_of(self.part).map_or(0, |position| position.next),
+            last_reached.clone(),
+            last_reached,
+        )
     }
 
     /// Returns a cursor that begins after this RV, like a watch from there.
@@ -150,15 +154,15 @@ impl<K> Journal<K> {
     /// If the RV is out of the window, inside of a gap or in the future, or nothing was listed yet.
     pub fn after(&self, rv: &ResourceVersion) -> Result<Cursor<K>, JournalError> {
         let content = self.core.peek();
-        let mark = content.mark_of(self.part).filter(|_| content.is_listed(self.part));
-        let mark = mark.ok_or(JournalError::NotSynced)?;
+        let position = content.journal_position_of(self.part).filter(|_| content.is_listed(self.part));
+        let position = position.ok_or(JournalError::NotSynced)?;
         let newest = content.rv_of(self.part);
         if rv > newest {
             return Err(JournalError::Ahead { requested: rv.clone(), newest: newest.clone() });
         }
-        let next = mark.ring.first_after(rv, mark.next);
+        let next = position.ring.first_after(rv, position.next);
         // Loaded afterwards: if the window has moved on meanwhile, it has moved past what was found.
-        let directory = mark.ring.directory();
+        let directory = position.ring.directory();
         let oldest = match directory.gaps.iter().find(|gap| gap.after < *rv && *rv < gap.until) {
             _ if *rv < directory.start => Some(&directory.start),
             Some(gap) => Some(&gap.until),
@@ -174,10 +178,10 @@ impl<K> Journal<K> {
     pub fn stats(&self) -> Option<JournalStats> {
         let bytes = self.core.journal_bytes(self.part);
         let content = self.core.peek();
-        let mark = content.mark_of(self.part).filter(|_| content.is_listed(self.part))?;
-        let directory = mark.ring.directory();
+        let position = content.journal_position_of(self.part).filter(|_| content.is_listed(self.part))?;
+        let directory = position.ring.directory();
         Some(JournalStats {
-            events: mark.ring.events(mark.next),
+            events: position.ring.events(position.next),
             bytes,
             gaps: directory.gaps.len(),
             oldest: directory.start.clone(),
@@ -190,9 +194,22 @@ impl<K> Journal<K> {
         Journal::new(self.core, self.part)
     }
 
-    fn cursor(&self, next: u64, told: Option<ResourceVersion>, known: Option<ResourceVersion>) -> Cursor<K> {
+    fn cursor(
+        &self,
+        next: u64,
+        last_reached: Option<ResourceVersion>,
+        known: Option<ResourceVersion>,
+    ) -> Cursor<K> {
         let progress = self.core.progress();
-        Cursor { core: self.core.clone(), part: self.part, next, told, known, progress, kind: PhantomData }
+        Cursor {
+            core: self.core.clone(),
+            part: self.part,
+            next,
+            last_reached,
+            known,
+            progress,
+            kind: PhantomData,
+        }
     }
 }
 
@@ -202,26 +219,27 @@ impl<K> Cursor<K> {
     /// # Errors
     /// If the cursor has fallen out of the window, or nothing was listed yet.
     pub fn read(&mut self, most: usize) -> Result<Batch<K>, JournalError> {
-        let basis = self.core.freshness().basis();
+        let evidence = self.core.freshness().evidence();
         let content = self.core.peek();
-        let mark = listed(&content, self.part)?;
+        let position = listed(&content, self.part)?;
         let mut changes = Vec::new();
-        let read = mark.ring.read(self.next, mark.next, most, &mut |record| changes.push(record.change()));
+        let read =
+            position.ring.read(self.next, position.next, most, &mut |record| changes.push(record.change()));
         self.next = match read {
             Ok(next) => next,
             Err(cause) => {
-                let oldest = mark.ring.directory().start.clone();
+                let oldest = position.ring.directory().start.clone();
                 return Err(JournalError::FellOut { cause, oldest });
             }
         };
-        let reached = (self.next == mark.next).then(|| content.rv_of(self.part).clone());
+        let reached = (self.next == position.next).then(|| content.rv_of(self.part).clone());
         let mut relisted = None;
         if reached.is_some() {
-            if self.known.as_ref().is_none_or(|known| mark.ring.directory().has_gap_after(known)) {
-                let newer = self.core.freshness().basis();
-                relisted = Some(Snapshot::of(Arc::clone(&content), basis.of_content_before(&newer)));
+            if self.known.as_ref().is_none_or(|known| position.ring.directory().has_gap_after(known)) {
+                let newer = self.core.freshness().evidence();
+                relisted = Some(Snapshot::new(Arc::clone(&content), evidence.reconciled_with(&newer)));
             }
-            self.told.clone_from(&reached);
+            self.last_reached.clone_from(&reached);
             self.known.clone_from(&reached);
         }
         Ok(Batch { changes, reached, relisted, epoch: content.epoch_of(self.part) })
@@ -236,7 +254,7 @@ impl<K> Cursor<K> {
             loop {
                 // Marked as seen before the content is read: later changes wake us.
                 let closed = self.progress.borrow_and_update().closed;
-                if has_news(&self.core.peek(), self.part, self.next, self.told.as_ref()) {
+                if has_changes(&self.core.peek(), self.part, self.next, self.last_reached.as_ref()) {
                     return Ok(true);
                 }
                 if closed || self.progress.changed().await.is_err() {
@@ -248,13 +266,20 @@ impl<K> Cursor<K> {
     }
 }
 
-fn listed(content: &Content, part: usize) -> Result<&Mark, JournalError> {
-    content.mark_of(part).filter(|_| content.is_listed(part)).ok_or(JournalError::NotSynced)
+fn listed(content: &StoreContent, part: usize) -> Result<&JournalPosition, JournalError> {
+    content.journal_position_of(part).filter(|_| content.is_listed(part)).ok_or(JournalError::NotSynced)
 }
 
-fn has_news(content: &Content, part: usize, next: u64, told: Option<&ResourceVersion>) -> bool {
-    listed(content, part).is_ok_and(|mark| {
-        mark.next != next || told != Some(content.rv_of(part)) || mark.ring.directory().has(next).is_err()
+fn has_changes(
+    content: &StoreContent,
+    part: usize,
+    next: u64,
+    last_reached: Option<&ResourceVersion>,
+) -> bool {
+    listed(content, part).is_ok_and(|position| {
+        position.next != next
+            || last_reached != Some(content.rv_of(part))
+            || position.ring.directory().has(next).is_err()
     })
 }
 
@@ -271,7 +296,7 @@ impl<K> Clone for Cursor<K> {
             core: self.core.clone(),
             part: self.part,
             next: self.next,
-            told: self.told.clone(),
+            last_reached: self.last_reached.clone(),
             known: self.known.clone(),
             progress: self.progress.clone(),
             kind: PhantomData,

@@ -1,24 +1,25 @@
 //! The window of the last changes: a store's writer pushes to it, readers take no lock.
 //!
 //! ```text
-//!   Recorder (under the writer's lock)          Directory (one atomic pointer)
+//!   JournalRecorder (in the writer's lock)      Directory (one atomic pointer)
 //!     push ──▶ slot of the last block             oldest, start, gaps
 //!     a full block: a new directory               [ block ][ block ][ block … ]
 //!                                                     ▲ a reader: binary search, then slots that are set once
 //! ```
 //!
 //! Changes are numbered from 1 on and never renumbered. The content of the store carries the number of the next change
-//! ([`Mark`]), so a reader that loads the content first finds every change before it in the window, or an error that it is
-//! gone. A push sets one slot; the directory is renewed for each eighth of the window, or at most 256 changes.
+//! ([`JournalPosition`]), so a reader that loads the content first finds every change before it in the window, or an
+//! error that it is gone. A push sets one slot; the directory is renewed for each eighth of the window, or at most 256
+//! changes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use skopos_wire::ResourceVersion;
 
-use super::change::Record;
-use super::gap::{self, Listed};
-use crate::object::Entry;
+use super::change::ChangeRecord;
+use super::gap::{self, ListReplacement};
+use crate::object::StoredObject;
 use crate::sync::{ArcSwap, Guard};
 
 /// The size limits of a journal.
@@ -53,7 +54,7 @@ pub enum Lost {
 
 /// The position of a store's content in its journal.
 #[derive(Clone)]
-pub(crate) struct Mark {
+pub(crate) struct JournalPosition {
     pub(super) ring: Arc<Ring>,
     /// The number of the first change that the content does not have.
     pub(super) next: u64,
@@ -86,7 +87,7 @@ pub(super) struct Gap {
 struct Block {
     /// The number of its first change.
     first: u64,
-    slots: Box<[OnceLock<Record>]>,
+    slots: Box<[OnceLock<ChangeRecord>]>,
 }
 
 impl Ring {
@@ -94,24 +95,24 @@ impl Ring {
         self.directory.load()
     }
 
-    /// Passes the changes numbered `from` to before `upto`, at most `most` of them, to `give`, and returns the number of
-    /// the next one. `upto` must come from a mark.
+    /// Passes the changes numbered `from` to before `upto`, at most `max` of them, to `visit`, and returns the number of
+    /// the next one. `upto` must come from a [`JournalPosition`].
     pub(super) fn read(
         &self,
         from: u64,
         upto: u64,
-        most: usize,
-        give: &mut dyn FnMut(&Record),
+        max: usize,
+        visit: &mut dyn FnMut(&ChangeRecord),
     ) -> Result<u64, Lost> {
         let directory = self.directory();
         directory.has(from)?;
-        let upto = upto.min(from.saturating_add(most as u64));
+        let upto = upto.min(from.saturating_add(max as u64));
         let mut next = from;
         let mut block = directory.block_of(from);
         while next < upto {
             let Some(here) = directory.blocks.get(block) else { break };
             match here.get(next) {
-                Some(record) => give(record),
+                Some(record) => visit(record),
                 // A block that was ended before it was full; the next change is in the block after it.
                 None if directory.blocks.get(block + 1).is_some_and(|after| after.first == next) => {
                     block += 1;
@@ -136,7 +137,7 @@ impl Ring {
         };
         let block = &directory.blocks[block];
         let is_before =
-            |slot: &OnceLock<Record>| slot.get().is_some_and(|record| record.resource_version <= *rv);
+            |slot: &OnceLock<ChangeRecord>| slot.get().is_some_and(|record| record.resource_version <= *rv);
         (block.first + block.slots.partition_point(is_before) as u64).min(upto)
     }
 
@@ -171,14 +172,14 @@ impl Block {
         Arc::new(Self { first, slots: (0..slots).map(|_| OnceLock::new()).collect() })
     }
 
-    fn get(&self, number: u64) -> Option<&Record> {
+    fn get(&self, number: u64) -> Option<&ChangeRecord> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.slots.get(at)?.get()
     }
 }
 
 /// The writer of a ring. There is one for each part of a store's content.
-pub(crate) struct Recorder {
+pub(crate) struct JournalRecorder {
     ring: Arc<Ring>,
     options: JournalOptions,
     /// The number of the next change.
@@ -186,19 +187,19 @@ pub(crate) struct Recorder {
     /// The RV of the content, according to the recorded changes.
     head: ResourceVersion,
     /// The size of each block of the directory, and of the set slots of the last one.
-    held: VecDeque<Held>,
+    usage: VecDeque<BlockUsage>,
     last: Option<Arc<Block>>,
-    /// The reason why the recorded changes cannot be continued; changes until [`Recorder::settle`] are not recorded.
+    /// The reason why the recorded changes cannot be continued; changes until [`JournalRecorder::settle`] are not recorded.
     broken: Option<Lost>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct BlockUsage {
     events: usize,
     bytes: u64,
 }
 
-impl Recorder {
+impl JournalRecorder {
     /// Creates a journal that begins with content at `head`; `None` if nothing was listed yet.
     pub(crate) fn new(options: JournalOptions, head: Option<&ResourceVersion>) -> Self {
         let head = head.cloned().unwrap_or(ResourceVersion::ZERO);
@@ -214,14 +215,14 @@ impl Recorder {
             options,
             next: 1,
             head,
-            held: VecDeque::new(),
+            usage: VecDeque::new(),
             last: None,
             broken: None,
         }
     }
 
     /// Records one change of a watch.
-    pub(crate) fn changed(&mut self, record: Record) {
+    pub(crate) fn changed(&mut self, record: ChangeRecord) {
         if self.broken.is_some() {
             return;
         }
@@ -231,16 +232,16 @@ impl Recorder {
             self.broken = Some(Lost::Corrected);
             return;
         }
-        self.push(Record { further: record.resource_version == self.head, ..record });
+        self.push(ChangeRecord { further: record.resource_version == self.head, ..record });
     }
 
     /// Records an object that took the place of another whose deletion was not reported.
-    pub(crate) fn took_over(&mut self, old: Entry, new: Entry) {
+    pub(crate) fn name_reused(&mut self, old: StoredObject, new: StoredObject) {
         let before = new.rv().as_u64().and_then(|rv| rv.checked_sub(1)).map(ResourceVersion::from);
         match before.filter(|before| *before > self.head) {
             Some(before) => {
-                self.changed(Record::deleted(old, None, before));
-                self.changed(Record::put(None, new));
+                self.changed(ChangeRecord::deleted(old, None, before));
+                self.changed(ChangeRecord::put(None, new));
             }
             // Between the last change and this one is no room for a deletion.
             None => self.broken = Some(Lost::Corrected),
@@ -248,7 +249,7 @@ impl Recorder {
     }
 
     /// Records that a list has replaced the content.
-    pub(crate) fn listed(&mut self, listed: Listed) {
+    pub(crate) fn listed(&mut self, listed: ListReplacement) {
         let Some(before) = listed.before else {
             self.broken = Some(Lost::FirstList);
             return;
@@ -257,68 +258,69 @@ impl Recorder {
             self.broken = Some(Lost::NewEpoch);
             return;
         }
-        let told = listed.differences.and_then(|differences| gap::tell(differences, &before, &listed.now));
-        let Some(told) = told else {
+        let records =
+            listed.differences.and_then(|differences| gap::records(differences, &before, &listed.now));
+        let Some(records) = records else {
             self.broken = Some(Lost::Corrected);
             return;
         };
-        told.into_iter().for_each(|record| self.push(record));
+        records.into_iter().for_each(|record| self.push(record));
         if listed.now > before {
             self.add_gap(Gap { after: before, until: listed.now });
         }
     }
 
     /// Returns the maximum number of a list's differences that are worth storing.
-    pub(crate) fn most(&self) -> usize {
+    pub(crate) fn max_differences(&self) -> usize {
         self.options.events
     }
 
-    /// Ends the recording of all changes that led to content at `rv`. Returns the mark that the content carries.
-    pub(crate) fn settle(&mut self, rv: &ResourceVersion) -> Mark {
+    /// Ends the recording of all changes that led to content at `rv`. Returns the position that the content carries.
+    pub(crate) fn settle(&mut self, rv: &ResourceVersion) -> JournalPosition {
         if let Some(why) = self.broken.take() {
             self.cut(why, rv);
         }
         self.head = rv.clone();
-        Mark { ring: self.ring.clone(), next: self.next }
+        JournalPosition { ring: self.ring.clone(), next: self.next }
     }
 
     /// Returns the number of bytes that are stored.
     pub(crate) fn bytes(&self) -> u64 {
-        self.held.iter().map(|held| held.bytes).sum()
+        self.usage.iter().map(|usage| usage.bytes).sum()
     }
 
-    fn push(&mut self, record: Record) {
+    fn push(&mut self, record: ChangeRecord) {
         let cost = record.bytes();
-        let full = match (&self.last, self.held.back()) {
-            (Some(last), Some(held)) => {
-                held.events == last.slots.len() || held.bytes + cost > self.share_of_bytes()
+        let full = match (&self.last, self.usage.back()) {
+            (Some(last), Some(usage)) => {
+                usage.events == last.slots.len() || usage.bytes + cost > self.max_block_bytes()
             }
             _ => true,
         };
         if full {
             self.begin_block(cost);
         }
-        let (Some(last), Some(held)) = (&self.last, self.held.back_mut()) else { return };
+        let (Some(last), Some(usage)) = (&self.last, self.usage.back_mut()) else { return };
         self.head = record.resource_version.clone();
-        if last.slots[held.events].set(record).is_ok() {
-            held.events += 1;
-            held.bytes += cost;
+        if last.slots[usage.events].set(record).is_ok() {
+            usage.events += 1;
+            usage.bytes += cost;
             self.next += 1;
         }
     }
 
     /// Begins a new block at the end, whose first change costs `cost` bytes, and makes room for it.
     fn begin_block(&mut self, cost: u64) {
-        let most = (self.options.events / SHARES).clamp(1, BLOCK);
-        let before = self.last.as_ref().map_or(FIRST_BLOCK / 2, |last| last.slots.len());
-        let slots = (before * 2).min(most);
+        let max = (self.options.events / MIN_BLOCKS).clamp(1, MAX_BLOCK_CHANGES);
+        let before = self.last.as_ref().map_or(FIRST_BLOCK_CHANGES / 2, |last| last.slots.len());
+        let slots = (before * 2).min(max);
         let block = Block::new(self.next, slots);
         let mut directory = Directory::clone(&self.ring.directory());
-        let mut events: usize = self.held.iter().map(|held| held.events).sum();
+        let mut events: usize = self.usage.iter().map(|usage| usage.events).sum();
         let mut bytes = self.bytes();
-        let room = cost.max(self.share_of_bytes());
+        let room = cost.max(self.max_block_bytes());
         while events + slots > self.options.events || bytes + room > self.options.bytes {
-            let Some(gone) = self.held.pop_front() else { break };
+            let Some(gone) = self.usage.pop_front() else { break };
             let block = directory.blocks.pop_front();
             events -= gone.events;
             bytes -= gone.bytes;
@@ -329,8 +331,8 @@ impl Recorder {
         }
         directory.blocks.push_back(block.clone());
         directory.oldest = directory.blocks.front().map_or(self.next, |first| first.first);
-        directory.forget_gaps();
-        self.held.push_back(Held::default());
+        directory.prune_gaps();
+        self.usage.push_back(BlockUsage::default());
         self.last = Some(block);
         self.ring.directory.store(Arc::new(directory));
     }
@@ -338,7 +340,7 @@ impl Recorder {
     fn add_gap(&mut self, gap: Gap) {
         let mut directory = Directory::clone(&self.ring.directory());
         directory.gaps.push_back(gap);
-        directory.forget_gaps();
+        directory.prune_gaps();
         self.ring.directory.store(Arc::new(directory));
     }
 
@@ -346,7 +348,7 @@ impl Recorder {
     /// too.
     fn cut(&mut self, why: Lost, start: &ResourceVersion) {
         self.next += 1;
-        self.held.clear();
+        self.usage.clear();
         self.last = None;
         self.ring.directory.store(Arc::new(Directory {
             oldest: self.next,
@@ -357,15 +359,16 @@ impl Recorder {
         }));
     }
 
-    fn share_of_bytes(&self) -> u64 {
-        self.options.bytes / SHARES as u64
+    fn max_block_bytes(&self) -> u64 {
+        self.options.bytes / MIN_BLOCKS as u64
     }
 }
 
 impl Directory {
-    /// Drops gaps in which no reader can start any more. There are at most `GAPS`: readers cannot start before the oldest.
-    fn forget_gaps(&mut self) {
-        while self.gaps.len() > GAPS {
+    /// Drops gaps in which no reader can start any more. There are at most `MAX_GAPS`: readers cannot start before the
+    /// oldest.
+    fn prune_gaps(&mut self) {
+        while self.gaps.len() > MAX_GAPS {
             let Some(gap) = self.gaps.pop_front() else { break };
             self.start = gap.until.max(self.start.clone());
         }
@@ -376,10 +379,10 @@ impl Directory {
 }
 
 /// The minimum number of blocks in a full window, which moves on by whole blocks.
-const SHARES: usize = 8;
+const MIN_BLOCKS: usize = 8;
 /// The maximum number of changes in a block.
-const BLOCK: usize = 256;
+const MAX_BLOCK_CHANGES: usize = 256;
 /// The number of changes in a first block: most resources change seldom.
-const FIRST_BLOCK: usize = 8;
+const FIRST_BLOCK_CHANGES: usize = 8;
 /// The number of gaps that are stored.
-const GAPS: usize = 64;
+const MAX_GAPS: usize = 64;

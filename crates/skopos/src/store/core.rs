@@ -4,11 +4,11 @@ use std::sync::Arc;
 use skopos_wire::ResourceVersion;
 use tokio::sync::watch;
 
-use super::index::{Index, Indexer};
-use super::snapshot::{Content, Snapshot};
+use super::index::{Indexer, StoreIndex};
+use super::snapshot::{Snapshot, StoreContent};
 use crate::freshness::FreshnessCell;
-use crate::handler::{Event, Queue};
-use crate::journal::{JournalOptions, Recorder};
+use crate::handler::{Event, EventQueue};
+use crate::journal::{JournalOptions, JournalRecorder};
 use crate::sync::{ArcSwap, Guard, Mutex};
 
 /// State shared by the writer, the readers and the handlers of one store.
@@ -19,16 +19,16 @@ use crate::sync::{ArcSwap, Guard, Mutex};
 /// receives nothing twice.
 pub(crate) struct StoreCore {
     freshness: Arc<FreshnessCell>,
-    current: ArcSwap<Content>,
+    current: ArcSwap<StoreContent>,
     progress: watch::Sender<Progress>,
     feed: Mutex<Feed>,
 }
 
 struct Feed {
-    queues: Vec<Arc<Queue>>,
-    retired: VecDeque<Arc<Content>>,
+    queues: Vec<Arc<EventQueue>>,
+    retired: VecDeque<Arc<StoreContent>>,
     /// The journals: one for each part of the content, or for the whole; none unless a journal is kept.
-    journals: Vec<Recorder>,
+    journals: Vec<JournalRecorder>,
     stats: StoreStats,
     closed: bool,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Account<'a> {
     /// The individual changes.
     pub(crate) events: &'a mut Vec<Event>,
     /// The journal of the part, if there is one.
-    pub(crate) journal: Option<&'a mut Recorder>,
+    pub(crate) journal: Option<&'a mut JournalRecorder>,
 }
 
 /// The store, informer or handler was stopped: the caller is at fault, or late.
@@ -111,7 +111,7 @@ pub struct DuplicateIndex(pub String);
 
 impl StoreCore {
     /// Creates a store without content. `nothing` lists the parts that the content will have.
-    pub(crate) fn new(nothing: Content, freshness: Arc<FreshnessCell>) -> Arc<Self> {
+    pub(crate) fn new(nothing: StoreContent, freshness: Arc<FreshnessCell>) -> Arc<Self> {
         let feed = Feed {
             queues: Vec::new(),
             retired: VecDeque::new(),
@@ -120,7 +120,7 @@ impl StoreCore {
             closed: false,
         };
         Arc::new(Self {
-            progress: watch::Sender::new(Progress::of(&nothing, false)),
+            progress: watch::Sender::new(Progress::new(&nothing, false)),
             current: ArcSwap::from_pointee(nothing),
             feed: Mutex::new(feed),
             freshness,
@@ -130,9 +130,9 @@ impl StoreCore {
     /// Returns the current content with its freshness.
     pub(crate) fn snapshot<K>(&self) -> Snapshot<K> {
         // In this order: the content only gets newer, and what it lacks is published before it.
-        let basis = self.freshness.basis();
+        let evidence = self.freshness.evidence();
         let content = self.current();
-        Snapshot::of(content, basis.of_content_before(&self.freshness.basis()))
+        Snapshot::new(content, evidence.reconciled_with(&self.freshness.evidence()))
     }
 
     /// Returns the freshness of the content.
@@ -141,12 +141,12 @@ impl StoreCore {
     }
 
     /// Returns the current content, for holding it.
-    pub(crate) fn current(&self) -> Arc<Content> {
+    pub(crate) fn current(&self) -> Arc<StoreContent> {
         self.current.load_full()
     }
 
     /// Returns the current content, for a short look.
-    pub(crate) fn peek(&self) -> Guard<Arc<Content>> {
+    pub(crate) fn peek(&self) -> Guard<Arc<StoreContent>> {
         self.current.load()
     }
 
@@ -166,18 +166,18 @@ impl StoreCore {
         &self,
         part: usize,
         changes: &mut Vec<Event>,
-        update: impl FnOnce(&mut Content, Account<'_>) -> Update,
+        update: impl FnOnce(&mut StoreContent, Account<'_>) -> Update,
     ) {
         changes.clear();
         let mut feed = self.feed.lock();
         let feed = &mut *feed;
         let before = self.current.load_full();
-        let mut after = Content::clone(&before);
+        let mut after = StoreContent::clone(&before);
         let journal = feed.journals.get_mut(part);
         let what = update(&mut after, Account { stats: &mut feed.stats, events: changes, journal });
         if let Some(journal) = feed.journals.get_mut(part) {
-            let mark = journal.settle(after.rv_of(part));
-            after.set_mark(part, mark);
+            let position = journal.settle(after.rv_of(part));
+            after.set_journal_position(part, position);
         }
         let after = Arc::new(after);
         self.publish(&after, feed.closed);
@@ -198,11 +198,11 @@ impl StoreCore {
     /// waits.
     pub(crate) fn add_indexer(&self, indexer: Indexer) -> Result<(), DuplicateIndex> {
         let feed = self.feed.lock();
-        let mut content = Content::clone(&self.current.load());
+        let mut content = StoreContent::clone(&self.current.load());
         if content.indexes.iter().any(|index| index.name() == indexer.name()) {
             return Err(DuplicateIndex(indexer.name().to_owned()));
         }
-        content.indexes.push(Index::new(indexer, &content.objects));
+        content.indexes.push(StoreIndex::new(indexer, &content.objects));
         self.publish(&Arc::new(content), feed.closed);
         Ok(())
     }
@@ -214,7 +214,7 @@ impl StoreCore {
         }
         let feed = self.feed.lock();
         let before = self.current.load_full();
-        let mut after = Content::clone(&before);
+        let mut after = StoreContent::clone(&before);
         after.set_confirmed(part);
         let after = Arc::new(after);
         self.publish(&after, feed.closed);
@@ -230,11 +230,11 @@ impl StoreCore {
         if !feed.journals.is_empty() {
             return;
         }
-        let mut content = Content::clone(&self.current.load());
+        let mut content = StoreContent::clone(&self.current.load());
         for part in 0..content.parts.len().max(1) {
             let head = content.is_listed(part).then(|| content.rv_of(part).clone());
-            let mut journal = Recorder::new(options, head.as_ref());
-            content.set_mark(part, journal.settle(&content.rv_of(part).clone()));
+            let mut journal = JournalRecorder::new(options, head.as_ref());
+            content.set_journal_position(part, journal.settle(&content.rv_of(part).clone()));
             feed.journals.push(journal);
         }
         self.publish(&Arc::new(content), feed.closed);
@@ -242,11 +242,11 @@ impl StoreCore {
 
     /// Returns the bytes that the journal of a part keeps alive.
     pub(crate) fn journal_bytes(&self, part: usize) -> u64 {
-        self.feed.lock().journals.get(part).map_or(0, Recorder::bytes)
+        self.feed.lock().journals.get(part).map_or(0, JournalRecorder::bytes)
     }
 
     /// Adds a queue, which gets the current content first, and then every later change.
-    pub(crate) fn subscribe(&self, queue: &Arc<Queue>) -> Result<(), Closed> {
+    pub(crate) fn subscribe(&self, queue: &Arc<EventQueue>) -> Result<(), Closed> {
         let mut feed = self.feed.lock();
         if feed.closed {
             return Err(Closed);
@@ -257,12 +257,12 @@ impl StoreCore {
     }
 
     /// Removes a queue; it gets nothing any more.
-    pub(crate) fn unsubscribe(&self, queue: &Arc<Queue>) {
+    pub(crate) fn unsubscribe(&self, queue: &Arc<EventQueue>) {
         self.feed.lock().queues.retain(|other| !Arc::ptr_eq(other, queue));
     }
 
     /// Delivers every object to this queue again, if nothing waits in it.
-    pub(crate) fn resync(&self, queue: &Queue) -> bool {
+    pub(crate) fn resync(&self, queue: &EventQueue) -> bool {
         let _fed = self.feed.lock();
         let now = self.current.load_full();
         now.synced && queue.resync(&now)
@@ -277,16 +277,16 @@ impl StoreCore {
         self.progress.send_modify(|progress| progress.closed = true);
     }
 
-    fn publish(&self, content: &Arc<Content>, closed: bool) {
+    fn publish(&self, content: &Arc<StoreContent>, closed: bool) {
         self.current.store(content.clone());
         // Before waiters are woken: a caller that is notified of the sync must not then read that the content never synced.
         self.freshness.listed(|part| content.is_listed(part));
-        self.progress.send_replace(Progress::of(content, closed));
+        self.progress.send_replace(Progress::new(content, closed));
     }
 }
 
 impl Progress {
-    fn of(content: &Content, closed: bool) -> Self {
+    fn new(content: &StoreContent, closed: bool) -> Self {
         Self {
             resource_version: content.rv.clone(),
             epoch: content.epoch,
@@ -300,9 +300,9 @@ impl Progress {
 impl Feed {
     /// Holds the previous content while a reader has it, so that the writer frees its nodes and not the last reader. The
     /// newest one stays until the next batch.
-    fn retire(&mut self, content: Arc<Content>) {
+    fn retire(&mut self, content: Arc<StoreContent>) {
         self.retired.retain(|content| Arc::strong_count(content) > 1);
-        if self.retired.len() == RETIRED {
+        if self.retired.len() == MAX_RETIRED {
             self.retired.pop_front();
         }
         self.retired.push_back(content);
@@ -311,7 +311,7 @@ impl Feed {
 
 /// The number of previous contents that are held for their readers. A reader that holds one for more batches than this
 /// frees it itself.
-const RETIRED: usize = 8;
+const MAX_RETIRED: usize = 8;
 
 #[cfg(test)]
 mod tests;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use skopos_wire::ObjectKey;
 
-use crate::object::{Entry, Object};
-use crate::tree::{Item, Tree};
+use crate::object::{Object, StoredObject};
+use crate::tree::{Tree, TreeItem};
 
 /// A named function from an object to the values under which it can be found.
 ///
@@ -21,7 +21,7 @@ pub struct Indexer {
     values: Arc<ValuesOf>,
 }
 
-type ValuesOf = dyn Fn(&Entry) -> Vec<String> + Send + Sync;
+type ValuesOf = dyn Fn(&StoredObject) -> Vec<String> + Send + Sync;
 
 impl Indexer {
     /// Creates an index of this name over the function's values.
@@ -33,7 +33,8 @@ impl Indexer {
         I: IntoIterator<Item = V>,
         V: Into<String>,
     {
-        let values = move |entry: &Entry| values(&entry.clone().into()).into_iter().map(Into::into).collect();
+        let values =
+            move |entry: &StoredObject| values(&entry.clone().into()).into_iter().map(Into::into).collect();
         Self { name: name.as_ref().into(), values: Arc::new(values) }
     }
 
@@ -61,7 +62,7 @@ impl Indexer {
     }
 
     /// Returns the values of an object, each once.
-    fn values(&self, entry: &Entry) -> Vec<String> {
+    fn values(&self, entry: &StoredObject) -> Vec<String> {
         let mut values = catch_unwind(AssertUnwindSafe(|| (self.values)(entry))).unwrap_or_else(|_| {
             tracing::error!(index = %self.name, object = %entry.key(), "an indexer panicked: the object is not in this index");
             Vec::new()
@@ -108,20 +109,20 @@ pub struct UnknownIndex {
 /// One index of one snapshot. It holds keys, not objects: a change of an object that does not change its values costs an
 /// index nothing.
 #[derive(Clone)]
-pub(crate) struct Index {
+pub(crate) struct StoreIndex {
     indexer: Indexer,
-    buckets: Tree<Bucket>,
+    buckets: Tree<IndexBucket>,
 }
 
-impl Index {
-    pub(crate) fn new(indexer: Indexer, objects: &Tree<Entry>) -> Self {
+impl StoreIndex {
+    pub(crate) fn new(indexer: Indexer, objects: &Tree<StoredObject>) -> Self {
         let mut index = Self { indexer, buckets: Tree::new() };
         objects.iter().for_each(|entry| index.change(None, Some(entry)));
         index
     }
 
     /// Returns an empty index with the same function.
-    pub(crate) fn emptied(&self) -> Self {
+    pub(crate) fn cleared(&self) -> Self {
         Self { indexer: self.indexer.clone(), buckets: Tree::new() }
     }
 
@@ -130,20 +131,20 @@ impl Index {
     }
 
     /// Updates the index for the change of one object from `old` to `new`.
-    pub(crate) fn change(&mut self, old: Option<&Entry>, new: Option<&Entry>) {
+    pub(crate) fn change(&mut self, old: Option<&StoredObject>, new: Option<&StoredObject>) {
         let before = old.map(|entry| self.indexer.values(entry)).unwrap_or_default();
         let after = new.map(|entry| self.indexer.values(entry)).unwrap_or_default();
         if let Some(entry) = old {
             before
                 .iter()
                 .filter(|value| !after.contains(value))
-                .for_each(|value| self.take_out(value, entry.key()));
+                .for_each(|value| self.remove(value, entry.key()));
         }
         if let Some(entry) = new {
             after
                 .into_iter()
                 .filter(|value| !before.contains(value))
-                .for_each(|value| self.put_in(value, entry.key()));
+                .for_each(|value| self.insert(value, entry.key()));
         }
     }
 
@@ -157,16 +158,16 @@ impl Index {
         self.buckets.iter().map(|bucket| (&*bucket.value, bucket.keys.len()))
     }
 
-    fn put_in(&mut self, value: String, key: &ObjectKey) {
+    fn insert(&mut self, value: String, key: &ObjectKey) {
         if let Some(bucket) = self.buckets.get_mut(value.as_str()) {
             bucket.keys.insert(key.clone());
         } else {
             let keys = Tree::from_sorted(vec![key.clone()]);
-            self.buckets.insert(Bucket { value: value.into(), keys });
+            self.buckets.insert(IndexBucket { value: value.into(), keys });
         }
     }
 
-    fn take_out(&mut self, value: &str, key: &ObjectKey) {
+    fn remove(&mut self, value: &str, key: &ObjectKey) {
         if let Some(bucket) = self.buckets.get_mut(value) {
             bucket.keys.remove(key);
             if bucket.keys.len() == 0 {
@@ -177,12 +178,12 @@ impl Index {
 }
 
 #[derive(Clone)]
-struct Bucket {
+struct IndexBucket {
     value: Arc<str>,
     keys: Tree<ObjectKey>,
 }
 
-impl Item for Bucket {
+impl TreeItem for IndexBucket {
     type Key = Arc<str>;
 
     fn key(&self) -> &Arc<str> {
@@ -190,7 +191,7 @@ impl Item for Bucket {
     }
 }
 
-impl Item for ObjectKey {
+impl TreeItem for ObjectKey {
     type Key = ObjectKey;
 
     fn key(&self) -> &ObjectKey {

@@ -25,12 +25,12 @@ mod snapshot;
 mod writer;
 
 pub use digest::Digest;
-pub(crate) use index::Index;
+pub(crate) use index::StoreIndex;
 pub use index::{Indexer, UnknownIndex};
 pub use reader::Store;
 pub use snapshot::{Objects, Page, Snapshot};
 
 pub(crate) use self::core::StoreCore;
 pub use self::core::{Closed, DuplicateIndex, Progress, StoreStats};
-pub(crate) use snapshot::{Content, RestoredPart};
+pub(crate) use snapshot::{RestoredPart, StoreContent};
 pub(crate) use writer::{LinkObserver, StoreWriter};

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::core::{DuplicateIndex, Progress, StoreCore, StoreStats};
 use super::index::Indexer;
-use super::snapshot::{Content, Snapshot};
+use super::snapshot::{Snapshot, StoreContent};
 use super::writer::StoreWriter;
 use crate::freshness::{Freshness, FreshnessCell};
 use crate::journal::Journal;
@@ -27,7 +27,7 @@ impl<K> Store<K> {
     /// Creates a store without an informer, and the sink that writes to it. For measurements: its age is never proven.
     #[doc(hidden)]
     pub fn fed_by_hand() -> (Self, impl Sink) {
-        let core = StoreCore::new(Content::unsynced(), FreshnessCell::alone());
+        let core = StoreCore::new(StoreContent::unsynced(), FreshnessCell::standalone());
         (core.clone().into(), StoreWriter::new(core, 0, ()))
     }
 
@@ -80,14 +80,14 @@ impl<K> Store<K> {
     pub fn journal(&self) -> Option<Journal<K>> {
         let content = self.core.peek();
         let is_one = content.parts.len() <= 1;
-        (is_one && content.mark_of(0).is_some()).then(|| Journal::new(self.core.clone(), 0))
+        (is_one && content.journal_position_of(0).is_some()).then(|| Journal::new(self.core.clone(), 0))
     }
 
     /// Returns the journal of the changes in one namespace of a set, if one is kept.
     pub fn journal_in(&self, namespace: &str) -> Option<Journal<K>> {
         let content = self.core.peek();
         let part = content.parts.iter().position(|part| &*part.namespace == namespace)?;
-        content.mark_of(part).map(|_| Journal::new(self.core.clone(), part))
+        content.journal_position_of(part).map(|_| Journal::new(self.core.clone(), part))
     }
 
     /// Returns the store's counters.

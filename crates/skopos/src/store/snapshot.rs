@@ -11,10 +11,10 @@ use skopos_wire::{LabelSelector, ObjectKey, ResourceVersion};
 use tokio::time::Instant;
 
 use super::digest::Digest;
-use super::index::{Index, UnknownIndex};
-use crate::freshness::{Basis, Freshness};
-use crate::journal::Mark;
-use crate::object::{Entry, Object};
+use super::index::{StoreIndex, UnknownIndex};
+use crate::freshness::{Evidence, Freshness};
+use crate::journal::JournalPosition;
+use crate::object::{Object, StoredObject};
 use crate::tree::{self, Iter, Tree};
 
 /// The whole content of a store at one resource version. It never changes.
@@ -22,8 +22,8 @@ use crate::tree::{self, Iter, Tree};
 /// Taking one from a store and cloning it cost a few nanoseconds, however many objects it has. A held snapshot keeps the
 /// objects alive that have changed since, so hold it for a request, not for a day.
 pub struct Snapshot<K = DynamicObject> {
-    content: Arc<Content>,
-    basis: Arc<Basis>,
+    content: Arc<StoreContent>,
+    evidence: Arc<Evidence>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -42,7 +42,7 @@ impl<K> Snapshot<K> {
 
     /// Returns the current freshness of this content. Its age only grows: later proofs apply to later snapshots.
     pub fn freshness(&self) -> Freshness {
-        self.basis.freshness()
+        self.evidence.freshness()
     }
 
     /// Returns an upper bound on the age of this content; `None` if nothing is proven.
@@ -53,7 +53,7 @@ impl<K> Snapshot<K> {
     /// Returns whether the content is live and proven by a consistent read that was sent after `since`. Then it holds every
     /// change that was committed before that read.
     pub fn is_proven_after(&self, since: Instant) -> bool {
-        self.freshness().is_live() && self.basis.is_proven_after(since)
+        self.freshness().is_live() && self.evidence.is_proven_after(since)
     }
 
     /// Returns the epoch: the stretch of unbroken history that the RV belongs to. RVs of different epochs cannot be
@@ -181,19 +181,19 @@ impl<K> Snapshot<K> {
 
     /// Returns the same snapshot with its objects as another type.
     pub fn cast<L>(self) -> Snapshot<L> {
-        Snapshot::of(self.content, self.basis)
+        Snapshot::new(self.content, self.evidence)
     }
 
-    /// Creates a snapshot of content with this basis. The basis has to be loaded before the content.
-    pub(crate) fn of(content: Arc<Content>, basis: Arc<Basis>) -> Self {
-        Self { content, basis, kind: PhantomData }
+    /// Creates a snapshot of content with this evidence. The evidence has to be loaded before the content.
+    pub(crate) fn new(content: Arc<StoreContent>, evidence: Arc<Evidence>) -> Self {
+        Self { content, evidence, kind: PhantomData }
     }
 
-    pub(crate) fn content(&self) -> &Arc<Content> {
+    pub(crate) fn content(&self) -> &Arc<StoreContent> {
         &self.content
     }
 
-    fn index(&self, name: &str) -> Result<&Index, UnknownIndex> {
+    fn index(&self, name: &str) -> Result<&StoreIndex, UnknownIndex> {
         let known = || self.content.indexes.iter().map(|index| index.name().to_owned()).collect();
         let found = self.content.indexes.iter().find(|index| index.name() == name);
         found.ok_or_else(|| UnknownIndex { name: name.to_owned(), known: known() })
@@ -206,7 +206,7 @@ impl<K> Snapshot<K> {
 
 impl<K> Clone for Snapshot<K> {
     fn clone(&self) -> Self {
-        Self::of(self.content.clone(), self.basis.clone())
+        Self::new(self.content.clone(), self.evidence.clone())
     }
 }
 
@@ -239,12 +239,12 @@ impl<K> fmt::Debug for Page<K> {
 
 /// An iterator over objects of a snapshot in key order.
 pub struct Objects<'a, K> {
-    entries: Iter<'a, Entry>,
+    entries: Iter<'a, StoredObject>,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<'a, K> Objects<'a, K> {
-    fn new(entries: Iter<'a, Entry>) -> Self {
+    fn new(entries: Iter<'a, StoredObject>) -> Self {
         Self { entries, kind: PhantomData }
     }
 }
@@ -259,7 +259,7 @@ impl<K> Iterator for Objects<'_, K> {
 
 /// The content of a snapshot, without a type. The writer clones it (a few pointers), changes the clone and publishes that.
 #[derive(Clone)]
-pub(crate) struct Content {
+pub(crate) struct StoreContent {
     /// The RV of the content; where there are parts, the lowest of theirs.
     pub(crate) rv: ResourceVersion,
     /// The epoch. It grows when the history of the content, or of any part of it, is broken.
@@ -269,27 +269,27 @@ pub(crate) struct Content {
     /// True if it is from a checkpoint, and the server has not confirmed it yet.
     pub(crate) restored: bool,
     /// The progress of each namespace of a set; empty otherwise.
-    pub(crate) parts: Vec<Part>,
-    pub(crate) objects: Tree<Entry>,
-    pub(crate) indexes: Vec<Index>,
+    pub(crate) parts: Vec<ContentPart>,
+    pub(crate) objects: Tree<StoredObject>,
+    pub(crate) indexes: Vec<StoreIndex>,
     pub(crate) digest: Digest,
     pub(crate) json_bytes: u64,
     /// A hash of the content that lists have changed in objects whose versions stayed, which the digest does not show.
     /// Equal for equal changes, and 0 for none.
     pub(crate) rewritten: u64,
     /// The position in its journal, if there is one; if there are parts, each has its own.
-    mark: Option<Mark>,
+    journal_position: Option<JournalPosition>,
 }
 
 /// The progress of one namespace's content.
 #[derive(Clone)]
-pub(crate) struct Part {
+pub(crate) struct ContentPart {
     pub(crate) namespace: Arc<str>,
     pub(crate) rv: ResourceVersion,
     pub(crate) epoch: u64,
     pub(crate) synced: bool,
     restored: bool,
-    mark: Option<Mark>,
+    journal_position: Option<JournalPosition>,
 }
 
 /// The position of a part of a checkpoint's content, or of the whole if it has no namespace.
@@ -299,9 +299,9 @@ pub(crate) struct RestoredPart {
     pub(crate) epoch: u64,
 }
 
-impl Content {
+impl StoreContent {
     /// Creates content from a checkpoint.
-    pub(crate) fn restored(parts: Vec<RestoredPart>, objects: Tree<Entry>) -> Self {
+    pub(crate) fn restored(parts: Vec<RestoredPart>, objects: Tree<StoredObject>) -> Self {
         let mut content = Self::unsynced_set(parts.iter().filter_map(|part| part.namespace.as_deref()));
         for (index, part) in parts.iter().enumerate() {
             content.set_listed(index, &part.rv, part.epoch);
@@ -313,21 +313,21 @@ impl Content {
 
     /// Returns this content in the form of a checkpoint: not confirmed by the server, and with only the objects.
     pub(crate) fn for_checkpoint(mut self) -> Self {
-        (self.restored, self.mark) = (true, None);
-        self.parts.iter_mut().for_each(|part| (part.restored, part.mark) = (true, None));
+        (self.restored, self.journal_position) = (true, None);
+        self.parts.iter_mut().for_each(|part| (part.restored, part.journal_position) = (true, None));
         self.indexes.clear();
         self
     }
 
     /// Creates empty content of these namespaces, each with its own writer.
     pub(crate) fn unsynced_set<'a>(namespaces: impl IntoIterator<Item = &'a str>) -> Self {
-        let part = |namespace: &str| Part {
+        let part = |namespace: &str| ContentPart {
             namespace: namespace.into(),
             rv: ResourceVersion::ZERO,
             epoch: 0,
             synced: false,
             restored: false,
-            mark: None,
+            journal_position: None,
         };
         Self { parts: namespaces.into_iter().map(part).collect(), ..Self::unsynced() }
     }
@@ -348,13 +348,14 @@ impl Content {
     }
 
     /// Returns the journal position of a part, or of the whole if there are no parts.
-    pub(crate) fn mark_of(&self, part: usize) -> Option<&Mark> {
-        self.parts.get(part).map_or(self.mark.as_ref(), |part| part.mark.as_ref())
+    pub(crate) fn journal_position_of(&self, part: usize) -> Option<&JournalPosition> {
+        self.parts.get(part).map_or(self.journal_position.as_ref(), |part| part.journal_position.as_ref())
     }
 
     /// Sets the journal position of a part, or of the whole if there are no parts.
-    pub(crate) fn set_mark(&mut self, part: usize, mark: Mark) {
-        *self.parts.get_mut(part).map_or(&mut self.mark, |part| &mut part.mark) = Some(mark);
+    pub(crate) fn set_journal_position(&mut self, part: usize, journal_position: JournalPosition) {
+        *self.parts.get_mut(part).map_or(&mut self.journal_position, |part| &mut part.journal_position) =
+            Some(journal_position);
     }
 
     /// Returns whether this key belongs to the part; every key does if there are no parts.
@@ -419,26 +420,26 @@ impl Content {
             digest: Digest::EMPTY,
             json_bytes: 0,
             rewritten: 0,
-            mark: None,
+            journal_position: None,
         }
     }
 
     /// Puts an object in and returns the one that it replaces.
-    pub(crate) fn put(&mut self, entry: Entry) -> Option<Entry> {
+    pub(crate) fn put(&mut self, entry: StoredObject) -> Option<StoredObject> {
         let old = self.objects.insert(entry.clone());
         self.account(old.as_ref(), Some(&entry));
         old
     }
 
     /// Removes an object and returns it.
-    pub(crate) fn take(&mut self, key: &ObjectKey) -> Option<Entry> {
+    pub(crate) fn take(&mut self, key: &ObjectKey) -> Option<StoredObject> {
         let old = self.objects.remove(key)?;
         self.account(Some(&old), None);
         Some(old)
     }
 
     /// Updates the digest, the size and the indexes for the change of one object.
-    pub(crate) fn account(&mut self, old: Option<&Entry>, new: Option<&Entry>) {
+    pub(crate) fn account(&mut self, old: Option<&StoredObject>, new: Option<&StoredObject>) {
         if let Some(entry) = old {
             self.digest.remove(entry.raw().key(), entry.uid(), entry.rv());
             self.json_bytes -= entry.raw().bytes().len() as u64;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use skopos_reflect::{Change, Commit, LinkState, Sink, Time};
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
-use self::order::Order;
+use self::order::EventOrder;
 use super::core::{Account, StoreCore, StoreStats, Update};
-use super::snapshot::Content;
+use super::snapshot::StoreContent;
 use crate::handler::{Event, EventFlags};
-use crate::journal::{Difference, Listed, Record, Recorder};
-use crate::object::Entry;
-use crate::tree::{Item, Tree};
+use crate::journal::{ChangeRecord, JournalRecorder, ListDifference, ListReplacement};
+use crate::object::StoredObject;
+use crate::tree::{Tree, TreeItem};
 
 /// An observer of the link's state and of proofs of the content's age. Calls must not block.
 ///
@@ -57,17 +57,17 @@ pub(crate) struct StoreWriter {
     observer: Box<dyn LinkObserver>,
     staging: Option<Staging>,
     events: Vec<Event>,
-    order: Order,
+    order: EventOrder,
     /// Keys with a change that was, or may have been, skipped because it could not be read. Their next event does not
     /// directly follow the previous one.
-    behind: BTreeSet<ObjectKey>,
+    skipped: BTreeSet<ObjectKey>,
 }
 
 impl StoreWriter {
     /// Creates a writer for a part of this store (0, unless the content is of a set of namespaces). There must be only one
     /// at a time for each part.
     pub(crate) fn new(core: Arc<StoreCore>, part: usize, observer: impl LinkObserver + 'static) -> Self {
-        let order = Order::after(core.peek().rv_of(part).clone());
+        let order = EventOrder::after(core.peek().rv_of(part).clone());
         Self {
             core,
             part,
@@ -75,7 +75,7 @@ impl StoreWriter {
             staging: None,
             events: Vec::new(),
             order,
-            behind: BTreeSet::new(),
+            skipped: BTreeSet::new(),
         }
     }
 
@@ -112,14 +112,14 @@ impl Sink for StoreWriter {
     fn commit_replace(&mut self, commit: Commit) {
         let Some(staging) = self.staging.take() else { return };
         let part = self.part;
-        self.behind = staging.unreadable().cloned().collect();
-        self.order = Order::after_all_of(commit.resource_version.clone());
+        self.skipped = staging.unreadable().cloned().collect();
+        self.order = EventOrder::after_complete(commit.resource_version.clone());
         if !commit.gap {
             // A caller that is woken by the first list must not read that its age is unknown.
             self.observer.fresh_as_of(commit.asked_at);
         }
         self.core.update(part, &mut self.events, |content, account| {
-            staging.commit(content, part, account, &commit, &mut self.behind);
+            staging.commit(content, part, account, &commit, &mut self.skipped);
             Update::Replaced { gap: commit.gap }
         });
     }
@@ -131,8 +131,8 @@ impl Sink for StoreWriter {
     fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
         let part = self.part;
         self.core.update(part, &mut self.events, |content, account| {
-            let (order, behind) = (&mut self.order, &mut self.behind);
-            let mut batch = Batch { content, account, order, behind };
+            let (order, skipped) = (&mut self.order, &mut self.skipped);
+            let mut batch = Batch { content, account, order, skipped };
             for change in changes.drain(..) {
                 if batch.content.is_of(part, change.key()) {
                     batch.apply(change);
@@ -155,7 +155,7 @@ impl Sink for StoreWriter {
 
     fn passed_over(&mut self, key: &ObjectKey, _resource_version: &ResourceVersion) {
         if self.core.peek().is_of(self.part, key) {
-            self.behind.insert(key.clone());
+            self.skipped.insert(key.clone());
         }
     }
 
@@ -172,7 +172,7 @@ impl Sink for StoreWriter {
     }
 }
 
-fn advance(content: &mut Content, part: usize, to: &ResourceVersion) {
+fn advance(content: &mut StoreContent, part: usize, to: &ResourceVersion) {
     if to > content.rv_of(part) {
         content.set_rv(part, to);
     }
@@ -180,10 +180,10 @@ fn advance(content: &mut Content, part: usize, to: &ResourceVersion) {
 
 /// One batch of watch events that is being applied to the content.
 struct Batch<'a> {
-    content: &'a mut Content,
+    content: &'a mut StoreContent,
     account: Account<'a>,
-    order: &'a mut Order,
-    behind: &'a mut BTreeSet<ObjectKey>,
+    order: &'a mut EventOrder,
+    skipped: &'a mut BTreeSet<ObjectKey>,
 }
 
 impl Batch<'_> {
@@ -210,13 +210,13 @@ impl Batch<'_> {
         }
         let flags = self.follow(object.key(), object.resource_version(), lost);
         let Account { stats, events, journal } = &mut self.account;
-        let new = Entry::new(object);
+        let new = StoredObject::new(object);
         stats.applied += 1;
         let old = self.content.put(new.clone());
         if let Some(journal) = journal {
             match old.clone() {
-                Some(old) if old.uid() != new.uid() => journal.took_over(old, new.clone()),
-                old => journal.changed(Record::put(old, new.clone())),
+                Some(old) if old.uid() != new.uid() => journal.name_reused(old, new.clone()),
+                old => journal.changed(ChangeRecord::put(old, new.clone())),
             }
         }
         let Some(old) = old else {
@@ -240,7 +240,7 @@ impl Batch<'_> {
         let at = object.resource_version().clone();
         let Some(known) = self.content.objects.get(object.key()) else {
             // Its versions in between are not delivered, and no longer matter.
-            self.behind.remove(object.key());
+            self.skipped.remove(object.key());
             self.account.stats.unknown_deletions += 1;
             return;
         };
@@ -255,11 +255,11 @@ impl Batch<'_> {
         self.order.deleted(object.key(), &at);
         let Account { stats, events, journal } = &mut self.account;
         // If another object of this name was deleted, then ours was deleted before, and its final state is unknown.
-        let last = (old.uid() == object.uid()).then(|| Entry::new(object));
+        let last = (old.uid() == object.uid()).then(|| StoredObject::new(object));
         stats.applied += 1;
         stats.deleted += 1;
         if let Some(journal) = journal {
-            journal.changed(Record::deleted(old.clone(), last.clone(), at));
+            journal.changed(ChangeRecord::deleted(old.clone(), last.clone(), at));
         }
         events.push(match last {
             Some(last) => {
@@ -271,7 +271,7 @@ impl Batch<'_> {
 
     fn forget(&mut self, key: &ObjectKey, at: ResourceVersion) {
         let Some(old) = self.content.take(key) else {
-            self.behind.remove(key);
+            self.skipped.remove(key);
             self.account.stats.unknown_deletions += 1;
             return;
         };
@@ -282,7 +282,7 @@ impl Batch<'_> {
         stats.applied += 1;
         stats.deleted += 1;
         if let Some(journal) = journal {
-            journal.changed(Record::deleted(old.clone(), None, at));
+            journal.changed(ChangeRecord::deleted(old.clone(), None, at));
         }
         events.push(Event::deleted(old, flags));
     }
@@ -294,20 +294,20 @@ impl Batch<'_> {
         let late = self.order.is_late(rv);
         self.order.reach(rv);
         self.account.stats.late += u64::from(late);
-        let behind = self.behind.remove(key);
-        EventFlags { gap: late || behind || lost, ..EventFlags::default() }
+        let skipped = self.skipped.remove(key);
+        EventFlags { gap: late || skipped || lost, ..EventFlags::default() }
     }
 }
 
 /// A list that is being received, next to the content that readers see.
 struct Staging {
-    base: Arc<Content>,
+    base: Arc<StoreContent>,
     /// The items as received. Lists come in the order of keys, or nearly.
     items: Vec<Staged>,
 }
 
 enum Staged {
-    Object(Entry),
+    Object(StoredObject),
     Absent(ObjectKey),
     Unreadable(ObjectKey),
 }
@@ -316,7 +316,7 @@ impl Staging {
     fn stage(&mut self, object: RawObject) {
         let known = self.base.objects.get(object.key());
         let known = known.filter(|known| known.has_content_of(&object)).cloned();
-        self.items.push(Staged::Object(known.unwrap_or_else(|| Entry::new(object))));
+        self.items.push(Staged::Object(known.unwrap_or_else(|| StoredObject::new(object))));
     }
 
     /// Returns the keys of objects that exist and cannot be read.
@@ -330,20 +330,20 @@ impl Staging {
     /// Replaces the content, or one part of it, by the staged list.
     fn commit(
         self,
-        content: &mut Content,
+        content: &mut StoreContent,
         part: usize,
         account: Account<'_>,
         commit: &Commit,
-        behind: &mut BTreeSet<ObjectKey>,
+        skipped: &mut BTreeSet<ObjectKey>,
     ) {
         let same_epoch = content.epoch_of(part) == commit.epoch;
         let before = content.is_listed(part).then(|| content.rv_of(part).clone());
         let old = content.objects.clone();
         let namespace = content.parts.get(part).map(|part| part.namespace.clone());
         let listed = self.settle();
-        let differences = Differences::new(account.journal.as_deref(), same_epoch && before.is_some());
+        let differences = JournalDifferences::new(account.journal.as_deref(), same_epoch && before.is_some());
         let keeps_unlisted = commit.nameless > 0;
-        let mut merge = Merge { content, stats: account.stats, keeps_unlisted, behind, differences };
+        let mut merge = Merge { content, stats: account.stats, keeps_unlisted, skipped, differences };
         if old.len() == 0 && merge.differences.is_unwanted() {
             merge.first(listed);
         } else {
@@ -354,7 +354,7 @@ impl Staging {
         account.stats.lists += 1;
         if let Some(journal) = account.journal {
             let now = commit.resource_version.clone();
-            journal.listed(Listed {
+            journal.listed(ListReplacement {
                 before,
                 now,
                 same_epoch,
@@ -364,7 +364,7 @@ impl Staging {
     }
 
     /// Returns the objects of the list, each key once and in order; of a repeated key, the last item counts.
-    fn settle(self) -> Vec<Entry> {
+    fn settle(self) -> Vec<StoredObject> {
         let in_order = self.items.is_sorted_by(|a, b| a.key() < b.key());
         if in_order && self.items.iter().all(|item| matches!(item, Staged::Object(_))) {
             let objects = self.items.into_iter().filter_map(|item| match item {
@@ -373,7 +373,7 @@ impl Staging {
             });
             return objects.collect();
         }
-        let mut last: BTreeMap<ObjectKey, Entry> = BTreeMap::new();
+        let mut last: BTreeMap<ObjectKey, StoredObject> = BTreeMap::new();
         for item in self.items {
             match item {
                 Staged::Object(entry) => drop(last.insert(entry.key().clone(), entry)),
@@ -404,31 +404,31 @@ impl Staged {
 /// The merge of the listed objects into the content. Only differences are touched, so that the contents before and after
 /// share the rest.
 struct Merge<'a> {
-    content: &'a mut Content,
+    content: &'a mut StoreContent,
     stats: &'a mut StoreStats,
     keeps_unlisted: bool,
     /// The keys whose objects were kept although they may have changed.
-    behind: &'a mut BTreeSet<ObjectKey>,
-    differences: Differences,
+    skipped: &'a mut BTreeSet<ObjectKey>,
+    differences: JournalDifferences,
 }
 
 /// The differences that a list makes, for the journal, with the number that is worth storing. `None` if no differences are
 /// needed, or there are too many.
-struct Differences(Option<(usize, Vec<Difference>)>);
+struct JournalDifferences(Option<(usize, Vec<ListDifference>)>);
 
-impl Differences {
-    fn new(journal: Option<&Recorder>, continues: bool) -> Self {
-        Self(journal.filter(|_| continues).map(|journal| (journal.most(), Vec::new())))
+impl JournalDifferences {
+    fn new(journal: Option<&JournalRecorder>, continues: bool) -> Self {
+        Self(journal.filter(|_| continues).map(|journal| (journal.max_differences(), Vec::new())))
     }
 
     fn is_unwanted(&self) -> bool {
         self.0.is_none()
     }
 
-    fn add(&mut self, old: Option<&Entry>, new: Option<&Entry>) {
+    fn add(&mut self, old: Option<&StoredObject>, new: Option<&StoredObject>) {
         match &mut self.0 {
-            Some((most, differences)) if differences.len() < *most => {
-                differences.push(Difference { old: old.cloned(), new: new.cloned() });
+            Some((max, differences)) if differences.len() < *max => {
+                differences.push(ListDifference { old: old.cloned(), new: new.cloned() });
             }
             _ => self.0 = None,
         }
@@ -437,14 +437,14 @@ impl Differences {
 
 impl Merge<'_> {
     /// Makes the listed objects the content of an empty store.
-    fn first(&mut self, listed: Vec<Entry>) {
+    fn first(&mut self, listed: Vec<StoredObject>) {
         self.stats.added += listed.len() as u64;
         listed.iter().for_each(|entry| self.content.account(None, Some(entry)));
         self.content.objects = Tree::from_sorted(listed);
     }
 
     /// Replaces the old objects, or those of one namespace, by the listed ones. Both are in order.
-    fn merge(&mut self, old: &Tree<Entry>, listed: Vec<Entry>, namespace: Option<&str>) {
+    fn merge(&mut self, old: &Tree<StoredObject>, listed: Vec<StoredObject>, namespace: Option<&str>) {
         let old = old.seek(|key| namespace.is_some_and(|namespace| key.namespace() < Some(namespace)));
         let old = old.take_while(|entry| namespace.is_none() || entry.key().namespace() == namespace);
         let mut old = old.peekable();
@@ -464,17 +464,17 @@ impl Merge<'_> {
         old.for_each(|before| self.unlisted(before));
     }
 
-    fn unlisted(&mut self, before: &Entry) {
+    fn unlisted(&mut self, before: &StoredObject) {
         if !self.keeps_unlisted {
             self.stats.deleted += 1;
             self.differences.add(Some(before), None);
             self.content.take(before.key());
         } else {
-            self.behind.insert(before.key().clone());
+            self.skipped.insert(before.key().clone());
         }
     }
 
-    fn known(&mut self, before: &Entry, listed: Entry) {
+    fn known(&mut self, before: &StoredObject, listed: StoredObject) {
         // The same RV may have other content: in the history after a rollback, and where the server decodes its data
         // differently than before (a new default, a fixed conversion, an upgrade), without an event.
         if before.is_same(&listed) || before.has_content_of(listed.raw()) {

@@ -83,14 +83,14 @@ pub(crate) async fn sleep(time: Duration) {
 }
 
 pub(crate) async fn sleep_until(at: Instant) {
-    if at.saturating_duration_since(Instant::now()) > FOR_EVER {
+    if at.saturating_duration_since(Instant::now()) > MAX_SLEEP {
         return std::future::pending().await;
     }
     shuttle::future::yield_now().await;
     tokio::time::advance(at.saturating_duration_since(Instant::now())).await;
 }
 
-const FOR_EVER: Duration = Duration::from_secs(24 * 3600);
+const MAX_SLEEP: Duration = Duration::from_secs(24 * 3600);
 
 /// An error: the time was over.
 #[derive(Debug)]

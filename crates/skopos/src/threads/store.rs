@@ -6,9 +6,9 @@ use skopos_reflect::{Condition, LinkState, Sink};
 use tokio::time::Instant;
 
 use super::{Happened, explore};
-use crate::freshness::{Basis, Common, FreshnessCell};
+use crate::freshness::{Evidence, FreshnessCell, FreshnessContext};
 use crate::sleep::SleepClock;
-use crate::store::{Content, Indexer, Snapshot, StoreCore, StoreWriter};
+use crate::store::{Indexer, Snapshot, StoreContent, StoreCore, StoreWriter};
 use crate::testing::{Unobserved, apply, commit, list, object, put, snapshot};
 
 const NAMES: [&str; 2] = ["a", "b"];
@@ -24,7 +24,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let common = Common::alone(SleepClock::from_fn(|| 0));
+        let common = FreshnessContext::standalone(SleepClock::from_fn(|| 0));
         let watching = LinkState {
             condition: Condition::Watching,
             since: common.clock.now(),
@@ -33,13 +33,13 @@ impl Bench {
             retry_at: None,
             undecodable: 0,
         };
-        let freshness = FreshnessCell::new(Basis::new(common, 1));
+        let freshness = FreshnessCell::new(Evidence::new(common, 1));
         freshness.update(0, |part| {
             part.synced = true;
             part.link = Arc::new(watching.clone());
         });
         let begun = Instant::now() - Duration::from_secs(60);
-        Self { core: StoreCore::new(Content::unsynced(), freshness), begun }
+        Self { core: StoreCore::new(StoreContent::unsynced(), freshness), begun }
     }
 
     /// Writes a list, changes, and another list.

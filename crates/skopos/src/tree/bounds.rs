@@ -9,14 +9,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
-use super::node::FANOUT;
+use super::sizes::FANOUT;
 
 /// Sorted keys, fewer than [`FANOUT`], or temporarily as many. See the module's documentation.
 #[derive(Clone)]
-pub(super) struct Bounds<K> {
+pub(super) struct ChildBounds<K> {
     keys: Arc<Vec<K>>,
     /// The common prefix of all keys: the first `shared` bytes.
-    prefix: [u8; PREFIX],
+    prefix: [u8; MAX_PREFIX],
     shared: usize,
     /// The numbers after the prefix: `heads[n]` is that of `keys[n]`; behind them is the greatest number.
     heads: [u64; FANOUT],
@@ -24,12 +24,12 @@ pub(super) struct Bounds<K> {
 
 /// The maximum length of the prefix. Longer prefixes are shared in part; then more keys have equal heads, and are compared
 /// in full.
-const PREFIX: usize = 40;
+const MAX_PREFIX: usize = 40;
 
-impl<K: Bytes + Clone> Bounds<K> {
+impl<K: Bytes + Clone> ChildBounds<K> {
     pub(super) fn new(keys: Vec<K>) -> Self {
         let mut bounds =
-            Self { keys: Arc::new(keys), prefix: [0; PREFIX], shared: 0, heads: [u64::MAX; FANOUT] };
+            Self { keys: Arc::new(keys), prefix: [0; MAX_PREFIX], shared: 0, heads: [u64::MAX; FANOUT] };
         bounds.arrange();
         bounds
     }
@@ -110,7 +110,7 @@ impl<K: Bytes + Clone> Bounds<K> {
             [only] => (only.bytes(), only.bytes()),
         };
         // Sorted, so the common prefix of the first and the last is common to all.
-        self.shared = first.iter().zip(last).take(PREFIX).take_while(|(a, b)| a == b).count();
+        self.shared = first.iter().zip(last).take(MAX_PREFIX).take_while(|(a, b)| a == b).count();
         self.prefix[..self.shared].copy_from_slice(&first[..self.shared]);
         self.heads = [u64::MAX; FANOUT];
         for (head, key) in self.heads.iter_mut().zip(&*self.keys) {

@@ -17,21 +17,23 @@
 mod bounds;
 mod bytes;
 mod node;
+mod sizes;
 mod slots;
 mod walk;
 
 use std::mem;
 use std::sync::Arc;
 
-use bounds::Bounds;
+use bounds::ChildBounds;
 use bytes::hash_of;
-use node::{FANOUT, Inner, Inserted, Leaf, NODE, Node};
+use node::{Inner, Inserted, Leaf, TreeNode};
+use sizes::{FANOUT, LEAF_CAPACITY};
 
 pub(crate) use bytes::Bytes;
 pub(crate) use walk::{Iter, diff};
 
 /// An item of a tree, with its own key.
-pub(crate) trait Item: Clone {
+pub(crate) trait TreeItem: Clone {
     /// The key, which defines the order. It must not change while the item is in a tree.
     type Key: Bytes + Ord + Clone;
 
@@ -57,29 +59,30 @@ pub(crate) trait Item: Clone {
 
 /// The persistent map. See the module's documentation.
 #[derive(Clone)]
-pub(crate) struct Tree<I: Item> {
-    root: Node<I>,
+pub(crate) struct Tree<I: TreeItem> {
+    root: TreeNode<I>,
     len: usize,
 }
 
-impl<I: Item> Tree<I> {
+impl<I: TreeItem> Tree<I> {
     /// Creates an empty tree.
     pub(crate) fn new() -> Self {
-        Self { root: Node::Leaf(Arc::default()), len: 0 }
+        Self { root: TreeNode::Leaf(Arc::default()), len: 0 }
     }
 
     /// Creates a tree of items that are sorted by key, without duplicates.
     pub(crate) fn from_sorted(items: Vec<I>) -> Self {
         debug_assert!(items.is_sorted_by(|a, b| a.key() < b.key()));
         let len = items.len();
-        let mut level =
-            in_chunks(items, NODE, |items| (items[0].key().clone(), Node::Leaf(Arc::new(Leaf::of(items)))));
+        let mut level = in_chunks(items, LEAF_CAPACITY, |items| {
+            (items[0].key().clone(), TreeNode::Leaf(Arc::new(Leaf::from_items(items))))
+        });
         while level.len() > 1 {
             level = in_chunks(level, FANOUT, |nodes| {
                 let first = nodes[0].0.clone();
-                let bounds = Bounds::new(nodes[1..].iter().map(|(first, _)| first.clone()).collect());
+                let bounds = ChildBounds::new(nodes[1..].iter().map(|(first, _)| first.clone()).collect());
                 let children = nodes.into_iter().map(|(_, node)| node).collect();
-                (first, Node::Inner(Arc::new(Inner { bounds, children })))
+                (first, TreeNode::Inner(Arc::new(Inner { bounds, children })))
             });
         }
         match level.pop() {
@@ -99,11 +102,11 @@ impl<I: Item> Tree<I> {
         let mut node = &self.root;
         loop {
             match node {
-                Node::Leaf(leaf) => {
+                TreeNode::Leaf(leaf) => {
                     leaf.items.touch();
                     return leaf.find(hash, key).and_then(|at| leaf.items.get(at));
                 }
-                Node::Inner(inner) => node = &inner.children[inner.child_of(key)],
+                TreeNode::Inner(inner) => node = &inner.children[inner.child_of(key)],
             }
         }
     }
@@ -115,12 +118,12 @@ impl<I: Item> Tree<I> {
         let mut node = &mut self.root;
         loop {
             match node {
-                Node::Leaf(leaf) => {
+                TreeNode::Leaf(leaf) => {
                     let leaf = Arc::make_mut(leaf);
                     let at = leaf.find(hash, key)?;
                     return leaf.items.get_mut(at);
                 }
-                Node::Inner(inner) => {
+                TreeNode::Inner(inner) => {
                     let inner = Arc::make_mut(inner);
                     let child = inner.child_of(key);
                     node = &mut inner.children[child];
@@ -135,9 +138,9 @@ impl<I: Item> Tree<I> {
             Inserted::Replaced(old) => return Some(old),
             Inserted::Added => {}
             Inserted::Split(bound, right) => {
-                let left = mem::replace(&mut self.root, Node::Leaf(Arc::default()));
-                self.root = Node::Inner(Arc::new(Inner {
-                    bounds: Bounds::new(vec![bound]),
+                let left = mem::replace(&mut self.root, TreeNode::Leaf(Arc::default()));
+                self.root = TreeNode::Inner(Arc::new(Inner {
+                    bounds: ChildBounds::new(vec![bound]),
                     children: vec![left, right],
                 }));
             }
@@ -152,9 +155,9 @@ impl<I: Item> Tree<I> {
         self.get(key)?;
         let removed = self.root.remove(hash_of(key), key)?;
         self.len -= 1;
-        while let Node::Inner(inner) = &self.root {
+        while let TreeNode::Inner(inner) = &self.root {
             match inner.children.as_slice() {
-                [] => self.root = Node::Leaf(Arc::default()),
+                [] => self.root = TreeNode::Leaf(Arc::default()),
                 [only] => self.root = only.clone(),
                 _ => break,
             }
@@ -174,7 +177,7 @@ impl<I: Item> Tree<I> {
     }
 }
 
-impl<I: Item> Default for Tree<I> {
+impl<I: TreeItem> Default for Tree<I> {
     fn default() -> Self {
         Self::new()
     }

@@ -4,77 +4,78 @@ use std::hint::black_box;
 use std::mem;
 use std::sync::Arc;
 
-use super::Item;
-use super::bounds::Bounds;
+use super::TreeItem;
+use super::bounds::ChildBounds;
 use super::bytes::{Bytes, hash_of};
+use super::sizes::{FANOUT, LEAF_CAPACITY};
 use super::slots::Slots;
 
-pub(super) enum Node<I: Item> {
+pub(super) enum TreeNode<I: TreeItem> {
     Leaf(Arc<Leaf<I>>),
     Inner(Arc<Inner<I>>),
 }
 
-pub(super) struct Leaf<I: Item> {
+pub(super) struct Leaf<I: TreeItem> {
     /// The hashes: `hashes[n]` belongs to `items[n]`; the rest is meaningless.
-    pub(super) hashes: [u32; NODE],
+    pub(super) hashes: [u32; LEAF_CAPACITY],
     /// The items, sorted by key.
     pub(super) items: Slots<I>,
 }
 
-pub(super) struct Inner<I: Item> {
+pub(super) struct Inner<I: TreeItem> {
     /// The bounds: `bounds[n]` is greater than every key in `children[n]`, and not greater than any in `children[n + 1]`.
-    pub(super) bounds: Bounds<I::Key>,
-    pub(super) children: Vec<Node<I>>,
+    pub(super) bounds: ChildBounds<I::Key>,
+    pub(super) children: Vec<TreeNode<I>>,
 }
 
 /// The result of an insertion below a node.
-pub(super) enum Inserted<I: Item> {
+pub(super) enum Inserted<I: TreeItem> {
     Replaced(I),
     Added,
     /// The node was full and has moved its upper part to a new right neighbour, whose keys begin at the bound.
-    Split(I::Key, Node<I>),
+    Split(I::Key, TreeNode<I>),
 }
 
-impl<I: Item> Node<I> {
+impl<I: TreeItem> TreeNode<I> {
     pub(super) fn size(&self) -> usize {
         match self {
-            Node::Leaf(leaf) => leaf.items.len(),
-            Node::Inner(inner) => inner.children.len(),
+            TreeNode::Leaf(leaf) => leaf.items.len(),
+            TreeNode::Inner(inner) => inner.children.len(),
         }
     }
 
     /// Returns the maximum size of a node of this kind.
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn capacity(&self) -> usize {
         match self {
-            Node::Leaf(_) => NODE,
-            Node::Inner(_) => FANOUT,
+            TreeNode::Leaf(_) => LEAF_CAPACITY,
+            TreeNode::Inner(_) => FANOUT,
         }
     }
 
     pub(super) fn insert(&mut self, hash: u32, item: I) -> Inserted<I> {
         match self {
-            Node::Leaf(leaf) => Arc::make_mut(leaf).insert(hash, item),
-            Node::Inner(inner) => Arc::make_mut(inner).insert(hash, item),
+            TreeNode::Leaf(leaf) => Arc::make_mut(leaf).insert(hash, item),
+            TreeNode::Inner(inner) => Arc::make_mut(inner).insert(hash, item),
         }
     }
 
     pub(super) fn remove<Q: Bytes + ?Sized>(&mut self, hash: u32, key: &Q) -> Option<I> {
         match self {
-            Node::Leaf(leaf) => Arc::make_mut(leaf).remove(hash, key),
-            Node::Inner(inner) => Arc::make_mut(inner).remove(hash, key),
+            TreeNode::Leaf(leaf) => Arc::make_mut(leaf).remove(hash, key),
+            TreeNode::Inner(inner) => Arc::make_mut(inner).remove(hash, key),
         }
     }
 
     /// Merges the right neighbour into this node; its keys begin at `bound`.
-    fn absorb(&mut self, bound: I::Key, right: Node<I>) {
+    fn absorb(&mut self, bound: I::Key, right: TreeNode<I>) {
         match (self, right) {
-            (Node::Leaf(left), Node::Leaf(right)) => {
+            (TreeNode::Leaf(left), TreeNode::Leaf(right)) => {
                 let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
                 let at = left.items.len();
                 left.hashes[at..at + right.items.len()].copy_from_slice(&right.hashes[..right.items.len()]);
                 left.items.append(mem::take(&mut right.items));
             }
-            (Node::Inner(left), Node::Inner(right)) => {
+            (TreeNode::Inner(left), TreeNode::Inner(right)) => {
                 let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
                 left.bounds.append(bound, right.bounds);
                 left.children.append(&mut right.children);
@@ -85,9 +86,9 @@ impl<I: Item> Node<I> {
     }
 }
 
-impl<I: Item> Leaf<I> {
-    pub(super) fn of(items: Vec<I>) -> Self {
-        let mut hashes = [0; NODE];
+impl<I: TreeItem> Leaf<I> {
+    pub(super) fn from_items(items: Vec<I>) -> Self {
+        let mut hashes = [0; LEAF_CAPACITY];
         hashes.iter_mut().zip(&items).for_each(|(hash, item)| *hash = hash_of(item.key()));
         Self { hashes, items: items.into_iter().collect() }
     }
@@ -113,13 +114,13 @@ impl<I: Item> Leaf<I> {
             return Inserted::Replaced(mem::replace(known, item));
         }
         let at = self.items.partition_point(|other| other.key() < item.key());
-        if self.items.len() < NODE {
+        if self.items.len() < LEAF_CAPACITY {
             self.put_at(at, hash, item);
             return Inserted::Added;
         }
-        let cut = cut_for(at, NODE);
-        let mut right = Leaf { hashes: [0; NODE], items: self.items.split_off(cut) };
-        right.hashes[..NODE - cut].copy_from_slice(&self.hashes[cut..]);
+        let cut = cut_for(at, LEAF_CAPACITY);
+        let mut right = Leaf { hashes: [0; LEAF_CAPACITY], items: self.items.split_off(cut) };
+        right.hashes[..LEAF_CAPACITY - cut].copy_from_slice(&self.hashes[cut..]);
         // The bound is the key of the first item on the right, old or new.
         let bound = right.items.get(0).filter(|_| at != cut).unwrap_or(&item).key().clone();
         if at < cut {
@@ -127,7 +128,7 @@ impl<I: Item> Leaf<I> {
         } else {
             right.put_at(at - cut, hash, item);
         }
-        Inserted::Split(bound, Node::Leaf(Arc::new(right)))
+        Inserted::Split(bound, TreeNode::Leaf(Arc::new(right)))
     }
 
     fn put_at(&mut self, at: usize, hash: u32, item: I) {
@@ -147,7 +148,7 @@ impl<I: Item> Leaf<I> {
     }
 }
 
-impl<I: Item> Inner<I> {
+impl<I: TreeItem> Inner<I> {
     pub(super) fn child_of<Q: Bytes + ?Sized>(&self, key: &Q) -> usize {
         self.bounds.child_of(key)
     }
@@ -167,7 +168,7 @@ impl<I: Item> Inner<I> {
         let (between, right) = self.bounds.split_off(cut);
         let right = Inner { bounds: right, children: self.children.split_off(cut) };
         match between {
-            Some(bound) => Inserted::Split(bound, Node::Inner(Arc::new(right))),
+            Some(bound) => Inserted::Split(bound, TreeNode::Inner(Arc::new(right))),
             None => Inserted::Added, // not reached: cut is at least 1
         }
     }
@@ -182,7 +183,7 @@ impl<I: Item> Inner<I> {
                     self.bounds.remove(child.saturating_sub(1));
                 }
             }
-            1..THIN => self.merge_around(child),
+            1..MERGE_THRESHOLD => self.merge_around(child),
             _ => {}
         }
         Some(removed)
@@ -194,7 +195,7 @@ impl<I: Item> Inner<I> {
         let fits = |left: &usize| {
             self.children
                 .get(left + 1)
-                .is_some_and(|right| self.children[*left].size() + right.size() <= right.most())
+                .is_some_and(|right| self.children[*left].size() + right.size() <= right.capacity())
         };
         if let Some(left) = pairs.into_iter().find(fits) {
             let bound = self.bounds.remove(left);
@@ -204,46 +205,42 @@ impl<I: Item> Inner<I> {
     }
 }
 
-impl<I: Item> Clone for Node<I> {
+impl<I: TreeItem> Clone for TreeNode<I> {
     fn clone(&self) -> Self {
         match self {
-            Node::Leaf(leaf) => Node::Leaf(leaf.clone()),
-            Node::Inner(inner) => Node::Inner(inner.clone()),
+            TreeNode::Leaf(leaf) => TreeNode::Leaf(leaf.clone()),
+            TreeNode::Inner(inner) => TreeNode::Inner(inner.clone()),
         }
     }
 }
 
-impl<I: Item> Clone for Leaf<I> {
+impl<I: TreeItem> Clone for Leaf<I> {
     fn clone(&self) -> Self {
         self.touch();
         Self { hashes: self.hashes, items: self.items.clone() }
     }
 }
 
-impl<I: Item> Drop for Leaf<I> {
+impl<I: TreeItem> Drop for Leaf<I> {
     fn drop(&mut self) {
         self.touch();
     }
 }
 
-impl<I: Item> Clone for Inner<I> {
+impl<I: TreeItem> Clone for Inner<I> {
     fn clone(&self) -> Self {
         Self { bounds: self.bounds.clone(), children: self.children.clone() }
     }
 }
 
-impl<I: Item> Default for Leaf<I> {
+impl<I: TreeItem> Default for Leaf<I> {
     fn default() -> Self {
-        Self { hashes: [0; NODE], items: Slots::default() }
+        Self { hashes: [0; LEAF_CAPACITY], items: Slots::default() }
     }
 }
 
-/// The maximum number of items in a leaf. More make the tree lower, and the copy that a change makes larger.
-pub(super) const NODE: usize = 32;
-/// The maximum number of children of an inner node. Higher, because look-ups pay for every level.
-pub(super) const FANOUT: usize = 64;
 /// The size below which a node is merged with a neighbour.
-const THIN: usize = NODE / 4;
+const MERGE_THRESHOLD: usize = LEAF_CAPACITY / 4;
 
 /// Returns where a full node splits after an insertion at `at`: in the middle. For insertions in order (names that count
 /// up) it splits at the end, so that full nodes remain.

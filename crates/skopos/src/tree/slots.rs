@@ -2,13 +2,13 @@
 
 use std::hint::black_box;
 
-use super::node::NODE;
+use super::sizes::LEAF_CAPACITY;
 
-/// Up to [`NODE`] items in order.
+/// Up to [`LEAF_CAPACITY`] items in order.
 pub(super) struct Slots<I> {
     len: usize,
     /// The slots; the first `len` hold an item, the others none.
-    items: [Option<I>; NODE],
+    items: [Option<I>; LEAF_CAPACITY],
 }
 
 impl<I> Slots<I> {
@@ -69,7 +69,7 @@ impl<I> Slots<I> {
 }
 
 impl<I> FromIterator<I> for Slots<I> {
-    /// Takes up to [`NODE`] items.
+    /// Takes up to [`LEAF_CAPACITY`] items.
     fn from_iter<T: IntoIterator<Item = I>>(items: T) -> Self {
         let mut slots = Self::default();
         for (slot, item) in slots.items.iter_mut().zip(items) {
@@ -88,6 +88,6 @@ impl<I: Clone> Clone for Slots<I> {
 
 impl<I> Default for Slots<I> {
     fn default() -> Self {
-        Self { len: 0, items: [const { None }; NODE] }
+        Self { len: 0, items: [const { None }; LEAF_CAPACITY] }
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 #[derive(Clone, Debug, PartialEq)]
 struct Pair(Arc<str>, Arc<u32>);
 
-impl Item for Pair {
+impl TreeItem for Pair {
     type Key = Arc<str>;
     fn key(&self) -> &Arc<str> {
         &self.0
@@ -68,15 +68,15 @@ fn check(tree: &Tree<Pair>, model: &Model) {
 }
 
 /// Checks that every node is within its bounds, and all leaves at one depth; returns the depth.
-fn check_node(node: &Node<Pair>, root: bool) -> usize {
-    assert!(node.size() <= node.most());
+fn check_node(node: &TreeNode<Pair>, root: bool) -> usize {
+    assert!(node.size() <= node.capacity());
     assert!(root || node.size() > 0);
     match node {
-        Node::Leaf(leaf) => {
+        TreeNode::Leaf(leaf) => {
             assert!(leaf.items.iter().zip(leaf.hashes).all(|(i, h)| hash_of(i.key()) == h));
             0
         }
-        Node::Inner(inner) => {
+        TreeNode::Inner(inner) => {
             assert!(!root || inner.children.len() > 1);
             assert_eq!(inner.bounds.len() + 1, inner.children.len());
             let depths: Vec<_> = inner.children.iter().map(|child| check_node(child, false)).collect();
@@ -168,7 +168,7 @@ fn names_that_count_up_fill_their_leaves() {
         leaves += 1;
         iter.next_leaf();
     }
-    assert_eq!(leaves, 3200 / NODE);
+    assert_eq!(leaves, 3200 / LEAF_CAPACITY);
 }
 
 #[test]

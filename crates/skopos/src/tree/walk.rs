@@ -3,30 +3,30 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::node::{Inner, Leaf, Node};
-use super::{Item, Tree};
+use super::node::{Inner, Leaf, TreeNode};
+use super::{Tree, TreeItem};
 
 /// An iterator over the items of a tree in key order.
-pub(crate) struct Iter<'a, I: Item> {
+pub(crate) struct Iter<'a, I: TreeItem> {
     path: Vec<(&'a Inner<I>, usize)>,
     pub(super) leaf: Option<&'a Arc<Leaf<I>>>,
     at: usize,
 }
 
-impl<'a, I: Item> Iter<'a, I> {
+impl<'a, I: TreeItem> Iter<'a, I> {
     /// Creates the iterator of [`Tree::seek`].
-    pub(super) fn seek(root: &'a Node<I>, before: impl Fn(&I::Key) -> bool) -> Self {
+    pub(super) fn seek(root: &'a TreeNode<I>, before: impl Fn(&I::Key) -> bool) -> Self {
         let mut iter = Self { path: Vec::with_capacity(4), leaf: None, at: 0 };
         let mut node = root;
         loop {
             match node {
-                Node::Leaf(leaf) => {
+                TreeNode::Leaf(leaf) => {
                     iter.leaf = Some(leaf);
                     iter.at = leaf.items.partition_point(|item| before(item.key()));
                     iter.settle();
                     return iter;
                 }
-                Node::Inner(inner) => {
+                TreeNode::Inner(inner) => {
                     let child = inner.bounds.partition_point(&before);
                     iter.path.push((inner, child));
                     node = &inner.children[child];
@@ -61,11 +61,11 @@ impl<'a, I: Item> Iter<'a, I> {
                 self.path.pop();
                 continue;
             };
-            while let Node::Inner(inner) = node {
+            while let TreeNode::Inner(inner) = node {
                 self.path.push((inner, 0));
                 node = &inner.children[0];
             }
-            if let Node::Leaf(leaf) = node {
+            if let TreeNode::Leaf(leaf) = node {
                 self.leaf = Some(leaf);
             }
             return;
@@ -87,7 +87,7 @@ impl<'a, I: Item> Iter<'a, I> {
     }
 }
 
-impl<'a, I: Item> Iterator for Iter<'a, I> {
+impl<'a, I: TreeItem> Iterator for Iter<'a, I> {
     type Item = &'a I;
 
     fn next(&mut self) -> Option<&'a I> {
@@ -99,7 +99,7 @@ impl<'a, I: Item> Iterator for Iter<'a, I> {
 
 /// Walks over the differences between two trees in key order, beginning after `after`, until `visit` breaks off. Leaves and
 /// items that both share are skipped without reading their keys.
-pub(crate) fn diff<I: Item>(
+pub(crate) fn diff<I: TreeItem>(
     old: &Tree<I>,
     new: &Tree<I>,
     after: Option<&I::Key>,

@@ -1,10 +1,10 @@
 //! The queue as a state machine, without a lock, a clock or I/O: events and their times go in, the next key comes out.
 //!
-//! A key is in at most one place, and there is one entry for it:
+//! A key is in at most one state, and there is one entry for it:
 //!
-//! | place | and also |
+//! | state | and also |
 //! |---|---|
-//! | nowhere | delayed, or there would be no entry |
+//! | idle | delayed, or there would be no entry |
 //! | waiting, once in the line | maybe delayed |
 //! | processing, held by one worker | maybe added meanwhile; maybe delayed |
 
@@ -17,7 +17,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use super::limit::Limiter;
-use super::lines::{Lines, Priority, Spot};
+use super::lines::{LinePosition, Lines, Priority};
 use super::options::WorkQueueOptions;
 use super::stats::WorkQueueStats;
 
@@ -40,7 +40,7 @@ pub enum AddError {
 
 /// The outcome of the work on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum WorkOutcome {
     /// Done; no further work is pending.
     Done,
     /// Failed: hand it out again, when the rate limit permits it.
@@ -51,7 +51,7 @@ pub(super) enum Outcome {
 
 /// The result of a worker's request for a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Taken<K> {
+pub(super) enum NextKey<K> {
     /// A key, and the number of its failed attempts.
     Key(K, u32),
     /// No key waits; a delayed key is due at `until`.
@@ -60,10 +60,10 @@ pub(super) enum Taken<K> {
     Ended,
 }
 
-pub(super) struct Core<K> {
+pub(super) struct WorkQueueCore<K> {
     capacity: usize,
     limiter: Limiter,
-    keys: HashMap<K, Entry>,
+    keys: HashMap<K, KeyEntry>,
     waiting: Lines<K>,
     delayed: BTreeMap<Due, K>,
     processing: usize,
@@ -78,24 +78,24 @@ pub(super) struct Core<K> {
 /// The time at which a delayed key is due, and its number among those of the same time.
 type Due = (Instant, u64);
 
-struct Entry {
-    place: Place,
+struct KeyEntry {
+    state: KeyState,
     due: Option<Due>,
     /// The number of retries since it was last done.
     failures: u32,
 }
 
 #[derive(Clone, Copy)]
-enum Place {
-    Nowhere,
-    Waiting { since: Instant, spot: Spot },
+enum KeyState {
+    Idle,
+    Waiting { since: Instant, position: LinePosition },
     Processing { since: Instant, added: Option<(Instant, Priority)> },
 }
 
 /// The maximum of delays and limits, so that no sum overflows.
-pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+pub(super) const MAX_DELAY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-impl<K: Clone + Eq + Hash> Core<K> {
+impl<K: Clone + Eq + Hash> WorkQueueCore<K> {
     pub(super) fn new(options: &WorkQueueOptions) -> Self {
         Self {
             capacity: options.capacity.max(1),
@@ -145,46 +145,46 @@ impl<K: Clone + Eq + Hash> Core<K> {
     }
 
     /// Hands a key out to a worker.
-    pub(super) fn take(&mut self, now: Instant) -> Taken<K> {
+    pub(super) fn take(&mut self, now: Instant) -> NextKey<K> {
         self.promote(now);
         let Some(key) = self.waiting.pop() else {
             return match self.has_ended() {
-                true => Taken::Ended,
-                false => Taken::Nothing { until: self.delayed.keys().next().map(|(at, _)| *at) },
+                true => NextKey::Ended,
+                false => NextKey::Nothing { until: self.delayed.keys().next().map(|(at, _)| *at) },
             };
         };
         let Some(entry) = self.keys.get_mut(&key) else { unreachable!("a key that waits has an entry") };
-        if let Place::Waiting { since, .. } = entry.place {
+        if let KeyState::Waiting { since, .. } = entry.state {
             self.stats.latency.add(now.saturating_duration_since(since));
         }
-        entry.place = Place::Processing { since: now, added: None };
+        entry.state = KeyState::Processing { since: now, added: None };
         self.processing += 1;
-        Taken::Key(key, entry.failures)
+        NextKey::Key(key, entry.failures)
     }
 
     /// Takes a key back from a worker.
-    pub(super) fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) {
+    pub(super) fn finish(&mut self, key: &K, outcome: WorkOutcome, now: Instant) {
         let Some(entry) = self.keys.get_mut(key) else { return };
-        let Place::Processing { since, added } = entry.place else { return };
-        entry.place = Place::Nowhere;
-        if outcome != Outcome::Retry {
+        let KeyState::Processing { since, added } = entry.state else { return };
+        entry.state = KeyState::Idle;
+        if outcome != WorkOutcome::Retry {
             entry.failures = 0;
         }
         self.processing -= 1;
         self.stats.work.add(now.saturating_duration_since(since));
         let open = !self.shut_down;
         match outcome {
-            Outcome::Again(delay) if open => self.delay(key.clone(), delay, now),
+            WorkOutcome::Again(delay) if open => self.delay(key.clone(), delay, now),
             // A key that was added meanwhile comes at once: that is the next try.
-            Outcome::Retry if open && added.is_some() => self.count_failure(key),
-            Outcome::Retry if open => self.delay_after_failure(key.clone(), now),
+            WorkOutcome::Retry if open && added.is_some() => self.count_failure(key),
+            WorkOutcome::Retry if open => self.delay_after_failure(key.clone(), now),
             _ => {}
         }
         if let Some((added, priority)) = added {
             self.added_meanwhile -= 1;
             self.put(key.clone(), priority, added);
         }
-        self.tidy(key);
+        self.remove_if_idle(key);
     }
 
     /// Shuts the queue down: refuses additions and drops delayed keys; waiting keys are still handed out.
@@ -195,7 +195,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
             if let Some(entry) = self.keys.get_mut(&key) {
                 entry.due = None;
             }
-            self.tidy(&key);
+            self.remove_if_idle(&key);
         }
     }
 
@@ -207,7 +207,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
             self.keys.remove(&key);
         }
         for entry in self.keys.values_mut() {
-            if let Place::Processing { added, .. } = &mut entry.place {
+            if let KeyState::Processing { added, .. } = &mut entry.state {
                 *added = None;
             }
         }
@@ -245,8 +245,8 @@ impl<K: Clone + Eq + Hash> Core<K> {
 
     pub(super) fn stats(&mut self, now: Instant) -> WorkQueueStats {
         self.promote(now);
-        let running = self.keys.values().filter_map(|entry| match entry.place {
-            Place::Processing { since, .. } => Some(now.saturating_duration_since(since)),
+        let running = self.keys.values().filter_map(|entry| match entry.state {
+            KeyState::Processing { since, .. } => Some(now.saturating_duration_since(since)),
             _ => None,
         });
         let (longest_running, unfinished) = running
@@ -281,38 +281,38 @@ impl<K: Clone + Eq + Hash> Core<K> {
     /// Puts a key at the end of a line, unless it waits in that line or the one in front. A key that is being processed
     /// comes there when the work has ended.
     fn put(&mut self, key: K, priority: Priority, since: Instant) {
-        let (entry, spot) = match self.keys.entry(key) {
+        let (entry, position) = match self.keys.entry(key) {
             hash_map::Entry::Occupied(occupied) => {
                 let key = occupied.key().clone();
                 let entry = occupied.into_mut();
-                let spot = match &mut entry.place {
-                    Place::Processing { added: added @ None, .. } => {
+                let position = match &mut entry.state {
+                    KeyState::Processing { added: added @ None, .. } => {
                         *added = Some((since, priority));
                         self.added_meanwhile += 1;
                         return;
                     }
-                    Place::Processing { added: Some((_, before)), .. } => {
+                    KeyState::Processing { added: Some((_, before)), .. } => {
                         *before = priority.max(*before);
                         self.stats.collapsed += 1;
                         return;
                     }
-                    Place::Waiting { spot, .. } => {
-                        if spot.priority < priority && self.waiting.remove(*spot).is_some() {
-                            *spot = self.waiting.push(key, priority);
+                    KeyState::Waiting { position, .. } => {
+                        if position.priority < priority && self.waiting.remove(*position).is_some() {
+                            *position = self.waiting.push(key, priority);
                         }
                         self.stats.collapsed += 1;
                         return;
                     }
-                    Place::Nowhere => self.waiting.push(key, priority),
+                    KeyState::Idle => self.waiting.push(key, priority),
                 };
-                (entry, spot)
+                (entry, position)
             }
             hash_map::Entry::Vacant(vacant) => {
-                let spot = self.waiting.push(vacant.key().clone(), priority);
-                (vacant.insert(Entry { place: Place::Nowhere, due: None, failures: 0 }), spot)
+                let position = self.waiting.push(vacant.key().clone(), priority);
+                (vacant.insert(KeyEntry { state: KeyState::Idle, due: None, failures: 0 }), position)
             }
         };
-        entry.place = Place::Waiting { since, spot };
+        entry.state = KeyState::Waiting { since, position };
         self.stats.adds += 1;
         self.stats.deepest = self.stats.deepest.max(self.waiting.len());
     }
@@ -334,9 +334,12 @@ impl<K: Clone + Eq + Hash> Core<K> {
         if delay.is_zero() {
             return self.put(key, Priority::Normal, now);
         }
-        let at = now + delay.min(LONGEST_DELAY);
-        let entry =
-            self.keys.entry(key.clone()).or_insert(Entry { place: Place::Nowhere, due: None, failures: 0 });
+        let at = now + delay.min(MAX_DELAY);
+        let entry = self.keys.entry(key.clone()).or_insert(KeyEntry {
+            state: KeyState::Idle,
+            due: None,
+            failures: 0,
+        });
         if let Some(due) = entry.due {
             if due.0 <= at {
                 self.stats.collapsed += 1;
@@ -361,10 +364,10 @@ impl<K: Clone + Eq + Hash> Core<K> {
         }
     }
 
-    /// Drops the entry of a key that is nowhere.
-    fn tidy(&mut self, key: &K) {
-        let nowhere = |entry: &Entry| matches!(entry.place, Place::Nowhere) && entry.due.is_none();
-        if self.keys.get(key).is_some_and(nowhere) {
+    /// Drops the entry of a key that is idle.
+    fn remove_if_idle(&mut self, key: &K) {
+        let idle = |entry: &KeyEntry| matches!(entry.state, KeyState::Idle) && entry.due.is_none();
+        if self.keys.get(key).is_some_and(idle) {
             self.keys.remove(key);
         }
     }

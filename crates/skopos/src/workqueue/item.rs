@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::Outcome;
-use super::queue::Shared;
+use super::core::WorkOutcome;
+use super::queue::WorkQueueInner;
 
 /// A key that is held by a worker. No other worker gets it while this exists.
 ///
@@ -13,15 +13,15 @@ use super::queue::Shared;
 /// cancelled future. Work that was not reported as done is not done, so a dropped key is [tried again](Item::retry).
 #[must_use = "dropped, the key is tried again later: say done() when it is"]
 pub struct Item<K: Clone + Eq + Hash> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<WorkQueueInner<K>>,
     key: K,
     failures: u32,
-    outcome: Outcome,
+    outcome: WorkOutcome,
 }
 
 impl<K: Clone + Eq + Hash> Item<K> {
-    pub(super) fn new(shared: Arc<Shared<K>>, key: K, failures: u32) -> Self {
-        Self { shared, key, failures, outcome: Outcome::Retry }
+    pub(super) fn new(shared: Arc<WorkQueueInner<K>>, key: K, failures: u32) -> Self {
+        Self { shared, key, failures, outcome: WorkOutcome::Retry }
     }
 
     /// Returns the key.
@@ -37,7 +37,7 @@ impl<K: Clone + Eq + Hash> Item<K> {
 
     /// Marks the work as done, and resets the failures. If the key was added meanwhile, it waits for a worker again.
     pub fn done(mut self) {
-        self.outcome = Outcome::Done;
+        self.outcome = WorkOutcome::Done;
     }
 
     /// Marks the work as failed: the key comes again when the rate limit permits it, or at once if it was added meanwhile.
@@ -47,7 +47,7 @@ impl<K: Clone + Eq + Hash> Item<K> {
     /// Marks the work as done for now, and resets the failures; the key comes again after `delay` in any case. Once the
     /// queue is shut down, it does not.
     pub fn done_until(mut self, delay: Duration) {
-        self.outcome = Outcome::Again(delay);
+        self.outcome = WorkOutcome::Again(delay);
     }
 }
 

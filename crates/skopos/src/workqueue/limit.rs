@@ -51,7 +51,7 @@ impl RateLimit {
 #[derive(Debug)]
 pub(super) enum Limiter {
     Exponential { first: Duration, longest: Duration },
-    Bucket(Bucket),
+    Bucket(TokenBucket),
     MaxOf(Vec<Limiter>),
     AtMost(Box<Limiter>, Duration),
 }
@@ -62,7 +62,7 @@ impl Limiter {
             RateLimit::Exponential { first, longest } => {
                 Self::Exponential { first: *first, longest: *longest }
             }
-            RateLimit::Bucket { per_second, burst } => Self::Bucket(Bucket::new(*per_second, *burst)),
+            RateLimit::Bucket { per_second, burst } => Self::Bucket(TokenBucket::new(*per_second, *burst)),
             RateLimit::MaxOf(limits) => Self::MaxOf(limits.iter().map(Self::new).collect()),
             RateLimit::AtMost(limit, longest) => Self::AtMost(Box::new(Self::new(limit)), *longest),
         }
@@ -93,7 +93,7 @@ impl Limiter {
 
 /// A token bucket that hands out future tokens: the wait lasts until the token is there.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(super) struct TokenBucket {
     interval: Duration,
     /// The maximum lead over the even pace.
     burst: Duration,
@@ -101,7 +101,7 @@ pub(super) struct Bucket {
     full_at: Option<Instant>,
 }
 
-impl Bucket {
+impl TokenBucket {
     fn new(per_second: u32, burst: u32) -> Self {
         let interval = Duration::from_secs(1) / per_second.max(1);
         Self { interval, burst: interval.saturating_mul(burst.max(1)), full_at: None }
@@ -111,14 +111,14 @@ impl Bucket {
         let full_at = self.full_at.map_or(now, |at| at.max(now)) + self.interval;
         let wait = full_at.duration_since(now).saturating_sub(self.burst);
         // A caller that gets so long a wait will not come: do not run ahead any further.
-        if wait <= LONGEST_RESERVATION {
+        if wait <= MAX_RESERVATION {
             self.full_at = Some(full_at);
         }
         wait
     }
 }
 
-const LONGEST_RESERVATION: Duration = Duration::from_secs(365 * 24 * 3600);
+const MAX_RESERVATION: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[cfg(test)]
 mod tests {

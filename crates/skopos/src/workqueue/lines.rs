@@ -25,14 +25,14 @@ pub(super) struct Lines<K> {
 
 /// The position of a waiting key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct LinePosition {
     pub(super) priority: Priority,
     number: u64,
 }
 
 /// The maximum number of keys of the normal line that are served in a row while the other line waits: the other gets a
 /// tenth.
-const IN_A_ROW: u32 = 9;
+const MAX_NORMAL_IN_A_ROW: u32 = 9;
 
 impl<K> Lines<K> {
     pub(super) fn new() -> Self {
@@ -40,16 +40,16 @@ impl<K> Lines<K> {
     }
 
     /// Puts a key at the end of a line.
-    pub(super) fn push(&mut self, key: K, priority: Priority) -> Spot {
+    pub(super) fn push(&mut self, key: K, priority: Priority) -> LinePosition {
         self.pushed += 1;
         let number = self.pushed;
         self.line(priority).insert(number, key);
-        Spot { priority, number }
+        LinePosition { priority, number }
     }
 
     /// Removes a key from its position.
-    pub(super) fn remove(&mut self, spot: Spot) -> Option<K> {
-        self.line(spot.priority).remove(&spot.number)
+    pub(super) fn remove(&mut self, position: LinePosition) -> Option<K> {
+        self.line(position.priority).remove(&position.number)
     }
 
     /// Removes the key that is served next.
@@ -57,7 +57,7 @@ impl<K> Lines<K> {
         let next = match (self.normal.is_empty(), self.background.is_empty()) {
             (_, true) => Priority::Normal,
             (true, false) => Priority::Background,
-            (false, false) if self.in_a_row >= IN_A_ROW => Priority::Background,
+            (false, false) if self.in_a_row >= MAX_NORMAL_IN_A_ROW => Priority::Background,
             (false, false) => Priority::Normal,
         };
         self.in_a_row = match next {
@@ -117,9 +117,9 @@ mod tests {
     #[test]
     fn a_key_that_moves_leaves_nothing_behind() {
         let mut lines = Lines::new();
-        let spot = lines.push("a", Priority::Background);
+        let position = lines.push("a", Priority::Background);
         lines.push("b", Priority::Background);
-        let key = lines.remove(spot).expect("it waits");
+        let key = lines.remove(position).expect("it waits");
         lines.push(key, Priority::Normal);
         assert_eq!(lines.len(), 2);
         assert_eq!([lines.pop(), lines.pop(), lines.pop()], [Some("a"), Some("b"), None]);

@@ -9,7 +9,7 @@ use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::core::{AddError, Core, LONGEST_DELAY, Outcome, Taken};
+use super::core::{AddError, MAX_DELAY, NextKey, WorkOutcome, WorkQueueCore};
 use super::item::Item;
 use super::lines::Priority;
 use super::options::WorkQueueOptions;
@@ -23,13 +23,13 @@ use crate::sync::{Mutex, sleep_until, timeout_at};
 ///
 /// First in, first out: for waiting keys, and for those that are due at the same time.
 pub struct WorkQueue<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<WorkQueueInner<K>>,
 }
 
 /// State shared by the clones and the items.
-pub(super) struct Shared<K> {
-    core: Mutex<Core<K>>,
-    /// Notifies a waiting worker that it has to check. A notified worker that leaves wakes the next one: see [`Baton`].
+pub(super) struct WorkQueueInner<K> {
+    core: Mutex<WorkQueueCore<K>>,
+    /// Notifies a waiting worker that it has to check. A notified worker that leaves wakes the next one: see [`WakeNextOnDrop`].
     ready: Notify,
     /// Notifies that a key has ended, or the queue was shut down.
     settled: Notify,
@@ -56,8 +56,8 @@ pub struct NotDrained {
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// Creates an empty queue.
     pub fn new(options: WorkQueueOptions) -> Self {
-        let core = Mutex::new(Core::new(&options));
-        Self { shared: Arc::new(Shared { core, ready: Notify::new(), settled: Notify::new() }) }
+        let core = Mutex::new(WorkQueueCore::new(&options));
+        Self { shared: Arc::new(WorkQueueInner { core, ready: Notify::new(), settled: Notify::new() }) }
     }
 
     /// Adds a key. If it waits already, nothing changes; if it is being worked on, it is worked on again afterwards.
@@ -98,7 +98,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         priority: Priority,
         limit: Duration,
     ) -> Result<(), AddError> {
-        let deadline = Instant::now() + limit.min(LONGEST_DELAY);
+        let deadline = Instant::now() + limit.min(MAX_DELAY);
         loop {
             // Created before the check, so that no event in between is missed.
             let settled = self.shared.settled.notified();
@@ -145,13 +145,13 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// `select!`) without losing a key.
     pub async fn get(&self) -> Option<Item<K>> {
         let shared = &self.shared;
-        let _baton = Baton(shared);
+        let _wake_next = WakeNextOnDrop(shared);
         loop {
             let taken = shared.core.lock().take(Instant::now());
             let until = match taken {
-                Taken::Key(key, failures) => return Some(Item::new(shared.clone(), key, failures)),
-                Taken::Ended => return None,
-                Taken::Nothing { until } => until,
+                NextKey::Key(key, failures) => return Some(Item::new(shared.clone(), key, failures)),
+                NextKey::Ended => return None,
+                NextKey::Nothing { until } => until,
             };
             match until {
                 // In both cases, check again.
@@ -194,7 +194,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// # Errors
     /// At the deadline, with what was left.
     pub async fn shut_down_with_drain(&self, limit: Duration) -> Result<(), NotDrained> {
-        let deadline = Instant::now() + limit.min(LONGEST_DELAY);
+        let deadline = Instant::now() + limit.min(MAX_DELAY);
         self.shut_down();
         loop {
             // Created before the check, so that no event in between is missed.
@@ -214,16 +214,19 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Shared<K> {
-    fn feed(&self, add: impl FnOnce(&mut Core<K>, Instant) -> Result<(), AddError>) -> Result<(), AddError> {
+impl<K: Clone + Eq + Hash> WorkQueueInner<K> {
+    fn feed(
+        &self,
+        add: impl FnOnce(&mut WorkQueueCore<K>, Instant) -> Result<(), AddError>,
+    ) -> Result<(), AddError> {
         add(&mut self.core.lock(), Instant::now())?;
         self.ready.notify_one();
         Ok(())
     }
 
-    pub(super) fn finish(&self, key: &K, outcome: Outcome) {
+    pub(super) fn finish(&self, key: &K, outcome: WorkOutcome) {
         self.core.lock().finish(key, outcome, Instant::now());
-        self.pass_on();
+        self.wake_next();
         self.settled.notify_waiters();
     }
 
@@ -245,7 +248,7 @@ impl<K: Clone + Eq + Hash> Shared<K> {
     }
 
     /// Wakes one waiting worker, if it has a reason to check.
-    fn pass_on(&self) {
+    fn wake_next(&self) {
         if self.core.lock().concerns_workers() {
             self.ready.notify_one();
         }
@@ -254,11 +257,11 @@ impl<K: Clone + Eq + Hash> Shared<K> {
 
 /// A guard of a waiting worker. At least one of the waiting workers has seen the newest state, and keeps the time for the
 /// first delayed key. When that one leaves, with a key or by cancellation, another one has to check.
-struct Baton<'a, K: Clone + Eq + Hash>(&'a Shared<K>);
+struct WakeNextOnDrop<'a, K: Clone + Eq + Hash>(&'a WorkQueueInner<K>);
 
-impl<K: Clone + Eq + Hash> Drop for Baton<'_, K> {
+impl<K: Clone + Eq + Hash> Drop for WakeNextOnDrop<'_, K> {
     fn drop(&mut self) {
-        self.0.pass_on();
+        self.0.wake_next();
     }
 }
 

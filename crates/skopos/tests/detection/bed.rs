@@ -138,7 +138,7 @@ impl Case {
     pub(crate) fn missed(&self, measured: &Measured) -> Vec<String> {
         let within = |took: Option<Duration>, bound: Duration| took.is_some_and(|took| took <= bound + SLACK);
         let Measured { detected, recovered, worst, follows, .. } = *measured;
-        let little = worst.of(self.load) <= REQUESTS_PER_MINUTE && worst.lists <= LISTS_PER_MINUTE;
+        let little = worst.requests_from(self.load) <= REQUESTS_PER_MINUTE && worst.lists <= LISTS_PER_MINUTE;
         let demands = [
             (within(detected, self.bounds.detect.within), format!("noticed after {detected:?}")),
             (within(recovered, self.bounds.recover.within), format!("recovered after {recovered:?}")),
@@ -157,7 +157,7 @@ impl Harm {
         Self::default()
     }
 
-    pub(crate) fn of(guard: FaultGuard) -> Self {
+    pub(crate) fn new(guard: FaultGuard) -> Self {
         Self::over().and(guard)
     }
 
@@ -205,7 +205,7 @@ impl Measured {
 // === impl Load ===
 
 impl Load {
-    fn of(self, whose: Whose) -> u64 {
+    fn requests_from(self, whose: Whose) -> u64 {
         match whose {
             Whose::Informer => self.informers(),
             Whose::DeadCluster => self.requests,

@@ -29,7 +29,7 @@ fn connections() -> Vec<Case> {
             Harm::over()
         }),
         Case::once("watch stream reset (RST_STREAM)", CONNECTION_LOST, |world| {
-            Harm::of(world.server.faults().inject(Fault::Reset).on(Match::watch()).times(1))
+            Harm::new(world.server.faults().inject(Fault::Reset).on(Match::watch()).times(1))
         }),
         Case::lasting("connections refused for 40 s", CONNECTION_LOST, 40, |_| Harm::paused())
             .load(Whose::DeadCluster),
@@ -38,7 +38,7 @@ fn connections() -> Vec<Case> {
         Case::lasting("every request kills its connection", KILLED, 180, |world| {
             let kill = world.server.faults().inject(Fault::KillConnection(How::Rst)).everywhere();
             world.server.faults().kill_connections(How::Rst);
-            Harm::of(kill)
+            Harm::new(kill)
         }),
         Case::once("one stream per connection from now on", CONNECTION_LOST, |world| {
             world.server.faults().limit_streams(Some(1));
@@ -61,20 +61,20 @@ fn connections() -> Vec<Case> {
 
 fn hole(fault: &'static str, connections: Connections, direction: Direction, seconds: u64) -> Case {
     Case::lasting(fault, BLACK_HOLE, seconds, move |world| {
-        Harm::of(world.server.faults().black_hole(connections, direction))
+        Harm::new(world.server.faults().black_hole(connections, direction))
     })
 }
 
 fn silence() -> Vec<Case> {
     vec![
         Case::once("one watch stalled, PING alive", STALLED, |world| {
-            Harm::of(world.server.faults().inject(Fault::Stall).on(Match::watch()).times(1))
+            Harm::new(world.server.faults().inject(Fault::Stall).on(Match::watch()).times(1))
         }),
         Case::lasting("all watches stalled, PING alive", STALLED, 300, |world| {
-            Harm::of(world.server.faults().inject(Fault::Stall).on(Match::watch()))
+            Harm::new(world.server.faults().inject(Fault::Stall).on(Match::watch()))
         }),
         Case::lasting("a proxy holds what watches bring until they end", STALLED, 300, |world| {
-            let harm = Harm::of(world.server.faults().inject(Fault::HoldUntilEnd).on(Match::watch()));
+            let harm = Harm::new(world.server.faults().inject(Fault::HoldUntilEnd).on(Match::watch()));
             world.server.close_watches();
             harm
         }),
@@ -82,31 +82,32 @@ fn silence() -> Vec<Case> {
             let at = world.server.resource_version();
             let lag = Fault::Lag(Lag::Frozen { at });
             let behind = Match::watch().connection(connection_of_the_watch(world));
-            Harm::of(world.server.faults().inject(lag).on(behind))
+            Harm::new(world.server.faults().inject(lag).on(behind))
         }),
         Case::lasting("all servers lag by 10 s", STALLED, 60, |world| {
-            Harm::of(world.server.faults().inject(Fault::Lag(Lag::By(secs(10)))).everywhere())
+            Harm::new(world.server.faults().inject(Fault::Lag(Lag::By(secs(10)))).everywhere())
         }),
         Case::lasting("no headers for a list", LIST_UNANSWERED, 120, |world| {
-            Harm::of(world.server.faults().inject(Fault::WithholdHeaders).on(Match::list()))
+            Harm::new(world.server.faults().inject(Fault::WithholdHeaders).on(Match::list()))
         })
         .late_start()
         .options(paged)
         .noticed_as("headers_deadline"),
         Case::lasting("no headers for a watch", WATCH_UNANSWERED, 200, |world| {
-            let harm = Harm::of(world.server.faults().inject(Fault::WithholdHeaders).on(Match::watch()));
+            let harm = Harm::new(world.server.faults().inject(Fault::WithholdHeaders).on(Match::watch()));
             world.server.close_watches();
             harm
         })
         .noticed_as("headers_deadline"),
         Case::lasting("headers of a watch held until its first event", WATCH_UNANSWERED, 120, |world| {
-            let harm = Harm::of(world.server.faults().inject(Fault::HoldHeadersUntilData).on(Match::watch()));
+            let harm =
+                Harm::new(world.server.faults().inject(Fault::HoldHeadersUntilData).on(Match::watch()));
             world.server.close_watches();
             harm
         }),
         Case::lasting("a list body byte by byte (slow loris)", SLOW_BODY, 180, |world| {
             let slow = Fault::Slow { bytes: 1, every: secs(1) };
-            Harm::of(world.server.faults().inject(slow).on(Match::list()))
+            Harm::new(world.server.faults().inject(slow).on(Match::list()))
         })
         .late_start()
         .options(paged)
@@ -116,31 +117,31 @@ fn silence() -> Vec<Case> {
 
 fn streams() -> Vec<Case> {
     vec![
-        of_watch("half a frame, then the end", BROKEN_FRAME, 0, || Fault::HalfFrame),
-        of_watch("a garbage frame", BROKEN_FRAME, 0, || Fault::GarbageFrame),
+        watch_case("half a frame, then the end", BROKEN_FRAME, 0, || Fault::HalfFrame),
+        watch_case("a garbage frame", BROKEN_FRAME, 0, || Fault::GarbageFrame),
         Case::lasting("garbage frames only", BROKEN_FRAME, 120, |world| {
-            Harm::of(world.server.faults().inject(Fault::GarbageFrame).on(Match::watch()))
+            Harm::new(world.server.faults().inject(Fault::GarbageFrame).on(Match::watch()))
         }),
-        of_watch("an object with broken labels, once", BROKEN_FRAME, 0, || {
+        watch_case("an object with broken labels, once", BROKEN_FRAME, 0, || {
             Fault::Undecodable(Damage::Labels)
         }),
-        of_watch("an object without a name, once", BROKEN_FRAME, 0, || Fault::Undecodable(Damage::NoName)),
+        watch_case("an object without a name, once", BROKEN_FRAME, 0, || Fault::Undecodable(Damage::NoName)),
         Case::lasting("undecodable objects on watches only", BROKEN_FRAME, 120, |world| {
-            Harm::of(world.server.faults().inject(Fault::Undecodable(Damage::Labels)).on(Match::watch()))
+            Harm::new(world.server.faults().inject(Fault::Undecodable(Damage::Labels)).on(Match::watch()))
         }),
         Case::lasting("undecodable objects in watches and lists", BROKEN_FRAME, 120, |world| {
             let damage = |on| world.server.faults().inject(Fault::Undecodable(Damage::Labels)).on(on);
-            Harm::of(damage(Match::watch())).and(damage(Match::list()))
+            Harm::new(damage(Match::watch())).and(damage(Match::list()))
         }),
-        of_watch("the watch ends cleanly, once", CONNECTION_LOST, 0, || Fault::Close),
+        watch_case("the watch ends cleanly, once", CONNECTION_LOST, 0, || Fault::Close),
         Case::lasting("each watch ends cleanly at once", CLOSED_IN_A_LOOP, 180, |world| {
-            Harm::of(world.server.faults().inject(Fault::Close).on(Match::watch()))
+            Harm::new(world.server.faults().inject(Fault::Close).on(Match::watch()))
         }),
         Case::lasting("each watch ends cleanly after 2 s", CLOSED_IN_A_LOOP, 180, |world| {
-            Harm::of(world.server.faults().inject(Fault::CloseAfter(secs(2))).on(Match::watch()))
+            Harm::new(world.server.faults().inject(Fault::CloseAfter(secs(2))).on(Match::watch()))
         }),
         Case::lasting("events lost on the way", DIVERGENCE, 0, |world| {
-            let harm = Harm::of(world.server.faults().inject(Fault::DropEvents).on(Match::watch()).times(1));
+            let harm = Harm::new(world.server.faults().inject(Fault::DropEvents).on(Match::watch()).times(1));
             world.put("a", "lost", "1");
             harm
         })
@@ -148,9 +149,9 @@ fn streams() -> Vec<Case> {
     ]
 }
 
-fn of_watch(fault: &'static str, bounds: Bounds, seconds: u64, make: fn() -> Fault) -> Case {
+fn watch_case(fault: &'static str, bounds: Bounds, seconds: u64, make: fn() -> Fault) -> Case {
     Case::lasting(fault, bounds, seconds, move |world| {
-        Harm::of(world.server.faults().inject(make()).on(Match::watch()).times(1))
+        Harm::new(world.server.faults().inject(make()).on(Match::watch()).times(1))
     })
 }
 
@@ -176,7 +177,7 @@ fn answers() -> Vec<Case> {
 /// Answers all requests with this fault, and ends the open watch, whose permission is checked only when it starts.
 fn answer(fault: &'static str, bounds: Bounds, make: fn() -> Fault) -> Case {
     Case::lasting(fault, bounds, 180, move |world| {
-        let harm = Harm::of(world.server.faults().inject(make()).everywhere());
+        let harm = Harm::new(world.server.faults().inject(make()).everywhere());
         world.server.close_watches();
         harm
     })
@@ -186,11 +187,11 @@ fn history() -> Vec<Case> {
     vec![
         Case::once("410 as a status", HISTORY_GONE, |world| {
             let gone = Fault::Status(Status::watch_expired());
-            let harm = Harm::of(world.server.faults().inject(gone).on(Match::watch()).times(1));
+            let harm = Harm::new(world.server.faults().inject(gone).on(Match::watch()).times(1));
             world.server.close_watches();
             harm
         }),
-        of_watch("410 in the stream", HISTORY_GONE, 0, || Fault::ErrorEvent(Status::watch_expired())),
+        watch_case("410 in the stream", HISTORY_GONE, 0, || Fault::ErrorEvent(Status::watch_expired())),
         Case::lasting("compaction while disconnected", HISTORY_GONE_MEANWHILE, 10, |_| {
             Harm::paused_and_compacted()
         }),
@@ -235,7 +236,7 @@ fn bodies() -> Vec<Case> {
 
 fn hostile(fault: &'static str, make: fn() -> Fault, on: fn() -> Match) -> Case {
     Case::lasting(fault, HOSTILE, 180, move |world| {
-        let harm = Harm::of(world.server.faults().inject(make()).on(on()));
+        let harm = Harm::new(world.server.faults().inject(make()).on(on()));
         world.server.close_watches();
         harm
     })
@@ -245,21 +246,21 @@ fn hostile(fault: &'static str, make: fn() -> Fault, on: fn() -> Match) -> Case 
 fn harmless() -> Vec<Case> {
     vec![
         Case::lasting("events repeated out of order", HARMLESS, 60, |world| {
-            Harm::of(world.server.faults().inject(Fault::RepeatEvents).on(Match::watch()))
+            Harm::new(world.server.faults().inject(Fault::RepeatEvents).on(Match::watch()))
         }),
         Case::lasting("no bookmarks", HARMLESS, 600, |world| {
-            Harm::of(world.server.faults().inject(Fault::WithholdBookmarks).on(Match::watch()))
+            Harm::new(world.server.faults().inject(Fault::WithholdBookmarks).on(Match::watch()))
         }),
         Case::once("streamed list without its end bookmark", NO_END_BOOKMARK, |world| {
-            Harm::of(world.server.faults().inject(Fault::WithholdBookmarks).on(Match::watch()))
+            Harm::new(world.server.faults().inject(Fault::WithholdBookmarks).on(Match::watch()))
         })
         .late_start()
         .noticed_when_recovered(),
         Case::lasting("headers 5 s late", HARMLESS, 60, |world| {
-            Harm::of(world.server.faults().inject(Fault::DelayHeaders(secs(5))).everywhere())
+            Harm::new(world.server.faults().inject(Fault::DelayHeaders(secs(5))).everywhere())
         }),
         Case::lasting("each answer with GOAWAY", HARMLESS, 120, |world| {
-            Harm::of(world.server.faults().inject(Fault::GoAway).everywhere())
+            Harm::new(world.server.faults().inject(Fault::GoAway).everywhere())
         }),
     ]
 }

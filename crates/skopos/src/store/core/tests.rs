@@ -6,7 +6,7 @@ use crate::testing::{apply, commit, list, object, put, store};
 use crate::tree::Tree;
 
 /// Returns whether this content is still in memory.
-fn lives(content: &Weak<Content>) -> bool {
+fn lives(content: &Weak<StoreContent>) -> bool {
     content.strong_count() > 0
 }
 
@@ -55,7 +55,7 @@ fn of_content_that_readers_hold_for_long_the_writer_keeps_the_last_eight() {
 fn a_store_that_was_closed_keeps_its_content_and_takes_nobody_in() {
     let (core, mut writer) = store();
     list(&mut writer, [object("ns", "a", "u", 1)], commit(1, 0, false));
-    let queue = Arc::new(Queue::new(10));
+    let queue = Arc::new(EventQueue::new(10));
     core.subscribe(&queue).unwrap();
     let reader: Store = core.clone().into();
     assert_eq!(reader.stats().handlers, 1);
@@ -69,7 +69,7 @@ fn a_store_that_was_closed_keeps_its_content_and_takes_nobody_in() {
 #[test]
 fn what_a_checkpoint_said_is_the_servers_once_it_is_confirmed() {
     let part = RestoredPart { namespace: None, rv: 5.into(), epoch: 2 };
-    let core = StoreCore::new(Content::restored(vec![part], Tree::new()), FreshnessCell::alone());
+    let core = StoreCore::new(StoreContent::restored(vec![part], Tree::new()), FreshnessCell::standalone());
     let progress = core.progress();
     let said = || (progress.borrow().synced, progress.borrow().confirmed);
     assert_eq!(said(), (true, false));
@@ -81,7 +81,7 @@ fn what_a_checkpoint_said_is_the_servers_once_it_is_confirmed() {
 #[test]
 fn nothing_is_told_again_before_there_is_anything() {
     let (core, _) = store();
-    let queue = Arc::new(Queue::new(10));
+    let queue = Arc::new(EventQueue::new(10));
     core.subscribe(&queue).unwrap();
     assert!(!core.resync(&queue));
     assert!(queue.is_empty());
@@ -89,7 +89,7 @@ fn nothing_is_told_again_before_there_is_anything() {
 
 #[test]
 fn a_journal_is_kept_from_when_it_is_asked_for() {
-    let core = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::alone());
+    let core = StoreCore::new(StoreContent::unsynced_set(["a", "b"]), FreshnessCell::standalone());
     let reader: Store = core.clone().into();
     assert!(reader.journal_in("a").is_none());
     core.keep_journal(JournalOptions::default());

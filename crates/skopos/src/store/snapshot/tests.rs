@@ -1,5 +1,5 @@
 use super::*;
-use crate::freshness::{Common, FreshnessCell, Proof};
+use crate::freshness::{FreshnessCell, FreshnessContext, Proof};
 use crate::sleep::SleepClock;
 use crate::store::{StoreCore, StoreWriter};
 use crate::testing::{Unobserved, commit, list, object, snapshot, store};
@@ -39,7 +39,7 @@ fn a_namespace_is_found_wherever_it_lies() {
 
 #[test]
 fn each_namespace_of_a_set_has_come_as_far_as_it_has() {
-    let core = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::alone());
+    let core = StoreCore::new(StoreContent::unsynced_set(["a", "b"]), FreshnessCell::standalone());
     for (part, namespace, rv) in [(0, "a", 7), (1, "b", 9)] {
         let mut writer = StoreWriter::new(core.clone(), part, Unobserved);
         list(&mut writer, [object(namespace, "x", "u", 1)], commit(rv, 0, false));
@@ -56,9 +56,9 @@ async fn a_snapshot_is_as_old_as_what_is_proven_of_it() {
     let (core, mut writer) = store();
     list(&mut writer, [], commit(5, 0, false));
     assert_eq!(snapshot(&core).age(), None, "nothing is proven");
-    let common = Common::alone(SleepClock::from_fn(|| 0));
-    let basis = Basis::of_one_read(common.clone(), Proof::of_now(&common));
-    let held: Snapshot = Snapshot::of(core.current(), Arc::new(basis));
+    let common = FreshnessContext::standalone(SleepClock::from_fn(|| 0));
+    let evidence = Evidence::from_single_read(common.clone(), Proof::now(&common));
+    let held: Snapshot = Snapshot::new(core.current(), Arc::new(evidence));
     tokio::time::advance(Duration::from_secs(7)).await;
     assert_eq!(held.age(), Some(Duration::from_secs(7)));
 }

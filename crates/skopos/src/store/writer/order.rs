@@ -7,7 +7,7 @@ use skopos_wire::{ObjectKey, ResourceVersion};
 /// One transaction changes many objects at one RV, and they may come in more than one batch, or after a new connection. So
 /// an event's RV does not mean that everything at that RV has arrived, unlike a list's. Neither does a bookmark's, which
 /// kube-apiserver may send between two of them.
-pub(super) struct Order {
+pub(super) struct EventOrder {
     reached: ResourceVersion,
     /// True if everything at this RV has arrived.
     whole: bool,
@@ -15,14 +15,14 @@ pub(super) struct Order {
     gone: BTreeSet<ObjectKey>,
 }
 
-impl Order {
+impl EventOrder {
     /// Continues after content at this RV, which may lack some of the RV's changes.
     pub(super) fn after(reached: ResourceVersion) -> Self {
         Self { reached, whole: false, gone: BTreeSet::new() }
     }
 
     /// Continues after content that has everything up to this RV.
-    pub(super) fn after_all_of(reached: ResourceVersion) -> Self {
+    pub(super) fn after_complete(reached: ResourceVersion) -> Self {
         Self { whole: true, ..Self::after(reached) }
     }
 
@@ -51,7 +51,7 @@ impl Order {
 
     /// Records that this object was deleted at this RV.
     pub(super) fn deleted(&mut self, key: &ObjectKey, rv: &ResourceVersion) {
-        if *rv == self.reached && self.gone.len() < REMEMBERED {
+        if *rv == self.reached && self.gone.len() < MAX_STORED_DELETIONS {
             self.gone.insert(key.clone());
         }
     }
@@ -59,4 +59,4 @@ impl Order {
 
 /// The number of deletions at one RV that are stored. They guard against servers that repeat an event; the link lets no
 /// repeated event through. A server that deletes without end at one RV loses this guard.
-const REMEMBERED: usize = 10_000;
+const MAX_STORED_DELETIONS: usize = 10_000;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::freshness::{Freshness, FreshnessCell};
-use crate::handler::{Queue, Taken, Walk};
+use crate::handler::{DifferenceWalk, EventQueue, QueueItem};
 use crate::object::Object;
 use crate::store::{Digest, Indexer, Snapshot, Store};
 use crate::testing::{Unobserved, apply, cases, commit, deleted, gone, list, object, put, snapshot, store};
@@ -20,26 +20,26 @@ fn names(snapshot: &Snapshot) -> Vec<String> {
 }
 
 /// Returns all events that wait in a queue, as text.
-fn drain(queue: &Queue) -> Vec<String> {
+fn drain(queue: &EventQueue) -> Vec<String> {
     let mut reader = QueueReader::default();
     std::iter::from_fn(|| reader.next(queue)).map(|event| format!("{event:?}")).collect()
 }
 
 #[derive(Default)]
 struct QueueReader {
-    walk: Option<Walk>,
+    walk: Option<DifferenceWalk>,
 }
 
 impl QueueReader {
-    fn next(&mut self, queue: &Queue) -> Option<Event> {
+    fn next(&mut self, queue: &EventQueue) -> Option<Event> {
         loop {
-            if let Some(event) = self.walk.as_mut().and_then(Walk::next) {
+            if let Some(event) = self.walk.as_mut().and_then(DifferenceWalk::next) {
                 return Some(event);
             }
             self.walk = None;
             match queue.take().now_or_never()? {
-                Taken::Event(event) => return Some(event),
-                Taken::Walk(walk) => self.walk = Some(walk),
+                QueueItem::Event(event) => return Some(event),
+                QueueItem::Walk(walk) => self.walk = Some(walk),
             }
         }
     }
@@ -68,7 +68,7 @@ fn a_list_becomes_visible_as_one_step() {
 #[test]
 fn a_name_that_changes_hands_is_a_deletion_and_an_addition() {
     let (core, mut writer) = store();
-    let queue = Arc::new(Queue::new(10));
+    let queue = Arc::new(EventQueue::new(10));
     core.subscribe(&queue).unwrap();
     list(&mut writer, [object("ns", "a", "u1", 1)], commit(1, 0, false));
     let mut told = drain(&queue);
@@ -91,7 +91,7 @@ fn a_name_that_changes_hands_is_a_deletion_and_an_addition() {
 #[test]
 fn a_deletion_carries_the_final_state_and_its_rv() {
     let (core, mut writer) = store();
-    let queue = Arc::new(Queue::new(10));
+    let queue = Arc::new(EventQueue::new(10));
     let listed = [object("ns", "a", "u1", 1), object("ns", "b", "u2", 2), object("ns", "c", "u3", 3)];
     list(&mut writer, listed, commit(3, 0, false));
     core.subscribe(&queue).unwrap();
@@ -119,7 +119,7 @@ fn what_is_old_is_dropped_and_counted() {
     assert_eq!((stats.duplicates, stats.unknown_deletions, stats.late), (5, 1, 0));
     assert_eq!(names(&snapshot(&core)), ["a@6"]);
     // Newer than the stored version, though the server had said that there was nothing up to 20.
-    let queue = Arc::new(Queue::new(10));
+    let queue = Arc::new(EventQueue::new(10));
     core.subscribe(&queue).unwrap();
     drain(&queue);
     writer.advance(&20.into());
@@ -131,7 +131,7 @@ fn what_is_old_is_dropped_and_counted() {
 #[test]
 fn what_follows_a_change_that_was_passed_over_is_marked_as_a_gap() {
     let (core, mut writer) = store();
-    let queue = Arc::new(Queue::new(10));
+    let queue = Arc::new(EventQueue::new(10));
     core.subscribe(&queue).unwrap();
     list(&mut writer, ["a", "b", "c"].map(|name| object("ns", name, name, 1)), commit(5, 0, false));
     drain(&queue);
@@ -161,7 +161,7 @@ fn what_follows_a_change_that_was_passed_over_is_marked_as_a_gap() {
 #[test]
 fn what_came_and_went_in_a_form_that_could_not_be_read_leaves_no_gap() {
     let (core, mut writer) = store();
-    let queue = Arc::new(Queue::new(10));
+    let queue = Arc::new(EventQueue::new(10));
     core.subscribe(&queue).unwrap();
     list(&mut writer, [], commit(5, 0, false));
     drain(&queue);
@@ -196,7 +196,7 @@ impl LinkObserver for Proofs {
 
 #[test]
 fn the_first_list_comes_behind_the_proof_of_its_age_and_no_other_does() {
-    let core = StoreCore::new(Content::unsynced(), FreshnessCell::alone());
+    let core = StoreCore::new(StoreContent::unsynced(), FreshnessCell::standalone());
     let proofs = Arc::new(Mutex::new(Vec::new()));
     let mut writer = StoreWriter::new(core.clone(), 0, Proofs(core.clone(), proofs.clone()));
     let asked_at = Time::after_origin(std::time::Duration::from_secs(1));
@@ -275,10 +275,10 @@ fn whoever_is_told_of_the_first_list_reads_that_there_was_one() {
 
 #[test]
 fn the_namespaces_of_a_set_are_listed_each_for_itself() {
-    let core = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::alone());
+    let core = StoreCore::new(StoreContent::unsynced_set(["a", "b"]), FreshnessCell::standalone());
     let mut writers = [0, 1].map(|part| StoreWriter::new(core.clone(), part, Unobserved));
     let keys = || snapshot(&core).iter().map(|o| o.key().to_string()).collect::<Vec<_>>();
-    let queue = Arc::new(Queue::new(10));
+    let queue = Arc::new(EventQueue::new(10));
     core.subscribe(&queue).unwrap();
     list(&mut writers[1], [object("b", "x", "u1", 1), object("b", "y", "u2", 2)], commit(9, 0, false));
     assert!(!snapshot(&core).is_synced());
@@ -305,7 +305,7 @@ fn the_namespaces_of_a_set_are_listed_each_for_itself() {
 
 #[test]
 fn a_list_says_nothing_of_other_namespaces_not_even_that_they_cannot_be_read() {
-    let core = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::alone());
+    let core = StoreCore::new(StoreContent::unsynced_set(["a", "b"]), FreshnessCell::standalone());
     let [mut a, mut b] = [0, 1].map(|part| StoreWriter::new(core.clone(), part, Unobserved));
     list(&mut a, [], commit(1, 0, false));
     list(&mut b, [object("b", "x", "u", 1)], commit(1, 0, false));
@@ -317,7 +317,7 @@ fn a_list_says_nothing_of_other_namespaces_not_even_that_they_cannot_be_read() {
     assert_eq!(names(&snapshot(&core)), ["x@6"]);
     // Neither does a change that could not be read: the next change of the object is the next.
     a.passed_over(&x, &8.into());
-    assert!(a.behind.is_empty());
+    assert!(a.skipped.is_empty());
 }
 
 #[test]
@@ -508,9 +508,9 @@ impl Server {
 
 /// A handler that checks every event against the previous ones, and folds them.
 struct Handler {
-    queue: Arc<Queue>,
+    queue: Arc<EventQueue>,
     reader: QueueReader,
-    view: BTreeMap<ObjectKey, Entry>,
+    view: BTreeMap<ObjectKey, StoredObject>,
     /// The RV of the last event without a flag, since the last flag.
     last_plain: Option<u64>,
     /// The RVs of all events since the beginning, while none had a flag.
@@ -646,7 +646,7 @@ impl World {
                 self.relist();
             }
             Step::Handler(capacity) if self.handlers.len() < 4 => {
-                let queue = Arc::new(Queue::new(capacity));
+                let queue = Arc::new(EventQueue::new(capacity));
                 self.core.subscribe(&queue).unwrap();
                 let began = self.delivered;
                 self.handlers.push(Handler {
@@ -713,7 +713,7 @@ impl World {
             while handler.handle() {}
             let view = handler.view.values();
             let content = self.core.current();
-            assert!(view.map(Entry::rv).eq(content.objects.iter().map(Entry::rv)));
+            assert!(view.map(StoredObject::rv).eq(content.objects.iter().map(StoredObject::rv)));
             // No events were merged and there was no gap: exactly the log, event by event.
             if let Some(plain) = handler.plain.as_ref().filter(|_| self.epoch == 0 && self.synced) {
                 let log = self.server.log[handler.began..self.delivered].iter();
@@ -790,7 +790,7 @@ fn after_a_rollback_that_changes_nothing_here_rvs_begin_anew_without_an_event_th
 #[test]
 fn a_handler_that_stands_still_costs_its_bound_and_one_difference() {
     let (core, mut writer) = store();
-    let queue = Arc::new(Queue::new(100));
+    let queue = Arc::new(EventQueue::new(100));
     core.subscribe(&queue).unwrap();
     list(&mut writer, [], commit(1, 0, false));
     assert!(drain(&queue).is_empty());
@@ -813,7 +813,7 @@ fn a_handler_that_stands_still_costs_its_bound_and_one_difference() {
 #[test]
 fn an_unchanged_relist_tells_nothing() {
     let (core, mut writer) = store();
-    let queue = Arc::new(Queue::new(100));
+    let queue = Arc::new(EventQueue::new(100));
     core.subscribe(&queue).unwrap();
     let objects = || (0..300).map(|n| object("ns", &format!("o{n:03}"), "u", n + 1));
     list(&mut writer, objects(), commit(400, 0, false));

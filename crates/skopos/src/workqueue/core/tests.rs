@@ -17,16 +17,16 @@ enum Step {
     Forget(u8),
     Take,
     /// Ends the work on one of the keys that workers hold.
-    Finish(usize, Outcome),
+    Finish(usize, WorkOutcome),
     Pass(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let key = || 0_u8..6;
     let outcome = prop_oneof![
-        Just(Outcome::Done),
-        Just(Outcome::Retry),
-        (0_u64..40).prop_map(|ms| Outcome::Again(Duration::from_millis(ms))),
+        Just(WorkOutcome::Done),
+        Just(WorkOutcome::Retry),
+        (0_u64..40).prop_map(|ms| WorkOutcome::Again(Duration::from_millis(ms))),
     ];
     prop_oneof![
         3 => key().prop_map(Step::Add),
@@ -69,10 +69,10 @@ impl Promises {
 
 const CAPACITY: usize = 5;
 
-fn core() -> Core<u8> {
+fn core() -> WorkQueueCore<u8> {
     let ms = Duration::from_millis;
     let rate_limit = RateLimit::Exponential { first: ms(5), longest: ms(50) };
-    Core::new(&WorkQueueOptions::default().capacity(CAPACITY).rate_limit(rate_limit))
+    WorkQueueCore::new(&WorkQueueOptions::default().capacity(CAPACITY).rate_limit(rate_limit))
 }
 
 /// Returns the wait of a key after this number of failures.
@@ -110,14 +110,14 @@ fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 prop_assert_eq!(core.failures(&key), 0);
             }
             Step::Take => match core.take(now) {
-                Taken::Key(key, _) => promises.handed_out(key, now),
-                Taken::Nothing { until } => {
+                NextKey::Key(key, _) => promises.handed_out(key, now),
+                NextKey::Nothing { until } => {
                     let waits = |key| !promises.processing.contains(key) && promises.is_due(*key, now);
                     prop_assert!(!promises.owed.keys().any(waits), "a key waits and was not handed out");
                     let delayed = promises.owed.values().flatten().filter(|from| **from > now).min();
                     prop_assert_eq!(until, delayed.copied());
                 }
-                Taken::Ended => prop_assert!(false, "it was not shut down"),
+                NextKey::Ended => prop_assert!(false, "it was not shut down"),
             },
             Step::Finish(which, outcome) => {
                 if promises.processing.is_empty() {
@@ -127,9 +127,9 @@ fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let (failures, added) = (core.failures(&key), promises.is_due(key, now));
                 core.finish(&key, outcome, now);
                 match outcome {
-                    Outcome::Done => prop_assert_eq!(core.failures(&key), 0),
-                    Outcome::Again(delay) => promises.delay(key, now + delay, now),
-                    Outcome::Retry => {
+                    WorkOutcome::Done => prop_assert_eq!(core.failures(&key), 0),
+                    WorkOutcome::Again(delay) => promises.delay(key, now + delay, now),
+                    WorkOutcome::Retry => {
                         // A key that was added meanwhile comes at once.
                         if !added {
                             promises.delay(key, now + wait(failures), now);
@@ -157,7 +157,7 @@ impl Promises {
     }
 }
 
-fn check(core: &mut Core<u8>, promises: &Promises, now: Instant) -> Result<(), TestCaseError> {
+fn check(core: &mut WorkQueueCore<u8>, promises: &Promises, now: Instant) -> Result<(), TestCaseError> {
     let stats = core.stats(now);
     prop_assert!(core.keys.len() <= CAPACITY);
     prop_assert_eq!(stats.processing, promises.processing.len());
@@ -174,22 +174,26 @@ fn check(core: &mut Core<u8>, promises: &Promises, now: Instant) -> Result<(), T
     Ok(())
 }
 
-fn work_off(mut core: Core<u8>, mut promises: Promises, mut now: Instant) -> Result<(), TestCaseError> {
+fn work_off(
+    mut core: WorkQueueCore<u8>,
+    mut promises: Promises,
+    mut now: Instant,
+) -> Result<(), TestCaseError> {
     for _ in 0..1000 {
         match core.take(now) {
-            Taken::Key(key, _) => promises.handed_out(key, now),
-            Taken::Nothing { until: Some(until) } => now = until,
-            Taken::Nothing { until: None } if promises.processing.is_empty() => {
+            NextKey::Key(key, _) => promises.handed_out(key, now),
+            NextKey::Nothing { until: Some(until) } => now = until,
+            NextKey::Nothing { until: None } if promises.processing.is_empty() => {
                 prop_assert!(promises.owed.values().all(BTreeSet::is_empty));
                 prop_assert!(core.keys.is_empty());
                 return Ok(());
             }
-            Taken::Nothing { until: None } => {
+            NextKey::Nothing { until: None } => {
                 for key in std::mem::take(&mut promises.processing) {
-                    core.finish(&key, Outcome::Done, now);
+                    core.finish(&key, WorkOutcome::Done, now);
                 }
             }
-            Taken::Ended => prop_assert!(false, "it was not shut down"),
+            NextKey::Ended => prop_assert!(false, "it was not shut down"),
         }
     }
     prop_assert!(false, "it never ends");

@@ -7,10 +7,10 @@ use skopos_reflect::Condition;
 use super::*;
 
 /// Makes a store with these objects at RV 5, and a queue that has received them.
-fn with<const N: usize>(names: [&str; N]) -> (Arc<StoreCore>, StoreWriter, Arc<Queue>) {
+fn with<const N: usize>(names: [&str; N]) -> (Arc<StoreCore>, StoreWriter, Arc<EventQueue>) {
     let (core, mut writer) = store();
     list(&mut writer, names.map(|name| object("ns", name, name, 1)), commit(5, 0, false));
-    let queue = Arc::new(Queue::new(100));
+    let queue = Arc::new(EventQueue::new(100));
     core.subscribe(&queue).unwrap();
     drain(&queue);
     (core, writer, queue)
@@ -56,10 +56,10 @@ fn nothing_is_missing_at_the_version_of_a_list_and_before_that_of_a_bookmark() {
 
 #[test]
 fn a_checkpoint_may_have_come_between_the_batches_of_a_transaction() {
-    let mut content = Content::unsynced();
+    let mut content = StoreContent::unsynced();
     content.set_listed(0, &6.into(), 0);
-    content.put(Entry::new(object("ns", "a", "a", 6)));
-    let core = StoreCore::new(content, FreshnessCell::alone());
+    content.put(StoredObject::new(object("ns", "a", "a", 6)));
+    let core = StoreCore::new(content, FreshnessCell::standalone());
     let mut writer = StoreWriter::new(core.clone(), 0, Unobserved);
     apply(&mut writer, [put("a", "a", 6), put("b", "b", 6)], 6);
     assert_eq!(names(&snapshot(&core)), ["a@6", "b@6"]);
@@ -226,7 +226,7 @@ fn what_a_link_says_and_proves_is_handed_on() {
         }
     }
 
-    let core = StoreCore::new(Content::unsynced(), FreshnessCell::alone());
+    let core = StoreCore::new(StoreContent::unsynced(), FreshnessCell::standalone());
     let (sender, told) = mpsc::sync_channel(9);
     let mut writer = StoreWriter::new(core, 0, Observer(sender));
     writer.state(&LinkState {
@@ -254,7 +254,7 @@ fn a_list_that_was_given_up_is_not_kept() {
     writer.commit_replace(commit(5, 0, false));
     assert!(!snapshot(&core).is_synced() && snapshot(&core).is_empty());
     // Each part of a set is listed separately.
-    let set = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::alone());
+    let set = StoreCore::new(StoreContent::unsynced_set(["a", "b"]), FreshnessCell::standalone());
     list(&mut StoreWriter::new(set.clone(), 1, Unobserved), [], commit(5, 0, false));
     assert_eq!([0, 1].map(|part| set.peek().is_listed(part)), [false, true]);
 }

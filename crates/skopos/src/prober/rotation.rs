@@ -9,67 +9,67 @@ use skopos_reflect::Target;
 /// The rotation. While no target answers, it alternates between the most promising target and the one that was not asked
 /// for longest. So an answering target is found soon among many that do not answer, and none is left out.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct TargetRotation {
     /// The target that answered last.
-    answered: Option<Way>,
+    answered: Option<ProbeKey>,
     /// The targets that have failed since they answered, with the number of the last failure.
-    failed: BTreeMap<Way, u64>,
+    failed: BTreeMap<ProbeKey, u64>,
     failures: u64,
     /// True if the next turn belongs to the target that was not asked for longest.
     longest_waiting: bool,
 }
 
-impl Turns {
+impl TargetRotation {
     /// Removes the target whose turn it is from the candidates and returns it.
-    pub(super) fn take(&self, candidates: &mut Candidates) -> Option<(Way, Target)> {
-        let next = candidates.iter().min_by_key(|(way, candidate)| {
-            let hope = (self.answered.as_ref() == Some(*way), candidate.stands);
-            (Reverse((!self.longest_waiting).then_some(hope)), self.failed.get(*way))
+    pub(super) fn take(&self, candidates: &mut Candidates) -> Option<(ProbeKey, Target)> {
+        let next = candidates.iter().min_by_key(|(key, candidate)| {
+            let hope = (self.answered.as_ref() == Some(*key), candidate.is_watching);
+            (Reverse((!self.longest_waiting).then_some(hope)), self.failed.get(*key))
         });
-        let way = next?.0.clone();
-        let target = candidates.remove(&way)?.target;
-        Some((way, target))
+        let key = next?.0.clone();
+        let target = candidates.remove(&key)?.target;
+        Some((key, target))
     }
 
-    pub(super) fn answered(&mut self, way: Way) {
-        self.failed.remove(&way);
-        self.answered = Some(way);
+    pub(super) fn answered(&mut self, key: ProbeKey) {
+        self.failed.remove(&key);
+        self.answered = Some(key);
         self.longest_waiting = false;
     }
 
-    pub(super) fn failed(&mut self, way: Way) {
-        self.answered.take_if(|answered| *answered == way);
+    pub(super) fn failed(&mut self, key: ProbeKey) {
+        self.answered.take_if(|answered| *answered == key);
         self.failures += 1;
-        self.failed.insert(way, self.failures);
+        self.failed.insert(key, self.failures);
         self.longest_waiting = !self.longest_waiting;
     }
 
     /// Drops targets that can no longer be asked.
-    pub(super) fn forget_the_gone(&mut self, candidates: &Candidates) {
-        self.failed.retain(|way, _| candidates.contains_key(way));
+    pub(super) fn prune(&mut self, candidates: &Candidates) {
+        self.failed.retain(|key, _| candidates.contains_key(key));
     }
 }
 
 /// The targets that can be asked, the whole cluster first.
-pub(super) type Candidates = BTreeMap<Way, Candidate>;
+pub(super) type Candidates = BTreeMap<ProbeKey, Candidate>;
 
 /// A target that can be asked.
 pub(super) struct Candidate {
     pub(super) target: Target,
     /// True if a list/watch of this target is open: then the server most likely answers.
-    pub(super) stands: bool,
+    pub(super) is_watching: bool,
 }
 
 /// The properties by which the server distinguishes targets: it may answer one and refuse the other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Way {
+pub(super) struct ProbeKey {
     namespace: Option<String>,
     name: Option<String>,
     version: String,
 }
 
-impl Way {
-    pub(super) fn of(target: &Target) -> Self {
+impl ProbeKey {
+    pub(super) fn new(target: &Target) -> Self {
         Self { namespace: target.namespace.clone(), name: target.name(), version: target.version.clone() }
     }
 }
@@ -78,22 +78,22 @@ impl Way {
 mod tests {
     use super::*;
 
-    /// Returns `standing` targets whose list/watch is open, and one whose list/watch is not.
-    fn candidates(standing: usize) -> Candidates {
-        let candidate = |(namespace, stands): (String, bool)| {
+    /// Returns `watching` targets whose list/watch is open, and one whose list/watch is not.
+    fn candidates(watching: usize) -> Candidates {
+        let candidate = |(namespace, is_watching): (String, bool)| {
             let target = Target::new("", "v1", "pods").in_namespace(namespace);
-            (Way::of(&target), Candidate { target, stands })
+            (ProbeKey::new(&target), Candidate { target, is_watching })
         };
-        let standing = (0..standing).map(|n| (format!("a{n}"), true));
-        standing.chain([("z".to_owned(), false)]).map(candidate).collect()
+        let watching = (0..watching).map(|n| (format!("a{n}"), true));
+        watching.chain([("z".to_owned(), false)]).map(candidate).collect()
     }
 
     #[test]
     fn one_that_does_not_stand_has_its_turn_though_none_answers_of_those_that_do() {
-        let mut turns = Turns::default();
+        let mut rotation = TargetRotation::default();
         let asked = (0..40).map(|_| {
-            let (way, target) = turns.take(&mut candidates(10)).unwrap();
-            turns.failed(way);
+            let (key, target) = rotation.take(&mut candidates(10)).unwrap();
+            rotation.failed(key);
             target.namespace.unwrap()
         });
         let asked: Vec<String> = asked.collect();

@@ -10,25 +10,25 @@ use skopos_wire::{Limits, ObjectKey, RawObject, ResourceVersion};
 use super::clock::{WallClock, WallTime};
 use super::error::CheckpointError;
 use super::frames::{FrameReader, FrameWriter};
-use super::header::{Header, Identity};
-use crate::object::Entry;
+use super::header::{ContentIdentity, Header};
+use crate::object::StoredObject;
 use crate::resource::{ResourceId, Scope};
-use crate::store::{Content, Digest, RestoredPart};
-use crate::tree::{Item, Tree};
+use crate::store::{Digest, RestoredPart, StoreContent};
+use crate::tree::{Tree, TreeItem};
 
 /// The content of an informer at one moment, with everything needed to start from it again. Cheap to clone; it holds what a
 /// [`Snapshot`](crate::Snapshot) holds.
 #[derive(Clone)]
 pub struct Checkpoint {
     pub(super) header: Arc<Header>,
-    pub(super) content: Arc<Content>,
+    pub(super) content: Arc<StoreContent>,
 }
 
 /// A fingerprint of a [`Checkpoint`]'s content: its identity, its RVs, and the versions of its objects. Two equal marks
 /// mean equal content, except for a chance of about 2⁻⁶⁴. Valid within one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentMark {
-    identity: Identity,
+    identity: ContentIdentity,
     parts: Vec<(ResourceVersion, u64)>,
     digest: Digest,
     /// The changes that the digest does not show.
@@ -90,12 +90,12 @@ impl Checkpoint {
         let (mut frames, header) = FrameReader::begin(reader, limits)?;
         let header = Header::from_json(&header)?;
         let scan = Limits { max_object_bytes: limits.object_bytes, ..Limits::default() };
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<StoredObject> = Vec::new();
         while let Some(json) = frames.object()? {
             let object = RawObject::copy_from(json, &scan)
                 .map_err(|error| CheckpointError::Malformed { what: error.to_string() })?;
             header.admits(object.key())?;
-            let entry = Entry::new(object);
+            let entry = StoredObject::new(object);
             if entries.last().is_some_and(|last| last.key() >= entry.key()) {
                 let what = format!("{} is not in its place", entry.key());
                 return Err(CheckpointError::Malformed { what });
@@ -107,7 +107,7 @@ impl Checkpoint {
             rv: part.resource_version.clone(),
             epoch: part.epoch,
         });
-        let content = Content::restored(parts.collect(), Tree::from_sorted(entries));
+        let content = StoreContent::restored(parts.collect(), Tree::from_sorted(entries));
         Ok(Self { header: Arc::new(header), content: Arc::new(content) })
     }
 
@@ -175,11 +175,11 @@ impl Checkpoint {
         }
     }
 
-    pub(crate) fn identity(&self) -> &Identity {
+    pub(crate) fn identity(&self) -> &ContentIdentity {
         &self.header.identity
     }
 
-    pub(crate) fn content(&self) -> &Content {
+    pub(crate) fn content(&self) -> &StoreContent {
         &self.content
     }
 

@@ -1,4 +1,4 @@
-//! Housekeeping of a factory: detects that the machine was suspended, starts due audits of informers, and prunes dropped
+//! Maintenance of a factory: detects that the machine was suspended, starts due audits of informers, and prunes dropped
 //! informers.
 
 use std::sync::{Arc, Weak};
@@ -8,76 +8,77 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::Turn;
+use crate::audit::AuditPermit;
+use crate::context::FactoryContext;
 use crate::deadline;
-use crate::freshness::SLEEP_WORTH_TELLING;
-use crate::ground::Ground;
-use crate::informer::{NextAudit, Shared};
-use crate::registry::Registry;
+use crate::freshness::MIN_REPORTED_SUSPEND;
+use crate::informer::{InformerInner, NextAudit};
+use crate::registry::InformerRegistry;
 use crate::sync::{sleep, spawn};
 
 /// Starts the task. It runs until the factory is shut down or its last handle is dropped.
-pub(crate) fn start(ground: &Arc<Ground>, registry: &Arc<Registry>) {
-    let house = House { registry: registry.clone(), audits: Arc::new(Semaphore::new(AUDITS_AT_ONCE)) };
-    spawn(&ground.tasks, keep_house(house, Arc::downgrade(ground), ground.stop.clone()));
+pub(crate) fn start(context: &Arc<FactoryContext>, registry: &Arc<InformerRegistry>) {
+    let maintenance =
+        Maintenance { registry: registry.clone(), audits: Arc::new(Semaphore::new(MAX_CONCURRENT_AUDITS)) };
+    spawn(&context.tasks, run(maintenance, Arc::downgrade(context), context.stop.clone()));
 }
 
-const AUDITS_AT_ONCE: usize = 2;
+const MAX_CONCURRENT_AUDITS: usize = 2;
 
 /// The interval between attempts to confirm a checkpoint.
-const CONFIRM_AGAIN: Duration = Duration::from_secs(10);
+const CONFIRM_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// The number of audits after which an unconfirmed checkpoint is replaced by a list.
-const CONFIRMATIONS: u64 = 3;
+const MAX_CONFIRM_ATTEMPTS: u64 = 3;
 
 /// Checks once a second for a suspend of the machine, starts due audits, and prunes dropped informers.
-async fn keep_house(house: House, ground: Weak<Ground>, stop: CancellationToken) {
+async fn run(maintenance: Maintenance, context: Weak<FactoryContext>, stop: CancellationToken) {
     while stop.run_until_cancelled(sleep(Duration::from_secs(1))).await.is_some() {
-        let Some(ground) = ground.upgrade() else { return };
-        let slept = ground.common.sleep.tick();
-        if slept >= SLEEP_WORTH_TELLING {
-            house.slept(slept);
+        let Some(context) = context.upgrade() else { return };
+        let slept = context.freshness.sleep.tick();
+        if slept >= MIN_REPORTED_SUSPEND {
+            maintenance.handle_suspend(slept);
         }
-        house.begin_audits(&ground);
-        house.registry.forget_the_gone();
+        maintenance.begin_audits(&context);
+        maintenance.registry.prune();
     }
 }
 
-struct House {
-    registry: Arc<Registry>,
+struct Maintenance {
+    registry: Arc<InformerRegistry>,
     /// The permits of audits. Each audit is a list of everything: not many at once.
     audits: Arc<Semaphore>,
 }
 
-impl House {
+impl Maintenance {
     /// Handles a suspend of the machine: open streams are suspect now, and no age is proven, so everything is checked
     /// again.
-    fn slept(&self, by: Duration) {
+    fn handle_suspend(&self, by: Duration) {
         tracing::info!(?by, "the machine slept: every age is proven anew");
         self.registry
             .informers()
             .iter()
             .flat_map(|informer| &informer.links)
             .for_each(|link| link.handle.suspended(by));
-        self.registry.probers().iter().for_each(|prober| prober.nudge());
+        self.registry.probers().iter().for_each(|prober| prober.request_probe());
     }
 
-    fn begin_audits(&self, ground: &Ground) {
+    fn begin_audits(&self, context: &FactoryContext) {
         for informer in self.registry.informers() {
             let Some(due) = due(&informer) else { continue };
             let done = AuditDone(informer.clone());
             let (stop, audits) = (informer.stop.clone(), self.audits.clone());
-            let limit = ground.options.audit_timeout;
-            ground.tasks.spawn(async move {
+            let limit = context.options.audit_timeout;
+            context.tasks.spawn(async move {
                 let informer = &done.0;
                 let audit = async {
-                    let _permit = audits.acquire().await;
+                    let _concurrency = audits.acquire().await;
                     let deadline = deadline::after(limit);
-                    let Ok(turn) = Turn::wait(informer, deadline).await else { return };
+                    let Ok(permit) = AuditPermit::acquire(informer, deadline).await else { return };
                     // Another caller's audit may have confirmed the restored content meanwhile.
                     let parts = due.parts(informer);
-                    parts.iter().for_each(|part| informer.links[*part].comparing());
+                    parts.iter().for_each(|part| informer.links[*part].comparison_started());
                     if !parts.is_empty() {
-                        let _ = turn.audit_and_heal(&parts, deadline).await;
+                        let _ = permit.audit_and_heal(&parts, deadline).await;
                     }
                 };
                 stop.run_until_cancelled(audit).await;
@@ -85,7 +86,7 @@ impl House {
                     let audits = informer.audits.lock();
                     audits.completed + audits.failed
                 };
-                if made.is_multiple_of(CONFIRMATIONS) {
+                if made.is_multiple_of(MAX_CONFIRM_ATTEMPTS) {
                     informer.confirmable().into_iter().for_each(|part| informer.links[part].handle.relist());
                 }
             });
@@ -95,20 +96,20 @@ impl House {
 
 /// The reason for an audit.
 #[derive(Clone, Copy)]
-enum Due {
+enum AuditReason {
     /// To confirm restored content whose RV the server has accepted.
     Confirmation,
     /// To prove an age that only a comparison can prove.
-    Doubt,
+    Unproven,
     Interval,
 }
 
-impl Due {
+impl AuditReason {
     /// Returns the parts that are to be audited now.
-    fn parts(self, informer: &Shared) -> Vec<usize> {
+    fn parts(self, informer: &InformerInner) -> Vec<usize> {
         match self {
             Self::Confirmation => informer.confirmable(),
-            Self::Doubt => informer.doubted(),
+            Self::Unproven => informer.parts_needing_comparison(),
             Self::Interval => informer.auditable(),
         }
     }
@@ -116,37 +117,37 @@ impl Due {
 
 /// Returns the audit that is due, if any. An informer has at most one pending audit, so audits cannot pile up behind a slow
 /// server.
-fn due(informer: &Shared) -> Option<Due> {
+fn due(informer: &InformerInner) -> Option<AuditReason> {
     let now = Instant::now();
     let mut next = informer.next_audit.lock();
     let times = next.as_mut()?;
-    let is_due = |due: Due, at: Option<Instant>| {
+    let is_due = |due: AuditReason, at: Option<Instant>| {
         (at.is_some_and(|at| at <= now) && !due.parts(informer).is_empty()).then_some(due)
     };
-    let due = is_due(Due::Confirmation, Some(times.confirms_at))
-        .or_else(|| is_due(Due::Doubt, Some(now)))
-        .or_else(|| is_due(Due::Interval, times.at));
+    let due = is_due(AuditReason::Confirmation, Some(times.confirms_at))
+        .or_else(|| is_due(AuditReason::Unproven, Some(now)))
+        .or_else(|| is_due(AuditReason::Interval, times.at));
     if due.is_some() {
         *next = None;
     } else if times.at.is_some_and(|at| at <= now) {
         // It is checked again soon, but when the server is back, not everything is listed at once.
-        let options = &informer.ground.options;
-        let wait = options.audit_interval.map(|interval| interval.mul_f64(informer.ground.jitter() - 0.7));
+        let options = &informer.context.options;
+        let wait = options.audit_interval.map(|interval| interval.mul_f64(informer.context.jitter() - 0.7));
         times.at = wait.map(deadline::after);
     }
     due
 }
 
 /// Returns when an informer is audited next.
-fn next_audit(informer: &Shared) -> NextAudit {
-    let ground = &informer.ground;
-    let jitter = ground.jitter();
+fn next_audit(informer: &InformerInner) -> NextAudit {
+    let context = &informer.context;
+    let jitter = context.jitter();
     let after = |wait: Duration| deadline::after(wait.mul_f64(jitter));
-    NextAudit { at: ground.options.audit_interval.map(after), confirms_at: after(CONFIRM_AGAIN) }
+    NextAudit { at: context.options.audit_interval.map(after), confirms_at: after(CONFIRM_RETRY_INTERVAL) }
 }
 
 /// A guard of a running audit. When the audit is over, however it ended, the guard schedules the next one.
-struct AuditDone(Arc<Shared>);
+struct AuditDone(Arc<InformerInner>);
 
 impl Drop for AuditDone {
     fn drop(&mut self) {

@@ -15,16 +15,16 @@ use crate::sync::ArcSwap;
 /// The evidence about the content of one store: proofs and errors, for each list/watch that fills it. Readers compute
 /// [`Freshness`] from it.
 #[derive(Clone, Debug)]
-pub(crate) struct Basis {
-    common: Arc<Common>,
+pub(crate) struct Evidence {
+    context: Arc<FreshnessContext>,
     started: Instant,
     stopped: bool,
-    pub(crate) parts: Vec<PartBasis>,
+    pub(crate) parts: Vec<PartEvidence>,
 }
 
 /// The evidence about one list/watch.
 #[derive(Clone, Debug)]
-pub(crate) struct PartBasis {
+pub(crate) struct PartEvidence {
     /// True once a first complete list was applied.
     pub(crate) synced: bool,
     /// The link's state.
@@ -39,7 +39,7 @@ pub(crate) struct PartBasis {
 
 /// The data of the factory that freshness needs.
 #[derive(Debug)]
-pub(crate) struct Common {
+pub(crate) struct FreshnessContext {
     /// The clock that converts the links' moments into instants.
     pub(crate) clock: Clock,
     /// The age above which a proof no longer counts.
@@ -48,9 +48,9 @@ pub(crate) struct Common {
     pub(crate) sleep: SleepLog,
 }
 
-impl Common {
+impl FreshnessContext {
     /// Creates a context for stores without a factory.
-    pub(crate) fn alone(clock: SleepClock) -> Arc<Self> {
+    pub(crate) fn standalone(clock: SleepClock) -> Arc<Self> {
         let stale_after = Duration::from_secs(90);
         Arc::new(Self { clock: Clock::new(), stale_after, sleep: SleepLog::new(clock) })
     }
@@ -76,30 +76,30 @@ struct Retraction {
 }
 
 /// The suspend length above which the machine's suspend is reported as such; shorter ones only add to the age.
-pub(crate) const SLEEP_WORTH_TELLING: Duration = Duration::from_secs(5);
+pub(crate) const MIN_REPORTED_SUSPEND: Duration = Duration::from_secs(5);
 
 /// The time within which a watch that the server ended regularly is renewed; it does not make the content stale.
-const RENEWAL: Duration = Duration::from_secs(2);
+const RENEWAL_GRACE: Duration = Duration::from_secs(2);
 
-impl Basis {
-    /// Creates a basis without evidence, for this number of list/watches.
-    pub(crate) fn new(common: Arc<Common>, parts: usize) -> Self {
-        let part = PartBasis::new(false, link(&common, Condition::Connecting));
-        Self { common, started: Instant::now(), stopped: false, parts: vec![part; parts] }
+impl Evidence {
+    /// Creates empty evidence, for this number of list/watches.
+    pub(crate) fn new(context: Arc<FreshnessContext>, parts: usize) -> Self {
+        let part = PartEvidence::new(false, link_state(&context, Condition::Connecting));
+        Self { context, started: Instant::now(), stopped: false, parts: vec![part; parts] }
     }
 
-    /// Creates the basis of content that one consistent read brought, sent at `sent`.
-    pub(crate) fn of_one_read(common: Arc<Common>, sent: Proof) -> Self {
-        let mut part = PartBasis::new(true, link(&common, Condition::Watching));
+    /// Creates the evidence of content that one consistent read brought, sent at `sent`.
+    pub(crate) fn from_single_read(context: Arc<FreshnessContext>, sent: Proof) -> Self {
+        let mut part = PartEvidence::new(true, link_state(&context, Condition::Watching));
         part.proof = Some(sent);
-        Self { common, started: sent.at, stopped: false, parts: vec![part] }
+        Self { context, started: sent.at, stopped: false, parts: vec![part] }
     }
 
     /// Returns the current freshness of the whole: that of its worst part.
     pub(crate) fn freshness(&self) -> Freshness {
         // The monotonic clock first: a delay in between then only makes the age larger.
         let now = Instant::now();
-        let lead = self.common.sleep.lead();
+        let lead = self.context.sleep.lead();
         let parts = self.parts.iter().map(|part| self.freshness_at(part, now, lead));
         parts.reduce(Freshness::worst).unwrap_or(Freshness::Stopped { age: None })
     }
@@ -107,17 +107,17 @@ impl Basis {
     /// Returns an upper bound on each part's age, where one is known.
     pub(crate) fn ages(&self) -> Vec<Option<Duration>> {
         let now = Instant::now();
-        let lead = self.common.sleep.lead();
+        let lead = self.context.sleep.lead();
         self.parts.iter().map(|part| Some(part.proof?.age(now, lead))).collect()
     }
 
-    fn freshness_at(&self, part: &PartBasis, now: Instant, lead: i64) -> Freshness {
+    fn freshness_at(&self, part: &PartEvidence, now: Instant, lead: i64) -> Freshness {
         let slept = part.proof.map(|proof| proof.slept(lead)).unwrap_or_default();
         let age = part.proof.map(|proof| proof.age(now, lead));
         if self.stopped {
             return Freshness::Stopped { age };
         }
-        let trouble = part.trouble(&self.common, now);
+        let trouble = part.trouble(&self.context, now);
         if !part.synced {
             let reason = trouble.map_or_else(|| StaleReason::Link(part.link.clone()), |(_, reason)| reason);
             return Freshness::NeverSynced { since: self.started, reason };
@@ -129,10 +129,10 @@ impl Basis {
             let reason = StaleReason::Restored { written_at };
             return Freshness::Stale { since: self.started, age, reason };
         }
-        let stale_after = self.common.stale_after;
+        let stale_after = self.context.stale_after;
         let ago = |ago: Duration| now.checked_sub(ago).unwrap_or(now);
         match age {
-            Some(age) if slept >= SLEEP_WORTH_TELLING => {
+            Some(age) if slept >= MIN_REPORTED_SUSPEND => {
                 let reason = StaleReason::ClockSuspended { slept };
                 Freshness::Stale { since: ago(age.saturating_sub(slept)), age: Some(age), reason }
             }
@@ -147,7 +147,7 @@ impl Basis {
 
     /// Returns whether the content at its revision is all that the server has at that revision.
     pub(crate) fn is_whole(&self) -> bool {
-        self.parts.iter().all(PartBasis::is_whole)
+        self.parts.iter().all(PartEvidence::is_whole)
     }
 
     /// Returns whether every part is proven by a read that was sent after `since`.
@@ -156,8 +156,8 @@ impl Basis {
         self.parts.iter().all(|part| part.proof.is_some_and(after))
     }
 
-    /// Returns the basis of content that was loaded after this one and before `newer`.
-    pub(crate) fn of_content_before(self: Arc<Self>, newer: &Self) -> Arc<Self> {
+    /// Returns the evidence of content that was loaded after this one and before `newer`.
+    pub(crate) fn reconciled_with(self: Arc<Self>, newer: &Self) -> Arc<Self> {
         let lacks = self.is_whole() && !newer.is_whole();
         let mut parts = self.parts.iter().zip(&newer.parts);
         let retracted = parts.any(|(part, newer)| part.retraction.count != newer.retraction.count);
@@ -167,11 +167,11 @@ impl Basis {
         }
     }
 
-    /// Returns this basis with the errors known by now, and without the retracted proofs. The other proofs stay: newer ones
-    /// may belong to newer content.
+    /// Returns this evidence with the errors known by now, and without the retracted proofs. The other proofs stay: newer
+    /// ones may belong to newer content.
     fn corrected_by(&self, newer: &Self) -> Self {
-        let mut basis = self.clone();
-        for (part, newer) in basis.parts.iter_mut().zip(&newer.parts) {
+        let mut evidence = self.clone();
+        for (part, newer) in evidence.parts.iter_mut().zip(&newer.parts) {
             part.link = newer.link.clone();
             part.audit = newer.audit;
             part.proof = match newer.retraction.count - part.retraction.count {
@@ -181,7 +181,7 @@ impl Basis {
             };
             part.retraction = newer.retraction;
         }
-        basis
+        evidence
     }
 
     /// Returns when the informer's attempts began.
@@ -190,12 +190,12 @@ impl Basis {
     }
 }
 
-fn link(common: &Common, condition: Condition) -> Arc<LinkState> {
-    let since = common.clock.now();
+fn link_state(context: &FreshnessContext, condition: Condition) -> Arc<LinkState> {
+    let since = context.clock.now();
     Arc::new(LinkState { condition, since, attempts: 0, reason: None, retry_at: None, undecodable: 0 })
 }
 
-impl PartBasis {
+impl PartEvidence {
     fn new(synced: bool, link: Arc<LinkState>) -> Self {
         Self { synced, link, audit: None, proof: None, retraction: Retraction::default(), restored: None }
     }
@@ -213,11 +213,11 @@ impl PartBasis {
     }
 
     /// Returns the current error and when it began; ignores the age bound.
-    fn trouble(&self, common: &Common, now: Instant) -> Option<(Instant, StaleReason)> {
-        let since = common.clock.instant(self.link.since);
+    fn trouble(&self, context: &FreshnessContext, now: Instant) -> Option<(Instant, StaleReason)> {
+        let since = context.clock.instant(self.link.since);
         // Some proxies hold a response back until there is an event: a later read has shown that nothing is missing.
         let proven = self.proof.is_some_and(|proof| since < proof.at);
-        let in_time = proven || now.saturating_duration_since(since) < RENEWAL;
+        let in_time = proven || now.saturating_duration_since(since) < RENEWAL_GRACE;
         let renewed = self.link.attempts == 0 && in_time;
         let lacks = |count| (count > 0).then_some(StaleReason::Undecodable { key: None, count });
         let reason = match &self.link.condition {
@@ -244,17 +244,17 @@ impl PartBasis {
 
     /// Records that the following content is proven only up to `at`. The age from a checkpoint stays: nothing else was
     /// proven of that content.
-    fn retract(&mut self, common: &Common, at: Option<Instant>) {
+    fn retract(&mut self, context: &FreshnessContext, at: Option<Instant>) {
         if self.restored.is_none() {
-            self.proof = at.map(|at| Proof::of(common, at));
+            self.proof = at.map(|at| Proof::new(context, at));
             self.retraction = Retraction { count: self.retraction.count + 1, to: self.proof };
         }
     }
 
     /// Records that the content holds all that was committed before `at`.
-    pub(crate) fn prove(&mut self, common: &Common, at: Instant) {
+    pub(crate) fn prove(&mut self, context: &FreshnessContext, at: Instant) {
         if self.proof.is_none_or(|proof| proof.at < at || proof.before > Duration::ZERO) {
-            self.proof = Some(Proof::of(common, at));
+            self.proof = Some(Proof::new(context, at));
         }
         self.restored = None;
     }
@@ -262,14 +262,14 @@ impl PartBasis {
 
 impl Proof {
     /// Creates the proof of a read that was sent at `at`, recently.
-    pub(crate) fn of(common: &Common, at: Instant) -> Self {
-        Self { at, lead: common.sleep.lead_at(at), before: Duration::ZERO }
+    pub(crate) fn new(context: &FreshnessContext, at: Instant) -> Self {
+        Self { at, lead: context.sleep.lead_at(at), before: Duration::ZERO }
     }
 
     /// Creates the proof of a read that is sent now. An earlier suspend does not count, even if no tick has noticed it yet.
-    pub(crate) fn of_now(common: &Common) -> Self {
+    pub(crate) fn now(context: &FreshnessContext) -> Self {
         // The lead first: a suspend between the two then makes ages larger, not smaller.
-        let lead = common.sleep.lead();
+        let lead = context.sleep.lead();
         Self { at: Instant::now(), lead, before: Duration::ZERO }
     }
 
@@ -278,15 +278,15 @@ impl Proof {
     }
 
     /// Returns an upper bound on the current age of the answer.
-    pub(crate) fn age_now(self, common: &Common) -> Duration {
-        // The monotonic clock first, as in `Basis::freshness`.
+    pub(crate) fn age_now(self, context: &FreshnessContext) -> Duration {
+        // The monotonic clock first, as in `Evidence::freshness`.
         let now = Instant::now();
-        self.age(now, common.sleep.lead())
+        self.age(now, context.sleep.lead())
     }
 
     /// Returns whether the machine was suspended since.
-    pub(crate) fn is_before_a_sleep(self, common: &Common) -> bool {
-        common.sleep.lead() - self.lead > SleepLog::STEADY
+    pub(crate) fn is_before_suspend(self, context: &FreshnessContext) -> bool {
+        context.sleep.lead() - self.lead > SleepLog::TOLERANCE_NANOS
     }
 
     fn age(self, now: Instant, lead: i64) -> Duration {
@@ -299,37 +299,37 @@ impl Proof {
     }
 }
 
-/// The cell in which the writer publishes its [`Basis`], and readers find it.
+/// The cell in which the writer publishes its [`Evidence`], and readers find it.
 #[derive(Debug)]
 pub(crate) struct FreshnessCell {
-    basis: ArcSwap<Basis>,
+    evidence: ArcSwap<Evidence>,
     proofs: Notify,
 }
 
 impl FreshnessCell {
-    pub(crate) fn new(basis: Basis) -> Arc<Self> {
-        Arc::new(Self { basis: ArcSwap::from_pointee(basis), proofs: Notify::new() })
+    pub(crate) fn new(evidence: Evidence) -> Arc<Self> {
+        Arc::new(Self { evidence: ArcSwap::from_pointee(evidence), proofs: Notify::new() })
     }
 
     /// Creates a cell without evidence, for content that no factory's informer keeps.
-    pub(crate) fn alone() -> Arc<Self> {
-        Self::new(Basis::new(Common::alone(SleepClock::system()), 1))
+    pub(crate) fn standalone() -> Arc<Self> {
+        Self::new(Evidence::new(FreshnessContext::standalone(SleepClock::system()), 1))
     }
 
-    /// Returns the current basis. Load it *before* the content that it describes, as content only gets newer, and once more
-    /// after it, for [`Basis::of_content_before`].
-    pub(crate) fn basis(&self) -> Arc<Basis> {
-        self.basis.load_full()
+    /// Returns the current evidence. Load it *before* the content that it describes, as content only gets newer, and once
+    /// more after it, for [`Evidence::reconciled_with`].
+    pub(crate) fn evidence(&self) -> Arc<Evidence> {
+        self.evidence.load_full()
     }
 
     pub(crate) fn freshness(&self) -> Freshness {
-        self.basis.load().freshness()
+        self.evidence.load().freshness()
     }
 
     /// Changes the evidence about one part. Call it *after* the content was published.
-    pub(crate) fn update(&self, part: usize, change: impl Fn(&mut PartBasis)) {
-        self.edit(|basis| {
-            if let Some(part) = basis.parts.get_mut(part) {
+    pub(crate) fn update(&self, part: usize, change: impl Fn(&mut PartEvidence)) {
+        self.edit(|evidence| {
+            if let Some(part) = evidence.parts.get_mut(part) {
                 change(part);
             }
         });
@@ -337,20 +337,20 @@ impl FreshnessCell {
 
     /// Records which parts were listed. Call it after content that holds their lists was published.
     pub(crate) fn listed(&self, listed: impl Fn(usize) -> bool) {
-        let news = |(index, part): (usize, &PartBasis)| !part.synced && listed(index);
-        if self.basis.load().parts.iter().enumerate().any(news) {
-            self.edit(|basis| {
-                basis.parts.iter_mut().enumerate().for_each(|(index, part)| part.synced |= listed(index));
+        let news = |(index, part): (usize, &PartEvidence)| !part.synced && listed(index);
+        if self.evidence.load().parts.iter().enumerate().any(news) {
+            self.edit(|evidence| {
+                evidence.parts.iter_mut().enumerate().for_each(|(index, part)| part.synced |= listed(index));
             });
         }
     }
 
     /// Records that the content of one part holds all that was committed before `at`.
     pub(crate) fn prove(&self, part: usize, at: Instant) {
-        self.edit(|basis| {
-            let common = basis.common.clone();
-            if let Some(part) = basis.parts.get_mut(part) {
-                part.prove(&common, at);
+        self.edit(|evidence| {
+            let context = evidence.context.clone();
+            if let Some(part) = evidence.parts.get_mut(part) {
+                part.prove(&context, at);
             }
         });
         self.proofs.notify_waiters();
@@ -359,10 +359,10 @@ impl FreshnessCell {
     /// Records that the following content of one part is proven only up to `at`, or not at all. Call it *before* the
     /// content is published.
     pub(crate) fn retract(&self, part: usize, at: Option<Instant>) {
-        self.edit(|basis| {
-            let common = basis.common.clone();
-            if let Some(part) = basis.parts.get_mut(part) {
-                part.retract(&common, at);
+        self.edit(|evidence| {
+            let context = evidence.context.clone();
+            if let Some(part) = evidence.parts.get_mut(part) {
+                part.retract(&context, at);
             }
         });
     }
@@ -375,14 +375,14 @@ impl FreshnessCell {
 
     /// Records that nothing updates the content any more.
     pub(crate) fn stop(&self) {
-        self.edit(|basis| basis.stopped = true);
+        self.edit(|evidence| evidence.stopped = true);
     }
 
-    fn edit(&self, change: impl Fn(&mut Basis)) {
-        self.basis.rcu(|basis| {
-            let mut basis = Basis::clone(basis);
-            change(&mut basis);
-            basis
+    fn edit(&self, change: impl Fn(&mut Evidence)) {
+        self.evidence.rcu(|evidence| {
+            let mut evidence = Evidence::clone(evidence);
+            change(&mut evidence);
+            evidence
         });
     }
 }
@@ -395,7 +395,7 @@ mod tests {
 
     struct Cell {
         cell: Arc<FreshnessCell>,
-        common: Arc<Common>,
+        context: Arc<FreshnessContext>,
         slept: Arc<AtomicI64>,
     }
 
@@ -403,20 +403,21 @@ mod tests {
     fn live(parts: usize) -> Cell {
         let slept = Arc::new(AtomicI64::new(0));
         let lead = slept.clone();
-        let common = Common::alone(SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into()));
-        let cell = FreshnessCell::new(Basis::new(common.clone(), parts));
+        let context =
+            FreshnessContext::standalone(SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into()));
+        let cell = FreshnessCell::new(Evidence::new(context.clone(), parts));
         for part in 0..parts {
             cell.update(part, |part| part.synced = true);
             cell.prove(part, Instant::now());
         }
-        let cell = Cell { cell, common, slept };
+        let cell = Cell { cell, context, slept };
         (0..parts).for_each(|part| cell.link(part, Condition::Watching, 0));
         cell
     }
 
     impl Cell {
         fn link(&self, part: usize, condition: Condition, attempts: u32) {
-            let state = link(&self.common, condition);
+            let state = link_state(&self.context, condition);
             let state = Arc::new(LinkState { attempts, ..LinkState::clone(&state) });
             self.cell.update(part, |part| part.link = state.clone());
         }
@@ -455,15 +456,15 @@ mod tests {
         advance(secs(10)).await;
         let (proven, older) = (Instant::now(), Instant::now() - secs(4));
         content.cell.prove(0, proven);
-        let before = content.cell.basis();
+        let before = content.cell.evidence();
         content.cell.retract(0, Some(older));
         assert_eq!(content.now().age(), Some(secs(4)));
         content.cell.prove(0, proven);
         // The content may be from after the retraction, and the second proof may belong to newer content.
-        let seen = before.clone().of_content_before(&content.cell.basis());
+        let seen = before.clone().reconciled_with(&content.cell.evidence());
         assert_eq!(seen.freshness().age(), Some(secs(4)));
         content.cell.retract(0, Some(older));
-        let seen = before.clone().of_content_before(&content.cell.basis());
+        let seen = before.clone().reconciled_with(&content.cell.evidence());
         assert_eq!(seen.freshness().age(), None, "which of the two it is of, nothing tells");
         content.cell.retract(0, None);
         assert_eq!(content.now().age(), None);
@@ -520,7 +521,7 @@ mod tests {
         );
         assert_eq!(content.now().age(), Some(secs(60)));
         // A proof from before the suspend that arrives after it is as old as the suspend.
-        content.common.sleep.tick();
+        content.context.sleep.tick();
         let before = Instant::now();
         advance(secs(1)).await;
         content.cell.prove(0, before - secs(1));

@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 
 use skopos_reflect::Form;
 
+use super::content::Checkpoint;
 use super::error::{Foreign, NoCheckpoint};
-use super::header::{Header, Identity, Part};
-use super::kept::Checkpoint;
-use crate::informer::{Informer, Running, Shared};
+use super::header::{ContentIdentity, Header, HeaderPart};
+use crate::informer::{Informer, InformerGuard, InformerInner};
 use crate::options::InformerOptions;
 use crate::resource::ResourceId;
-use crate::store::Content;
+use crate::store::StoreContent;
 
 impl<K> Informer<K> {
     /// Returns a checkpoint of the current content. Costs next to nothing, and blocks no other task.
@@ -19,7 +19,7 @@ impl<K> Informer<K> {
     /// # Errors
     /// If there is no whole content: nothing was listed yet, or the content is known to differ from the server's.
     pub fn checkpoint(&self) -> Result<Checkpoint, NoCheckpoint> {
-        Checkpoint::of(&self.shared)
+        Checkpoint::take(&self.shared)
     }
 
     /// Returns a handle that takes checkpoints of this informer without keeping it running.
@@ -30,7 +30,7 @@ impl<K> Informer<K> {
 
 /// A handle that takes checkpoints of an informer while it runs, without keeping it running.
 #[derive(Clone)]
-pub struct Checkpointer(Weak<Running>);
+pub struct Checkpointer(Weak<InformerGuard>);
 
 impl Checkpointer {
     /// Takes a checkpoint like [`Informer::checkpoint`]; `None` if the informer no longer runs.
@@ -38,7 +38,7 @@ impl Checkpointer {
     /// # Errors
     /// As [`Informer::checkpoint`].
     pub fn checkpoint(&self) -> Option<Result<Checkpoint, NoCheckpoint>> {
-        Some(Checkpoint::of(&*self.0.upgrade()?))
+        Some(Checkpoint::take(&*self.0.upgrade()?))
     }
 }
 
@@ -58,38 +58,39 @@ impl Checkpoint {
         options.identity(self.cluster(), resource, form).expect(&self.header.identity)
     }
 
-    fn of(shared: &Shared) -> Result<Self, NoCheckpoint> {
-        // In this order: the content only gets newer. The first basis reports what it lacks, the second that it lacks
+    fn take(shared: &InformerInner) -> Result<Self, NoCheckpoint> {
+        // In this order: the content only gets newer. The first evidence reports what it lacks, the second that it lacks
         // nothing.
-        let basis = shared.freshness().basis();
+        let evidence = shared.freshness().evidence();
         let content = shared.store.current();
-        let now = shared.ground.options.wall_clock.now();
+        let now = shared.context.options.wall_clock.now();
         if !content.synced {
             return Err(NoCheckpoint::NotSynced);
         }
-        let newer = shared.freshness().basis();
-        if !basis.is_whole() || !newer.is_whole() {
+        let newer = shared.freshness().evidence();
+        if !evidence.is_whole() || !newer.is_whole() {
             return Err(NoCheckpoint::NotWhole);
         }
-        let basis = basis.of_content_before(&newer);
-        let parts = shared.links.iter().zip(basis.ages()).enumerate().map(|(part, (link, age))| Part {
-            namespace: link.target.namespace.clone(),
-            resource_version: content.rv_of(part).clone(),
-            epoch: content.epoch_of(part),
-            proven: age.and_then(|age| now.before(age)),
-        });
+        let evidence = evidence.reconciled_with(&newer);
+        let parts =
+            shared.links.iter().zip(evidence.ages()).enumerate().map(|(part, (link, age))| HeaderPart {
+                namespace: link.target.namespace.clone(),
+                resource_version: content.rv_of(part).clone(),
+                epoch: content.epoch_of(part),
+                proven: age.and_then(|age| now.before(age)),
+            });
         let header = Header { identity: shared.identity(), written: now.clone(), parts: parts.collect() };
         // An informer that starts from it must have the server confirm the content.
-        let content = Content::clone(&content).for_checkpoint();
+        let content = StoreContent::clone(&content).for_checkpoint();
         Ok(Self { header: Arc::new(header), content: Arc::new(content) })
     }
 }
 
-impl Shared {
+impl InformerInner {
     /// Returns the identity of the content.
-    fn identity(&self) -> Identity {
-        Identity {
-            cluster: self.ground.cluster().as_deref().map(str::to_owned),
+    fn identity(&self) -> ContentIdentity {
+        ContentIdentity {
+            cluster: self.context.cluster().as_deref().map(str::to_owned),
             resource: self.resource.clone(),
             // An informer has at least one link.
             metadata_only: matches!(self.links[0].target.form, Form::MetadataOnly),

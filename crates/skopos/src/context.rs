@@ -7,43 +7,43 @@ use skopos_transport::Transport;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::freshness::Common;
-use crate::live::Live;
+use crate::freshness::FreshnessContext;
+use crate::live::LiveClient;
 use crate::options::FactoryOptions;
 use crate::sleep::SleepLog;
 use crate::sync::Mutex;
-use crate::unstreamed::Unstreamed;
+use crate::watch_list_support::WatchListSupport;
 
 /// The context shared by the factory's clones and its informers: when the last of them is dropped, everything ends.
-pub(crate) struct Ground {
+pub(crate) struct FactoryContext {
     pub(crate) transport: Transport,
-    pub(crate) live: Live,
+    pub(crate) live: LiveClient,
     pub(crate) options: FactoryOptions,
-    pub(crate) common: Arc<Common>,
+    pub(crate) freshness: Arc<FreshnessContext>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
     /// Knowledge about the server that list/watches gained, for later ones.
-    pub(crate) unstreamed: Arc<Unstreamed>,
+    pub(crate) watch_list_support: Arc<WatchListSupport>,
     /// The cluster's name, once it is known.
     cluster: Mutex<Option<Arc<str>>>,
     random: Mutex<fastrand::Rng>,
 }
 
-impl Ground {
+impl FactoryContext {
     pub(crate) fn new(transport: Transport, options: FactoryOptions) -> Self {
-        let common = Arc::new(Common {
+        let freshness = Arc::new(FreshnessContext {
             clock: Clock::new(),
             stale_after: options.stale_after,
             sleep: SleepLog::new(options.sleep_clock.clone()),
         });
         let random = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         Self {
-            live: Live::new(transport.clone(), options.limits.clone(), &options.machine),
+            live: LiveClient::new(transport.clone(), options.limits.clone(), &options.machine),
             transport,
-            common,
+            freshness,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-            unstreamed: Arc::new(Unstreamed::new()),
+            watch_list_support: Arc::new(WatchListSupport::new()),
             cluster: Mutex::new(options.cluster.as_deref().map(Into::into)),
             random: Mutex::new(random),
             options,
@@ -74,7 +74,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for FactoryContext {
     fn drop(&mut self) {
         self.stop.cancel();
     }
