@@ -6,8 +6,8 @@ use std::time::Duration;
 use skopos::{ResourceId, TransportError};
 use tokio::time::Instant;
 
-use crate::cluster::{Paused, PausedBy};
 use crate::id::ClusterId;
+use crate::pause::{Paused, PausedBy};
 
 /// Error of a fleet.
 #[derive(Clone, Debug, thiserror::Error)]

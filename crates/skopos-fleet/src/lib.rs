@@ -7,26 +7,28 @@
 //! ```
 
 pub mod address;
+mod change_signal;
 pub mod checkpoint;
 mod cluster;
 mod error;
 mod fleet;
 mod id;
-mod keeper;
 pub mod kubeconfig;
-mod news;
+mod pause;
 pub mod source;
 mod spec;
+mod spec_error;
 pub mod vcluster;
 
 pub use address::AddressPolicy;
 pub use cluster::{
     Admits, CachedKind, Cluster, ClusterOptions, ClusterState, ClusterStats, Condition, Connector, Document,
-    DocumentRequest, Ended, Fate, InformerChoice, KindStats, Paused, PausedBy,
+    DocumentRequest, Ended, Fate, InformerChoice, KeptStats, KindStats, Persistence, RestoredState,
 };
 pub use error::FleetError;
-pub use fleet::{Changes, Fleet, FleetChange, FleetOptions, FleetStats, Members, SourceProblem};
+pub use fleet::{Changes, Fleet, FleetChange, FleetOptions, FleetStats, Keeper, Members, SourceProblem};
 pub use id::{ClusterId, InvalidClusterId};
-pub use keeper::{Keeper, KeptStats, Remembered};
+pub use pause::{Paused, PausedBy};
 pub use source::Source;
-pub use spec::{ClusterSpec, Endpoint, SpecError};
+pub use spec::{ClusterSpec, Endpoint};
+pub use spec_error::SpecError;

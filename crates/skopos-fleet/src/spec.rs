@@ -8,7 +8,6 @@ use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::address::AddressPolicy;
-use crate::kubeconfig::KubeconfigError;
 
 /// Connection settings and labels of a cluster. Cheap to clone; shows no secrets.
 #[derive(Clone)]
@@ -31,29 +30,6 @@ pub struct Endpoint {
     pub url: http::Uri,
     /// The name required in the server's certificate; `None`: the URL's host.
     pub tls_server_name: Option<String>,
-}
-
-/// Reason why a source's entry for a cluster is unusable. Shows none of its secrets.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpecError {
-    /// The kubeconfig yields no cluster.
-    #[error(transparent)]
-    Kubeconfig(#[from] KubeconfigError),
-    /// There is no kubeconfig at the expected place.
-    #[error("there is no kubeconfig in {place}")]
-    NoKubeconfig {
-        /// The place: a file, or a Secret and its key.
-        place: String,
-    },
-    /// The entry cannot be read.
-    #[error("{place} cannot be read: {reason}")]
-    Unreadable {
-        /// The place.
-        place: String,
-        /// The reason.
-        reason: String,
-    },
 }
 
 impl ClusterSpec {

@@ -49,15 +49,16 @@ impl AddressPolicy {
     /// # Errors
     /// If not, with the reason.
     pub fn check(&self, address: IpAddr) -> Result<(), DeniedAddress> {
-        let faces = faces(address);
-        if self.allows(&faces) {
+        let equivalents = equivalents(address);
+        if self.allows(&equivalents) {
             return Ok(());
         }
-        let denied = self.denied.iter().find(|network| faces.iter().any(|face| network.contains(face)));
+        let denied =
+            self.denied.iter().find(|network| equivalents.iter().any(|address| network.contains(address)));
         if let Some(network) = denied {
             return Err(DeniedAddress::Network(*network));
         }
-        let special = faces.iter().find_map(|face| special(*face)).filter(|_| !self.special);
+        let special = equivalents.iter().find_map(|address| special(*address)).filter(|_| !self.special);
         special.map_or(Ok(()), |what| Err(DeniedAddress::Special(what)))
     }
 
@@ -68,21 +69,23 @@ impl AddressPolicy {
             return AddressGuard::open();
         }
         let policy = self.clone();
-        AddressGuard::new(move |address| policy.judge(address).map_err(|denied| denied.to_string().into()))
+        AddressGuard::new(move |address| {
+            policy.check_at_dial(address).map_err(|denied| denied.to_string().into())
+        })
     }
 
-    fn judge(&self, address: IpAddr) -> Result<(), DeniedAddress> {
+    fn check_at_dial(&self, address: IpAddr) -> Result<(), DeniedAddress> {
         self.check(address)?;
-        let faces = faces(address);
-        let is_allowed = self.special || self.allows(&faces);
-        match !is_allowed && faces.iter().any(|face| is_of_this_machine(*face)) {
+        let equivalents = equivalents(address);
+        let is_allowed = self.special || self.allows(&equivalents);
+        match !is_allowed && equivalents.iter().any(|address| is_of_this_machine(*address)) {
             true => Err(DeniedAddress::Special("an address of this machine")),
             false => Ok(()),
         }
     }
 
-    fn allows(&self, faces: &[IpAddr]) -> bool {
-        self.allowed.iter().any(|network| faces.iter().any(|face| network.contains(face)))
+    fn allows(&self, equivalents: &[IpAddr]) -> bool {
+        self.allowed.iter().any(|network| equivalents.iter().any(|address| network.contains(address)))
     }
 }
 
@@ -106,7 +109,7 @@ pub enum DeniedAddress {
 
 /// Returns an address and the one embedded in it. An IPv6 address may carry an IPv4 address, and a gateway or the
 /// kernel connects to that.
-fn faces(address: IpAddr) -> Vec<IpAddr> {
+fn equivalents(address: IpAddr) -> Vec<IpAddr> {
     let IpAddr::V6(v6) = address else { return vec![address] };
     let inner = embedded(v6).map(IpAddr::V4);
     std::iter::once(address).chain(inner).collect()

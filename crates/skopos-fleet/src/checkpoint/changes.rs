@@ -56,7 +56,7 @@ impl Changes {
     }
 
     async fn make(&self, file: &FileName, change: Change) -> io::Result<u64> {
-        let unfinished = self.of(file.folder());
+        let unfinished = self.unfinished(file.folder());
         let mut unfinished = unfinished.lock().await;
         settle(&mut unfinished).await;
         let done = unfinished.insert(change).await;
@@ -64,7 +64,7 @@ impl Changes {
         done
     }
 
-    fn of(&self, folder: &str) -> Arc<Unfinished> {
+    fn unfinished(&self, folder: &str) -> Arc<Unfinished> {
         let mut folders = self.folders.lock();
         let in_use = |unfinished: &Arc<Unfinished>| {
             Arc::strong_count(unfinished) > 1 || unfinished.try_lock().is_ok_and(|change| change.is_some())

@@ -94,7 +94,8 @@ pub(super) fn decode(
         let body = Bytes::copy_from_slice(&bodies.split_to(document.bytes));
         let request = DocumentRequest::new(&document.path, &document.accept).ok_or_else(damaged)?;
         if let Some(age) = document.proven.and_then(|proven| now.since(&proven)) {
-            documents.push((request, Document::remembered(document.content_type, document.etag, body, age)));
+            documents
+                .push((request, Document::from_checkpoint(document.content_type, document.etag, body, age)));
         }
     }
     match bodies.is_empty() {
@@ -140,7 +141,7 @@ mod tests {
         let document = |path: &str, body: &'static str, age| {
             let request = DocumentRequest::new(path, "application/json").unwrap();
             let age = Duration::from_secs(age);
-            (request, Document::remembered("a/b", Some("\"e\"".into()), body.into(), age))
+            (request, Document::from_checkpoint("a/b", Some("\"e\"".into()), body.into(), age))
         };
         let documents = vec![document("/version", "{}", 3), document("/apis", "some", 100)];
         let bytes = encode("uid 1", &documents, &at(1000)).unwrap();
@@ -148,7 +149,7 @@ mod tests {
         assert!(are_same(&documents, &read));
         assert!(read[1].1.age() >= Duration::from_secs(150), "{:?}", read[1].1.age());
         let listed = |body: &'static str| {
-            let list = Document::remembered("a/b", None, body.into(), Duration::ZERO);
+            let list = Document::from_checkpoint("a/b", None, body.into(), Duration::ZERO);
             vec![(DocumentRequest::api_services(), list)]
         };
         assert!(are_same(&listed("5 s"), &listed("35 s")) && !are_same(&listed("5 s"), &Vec::new()));

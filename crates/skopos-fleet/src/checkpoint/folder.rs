@@ -14,8 +14,8 @@ use super::documents::{self, Documents};
 use super::index::Index;
 use super::names;
 use super::store::FileName;
+use crate::cluster::KeptStats;
 use crate::id::ClusterId;
-use crate::keeper::KeptStats;
 
 /// The checkpoint files of one cluster. Changes on the disk require the lock `writing`.
 pub(super) struct Folder {
@@ -33,7 +33,7 @@ struct State {
     open: bool,
     identity: Option<Arc<str>>,
     /// The identity reported by the server, or that it does not reveal one.
-    told: Option<Option<Arc<str>>>,
+    reported: Option<Option<Arc<str>>>,
     /// The resources in the index on the disk.
     indexed: BTreeSet<ResourceId>,
     /// The indexed resources whose files were not read. The files stay until newer ones replace them.
@@ -66,7 +66,7 @@ struct Since {
 }
 
 /// Interval of writing resources whose version alone has advanced, and documents that were only confirmed.
-const REFRESH: Duration = Duration::from_secs(300);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(300);
 
 // === impl Folder ===
 
@@ -88,7 +88,7 @@ impl Folder {
     /// Returns the identity, unless the server has reported another one.
     pub(super) fn presumed(&self) -> Option<Arc<str>> {
         let state = self.state.lock();
-        let denied = state.told.as_ref().is_some_and(|told| *told != state.identity);
+        let denied = state.reported.as_ref().is_some_and(|reported| *reported != state.identity);
         state.identity.clone().filter(|_| !denied)
     }
 
@@ -106,24 +106,24 @@ impl Folder {
         self.state.lock().open
     }
 
-    pub(super) fn tell(&self, identity: Option<&str>) {
-        self.state.lock().told = Some(identity.map(Into::into));
+    pub(super) fn set_reported_identity(&self, identity: Option<&str>) {
+        self.state.lock().reported = Some(identity.map(Into::into));
     }
 
     /// Discards the identity reported by the server.
-    pub(super) fn untell(&self) {
-        self.state.lock().told = None;
+    pub(super) fn clear_reported_identity(&self) {
+        self.state.lock().reported = None;
     }
 
-    pub(super) fn told(&self) -> Option<Option<Arc<str>>> {
-        self.state.lock().told.clone()
+    pub(super) fn reported_identity(&self) -> Option<Option<Arc<str>>> {
+        self.state.lock().reported.clone()
     }
 
     /// Resets the folder to this identity and no content. Returns the resources that had files.
-    pub(super) fn begin_anew(&self, identity: Option<&str>) -> BTreeSet<ResourceId> {
+    pub(super) fn reset(&self, identity: Option<&str>) -> BTreeSet<ResourceId> {
         let mut state = self.state.lock();
-        let State { open, told, indexed, kinds, refused, problem, .. } = std::mem::take(&mut *state);
-        (state.open, state.told, state.identity) = (open, told, identity.map(Into::into));
+        let State { open, reported, indexed, kinds, refused, problem, .. } = std::mem::take(&mut *state);
+        (state.open, state.reported, state.identity) = (open, reported, identity.map(Into::into));
         // A problem stays reported until it is solved.
         (state.refused, state.problem) = (refused, problem);
         kinds.into_keys().chain(indexed).collect()
@@ -159,7 +159,7 @@ impl Folder {
         let Some(kept) = state.kinds.get_mut(resource) else { return true };
         let due = match kept.mark == *mark {
             true => false,
-            false if kept.mark.has_same_objects(mark) => all || kept.written.elapsed() >= REFRESH,
+            false if kept.mark.has_same_objects(mark) => all || kept.written.elapsed() >= REFRESH_INTERVAL,
             false => true,
         };
         if !due {
@@ -197,7 +197,8 @@ impl Folder {
         match &state.documents {
             None => !documents.is_empty(),
             Some(kept) => {
-                all || kept.written.elapsed() >= REFRESH || !documents::are_same(&kept.documents, documents)
+                all || kept.written.elapsed() >= REFRESH_INTERVAL
+                    || !documents::are_same(&kept.documents, documents)
             }
         }
     }
@@ -209,17 +210,17 @@ impl Folder {
 
     /// Records a refused file; returns whether the problem is new.
     pub(super) fn refused(&self, problem: String) -> bool {
-        let news = self.trouble(Some(problem));
-        self.state.lock().refused += u64::from(news);
-        news
+        let is_new = self.trouble(Some(problem));
+        self.state.lock().refused += u64::from(is_new);
+        is_new
     }
 
     /// Sets the current problem; returns whether it is new.
     pub(super) fn trouble(&self, problem: Option<String>) -> bool {
         let mut state = self.state.lock();
-        let news = state.problem.as_deref() != problem.as_deref();
+        let is_new = state.problem.as_deref() != problem.as_deref();
         state.problem = problem.map(Into::into);
-        news
+        is_new
     }
 
     /// Returns the files that belong to the cluster.

@@ -20,7 +20,7 @@ pub(super) struct Index {
 const HEAD: &str = "skopos checkpoints 1";
 
 /// Limit on the size of an index: a thousand resources stay far below it.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,7 +46,7 @@ impl Index {
 
     /// Decodes an index. Blocks as long as the reader does.
     pub(super) fn decode(reader: impl Read, cluster: &ClusterId) -> Result<Self, RefusalReason> {
-        let body = envelope::unwrap(HEAD, reader, MOST_BYTES)?;
+        let body = envelope::unwrap(HEAD, reader, MAX_BYTES)?;
         let wire: Wire =
             serde_json::from_slice(&body).map_err(|error| RefusalReason::Damaged(error.to_string()))?;
         if wire.cluster != cluster.as_str() {

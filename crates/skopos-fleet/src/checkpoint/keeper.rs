@@ -25,10 +25,9 @@ use super::names::{self, REFUSED};
 use super::options::KeeperOptions;
 use super::refusal::{Refusal, RefusalReason};
 use super::store::{Content, FileName, Store, blocking};
-use crate::cluster::{Cluster, Condition};
-use crate::fleet::{Fleet, Members};
+use crate::cluster::{Cluster, Condition, KeptStats, Persistence, RestoredState};
+use crate::fleet::{Fleet, Keeper, Members};
 use crate::id::ClusterId;
-use crate::keeper::{Keeper, KeptStats, Remembered};
 
 /// Persistence of a fleet's clusters in a [`Store`], for [`FleetOptions::keeper`](crate::FleetOptions).
 pub struct CheckpointKeeper {
@@ -56,23 +55,23 @@ enum Unread {
 }
 
 /// Problem of a cluster whose server does not reveal its identity.
-const UNTOLD: &str = "the server does not let its namespace kube-system be read, by which it is known again: \
+const HIDDEN_IDENTITY: &str = "the server does not let its namespace kube-system be read, by which it is known again: \
                       nothing of it is kept";
 
 /// Limit on files reported in the log as not being checkpoints.
 const MAX_FOREIGN: usize = 100;
 
 /// Limit on refusals remembered individually.
-const MOST_REFUSALS: usize = 100;
+const MAX_REFUSALS: usize = 100;
 
 /// Limit on concurrently read files, and on concurrently written clusters.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 
 /// Interval between searches for orphaned files.
-const TIDY: Duration = Duration::from_secs(600);
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Age below which a file may still be being written.
-const SETTLED: Duration = Duration::from_secs(60);
+const MIN_SETTLED_AGE: Duration = Duration::from_secs(60);
 
 // === impl CheckpointKeeper ===
 
@@ -89,7 +88,7 @@ impl CheckpointKeeper {
             refusals: Mutex::default(),
             refused: AtomicU64::new(0),
             foreign: Mutex::default(),
-            reading: Semaphore::new(AT_ONCE),
+            reading: Semaphore::new(MAX_CONCURRENT),
             began: Instant::now(),
         }
     }
@@ -114,7 +113,10 @@ impl CheckpointKeeper {
         let members: Vec<Cluster> = fleet.members().values().cloned().collect();
         let saves = futures::stream::iter(members);
         saves
-            .for_each_concurrent(AT_ONCE, |cluster| async move { self.save(&cluster, all, stop).await })
+            .for_each_concurrent(
+                MAX_CONCURRENT,
+                |cluster| async move { self.save(&cluster, all, stop).await },
+            )
             .await;
     }
 
@@ -144,7 +146,7 @@ impl CheckpointKeeper {
                 problem = Some(format!("{resource} is not kept: {error}"));
             }
         }
-        if cluster.unit.recalled.is_cancelled() {
+        if cluster.inner.restored.is_cancelled() {
             for gone in folder.others(&running) {
                 self.drop_kind(&folder, &gone).await;
             }
@@ -261,12 +263,12 @@ impl CheckpointKeeper {
         if !folder.is_open() {
             self.open(folder).await;
         }
-        let Some(told) = folder.told().filter(|_| folder.is_open()) else { return };
-        if told.is_none() {
-            folder.trouble(Some(UNTOLD.to_owned()));
+        let Some(reported) = folder.reported_identity().filter(|_| folder.is_open()) else { return };
+        if reported.is_none() {
+            folder.trouble(Some(HIDDEN_IDENTITY.to_owned()));
         }
-        if told != folder.identity() {
-            self.forget(folder, told.as_deref()).await;
+        if reported != folder.identity() {
+            self.discard(folder, reported.as_deref()).await;
         }
     }
 
@@ -300,7 +302,7 @@ impl CheckpointKeeper {
     /// Handles a refused file. A repeated refusal for the same reason is reported once.
     async fn refuse(&self, folder: &Folder, file: &FileName, reason: RefusalReason) {
         if folder.refused(format!("{file} was refused: {reason}")) {
-            self.tell_of(folder, file, &reason);
+            self.report_refusal(folder, file, &reason);
         }
         match reason {
             RefusalReason::Damaged(_) => {
@@ -313,11 +315,11 @@ impl CheckpointKeeper {
         }
     }
 
-    fn tell_of(&self, folder: &Folder, file: &FileName, reason: &RefusalReason) {
+    fn report_refusal(&self, folder: &Folder, file: &FileName, reason: &RefusalReason) {
         tracing::warn!(cluster = %folder.cluster, %file, %reason, "a checkpoint is refused");
         self.refused.fetch_add(1, Ordering::Relaxed);
         let mut refusals = self.refusals.lock();
-        if refusals.len() == MOST_REFUSALS {
+        if refusals.len() == MAX_REFUSALS {
             refusals.pop_front();
         }
         refusals.push_back(Refusal { file: file.clone(), reason: reason.clone(), at: SystemTime::now() });
@@ -341,22 +343,22 @@ impl CheckpointKeeper {
     }
 
     /// Removes orphaned files, and updates the sizes of the others.
-    async fn tidy(&self, members: &Members) {
+    async fn clean_up(&self, members: &Members) {
         let files = match self.store.list().await {
             Ok(files) => files,
             Err(error) => return tracing::warn!(%error, "the checkpoints cannot be listed"),
         };
         let folders: BTreeMap<String, Option<Arc<Folder>>> = {
             let known = self.folders.lock();
-            let of = |id: &ClusterId| (names::folder(id), known.get(id).cloned());
-            members.keys().map(of).collect()
+            let entry = |id: &ClusterId| (names::folder(id), known.get(id).cloned());
+            members.keys().map(entry).collect()
         };
         let age = |modified: SystemTime| modified.elapsed().unwrap_or_default();
         let mut youngest: BTreeMap<String, Duration> = BTreeMap::new();
         for file in &files {
             let age = age(file.modified);
-            let of_folder = youngest.entry(file.name.folder().to_owned()).or_insert(age);
-            *of_folder = age.min(*of_folder);
+            let youngest_age = youngest.entry(file.name.folder().to_owned()).or_insert(age);
+            *youngest_age = age.min(*youngest_age);
         }
         let mut sizes = BTreeMap::new();
         for file in files {
@@ -364,7 +366,7 @@ impl CheckpointKeeper {
                 self.leave_alone(&file.name);
                 continue;
             }
-            let settled = age(file.modified) >= SETTLED;
+            let settled = age(file.modified) >= MIN_SETTLED_AGE;
             let superfluous = match folders.get(file.name.folder()) {
                 // Its index was not read yet, or could not be.
                 Some(None) => false,
@@ -412,15 +414,15 @@ impl CheckpointKeeper {
 
     /// Deletes all content of another identity. An unread index proves nothing, so the folder stays then. The index
     /// goes first: after an interruption at any point, no other file is read without it.
-    async fn forget(&self, folder: &Folder, identity: Option<&str>) {
+    async fn discard(&self, folder: &Folder, identity: Option<&str>) {
         if !folder.is_open() {
             return;
         }
-        let kinds = folder.begin_anew(identity);
-        let of_kinds = kinds.iter().filter_map(|resource| names::kind(&folder.name, resource));
+        let kinds = folder.reset(identity);
+        let kind_files = kinds.iter().filter_map(|resource| names::kind(&folder.name, resource));
         let files: Vec<FileName> = [names::index(&folder.name), names::documents(&folder.name)]
             .into_iter()
-            .chain(of_kinds)
+            .chain(kind_files)
             .collect();
         for file in files {
             self.remove(&file).await;
@@ -429,15 +431,15 @@ impl CheckpointKeeper {
     }
 }
 
-impl Keeper for CheckpointKeeper {
+impl Persistence for CheckpointKeeper {
     fn identity<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, Option<String>> {
         Box::pin(async move { self.folder(cluster).await.presumed().as_deref().map(str::to_owned) })
     }
 
-    fn remembered<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, Remembered> {
+    fn load<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, RestoredState> {
         Box::pin(async move {
             let folder = self.folder(cluster).await;
-            let Some(identity) = folder.presumed() else { return Remembered::default() };
+            let Some(identity) = folder.presumed() else { return RestoredState::default() };
             let (mut kinds, barred): (Vec<_>, Vec<_>) =
                 folder.indexed().into_iter().partition(|resource| self.options.admits.admits(resource));
             for resource in barred {
@@ -450,7 +452,7 @@ impl Keeper for CheckpointKeeper {
             let decode =
                 move |reader: &mut (dyn Read + Send)| documents::decode(&identity, reader, most, &clock);
             let documents = self.read(&folder, &names::documents(&folder.name), decode).await;
-            Remembered { kinds, documents: documents.unwrap_or_default() }
+            RestoredState { kinds, documents: documents.unwrap_or_default() }
         })
     }
 
@@ -470,7 +472,7 @@ impl Keeper for CheckpointKeeper {
             let limits = self.options.limits.clone();
             let (whose, which, wanted) = (identity.to_owned(), resource.clone(), options.clone());
             let decode = move |reader: &mut (dyn Read + Send)| {
-                let checkpoint = Checkpoint::read_from(reader, &limits).map_err(RefusalReason::of)?;
+                let checkpoint = Checkpoint::read_from(reader, &limits).map_err(RefusalReason::from_error)?;
                 if checkpoint.cluster() != Some(&whose) {
                     let found = checkpoint.cluster().unwrap_or("no name").to_owned();
                     return Err(Foreign { what: "cluster", expected: whose, found }.into());
@@ -494,37 +496,43 @@ impl Keeper for CheckpointKeeper {
         })
     }
 
-    fn identified<'a>(&'a self, cluster: &'a ClusterId, identity: Option<&'a str>) -> BoxFuture<'a, ()> {
+    fn set_identity<'a>(&'a self, cluster: &'a ClusterId, identity: Option<&'a str>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let folder = self.folder(cluster).await;
             // This comes first, because a writer may hold the lock for long.
-            folder.tell(identity);
+            folder.set_reported_identity(identity);
             let _writing = folder.writing.lock().await;
             self.settle(&folder).await;
         })
     }
 
-    fn forgotten<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, ()> {
+    fn delete<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let folder = self.folder(cluster).await;
-            folder.untell();
+            folder.clear_reported_identity();
             let _writing = folder.writing.lock().await;
-            self.forget(&folder, None).await;
+            self.discard(&folder, None).await;
             // Otherwise the cluster has come back meanwhile, and a waiting writer continues with this folder.
-            if folder.told().is_none() {
+            if folder.reported_identity().is_none() {
                 self.folders.lock().remove(cluster);
             }
         })
     }
 
+    fn stats(&self, cluster: &ClusterId) -> Option<KeptStats> {
+        self.folders.lock().get(cluster).map(|folder| folder.stats())
+    }
+}
+
+impl Keeper for CheckpointKeeper {
     fn run(self: Arc<Self>, fleet: Fleet, stop: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let mut tidy_at = Instant::now();
+            let mut clean_up_at = Instant::now();
             loop {
-                if Instant::now() >= tidy_at {
-                    tidy_at = Instant::now() + TIDY;
+                if Instant::now() >= clean_up_at {
+                    clean_up_at = Instant::now() + CLEANUP_INTERVAL;
                     // A file that is not removed now is removed at a later run.
-                    stop.run_until_cancelled(self.tidy(&fleet.members())).await;
+                    stop.run_until_cancelled(self.clean_up(&fleet.members())).await;
                 }
                 if stop.run_until_cancelled(tokio::time::sleep(self.options.every)).await.is_none() {
                     break;
@@ -547,10 +555,6 @@ impl Keeper for CheckpointKeeper {
                 tracing::warn!("not all checkpoints could be written in time: older ones are left");
             }
         })
-    }
-
-    fn stats(&self, cluster: &ClusterId) -> Option<KeptStats> {
-        self.folders.lock().get(cluster).map(|folder| folder.stats())
     }
 }
 

@@ -35,8 +35,8 @@
 //!
 //! # Identity
 //!
-//! Each file names the identity of its cluster (the uid of its namespace kube-system). See [`Keeper`](crate::Keeper)
-//! for the identity check of a server before anything resumes.
+//! Each file names the identity of its cluster (the uid of its namespace kube-system). See
+//! [`Persistence`](crate::Persistence) for the identity check of a server before anything resumes.
 
 mod changes;
 mod directory;

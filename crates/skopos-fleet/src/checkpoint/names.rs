@@ -19,7 +19,7 @@ const KIND: &str = ".skopos";
 pub(super) const REFUSED: &str = ".refused";
 
 /// Limit on the length of a folder's name. Every file system allows at least 255.
-const MOST: usize = 180;
+const MAX_NAME_LENGTH: usize = 180;
 
 /// The suffix of a file that is being written.
 const NEW: &str = ".new";
@@ -62,7 +62,7 @@ pub(super) fn kind(folder: &str, resource: &ResourceId) -> Option<FileName> {
     let fits =
         [group, version, plural].into_iter().all(part) && !version.contains('.') && !plural.contains('.');
     let name = format!("{group}.{version}.{plural}{KIND}");
-    (fits && name.len() <= MOST).then(|| FileName::new(folder, name))
+    (fits && name.len() <= MAX_NAME_LENGTH).then(|| FileName::new(folder, name))
 }
 
 /// Returns the folder of a cluster: its name if that is in lower case, otherwise one that no file system confuses with
@@ -77,7 +77,7 @@ pub(super) fn folder(cluster: &ClusterId) -> String {
             other => name.push_str(&format!("={other:02x}")),
         }
     }
-    if name.len() <= MOST {
+    if name.len() <= MAX_NAME_LENGTH {
         return name;
     }
     let hash: String = Sha256::digest(cluster.as_str()).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -103,7 +103,7 @@ mod tests {
         for name in folders {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.=".contains(&byte);
             assert!(name.bytes().all(plain) && !name.starts_with('.') && !name.ends_with('.'), "{name}");
-            assert!(name.len() <= MOST, "{name}");
+            assert!(name.len() <= MAX_NAME_LENGTH, "{name}");
         }
         assert_eq!(folder(&ClusterId::new("shop.team-a").unwrap()), "shop.team-a");
     }

@@ -57,10 +57,10 @@ enum Failure {
 }
 
 /// Consecutive failures that pause the bucket.
-const MOST_FAILURES: u32 = 3;
+const MAX_FAILURES: u32 = 3;
 
 /// Limit on listed files: a thousand clusters of a hundred resources, with room to spare.
-const MOST_FILES: usize = 1_000_000;
+const MAX_FILES: usize = 1_000_000;
 
 impl Default for BucketLimits {
     fn default() -> Self {
@@ -114,7 +114,7 @@ impl Bucket {
             Ok(_) | Err(Failure::TooLarge | Failure::TooMany | Failure::Refused(Error::NotFound { .. })) => 0,
             Err(Failure::Refused(_)) => 1,
             // Another attempt would take as long.
-            Err(Failure::Late) => MOST_FAILURES,
+            Err(Failure::Late) => MAX_FAILURES,
         };
         let result = result.map_err(|failure| self.in_io(failure));
         let reason = result.as_ref().err().map(ToString::to_string);
@@ -132,7 +132,7 @@ impl Bucket {
                 io::Error::new(io::ErrorKind::TimedOut, "the object store does not answer in time")
             }
             Failure::TooLarge => self.too_large(),
-            Failure::TooMany => io::Error::other(format!("there are more than {MOST_FILES} objects")),
+            Failure::TooMany => io::Error::other(format!("there are more than {MAX_FILES} objects")),
             Failure::Refused(error) => {
                 let kind = match &error {
                     Error::NotFound { .. } => io::ErrorKind::NotFound,
@@ -168,7 +168,7 @@ impl Bucket {
         let mut objects = self.objects.list(Some(&self.prefix));
         let mut files = Vec::new();
         while let Some(object) = next(&mut objects, self.limits.answer).await? {
-            if files.len() == MOST_FILES {
+            if files.len() == MAX_FILES {
                 return Err(Failure::TooMany);
             }
             if let Some(name) = self.name(&object.location) {
@@ -274,8 +274,8 @@ impl Health {
         }
         self.failures += failures;
         // After a pause one failure is enough.
-        if self.failures >= MOST_FAILURES {
-            self.failures = MOST_FAILURES - 1;
+        if self.failures >= MAX_FAILURES {
+            self.failures = MAX_FAILURES - 1;
             self.paused_until = Some(Instant::now() + pause);
             self.reason = reason.map(Into::into);
         }

@@ -46,7 +46,7 @@ impl RefusalReason {
         matches!(self, Self::Unreadable(_) | Self::Ageless)
     }
 
-    pub(super) fn of(error: CheckpointError) -> Self {
+    pub(super) fn from_error(error: CheckpointError) -> Self {
         match error {
             CheckpointError::Io(error) => Self::Unreadable(error.to_string()),
             error @ (CheckpointError::Version { .. } | CheckpointError::TooLarge { .. }) => {

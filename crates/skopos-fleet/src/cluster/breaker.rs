@@ -14,14 +14,14 @@ use skopos::{Transport, TransportOptions};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::session::Link;
-use super::unit::Unit;
+use super::core::ClusterInner;
+use super::session::ClusterConnection;
 
 /// Interval between attempts to reach a silent server.
-const TRY_EVERY: Duration = Duration::from_secs(15);
+const RETRY_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Timeout of one attempt.
-const TRY_FOR: Duration = Duration::from_secs(10);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Circuit breaker: closed while the server answers.
 #[derive(Debug, Default)]
@@ -34,80 +34,86 @@ struct Open {
     since: Instant,
     reason: Arc<str>,
     next_try: Instant,
-    trying: Option<oneshot::Receiver<()>>,
+    attempt_result: Option<oneshot::Receiver<()>>,
 }
 
 impl Breaker {
     /// Opens the breaker for a silent server. Only the breaker's own attempts are sent from now on.
-    pub(crate) fn open(&mut self, link: &Link, since: Instant, reason: &str, now: Instant) {
+    pub(crate) fn open(
+        &mut self,
+        connection: &ClusterConnection,
+        since: Instant,
+        reason: &str,
+        now: Instant,
+    ) {
         let reason: Arc<str> = format!("it takes connections and does not answer: {reason}").into();
-        link.park(reason.clone());
-        self.open = Some(Open { since, reason, next_try: now + TRY_EVERY, trying: None });
+        connection.park(reason.clone());
+        self.open = Some(Open { since, reason, next_try: now + RETRY_INTERVAL, attempt_result: None });
     }
 
     pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Closes the breaker, because the link is new, or because a caller has reported the server up or down.
-    pub(crate) fn forget(&mut self) {
+    /// Closes the breaker, because the connection is new, or because a caller has reported the server up or down.
+    pub(crate) fn close(&mut self) {
         self.open = None;
     }
 
     /// Returns start and evidence of the silence while the breaker is open. Starts an attempt when one is due.
     pub(crate) fn check(
         &mut self,
-        unit: &Arc<Unit>,
-        link: &Arc<Link>,
+        inner: &Arc<ClusterInner>,
+        connection: &Arc<ClusterConnection>,
         now: Instant,
     ) -> Option<(Instant, Arc<str>)> {
         let open = self.open.as_mut()?;
-        match open.trying.as_mut().map(oneshot::Receiver::try_recv) {
+        match open.attempt_result.as_mut().map(oneshot::Receiver::try_recv) {
             Some(Ok(())) => {
                 self.open = None;
-                link.wake();
+                connection.wake();
                 return None;
             }
-            Some(Err(oneshot::error::TryRecvError::Closed)) => open.trying = None,
+            Some(Err(oneshot::error::TryRecvError::Closed)) => open.attempt_result = None,
             _ => {}
         }
-        if open.trying.is_none() && now >= open.next_try {
-            open.next_try = now + TRY_EVERY;
-            open.trying = Some(begin_try(unit, link));
+        if open.attempt_result.is_none() && now >= open.next_try {
+            open.next_try = now + RETRY_INTERVAL;
+            open.attempt_result = Some(start_attempt(inner, connection));
         }
         Some((open.since, open.reason.clone()))
     }
 }
 
 /// Sends a request on a connection of its own; reports any response.
-fn begin_try(unit: &Arc<Unit>, link: &Arc<Link>) -> oneshot::Receiver<()> {
+fn start_attempt(inner: &Arc<ClusterInner>, connection: &Arc<ClusterConnection>) -> oneshot::Receiver<()> {
     let (answered, outcome) = oneshot::channel();
-    let (unit, link) = (unit.clone(), link.clone());
-    let task = unit.clone();
+    let (inner, connection) = (inner.clone(), connection.clone());
+    let task = inner.clone();
     task.tasks.spawn(async move {
-        let trying = link.superseded.run_until_cancelled(try_once(&unit, &link));
-        if let Some(Some(true)) = unit.stop.run_until_cancelled(trying).await {
-            // The tender has dropped the receiver, or reads it at the check that follows.
+        let attempt_result = connection.superseded.run_until_cancelled(attempt(&inner, &connection));
+        if let Some(Some(true)) = inner.stop.run_until_cancelled(attempt_result).await {
+            // The supervisor has dropped the receiver, or reads it at the check that follows.
             let _ = answered.send(());
-            unit.stirred.notify_one();
+            inner.wakeup.notify_one();
         }
     });
     outcome
 }
 
-async fn try_once(unit: &Unit, link: &Link) -> bool {
-    let Ok(spec) = link.spec.clone() else { return false };
-    let options = TransportOptions { max_connections: 1, ..unit.options.transport.clone() };
-    let Ok(transport) = unit.connector.connect(&unit.id, spec, options).await else { return false };
-    let answers = ask(&transport).await;
+async fn attempt(inner: &ClusterInner, connection: &ClusterConnection) -> bool {
+    let Ok(spec) = connection.spec.clone() else { return false };
+    let options = TransportOptions { max_connections: 1, ..inner.options.transport.clone() };
+    let Ok(transport) = inner.connector.connect(&inner.id, spec, options).await else { return false };
+    let answers = request_version(&transport).await;
     transport.shutdown(Duration::from_secs(1)).await;
     answers
 }
 
-async fn ask(transport: &Transport) -> bool {
+async fn request_version(transport: &Transport) -> bool {
     let options = RequestOptions {
         class: Some(RequestClass::Probe),
-        deadline: Some(TRY_FOR),
+        deadline: Some(ATTEMPT_TIMEOUT),
         ..RequestOptions::default()
     };
     let request = Request::get("/version").extension(options).body(Body::empty());

@@ -61,7 +61,7 @@ pub(crate) struct Fetch {
 }
 
 /// Limit on the length of a path with query, and of a list of content types.
-const MOST: usize = 2048;
+const MAX_LENGTH: usize = 2048;
 
 /// Aggregated discovery of everything in two documents, as kubectl requests it.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
@@ -83,16 +83,19 @@ impl DocumentRequest {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/".contains(c);
         let in_query = |c: char| c.is_ascii_graphic() && c != '#';
         let spelled = path.chars().all(plain) && query.chars().all(in_query);
-        let short = path_and_query.len() <= MOST && accept.len() <= MOST;
+        let short = path_and_query.len() <= MAX_LENGTH && accept.len() <= MAX_LENGTH;
         let header = accept.chars().all(|c| c.is_ascii_graphic() || c == ' ');
         let known = spelled && short && header && is_document(path);
-        known.then(|| Self { path: without_timeout(path, query).into(), accept: plainly(accept).into() })
+        known.then(|| Self {
+            path: without_timeout(path, query).into(),
+            accept: normalized_accept(accept).into(),
+        })
     }
 
     /// Returns the requests for the documents without which kubectl cannot work.
     pub fn essential() -> Vec<Self> {
-        let of = |path| Self::new(path, JSON);
-        of("/version").into_iter().chain(Self::discovery()).chain(of("/openapi/v3")).collect()
+        let json = |path| Self::new(path, JSON);
+        json("/version").into_iter().chain(Self::discovery()).chain(json("/openapi/v3")).collect()
     }
 
     /// Returns the requests for the documents that list everything the server serves.
@@ -141,7 +144,7 @@ fn without_timeout(path: &str, query: &str) -> String {
 
 /// Normalizes `accept` to the values of [`DocumentRequest::essential`]. Every server has JSON, so a client that lists
 /// it first gets it. Versions of kubectl list the same forms of discovery in different orders, the newest first.
-fn plainly(accept: &str) -> String {
+fn normalized_accept(accept: &str) -> String {
     let forms =
         |accept: &str| -> Vec<String> { accept.split(',').map(|form| form.trim().to_owned()).collect() };
     let (asked, aggregated) = (forms(accept), forms(AGGREGATED));
@@ -175,7 +178,7 @@ fn is_document(path: &str) -> bool {
 
 impl Document {
     /// Creates a document from a checkpoint, with its maximum age now.
-    pub fn remembered(
+    pub fn from_checkpoint(
         content_type: impl Into<String>,
         etag: Option<String>,
         body: Bytes,
@@ -218,7 +221,7 @@ impl Document {
 
 impl Documents {
     /// Returns the cached document if it is not older than `age`.
-    pub(crate) fn young(&self, request: &DocumentRequest, age: Duration) -> Option<Document> {
+    pub(crate) fn fresh(&self, request: &DocumentRequest, age: Duration) -> Option<Document> {
         let mut slots = self.slots.lock();
         let slot = slots.get_mut(request)?;
         slot.last_used = Instant::now();
@@ -291,9 +294,9 @@ impl Documents {
     }
 
     /// Adds documents from a checkpoint, unless newer ones are cached.
-    pub(crate) fn remember(&self, remembered: Vec<(DocumentRequest, Document)>, options: &ClusterOptions) {
+    pub(crate) fn restore(&self, restored: Vec<(DocumentRequest, Document)>, options: &ClusterOptions) {
         let mut slots = self.slots.lock();
-        for (request, document) in remembered {
+        for (request, document) in restored {
             let slot = slots.entry(request).or_insert_with(|| Slot {
                 document: None,
                 fetching: None,
@@ -403,13 +406,13 @@ mod tests {
         let options =
             ClusterOptions { max_documents: 2, max_document_bytes: 100, ..ClusterOptions::default() };
         let documents = Documents::default();
-        let put = |path: &str, bytes| documents.remember(vec![(request(path), document(bytes))], &options);
+        let put = |path: &str, bytes| documents.restore(vec![(request(path), document(bytes))], &options);
         put("/api", 10);
         tokio::time::advance(Duration::from_secs(1)).await;
         put("/apis", 10);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(documents.young(&request("/api"), Duration::from_secs(9)).is_some());
-        assert!(documents.young(&request("/api"), Duration::from_secs(1)).is_none(), "too old");
+        assert!(documents.fresh(&request("/api"), Duration::from_secs(9)).is_some());
+        assert!(documents.fresh(&request("/api"), Duration::from_secs(1)).is_none(), "too old");
         tokio::time::advance(Duration::from_secs(1)).await;
         put("/version", 10);
         assert_eq!(documents.counts(), (2, 20));

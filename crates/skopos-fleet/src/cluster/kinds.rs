@@ -21,7 +21,7 @@ use crate::error::FleetError;
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct CachedKind {
-    held: Arc<Held>,
+    held: Arc<UseGuard>,
 }
 
 /// Reason why a resource is no longer cached.
@@ -53,12 +53,12 @@ pub struct Fate {
 }
 
 /// A use of a cached resource; dropping the last one records the time.
-struct Held {
-    entry: Arc<Entry>,
+struct UseGuard {
+    entry: Arc<CachedInformer>,
 }
 
 /// A running informer.
-pub(crate) struct Entry {
+pub(crate) struct CachedInformer {
     pub(crate) informer: Informer<RawObject>,
     ended: watch::Sender<Option<Ended>>,
     /// The number of uses now.
@@ -68,7 +68,7 @@ pub(crate) struct Entry {
     pub(crate) pinned: bool,
 }
 
-pub(crate) type Starting = Shared<BoxFuture<'static, Result<Arc<Entry>, FleetError>>>;
+pub(crate) type Starting = Shared<BoxFuture<'static, Result<Arc<CachedInformer>, FleetError>>>;
 
 /// All cached resources of one cluster.
 pub(crate) struct Kinds {
@@ -78,17 +78,17 @@ pub(crate) struct Kinds {
 }
 
 /// Time for which a refusal by the server is remembered.
-const REFUSAL_MEMORY: Duration = Duration::from_secs(10);
+const REFUSAL_TTL: Duration = Duration::from_secs(10);
 
 /// Time after which a resource that the server does not serve is dropped. A replaced definition comes back within
 /// moments.
-const NOT_SERVED_FOR: Duration = Duration::from_secs(5);
+const NOT_SERVED_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Consecutive failures after which callers stop waiting: transient failures are over by then.
-const FAILURES: u32 = 3;
+const MAX_FAILURES: u32 = 3;
 
 /// Limit on remembered refusals.
-const MOST_REFUSALS: usize = 256;
+const MAX_REFUSALS: usize = 256;
 
 #[derive(Default)]
 struct Slots {
@@ -114,9 +114,9 @@ pub(crate) struct Start {
 }
 
 impl CachedKind {
-    pub(crate) fn new(entry: Arc<Entry>) -> Self {
+    pub(crate) fn new(entry: Arc<CachedInformer>) -> Self {
         entry.holders.fetch_add(1, Ordering::SeqCst);
-        Self { held: Arc::new(Held { entry }) }
+        Self { held: Arc::new(UseGuard { entry }) }
     }
 
     /// Returns the resource.
@@ -177,7 +177,7 @@ impl Fate {
     }
 }
 
-impl Drop for Held {
+impl Drop for UseGuard {
     fn drop(&mut self) {
         *self.entry.last_used.lock() = Instant::now();
         self.entry.holders.fetch_sub(1, Ordering::SeqCst);
@@ -190,7 +190,7 @@ impl fmt::Debug for CachedKind {
     }
 }
 
-impl Entry {
+impl CachedInformer {
     pub(crate) fn new(informer: Informer<RawObject>, pinned: bool) -> Arc<Self> {
         Arc::new(Self {
             informer,
@@ -222,14 +222,14 @@ impl Entry {
             Condition::Rejected => 400,
             _ => return None,
         };
-        Some((code, reason_of(state)))
+        Some((code, last_reason(state)))
     }
 
     /// Returns the number of failed lists and the server's last reason, once waiting longer cannot help.
     pub(crate) fn failure(&self) -> Option<(u32, Arc<str>)> {
         let state = self.informer.state();
-        let fails = state.condition == Condition::ServerError && state.attempts >= FAILURES;
-        fails.then(|| (state.attempts, reason_of(state)))
+        let fails = state.condition == Condition::ServerError && state.attempts >= MAX_FAILURES;
+        fails.then(|| (state.attempts, last_reason(state)))
     }
 
     /// Returns the problem of its list/watch. A resource that the server does not serve (any more) is not a problem.
@@ -274,7 +274,7 @@ impl Entry {
 }
 
 /// Returns the server's last reason.
-fn reason_of(state: LinkState) -> Arc<str> {
+fn last_reason(state: LinkState) -> Arc<str> {
     let reason = state.reason.unwrap_or_else(|| state.condition.to_string().into());
     Arc::from(&*reason)
 }
@@ -285,7 +285,7 @@ impl Kinds {
     }
 
     /// Returns the resource if it runs.
-    pub(crate) fn get(&self, resource: &ResourceId) -> Option<Arc<Entry>> {
+    pub(crate) fn get(&self, resource: &ResourceId) -> Option<Arc<CachedInformer>> {
         self.slots.lock().running.get(resource).and_then(Slot::entry)
     }
 
@@ -302,7 +302,7 @@ impl Kinds {
             return;
         }
         slots.running.remove(resource);
-        slots.forget_refusals();
+        slots.drop_old_refusals();
         slots.refused.insert(resource.clone(), (code, reason, Instant::now()));
     }
 
@@ -310,11 +310,11 @@ impl Kinds {
     pub(crate) fn refusal(&self, resource: &ResourceId) -> Option<(u16, Arc<str>)> {
         let slots = self.slots.lock();
         let (code, reason, at) = slots.refused.get(resource)?;
-        (at.elapsed() < REFUSAL_MEMORY).then(|| (*code, reason.clone()))
+        (at.elapsed() < REFUSAL_TTL).then(|| (*code, reason.clone()))
     }
 
     /// Returns all running resources.
-    pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn all(&self) -> Vec<Arc<CachedInformer>> {
         self.slots.lock().running.values().filter_map(Slot::entry).collect()
     }
 
@@ -338,7 +338,7 @@ impl Kinds {
             return Ok(Start { starting: slot.starting.clone(), begun: None });
         }
         slots.check_room(resource, options)?;
-        if slots.running.len() >= options.max_kinds && !self.evict(&mut slots, Entry::is_in_use) {
+        if slots.running.len() >= options.max_kinds && !self.evict(&mut slots, CachedInformer::is_in_use) {
             let reason = format!("{} kinds are in use already, and no more may be kept", options.max_kinds);
             return Err(reason.into());
         }
@@ -359,7 +359,7 @@ impl Kinds {
     }
 
     /// Replaces a running resource by another copy.
-    pub(crate) fn replace(&self, old: &Arc<Entry>, starting: Starting) {
+    pub(crate) fn replace(&self, old: &Arc<CachedInformer>, starting: Starting) {
         let mut slots = self.slots.lock();
         let current = slots.running.get_mut(old.informer.resource());
         if let Some(slot) = current.filter(|slot| slot.entry().is_some_and(|entry| Arc::ptr_eq(&entry, old)))
@@ -383,7 +383,7 @@ impl Kinds {
 
     /// Stops resources that the server no longer serves, even if in use: waiting for them is pointless.
     pub(crate) fn stop_not_served(&self) {
-        self.remove(Ended::NotServed, |entry| !entry.pinned && entry.is_not_served_for(NOT_SERVED_FOR));
+        self.remove(Ended::NotServed, |entry| !entry.pinned && entry.is_not_served_for(NOT_SERVED_TIMEOUT));
     }
 
     /// Stops resources that are no longer admitted, even if in use.
@@ -393,11 +393,11 @@ impl Kinds {
 
     /// Evicts the least recently used resources while the budget is exceeded, unused ones first. Evictions are
     /// remembered for `memory`. Returns the evicted resources with their sizes.
-    pub(crate) fn keep_within(&self, budget: u64, memory: Duration) -> Vec<(ResourceId, u64)> {
+    pub(crate) fn enforce_budget(&self, budget: u64, memory: Duration) -> Vec<(ResourceId, u64)> {
         let mut gone = Vec::new();
         let mut slots = self.slots.lock();
         loop {
-            let entries: Vec<Arc<Entry>> = slots.running.values().filter_map(Slot::entry).collect();
+            let entries: Vec<Arc<CachedInformer>> = slots.running.values().filter_map(Slot::entry).collect();
             let sizes: Vec<u64> = entries.iter().map(|entry| entry.bytes()).collect();
             if sizes.iter().sum::<u64>() <= budget {
                 return gone;
@@ -418,7 +418,7 @@ impl Kinds {
     }
 
     /// Drops starts that are not complete yet.
-    pub(crate) fn forget_starting(&self) {
+    pub(crate) fn drop_incomplete(&self) {
         self.slots.lock().running.retain(|_, slot| slot.entry().is_some());
     }
 
@@ -430,11 +430,11 @@ impl Kinds {
 
     /// Notifies all holders of the end, and retains content for reading.
     pub(crate) fn end(&self, reason: Ended) {
-        self.forget_starting();
+        self.drop_incomplete();
         self.all().iter().for_each(|entry| entry.end(reason));
     }
 
-    fn remove(&self, reason: Ended, which: impl Fn(&Entry) -> bool) {
+    fn remove(&self, reason: Ended, which: impl Fn(&CachedInformer) -> bool) {
         let mut slots = self.slots.lock();
         slots.running.retain(|resource, slot| {
             let Some(entry) = slot.entry().filter(|entry| which(entry)) else { return true };
@@ -445,7 +445,7 @@ impl Kinds {
     }
 
     /// Evicts the least recently used resource that is not needed, to make room for one more.
-    fn evict(&self, slots: &mut Slots, needed: impl Fn(&Entry) -> bool) -> bool {
+    fn evict(&self, slots: &mut Slots, needed: impl Fn(&CachedInformer) -> bool) -> bool {
         let entries = slots.running.values().filter_map(Slot::entry);
         let free = entries.filter(|entry| !entry.pinned && !needed(entry));
         // Evicting a resource without content loses nothing.
@@ -459,9 +459,9 @@ impl Kinds {
 }
 
 impl Slots {
-    fn forget_refusals(&mut self) {
-        self.refused.retain(|_, (_, _, at)| at.elapsed() < REFUSAL_MEMORY);
-        while self.refused.len() >= MOST_REFUSALS {
+    fn drop_old_refusals(&mut self) {
+        self.refused.retain(|_, (_, _, at)| at.elapsed() < REFUSAL_TTL);
+        while self.refused.len() >= MAX_REFUSALS {
             let oldest =
                 self.refused.iter().min_by_key(|(_, (_, _, at))| *at).map(|(resource, _)| resource.clone());
             let Some(oldest) = oldest else { return };
@@ -495,7 +495,7 @@ impl Slot {
         self.starting.peek().is_some_and(Result::is_err)
     }
 
-    fn entry(&self) -> Option<Arc<Entry>> {
+    fn entry(&self) -> Option<Arc<CachedInformer>> {
         self.starting.peek().and_then(|started| started.as_ref().ok()).cloned()
     }
 }

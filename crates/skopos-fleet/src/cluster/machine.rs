@@ -1,68 +1,13 @@
 //! State machine of a cluster: pure, from observations to states. No clock, no I/O.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use skopos::ResourceId;
 use tokio::time::Instant;
 
-/// State of a cluster.
-#[derive(Clone, Debug)]
-pub struct ClusterState {
-    /// The condition.
-    pub condition: Condition,
-    /// Start of the condition, without interruption, as far as this process has observed.
-    pub since: Instant,
-    /// The reason, as a sentence for users; `None` while the cluster is healthy.
-    pub reason: Option<Arc<str>>,
-    /// The resource whose list/watch fails, if it alone is the reason. The state says nothing about other resources.
-    pub kind: Option<ResourceId>,
-    /// The origin of the pause, while [`Condition::Paused`].
-    pub paused: Option<Paused>,
-    /// The time of the server's last response.
-    pub answered_at: Option<Instant>,
-}
-
-/// Condition of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Condition {
-    /// No response yet: there was no request, or a connection is being made.
-    Connecting,
-    /// The server answers.
-    Live,
-    /// The server answers with problems, or has been failing for a moment only.
-    Degraded,
-    /// The server does not answer.
-    Unreachable,
-    /// The cluster is known to be switched off: no requests are sent to it.
-    Paused,
-    /// The cluster left the fleet. Its data can be read for a while.
-    Removed,
-}
-
-/// A pause, as the host cluster reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Paused {
-    /// The evidence of the pause.
-    pub by: PausedBy,
-    /// Start of the pause, if it is recorded.
-    pub since: Option<SystemTime>,
-}
-
-/// Evidence of a pause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PausedBy {
-    /// The vcluster CLI's annotation (`loft.sh/paused`).
-    Annotation,
-    /// The platform put it to sleep (`loft.sh/sleep-mode`).
-    Sleep,
-    /// Scaled to zero without an annotation.
-    ScaledDown,
-    /// An operator paused it.
-    Operator,
-}
+use super::state::{ClusterState, Condition};
+use crate::pause::Paused;
 
 /// Input of the machine.
 #[derive(Clone, Debug)]
@@ -101,7 +46,7 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    pub(crate) fn of_cluster(reason: impl Into<Arc<str>>) -> Self {
+    pub(crate) fn new(reason: impl Into<Arc<str>>) -> Self {
         Self { reason: reason.into(), kind: None }
     }
 }
@@ -144,27 +89,31 @@ impl Machine {
             return false;
         }
         match input {
-            Input::Removed(reason) => self.to(now, Condition::Removed, Some(reason)),
+            Input::Removed(reason) => self.set_condition(now, Condition::Removed, Some(reason)),
             Input::Paused(paused) => {
-                let news = self.state.paused.as_ref() != Some(&paused);
+                let is_new = self.state.paused.as_ref() != Some(&paused);
                 let reason = Some(paused.to_string().into());
                 self.state.paused = Some(paused);
-                self.to(now, Condition::Paused, reason) || news
+                self.set_condition(now, Condition::Paused, reason) || is_new
             }
             Input::Resumed { ready } if self.state.condition == Condition::Paused => {
-                self.begin_anew();
+                self.reset();
                 self.starting = !ready;
-                self.to(now, Condition::Connecting, Some(if ready { READY } else { STARTING }.into()))
+                self.set_condition(
+                    now,
+                    Condition::Connecting,
+                    Some(if ready { READY } else { STARTING }.into()),
+                )
             }
             Input::Resumed { ready } if self.starting && ready => {
                 self.starting = false;
-                self.to(now, Condition::Connecting, Some(READY.into()))
+                self.set_condition(now, Condition::Connecting, Some(READY.into()))
             }
             Input::Resumed { .. } => false,
             Input::Redirected(_) if self.state.condition == Condition::Paused => false,
             Input::Redirected(why) => {
-                self.begin_anew();
-                self.to(now, Condition::Connecting, Some(format!("{why}; connecting").into()))
+                self.reset();
+                self.set_condition(now, Condition::Connecting, Some(format!("{why}; connecting").into()))
             }
             Input::Observed(_) if self.state.condition == Condition::Paused => false,
             Input::Observed(observation) => self.observe(now, observation),
@@ -172,8 +121,7 @@ impl Machine {
     }
 
     fn observe(&mut self, now: Instant, observation: Observation) -> bool {
-        let heard = observation.answered_at.max(self.state.answered_at);
-        self.state.answered_at = heard;
+        self.state.answered_at = observation.answered_at.max(self.state.answered_at);
         self.answered |= observation.connected && observation.answered_at.is_some();
         self.starting &= !self.answered;
         if let Some((since, reason)) = observation.failing {
@@ -186,30 +134,30 @@ impl Machine {
                 Condition::Live | Condition::Degraded if moment => Condition::Degraded,
                 _ => Condition::Unreachable,
             };
-            return self.to(now, condition, Some(reason));
+            return self.set_condition(now, condition, Some(reason));
         }
         match (self.answered, observation.connected, observation.trouble) {
             (true, true, Some(Trouble { reason, kind })) => {
-                self.enter(now, Condition::Degraded, Some(reason), kind)
+                self.transition(now, Condition::Degraded, Some(reason), kind)
             }
-            (true, true, None) => self.to(now, Condition::Live, None),
+            (true, true, None) => self.set_condition(now, Condition::Live, None),
             // Connected without an answer yet: a slow server. Neither connected nor failing: there was no request for a
             // while.
             _ => false,
         }
     }
 
-    fn begin_anew(&mut self) {
+    fn reset(&mut self) {
         self.answered = false;
         self.starting = false;
         self.state.paused = None;
     }
 
-    fn to(&mut self, now: Instant, condition: Condition, reason: Option<Arc<str>>) -> bool {
-        self.enter(now, condition, reason, None)
+    fn set_condition(&mut self, now: Instant, condition: Condition, reason: Option<Arc<str>>) -> bool {
+        self.transition(now, condition, reason, None)
     }
 
-    fn enter(
+    fn transition(
         &mut self,
         now: Instant,
         condition: Condition,
@@ -230,80 +178,10 @@ impl Machine {
     }
 }
 
-impl ClusterState {
-    /// Returns whether condition, reason and pause are the same.
-    pub(crate) fn is_as(&self, other: &Self) -> bool {
-        self.condition == other.condition && self.reason == other.reason && self.paused == other.paused
-    }
-
-    /// Returns the start of the condition by the current wall clock. For a recorded pause, returns the recorded time.
-    pub fn since_wall(&self) -> SystemTime {
-        let written = self.paused.as_ref().and_then(|paused| paused.since);
-        written.unwrap_or_else(|| {
-            let now = SystemTime::now();
-            now.checked_sub(self.since.elapsed()).unwrap_or(now)
-        })
-    }
-}
-
-impl Condition {
-    /// All conditions.
-    pub const ALL: [Condition; 6] =
-        [Self::Connecting, Self::Live, Self::Degraded, Self::Unreachable, Self::Paused, Self::Removed];
-
-    /// Returns whether a cluster in this condition may answer, so that it is worth waiting for.
-    pub fn is_asked(self) -> bool {
-        matches!(self, Self::Connecting | Self::Live | Self::Degraded)
-    }
-
-    /// Returns one word in lower case.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Connecting => "connecting",
-            Self::Live => "live",
-            Self::Degraded => "degraded",
-            Self::Unreachable => "unreachable",
-            Self::Paused => "paused",
-            Self::Removed => "removed",
-        }
-    }
-}
-
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-impl fmt::Display for ClusterState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} for {:.0?}", self.condition, self.since.elapsed())?;
-        match &self.reason {
-            Some(reason) => write!(f, ": {reason}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for Paused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.by {
-            PausedBy::Annotation => "by the vcluster CLI's annotation",
-            PausedBy::Sleep => "put to sleep by its platform",
-            PausedBy::ScaledDown => "scaled to zero",
-            PausedBy::Operator => "by an operator",
-        })?;
-        let since = self.since.and_then(|since| jiff::Timestamp::try_from(since).ok());
-        match since {
-            Some(since) => write!(f, " at {}", since.round(jiff::Unit::Second).unwrap_or(since)),
-            None => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pause::PausedBy;
 
     struct Bench {
         machine: Machine,
@@ -382,7 +260,7 @@ mod tests {
         let trouble = Observation {
             connected: true,
             answered_at: Some(bench.now),
-            trouble: Some(Trouble::of_cluster("pods: forbidden")),
+            trouble: Some(Trouble::new("pods: forbidden")),
             failing: None,
         };
         assert_eq!(bench.after(1, Input::Observed(trouble)), Condition::Degraded);

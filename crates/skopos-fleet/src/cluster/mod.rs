@@ -1,26 +1,28 @@
-//! One cluster: a unit of its own, isolated from failures of the others.
+//! One cluster, with state and tasks of its own, isolated from failures of the others.
 //!
 //! ```text
-//!  Cluster (handle) ──▶ Unit ─┬─ Link      connections and informer factory; made once, on first use
-//!                             ├─ Kinds     resources in memory: started on first use, stopped when idle, within a budget
-//!                             ├─ Documents discovery and OpenAPI, for when the server is down
-//!                             ├─ introduction: checks its identity before content of an earlier run is resumed
-//!                             ├─ Breaker   sends no requests to a server that accepts connections and answers nothing
-//!                             ├─ Machine   state: pure, from observations to conditions
-//!                             └─ one task  that supervises all this once a second (tend)
+//!  Cluster ──▶ ClusterInner ─┬─ ClusterConnection  transport and informer factory; made once, on first use
+//!                            ├─ Kinds              resources in memory: started on first use, stopped when idle
+//!                            ├─ Documents          discovery and OpenAPI, for when the server is down
+//!                            ├─ identity           checks the identity before content of an earlier run resumes
+//!                            ├─ Breaker            sends nothing to a server that connects and never answers
+//!                            ├─ Machine            state: pure, from observations to conditions
+//!                            └─ supervisor         one task that checks all this once a second
 //! ```
 
 mod breaker;
+mod core;
 mod documents;
-mod introduction;
+mod health;
+mod identity;
 mod kinds;
 mod machine;
-mod observe;
 mod options;
+mod persistence;
 mod session;
+mod state;
 mod stats;
-mod tend;
-mod unit;
+mod supervisor;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,17 +37,20 @@ use skopos::{InformerFactory, LabelSelector, ResourceId, Transport};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub(crate) use self::core::{ClusterInner, ClusterParts, ListedAs};
 pub use self::documents::{Document, DocumentRequest};
 pub use self::kinds::{CachedKind, Ended, Fate};
-pub use self::machine::{ClusterState, Condition, Paused, PausedBy};
 pub use self::options::{Admits, ClusterOptions, Connector, InformerChoice};
-pub(crate) use self::session::Ways;
+pub use self::persistence::{KeptStats, Persistence, RestoredState};
+pub(crate) use self::session::Generations;
+pub use self::state::{ClusterState, Condition};
 pub use self::stats::{ClusterStats, KindStats};
-pub(crate) use self::unit::{ListedAs, Unit, UnitParts};
+pub(crate) use self::supervisor::start;
+use crate::change_signal::ChangeSignal;
 use crate::error::FleetError;
 use crate::id::ClusterId;
 use crate::kubeconfig::KubeconfigPaths;
-use crate::news::News;
+use crate::pause::Paused;
 use crate::spec::ClusterSpec;
 
 /// A cluster of a fleet. Cheap to clone; all handles share the same connections and the same memory.
@@ -53,7 +58,7 @@ use crate::spec::ClusterSpec;
 /// A call that may wait takes a limit. If it expires, the error states the reason.
 #[derive(Clone)]
 pub struct Cluster {
-    pub(crate) unit: Arc<Unit>,
+    pub(crate) inner: Arc<ClusterInner>,
     /// Shuts a cluster outside of any fleet down when its last handle is dropped.
     _guard: Option<Arc<DropGuard>>,
 }
@@ -73,47 +78,47 @@ impl Cluster {
         let stop = CancellationToken::new();
         let guard = Arc::new(stop.clone().drop_guard());
         let labels = spec.labels().clone();
-        let parts = UnitParts {
+        let parts = ClusterParts {
             id,
             labels,
             listed_as: ListedAs::default(),
             spec: Ok(spec),
             options: Arc::new(options),
             connector,
-            keeper: None,
+            persistence: None,
             replaces: false,
-            ways: Ways::default(),
-            news: News::new(),
+            generations: Generations::default(),
+            changes: ChangeSignal::new(),
             stop,
         };
-        Self { unit: Unit::start(parts), _guard: Some(guard) }
+        Self { inner: start(parts), _guard: Some(guard) }
     }
 
-    pub(crate) fn of(unit: Arc<Unit>) -> Self {
-        Self { unit, _guard: None }
+    pub(crate) fn from_inner(inner: Arc<ClusterInner>) -> Self {
+        Self { inner, _guard: None }
     }
 
     /// Returns its name.
     pub fn id(&self) -> &ClusterId {
-        &self.unit.id
+        &self.inner.id
     }
 
     /// Returns the name that its source uses, such as the kubeconfig's context; `None` if that is the cluster's name or
     /// there is no other.
     pub fn original_name(&self) -> Option<Arc<str>> {
-        self.unit.listed_as.load().name.clone().filter(|name| **name != *self.id().as_str())
+        self.inner.listed_as.load().name.clone().filter(|name| **name != *self.id().as_str())
     }
 
     /// Returns the kubeconfig and the context that say how it is reached, if it is one of the operator's own
     /// kubeconfigs.
     pub fn context(&self) -> Option<(Arc<KubeconfigPaths>, Arc<str>)> {
-        let listed_as = self.unit.listed_as.load();
+        let listed_as = self.inner.listed_as.load();
         Some((listed_as.kubeconfig.clone()?, listed_as.name.clone()?))
     }
 
     /// Returns its labels.
     pub fn labels(&self) -> Arc<BTreeMap<String, String>> {
-        self.unit.labels.load_full()
+        self.inner.labels.load_full()
     }
 
     /// Returns whether the cluster's labels match `selector`.
@@ -124,44 +129,44 @@ impl Cluster {
     /// Returns whether the cluster replaced one of the same name from another source, or from another place of its
     /// source. What was known under the name must not be attributed to it.
     pub fn replaces(&self) -> bool {
-        self.unit.replaces
+        self.inner.replaces
     }
 
-    /// Returns the number of the current link. It is unique among all links of all clusters that had this name in a
-    /// fleet: responses obtained over a link of another number say nothing about this cluster.
+    /// Returns the number of the current connection. It is unique among all connections of all clusters that had this
+    /// name in a fleet: responses obtained over a connection of another number say nothing about this cluster.
     pub fn way(&self) -> u64 {
-        self.unit.link().number
+        self.inner.connection().generation
     }
 
     /// Returns the spec; `None` if it is unusable: [`Cluster::state`] has the reason.
     pub fn spec(&self) -> Option<ClusterSpec> {
-        self.unit.link().spec.clone().ok()
+        self.inner.connection().spec.clone().ok()
     }
 
     /// Returns the state. Takes no lock.
     pub fn state(&self) -> Arc<ClusterState> {
-        self.unit.state()
+        self.inner.state()
     }
 
     /// Returns a receiver of the state, to wait for changes.
     pub fn states(&self) -> watch::Receiver<Arc<ClusterState>> {
-        self.unit.states.subscribe()
+        self.inner.states.subscribe()
     }
 
     /// Returns a resource that is cached now, with or without content. Starts nothing.
     pub fn cached(&self, resource: &ResourceId) -> Option<CachedKind> {
-        self.unit.kinds.get(resource).map(CachedKind::new)
+        self.inner.kinds.get(resource).map(CachedKind::new)
     }
 
     /// Returns all resources that are cached now.
     pub fn kinds(&self) -> Vec<CachedKind> {
-        self.unit.kinds.all().into_iter().map(CachedKind::new).collect()
+        self.inner.kinds.all().into_iter().map(CachedKind::new).collect()
     }
 
     /// Returns checkpoints of all resources that are cached now. This does not count as a use: unused resources still
     /// become idle.
     pub fn checkpoints(&self) -> Vec<(ResourceId, Result<Checkpoint, NoCheckpoint>)> {
-        let kinds = self.unit.kinds.all();
+        let kinds = self.inner.kinds.all();
         kinds.iter().map(|kind| (kind.informer.resource().clone(), kind.informer.checkpoint())).collect()
     }
 
@@ -176,7 +181,7 @@ impl Cluster {
     /// refuses the resource or it does not fit into the memory budget; when the server answers and has failed to list
     /// the resource three times in a row, while this lasts; and when `limit` has passed.
     pub async fn kind(&self, resource: &ResourceId, limit: Duration) -> Result<CachedKind, FleetError> {
-        self.unit.kind(resource, limit).await
+        self.inner.kind(resource, limit).await
     }
 
     /// Sends a request to the server, with the fleet's credentials. `limit` bounds the time until the response's
@@ -191,19 +196,19 @@ impl Cluster {
         request: Request<Body>,
         limit: Duration,
     ) -> Result<Response<TransportBody>, FleetError> {
-        self.unit.request(request, limit).await
+        self.inner.request(request, limit).await
     }
 
     /// Upgrades to another protocol ([`Transport::upgrade`]), with the fleet's credentials, on a connection of its own.
     /// `limit` bounds the time until the upgrade. The caller has to end the stream when [`Tunnel::withdrawn`] fires:
-    /// the cluster is paused, reached over another link, or gone.
+    /// the cluster is paused, reached over another connection, or gone.
     ///
     /// [`Tunnel::withdrawn`]: skopos::transport::Tunnel::withdrawn
     ///
     /// # Errors
     /// As [`Cluster::request`].
     pub async fn upgrade(&self, request: Request<Body>, limit: Duration) -> Result<Upgrade, FleetError> {
-        self.unit.upgrade(request, limit).await
+        self.inner.upgrade(request, limit).await
     }
 
     /// Returns a document in which the server describes itself, within `limit`. Returns the cached one while it is
@@ -213,7 +218,7 @@ impl Cluster {
     /// # Errors
     /// When there is none, with the reason.
     pub async fn document(&self, request: &DocumentRequest, limit: Duration) -> Result<Document, FleetError> {
-        self.unit.document(request, limit).await
+        self.inner.document(request, limit).await
     }
 
     /// Returns the document as it is now: a cached one only if the server confirms it after this call. If the server
@@ -226,17 +231,17 @@ impl Cluster {
         request: &DocumentRequest,
         limit: Duration,
     ) -> Result<Document, FleetError> {
-        self.unit.current_document(request, limit).await
+        self.inner.current_document(request, limit).await
     }
 
     /// Returns a cached document of any age; see [`Document::age`]. Sends no request, and does not wait.
     pub fn kept_document(&self, request: &DocumentRequest) -> Option<Document> {
-        self.unit.documents.get(request)
+        self.inner.documents.get(request)
     }
 
     /// Returns all cached documents.
     pub fn documents(&self) -> Vec<(DocumentRequest, Document)> {
-        self.unit.documents.all()
+        self.inner.documents.all()
     }
 
     /// Returns the transport.
@@ -244,17 +249,17 @@ impl Cluster {
     /// # Errors
     /// When the configuration is unusable, the cluster is gone, or `limit` has passed.
     pub async fn transport(&self, limit: Duration) -> Result<Transport, FleetError> {
-        self.unit.session_within(limit).await.map(|session| session.transport)
+        self.inner.session_within(limit).await.map(|session| session.transport)
     }
 
     /// Returns the factory for informers beside the cached resources, on the cluster's own connections. It is closed
-    /// when the link changes ([`way`](Cluster::way)) or the cluster leaves. Its informers do not count in the cluster's
-    /// memory budget.
+    /// when the connection changes ([`way`](Cluster::way)) or the cluster leaves. Its informers do not count in the
+    /// cluster's memory budget.
     ///
     /// # Errors
     /// As [`Cluster::transport`].
     pub async fn informers(&self, limit: Duration) -> Result<InformerFactory, FleetError> {
-        self.unit.session_within(limit).await.map(|session| session.factory)
+        self.inner.session_within(limit).await.map(|session| session.factory)
     }
 
     /// Returns a client on these connections.
@@ -267,29 +272,29 @@ impl Cluster {
 
     /// Marks the cluster as switched off. No requests are sent to it; its data stays readable, with its age.
     pub fn pause(&self, paused: Paused) {
-        self.unit.pause(paused);
+        self.inner.pause(paused);
     }
 
     /// Marks the cluster as switched on again, and serving as far as is known.
     pub fn resume(&self) {
-        self.unit.resume(true);
+        self.inner.resume(true);
     }
 
     /// Retries connections, lists and watches now, because the server is probably up (again).
     pub fn wake(&self) {
-        self.unit.wake();
+        self.inner.wake();
     }
 
     /// Returns statistics.
     pub fn stats(&self) -> ClusterStats {
-        self.unit.stats()
+        self.inner.stats()
     }
 
     /// Shuts down a standalone cluster, and waits at most `limit`. Returns whether nothing is left. Clusters of a fleet
     /// end with it, or by [`Fleet::leave`](crate::Fleet::leave).
     pub async fn shutdown(&self, limit: Duration) -> bool {
         match self._guard {
-            Some(_) => self.unit.shutdown(limit).await,
+            Some(_) => self.inner.shutdown(limit).await,
             None => false,
         }
     }
@@ -298,7 +303,7 @@ impl Cluster {
 impl PartialEq for Cluster {
     /// Returns whether both are the same member, not just of the same name.
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.unit, &other.unit)
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 }
 

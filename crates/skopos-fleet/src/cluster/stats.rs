@@ -5,10 +5,9 @@ use std::sync::Arc;
 use skopos::{InformerStats, TransportStats};
 use tokio::time::Instant;
 
-use super::machine::ClusterState;
-use super::unit::Unit;
+use super::persistence::KeptStats;
+use super::state::ClusterState;
 use crate::id::ClusterId;
-use crate::keeper::KeptStats;
 
 /// Statistics of a cluster.
 #[derive(Clone, Debug)]
@@ -56,29 +55,4 @@ pub struct KindStats {
     pub last_used: Instant,
     /// Set for one of the configured resources.
     pub pinned: bool,
-}
-
-impl Unit {
-    pub(crate) fn stats(&self) -> ClusterStats {
-        let kinds: Vec<KindStats> = self.kinds.all().iter().map(|entry| entry.stats()).collect();
-        let (starts, evictions) = self.kinds.counts();
-        let (documents, document_bytes) = self.documents.counts();
-        let (requests, request_failures) = self.request_counts();
-        ClusterStats {
-            id: self.id.clone(),
-            joined: self.began,
-            state: self.state(),
-            bytes: kinds.iter().map(|kind| kind.informer.bytes).sum(),
-            kinds,
-            transport: self.link().made().map(|session| session.transport.stats()),
-            memory_budget: self.options.memory_budget,
-            starts,
-            evictions,
-            documents,
-            document_bytes,
-            requests,
-            request_failures,
-            kept: self.keeper.as_ref().and_then(|keeper| keeper.stats(&self.id)),
-        }
-    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::Core;
+use super::core::Core;
 use crate::cluster::{Cluster, ClusterState};
 use crate::id::ClusterId;
 
@@ -30,7 +30,7 @@ pub enum FleetChange {
 /// [`FleetChange::Forgotten`] for the old one, then [`FleetChange::Added`] for the new one.
 pub struct Changes {
     core: Arc<Core>,
-    news: watch::Receiver<u64>,
+    signal: watch::Receiver<u64>,
     known: BTreeMap<ClusterId, Known>,
     ahead: VecDeque<FleetChange>,
 }
@@ -44,9 +44,9 @@ struct Known {
 
 impl Changes {
     pub(super) fn new(core: Arc<Core>) -> Self {
-        let mut news = core.news.follow();
-        news.mark_changed();
-        Self { core, news, known: BTreeMap::new(), ahead: VecDeque::new() }
+        let mut signal = core.changes.subscribe();
+        signal.mark_changed();
+        Self { core, signal, known: BTreeMap::new(), ahead: VecDeque::new() }
     }
 
     /// Returns the next change; `None` once the fleet was shut down.
@@ -56,7 +56,7 @@ impl Changes {
                 return Some(change);
             }
             let stop = self.core.stop.clone();
-            stop.run_until_cancelled(self.news.changed()).await?.ok()?;
+            stop.run_until_cancelled(self.signal.changed()).await?.ok()?;
             self.compare();
         }
     }
@@ -73,7 +73,7 @@ impl Changes {
         }
         for (id, cluster) in members.iter() {
             let (state, labels) = (cluster.state(), cluster.labels());
-            let removed = cluster.unit.left.is_cancelled();
+            let removed = cluster.inner.left.is_cancelled();
             let cluster = cluster.clone();
             match self.known.get_mut(id) {
                 None => {

@@ -9,12 +9,15 @@ use futures::future::BoxFuture;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::files::{Files, FilesLook};
-use super::watched::{HANGS, LATE, SETTLE, patiently};
-use super::{Listed, Roster, Source, Standing};
+use super::Source;
+use super::discovered::{Listed, Standing};
+use super::files::{Files, FilesCheck};
+use super::publish::Roster;
+use super::watched::{HANGING_FILES, LATE_TIMEOUT, SETTLE_DELAY, report_if_late};
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPaths, KubeconfigPolicy};
-use crate::spec::{ClusterSpec, SpecError, labels_of};
+use crate::spec::{ClusterSpec, labels_of};
+use crate::spec_error::SpecError;
 
 /// The contexts of a kubeconfig file, or of several that are merged as kubectl merges them. Each is a cluster with the
 /// context's name ([`ClusterId::from_names`]).
@@ -34,13 +37,13 @@ pub struct KubeconfigFile {
 }
 
 /// Polling interval of files.
-pub(super) const EVERY: Duration = Duration::from_secs(2);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Number of checks of a file that is being written, before [`KubeconfigFile::now`] leaves it to the follower.
-const LOOKS: usize = 5;
+const MAX_CHECKS: usize = 5;
 
 /// Limit on the contexts of one file.
-const MOST_CONTEXTS: usize = 10_000;
+const MAX_CONTEXTS: usize = 10_000;
 
 impl KubeconfigFile {
     /// Creates a source of all contexts of a file. [`KubeconfigPolicy::trusted`] is for the user's own files.
@@ -50,7 +53,7 @@ impl KubeconfigFile {
 
     /// Creates a source of all contexts of several files, merged as kubectl merges them.
     pub fn list(paths: KubeconfigPaths, policy: KubeconfigPolicy) -> Self {
-        Self { paths, policy, contexts: None, labels: Arc::default(), own: None, every: EVERY }
+        Self { paths, policy, contexts: None, labels: Arc::default(), own: None, every: POLL_INTERVAL }
     }
 
     /// Restricts the source to these contexts.
@@ -74,10 +77,10 @@ impl KubeconfigFile {
         self.contexts([context])
     }
 
-    /// Returns the current entry of the only context, in less than [`LATE`].
+    /// Returns the current entry of the only context, in less than [`LATE_TIMEOUT`].
     pub(crate) async fn now(&self) -> Listed {
-        let listed = timeout(LATE, self.looked()).await;
-        listed.unwrap_or_else(|_| self.unreadable(HANGS.to_owned()))
+        let listed = timeout(LATE_TIMEOUT, self.read_now()).await;
+        listed.unwrap_or_else(|_| self.unreadable(HANGING_FILES.to_owned()))
     }
 
     fn unreadable(&self, reason: String) -> Listed {
@@ -85,18 +88,18 @@ impl KubeconfigFile {
         self.listed(Err(SpecError::Unreadable { place, reason }), None)
     }
 
-    async fn looked(&self) -> Listed {
+    async fn read_now(&self) -> Listed {
         let mut files = Files::new(&self.paths);
-        for _ in 0..LOOKS {
-            let Some((back, looked)) = self.look(files).await else { break };
+        for _ in 0..MAX_CHECKS {
+            let Some((back, checked)) = self.check(files).await else { break };
             files = back;
-            match looked {
-                Looked::Read(Ok(read)) => match read.clusters.into_values().next() {
+            match checked {
+                CheckResult::Read(Ok(read)) => match read.clusters.into_values().next() {
                     Some(listed) => return listed,
                     None => return self.unreadable(read.trouble.unwrap_or_default()),
                 },
-                Looked::Read(Err(reason)) => return self.unreadable(reason),
-                Looked::Same | Looked::Settling => tokio::time::sleep(SETTLE).await,
+                CheckResult::Read(Err(reason)) => return self.unreadable(reason),
+                CheckResult::Same | CheckResult::Settling => tokio::time::sleep(SETTLE_DELAY).await,
             }
         }
         self.unreadable("it is being written".to_owned())
@@ -115,18 +118,18 @@ impl KubeconfigFile {
 
     /// Checks the files, and reads them if one has changed. Runs in a blocking thread, so that a hanging file system
     /// blocks nothing else.
-    async fn look(&self, mut files: Files) -> Option<(Files, Looked)> {
+    async fn check(&self, mut files: Files) -> Option<(Files, CheckResult)> {
         let reader = self.clone();
-        let looking = tokio::task::spawn_blocking(move || {
-            let looked = match files.look(&reader.policy) {
-                FilesLook::Same => Looked::Same,
-                FilesLook::Settling => Looked::Settling,
-                FilesLook::Unreadable(reason) => Looked::Read(Err(reason)),
-                FilesLook::Read(kubeconfig) => Looked::Read(reader.read(&kubeconfig)),
+        let checking = tokio::task::spawn_blocking(move || {
+            let checked = match files.check(&reader.policy) {
+                FilesCheck::Same => CheckResult::Same,
+                FilesCheck::Settling => CheckResult::Settling,
+                FilesCheck::Unreadable(reason) => CheckResult::Read(Err(reason)),
+                FilesCheck::Read(kubeconfig) => CheckResult::Read(reader.read(&kubeconfig)),
             };
-            (files, looked)
+            (files, checked)
         });
-        looking.await.ok()
+        checking.await.ok()
     }
 
     /// Returns the contexts of the files; `Err`: they are unusable as a whole.
@@ -136,10 +139,10 @@ impl KubeconfigFile {
             None => kubeconfig.listed_contexts().map_err(|error| error.to_string())?.collect(),
         };
         let mut trouble = hidden(kubeconfig.hidden_contexts());
-        if names.len() > MOST_CONTEXTS {
-            trouble = Some(format!("it has more than {MOST_CONTEXTS} contexts: the others are left out"));
+        if names.len() > MAX_CONTEXTS {
+            trouble = Some(format!("it has more than {MAX_CONTEXTS} contexts: the others are left out"));
         }
-        let names = &names[..names.len().min(MOST_CONTEXTS)];
+        let names = &names[..names.len().min(MAX_CONTEXTS)];
         let ids = ClusterId::from_names(names.iter().copied());
         let clusters = ids.into_iter().zip(names).map(|(id, name)| {
             let spec = kubeconfig.cluster(Some(name)).map_err(Into::into);
@@ -161,15 +164,15 @@ impl KubeconfigFile {
         let mut files = Files::new(&self.paths);
         let mut trouble: Option<Arc<str>> = None;
         loop {
-            let looking = patiently(self.look(files), || roster.trouble(Some(HANGS.into())));
-            let Some((back, looked)) = looking.await else { return };
+            let checking = report_if_late(self.check(files), || roster.trouble(Some(HANGING_FILES.into())));
+            let Some((back, checked)) = checking.await else { return };
             files = back;
             let mut pause = self.every;
-            match looked {
-                Looked::Same => {}
-                Looked::Settling => pause = SETTLE,
-                Looked::Read(Err(reason)) => trouble = Some(reason.into()),
-                Looked::Read(Ok(read)) => {
+            match checked {
+                CheckResult::Same => {}
+                CheckResult::Settling => pause = SETTLE_DELAY,
+                CheckResult::Read(Err(reason)) => trouble = Some(reason.into()),
+                CheckResult::Read(Ok(read)) => {
                     trouble = read.trouble.map(Into::into);
                     match &self.own {
                         None => roster.publish(read.clusters),
@@ -188,7 +191,7 @@ impl KubeconfigFile {
 }
 
 /// Result of checking the files.
-enum Looked {
+enum CheckResult {
     Same,
     Settling,
     Read(Result<Contexts, String>),

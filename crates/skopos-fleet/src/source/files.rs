@@ -1,25 +1,25 @@
 //! Several kubeconfig files read as one, reread when one of them changes.
 
-use super::watched::{Look, WatchedFile};
+use super::watched::{FileCheck, WatchedFile};
 use crate::kubeconfig::{Kubeconfig, KubeconfigPaths, KubeconfigPolicy};
 
 /// State of a list of files.
 pub(super) struct Files {
-    files: Vec<Entry>,
+    files: Vec<FileEntry>,
     skips_missing: bool,
     /// Set if the contents have changed since they were last returned.
     changed: bool,
 }
 
 /// A file and the contents last read from it.
-struct Entry {
+struct FileEntry {
     file: WatchedFile,
     content: Option<Kubeconfig>,
     trouble: Option<String>,
 }
 
 /// Result of checking all files.
-pub(super) enum FilesLook {
+pub(super) enum FilesCheck {
     /// Nothing has changed.
     Same,
     /// A file changed a moment ago: check again soon.
@@ -34,7 +34,7 @@ pub(super) enum FilesLook {
 
 impl Files {
     pub(super) fn new(paths: &KubeconfigPaths) -> Self {
-        let entry = |path: &std::path::PathBuf| Entry {
+        let entry = |path: &std::path::PathBuf| FileEntry {
             file: WatchedFile::new(path.clone()),
             content: None,
             trouble: None,
@@ -45,24 +45,24 @@ impl Files {
 
     /// Checks the files. Blocks as long as the file system does. As with kubectl, one unreadable file makes all
     /// unreadable, because the others may depend on it.
-    pub(super) fn look(&mut self, policy: &KubeconfigPolicy) -> FilesLook {
+    pub(super) fn check(&mut self, policy: &KubeconfigPolicy) -> FilesCheck {
         let mut settling = false;
         for entry in &mut self.files {
-            match entry.look(policy, self.skips_missing) {
-                EntryLook::Same => {}
-                EntryLook::Settling => settling = true,
-                EntryLook::Changed => self.changed = true,
+            match entry.check(policy, self.skips_missing) {
+                EntryCheck::Same => {}
+                EntryCheck::Settling => settling = true,
+                EntryCheck::Changed => self.changed = true,
             }
         }
         if settling {
-            return FilesLook::Settling;
+            return FilesCheck::Settling;
         }
         if let Some(reason) = self.trouble() {
-            return FilesLook::Unreadable(reason);
+            return FilesCheck::Unreadable(reason);
         }
         match std::mem::take(&mut self.changed) {
-            true => FilesLook::Read(self.merged(policy)),
-            false => FilesLook::Same,
+            true => FilesCheck::Read(self.merged(policy)),
+            false => FilesCheck::Same,
         }
     }
 
@@ -92,31 +92,31 @@ impl Files {
 }
 
 /// Result of checking one file.
-enum EntryLook {
+enum EntryCheck {
     Same,
     Settling,
     Changed,
 }
 
-// === impl Entry ===
+// === impl FileEntry ===
 
-impl Entry {
-    fn look(&mut self, policy: &KubeconfigPolicy, skips_missing: bool) -> EntryLook {
-        match self.file.look(policy.max_bytes) {
-            Look::Same => return EntryLook::Same,
-            Look::Settling => return EntryLook::Settling,
+impl FileEntry {
+    fn check(&mut self, policy: &KubeconfigPolicy, skips_missing: bool) -> EntryCheck {
+        match self.file.check(policy.max_bytes) {
+            FileCheck::Same => return EntryCheck::Same,
+            FileCheck::Settling => return EntryCheck::Settling,
             // A missing file of a list may be created later.
-            Look::Missing(_) if skips_missing && self.content.is_none() => self.trouble = None,
-            Look::Missing(reason) | Look::Unreadable(reason) => self.trouble = Some(reason),
-            Look::Content(bytes) => match Kubeconfig::parse(&bytes, policy) {
+            FileCheck::Missing(_) if skips_missing && self.content.is_none() => self.trouble = None,
+            FileCheck::Missing(reason) | FileCheck::Unreadable(reason) => self.trouble = Some(reason),
+            FileCheck::Content(bytes) => match Kubeconfig::parse(&bytes, policy) {
                 Ok(parsed) => {
                     self.content = Some(parsed.in_folder_of(self.file.path()));
                     self.trouble = None;
-                    return EntryLook::Changed;
+                    return EntryCheck::Changed;
                 }
                 Err(error) => self.trouble = Some(error.to_string()),
             },
         }
-        EntryLook::Same
+        EntryCheck::Same
     }
 }

@@ -9,12 +9,15 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::file::EVERY;
-use super::watched::{HANGS, Look, SETTLE, WatchedFile, patiently};
-use super::{Listed, Roster, Source, Standing};
+use super::Source;
+use super::discovered::{Listed, Standing};
+use super::file::POLL_INTERVAL;
+use super::publish::Roster;
+use super::watched::{FileCheck, HANGING_FILES, SETTLE_DELAY, WatchedFile, report_if_late};
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
-use crate::spec::{SpecError, labels_of};
+use crate::spec::labels_of;
+use crate::spec_error::SpecError;
 
 /// A folder with one kubeconfig per file. The current (or only) context of each is a cluster with the file's name
 /// without extension ([`ClusterId::from_name`]). Of files that differ only in their extensions, the later ones get a
@@ -32,12 +35,12 @@ pub struct KubeconfigFolder {
 }
 
 /// Limit on the files of one folder.
-const MOST_FILES: usize = 10_000;
+const MAX_FILES: usize = 10_000;
 
 impl KubeconfigFolder {
     /// Creates a source of the kubeconfigs of a folder.
     pub fn new(path: impl Into<PathBuf>, policy: KubeconfigPolicy) -> Self {
-        Self { path: path.into(), policy, labels: Arc::default(), every: EVERY }
+        Self { path: path.into(), policy, labels: Arc::default(), every: POLL_INTERVAL }
     }
 
     /// Sets labels of each cluster, by which members are selected.
@@ -64,24 +67,24 @@ impl KubeconfigFolder {
         let mut folder = Folder::default();
         let options = Arc::new(self);
         loop {
-            let looking = options.clone();
+            let checking = options.clone();
             // Runs in a blocking thread, so that a hanging file system blocks nothing else.
-            let look = tokio::task::spawn_blocking(move || {
-                let looked = folder.look(&looking);
-                (folder, looked)
+            let check = tokio::task::spawn_blocking(move || {
+                let checked = folder.check(&checking);
+                (folder, checked)
             });
-            let looking = patiently(look, || roster.trouble(Some(HANGS.into())));
-            let Ok((back, looked)) = looking.await else { return };
+            let checking = report_if_late(check, || roster.trouble(Some(HANGING_FILES.into())));
+            let Ok((back, checked)) = checking.await else { return };
             folder = back;
             let mut pause = options.every;
-            match looked {
-                Ok(Looked { changed, settling }) => {
+            match checked {
+                Ok(CheckResult { changed, settling }) => {
                     roster.trouble(None);
                     if changed {
                         roster.publish(folder.listed.clone());
                     }
                     if settling {
-                        pause = SETTLE;
+                        pause = SETTLE_DELAY;
                     }
                 }
                 Err(error) => roster.trouble(Some(error.to_string().into())),
@@ -98,42 +101,43 @@ struct Folder {
     files: BTreeMap<PathBuf, (ClusterId, WatchedFile)>,
     listed: BTreeMap<ClusterId, Listed>,
     /// Set once all initial files have been read.
-    looked: bool,
-    looks: u32,
+    checked: bool,
+    checks: u32,
 }
 
-/// Limit on the checks for which the first listing is delayed, so that a file that is written continuously does not hold
-/// up the others.
-const MOST_FIRST_LOOKS: u32 = 25;
+/// Limit on the checks for which the first listing is delayed, so that a file that is written continuously does not
+/// hold up the others.
+const MAX_FIRST_CHECKS: u32 = 25;
 
 /// Result of checking a folder.
-struct Looked {
+struct CheckResult {
     changed: bool,
     settling: bool,
 }
 
 impl Folder {
-    fn look(&mut self, options: &KubeconfigFolder) -> io::Result<Looked> {
+    fn check(&mut self, options: &KubeconfigFolder) -> io::Result<CheckResult> {
         let policy = &options.policy;
         let there = files(&options.path)?;
         let before = self.files.len();
         self.files.retain(|path, _| there.contains(path));
         let names: BTreeSet<ClusterId> = self.files.values().map(|(id, _)| id.clone()).collect();
         self.listed.retain(|id, _| names.contains(id));
-        let mut looked = Looked { changed: before != self.files.len() || !self.looked, settling: false };
+        let mut checked =
+            CheckResult { changed: before != self.files.len() || !self.checked, settling: false };
         self.add(&there, names);
         for (path, (id, file)) in &mut self.files {
-            let spec = match file.look(policy.max_bytes) {
-                Look::Same => continue,
-                Look::Settling => {
-                    looked.settling = true;
+            let spec = match file.check(policy.max_bytes) {
+                FileCheck::Same => continue,
+                FileCheck::Settling => {
+                    checked.settling = true;
                     continue;
                 }
-                Look::Missing(reason) | Look::Unreadable(reason) => {
+                FileCheck::Missing(reason) | FileCheck::Unreadable(reason) => {
                     let place = path.display().to_string();
                     Err(SpecError::Unreadable { place, reason })
                 }
-                Look::Content(content) => {
+                FileCheck::Content(content) => {
                     let kubeconfig = Kubeconfig::parse(&content, policy);
                     let spec = kubeconfig.and_then(|kubeconfig| kubeconfig.in_folder_of(path).cluster(None));
                     spec.map_err(SpecError::from)
@@ -143,15 +147,15 @@ impl Folder {
             let name = Some(stem(path).0.into());
             let labels = options.labels.clone();
             let listed = Listed { spec, labels, standing: Standing::Up, origin, name, kubeconfig: None };
-            looked.changed |= !self.listed.get(id).is_some_and(|before| before.is_same(&listed));
+            checked.changed |= !self.listed.get(id).is_some_and(|before| before.is_same(&listed));
             self.listed.insert(id.clone(), listed);
         }
         // The first listing is published as a whole: a file that is not read yet must not count as removed.
-        self.looks = self.looks.saturating_add(1);
-        let first = !self.looked && looked.settling && self.looks < MOST_FIRST_LOOKS;
-        looked.changed &= !first;
-        self.looked |= !first;
-        Ok(looked)
+        self.checks = self.checks.saturating_add(1);
+        let first = !self.checked && checked.settling && self.checks < MAX_FIRST_CHECKS;
+        checked.changed &= !first;
+        self.checked |= !first;
+        Ok(checked)
     }
 
     /// Starts to watch new files. Each gets the name of its stem, or a distinct one if another file has that.
@@ -182,8 +186,8 @@ fn files(folder: &Path) -> io::Result<BTreeSet<PathBuf>> {
         if !passing && !path.is_dir() {
             paths.insert(path);
         }
-        if paths.len() > MOST_FILES {
-            return Err(io::Error::other(format!("it has more than {MOST_FILES} files")));
+        if paths.len() > MAX_FILES {
+            return Err(io::Error::other(format!("it has more than {MAX_FILES} files")));
         }
     }
     Ok(paths)

@@ -9,14 +9,14 @@ use kube::core::ApiResource;
 use skopos::{Informer, InformerFactory, InformerOptions, RawObject, Snapshot, Transform};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::Roster;
+use super::publish::Roster;
 use crate::cluster::Cluster;
 
 /// Delay for which changes are gathered before they are processed.
-const GATHER: Duration = Duration::from_millis(50);
+const GATHER_DELAY: Duration = Duration::from_millis(50);
 
 /// Interval between attempts to reach the host's objects.
-const LOOK: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A resource to watch.
 #[derive(Clone)]
@@ -68,8 +68,8 @@ impl<'a> Follower<'a> {
         Self { host, namespaces, wanted, roster, running: None }
     }
 
-    /// Returns the content of the wanted resources: first when all are synced, then after each change. When the link to
-    /// the host changes, it starts again there.
+    /// Returns the content of the wanted resources: first when all are synced, then after each change. When the
+    /// connection to the host changes, it starts again there.
     pub(super) async fn next(&mut self) -> View {
         loop {
             let running = match &mut self.running {
@@ -78,7 +78,7 @@ impl<'a> Follower<'a> {
                     Ok(running) => none.insert(running),
                     Err(reason) => {
                         self.roster.trouble(Some(reason.into()));
-                        sleep(LOOK).await;
+                        sleep(RETRY_INTERVAL).await;
                         continue;
                     }
                 },
@@ -91,14 +91,14 @@ impl<'a> Follower<'a> {
             if !running.settle().await {
                 self.running = None;
                 // The replacement factory will be available in a moment.
-                sleep(GATHER).await;
+                sleep(GATHER_DELAY).await;
             }
         }
     }
 }
 
 async fn start(host: &Cluster, namespaces: &[String], wanted: &[Wanted]) -> Result<Running, String> {
-    let factory = host.informers(LOOK).await.map_err(|error| error.to_string())?;
+    let factory = host.informers(RETRY_INTERVAL).await.map_err(|error| error.to_string())?;
     let inform = |wanted: &Wanted| {
         let options = match namespaces {
             [] => InformerOptions::all(),
@@ -137,17 +137,17 @@ impl Running {
         })
     }
 
-    /// Waits for a change, and for more within [`GATHER`]. The wait is bounded, because refusals and initial syncs send
-    /// no event. Returns `false` if this connection to the host has ended.
+    /// Waits for a change, and for more within [`GATHER_DELAY`]. The wait is bounded, because refusals and initial
+    /// syncs send no event. Returns `false` if this connection to the host has ended.
     async fn settle(&mut self) -> bool {
         let synced = self.informers.iter().all(Informer::has_synced);
-        let until = Instant::now() + if synced { LOOK } else { GATHER };
+        let until = Instant::now() + if synced { RETRY_INTERVAL } else { GATHER_DELAY };
         match timeout_at(until, self.events.next()).await {
             Err(_) => {}
             Ok(None) => return false,
             Ok(Some(())) => {
                 self.changed = true;
-                let until = Instant::now() + GATHER;
+                let until = Instant::now() + GATHER_DELAY;
                 while let Ok(Some(())) = timeout_at(until, self.events.next()).await {}
             }
         }

@@ -13,12 +13,15 @@ use skopos::{Object, RawObject};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
+use super::Source;
+use super::discovered::{Listed, Standing};
 use super::host::{Follower, Wanted};
-use super::{Listed, Roster, Source, Standing};
+use super::publish::Roster;
 use crate::cluster::Cluster;
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
-use crate::spec::{ClusterSpec, SpecError};
+use crate::spec::ClusterSpec;
+use crate::spec_error::SpecError;
 
 /// Kind of Secrets that hold kubeconfigs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,14 +117,14 @@ impl SecretFlavour {
 /// Parsed versions of Secrets, so that no version is parsed twice.
 #[derive(Default)]
 pub(super) struct Known {
-    by_object: BTreeMap<(String, String), Option<Entry>>,
+    by_object: BTreeMap<(String, String), Option<SecretEntry>>,
     /// The requested and the assigned name of each place. A place keeps its assigned name while it exists.
     names: BTreeMap<Arc<str>, (ClusterId, ClusterId)>,
 }
 
 /// Parsed content of a Secret.
 #[derive(Clone)]
-struct Entry {
+struct SecretEntry {
     id: ClusterId,
     listed: Listed,
     made: Timestamp,
@@ -142,12 +145,12 @@ impl Known {
         read: impl Fn(&Object<RawObject>) -> Option<(ClusterId, Listed)>,
     ) -> Found {
         let mut before = std::mem::take(&mut self.by_object);
-        let mut by_name: BTreeMap<ClusterId, Vec<Entry>> = BTreeMap::new();
+        let mut by_name: BTreeMap<ClusterId, Vec<SecretEntry>> = BTreeMap::new();
         for object in objects {
             let version = (object.uid().to_owned(), object.resource_version().to_string());
             let entry = before.remove(&version).unwrap_or_else(|| {
                 let (id, listed) = read(&object)?;
-                Some(Entry { id, listed, made: made(object.raw()) })
+                Some(SecretEntry { id, listed, made: creation_time(object.raw()) })
             });
             if let Some(entry) = &entry {
                 by_name.entry(entry.id.clone()).or_default().push(entry.clone());
@@ -192,7 +195,7 @@ impl Known {
 }
 
 /// Returns the creation time, by the host's clock.
-fn made(object: &RawObject) -> Timestamp {
+fn creation_time(object: &RawObject) -> Timestamp {
     #[derive(Deserialize)]
     struct Made {
         metadata: Metadata,

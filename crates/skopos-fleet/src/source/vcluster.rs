@@ -8,13 +8,17 @@ use futures::future::BoxFuture;
 use skopos::{Object, RawObject, Snapshot};
 use tokio_util::sync::CancellationToken;
 
+use super::Source;
+use super::discovered::{Listed, Standing};
 use super::host::{Follower, Wanted};
+use super::publish::Roster;
 use super::secret::{Known, id};
-use super::{Listed, Roster, Source, Standing};
-use crate::cluster::{Cluster, Paused, PausedBy};
+use crate::cluster::Cluster;
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
-use crate::spec::{ClusterSpec, Endpoint, SpecError};
+use crate::pause::{Paused, PausedBy};
+use crate::spec::{ClusterSpec, Endpoint};
+use crate::spec_error::SpecError;
 use crate::vcluster::{KubeconfigSecret, Off, Part, Workload, WorkloadKind, names};
 
 /// The virtual clusters (vcluster) of a host cluster.
@@ -170,7 +174,7 @@ impl Reader {
         };
         match custom {
             Some(endpoint) => Ok(spec.with_endpoint(endpoint)),
-            None if is_here(spec.server()) => Ok(spec.with_endpoint(service()?)),
+            None if is_loopback(spec.server()) => Ok(spec.with_endpoint(service()?)),
             None => Ok(spec),
         }
     }
@@ -231,7 +235,7 @@ fn standing(workload: &Workload) -> Standing {
 }
 
 /// Returns whether the address is a loopback address.
-fn is_here(server: &http::Uri) -> bool {
+fn is_loopback(server: &http::Uri) -> bool {
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }

@@ -10,27 +10,27 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 /// Time for which a file must stay unchanged before it counts as complete.
-pub(super) const SETTLE: Duration = Duration::from_millis(200);
+pub(super) const SETTLE_DELAY: Duration = Duration::from_millis(200);
 
 /// Time after which an unfinished check of files is reported.
-pub(super) const LATE: Duration = Duration::from_secs(10);
+pub(super) const LATE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Message about files whose file system hangs.
-pub(super) const HANGS: &str = "it cannot be read in time: its file system does not answer";
+pub(super) const HANGING_FILES: &str = "it cannot be read in time: its file system does not answer";
 
-/// Waits for a check of files without a limit, and calls `late` if it takes longer than [`LATE`].
-pub(super) async fn patiently<T>(looking: impl Future<Output = T>, late: impl FnOnce()) -> T {
-    let mut looking = pin!(looking);
-    match timeout(LATE, &mut looking).await {
-        Ok(looked) => looked,
+/// Waits for a check of files without a limit, and calls `late` if it takes longer than [`LATE_TIMEOUT`].
+pub(super) async fn report_if_late<T>(checking: impl Future<Output = T>, late: impl FnOnce()) -> T {
+    let mut checking = pin!(checking);
+    match timeout(LATE_TIMEOUT, &mut checking).await {
+        Ok(checked) => checked,
         Err(_) => {
             late();
-            looking.await
+            checking.await
         }
     }
 }
 
-/// A polled file. Intervals are [`SETTLE`] or longer.
+/// A polled file. Intervals are [`SETTLE_DELAY`] or longer.
 #[derive(Debug)]
 pub(super) struct WatchedFile {
     path: PathBuf,
@@ -47,10 +47,10 @@ struct Stamp {
 
 /// Result of checking a file.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum FileCheck {
     /// The version read last: nothing has changed.
     Same,
-    /// A change a moment ago: check again after [`SETTLE`].
+    /// A change a moment ago: check again after [`SETTLE_DELAY`].
     Settling,
     /// Changed content, at most one byte more than the limit.
     Content(Zeroizing<Vec<u8>>),
@@ -70,35 +70,35 @@ impl WatchedFile {
     }
 
     /// Checks the file. Blocks as long as the file system does.
-    pub(super) fn look(&mut self, limit: usize) -> Look {
-        match self.try_look(limit) {
-            Ok(look) => look,
+    pub(super) fn check(&mut self, limit: usize) -> FileCheck {
+        match self.try_check(limit) {
+            Ok(check) => check,
             Err(error) => {
                 (self.seen, self.taken) = (None, None);
                 match error.kind() {
-                    io::ErrorKind::NotFound => Look::Missing(error.to_string()),
-                    _ => Look::Unreadable(error.to_string()),
+                    io::ErrorKind::NotFound => FileCheck::Missing(error.to_string()),
+                    _ => FileCheck::Unreadable(error.to_string()),
                 }
             }
         }
     }
 
-    fn try_look(&mut self, limit: usize) -> io::Result<Look> {
+    fn try_check(&mut self, limit: usize) -> io::Result<FileCheck> {
         let stamp = stamp(&self.path)?;
         if self.taken == Some(stamp) {
-            return Ok(Look::Same);
+            return Ok(FileCheck::Same);
         }
         if self.seen.replace(stamp) != Some(stamp) {
-            return Ok(Look::Settling);
+            return Ok(FileCheck::Settling);
         }
         let mut content = Zeroizing::new(Vec::new());
         File::open(&self.path)?.take(limit as u64 + 1).read_to_end(&mut content)?;
         if self::stamp(&self.path)? != stamp {
             self.seen = None;
-            return Ok(Look::Settling);
+            return Ok(FileCheck::Settling);
         }
         self.taken = Some(stamp);
-        Ok(Look::Content(content))
+        Ok(FileCheck::Content(content))
     }
 }
 
@@ -121,28 +121,31 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let mut watched = WatchedFile::new(path.clone());
-        assert!(matches!(watched.look(9), Look::Missing(_)));
+        assert!(matches!(watched.check(9), FileCheck::Missing(_)));
         std::fs::write(&path, "ha").unwrap();
-        assert!(matches!(watched.look(9), Look::Settling));
+        assert!(matches!(watched.check(9), FileCheck::Settling));
         std::fs::write(&path, "half").unwrap();
-        assert!(matches!(watched.look(9), Look::Settling), "it is still being written");
-        assert!(matches!(watched.look(9), Look::Content(content) if **content == *b"half"));
-        assert!(matches!(watched.look(9), Look::Same));
+        assert!(matches!(watched.check(9), FileCheck::Settling), "it is still being written");
+        assert!(matches!(watched.check(9), FileCheck::Content(content) if **content == *b"half"));
+        assert!(matches!(watched.check(9), FileCheck::Same));
         std::fs::write(&path, "0123456789 and more").unwrap();
-        assert!(matches!(watched.look(9), Look::Settling));
-        assert!(matches!(watched.look(9), Look::Content(content) if content.len() == 10), "and no more");
+        assert!(matches!(watched.check(9), FileCheck::Settling));
+        assert!(
+            matches!(watched.check(9), FileCheck::Content(content) if content.len() == 10),
+            "and no more"
+        );
         std::fs::remove_file(&path).unwrap();
-        assert!(matches!(watched.look(9), Look::Missing(_)));
+        assert!(matches!(watched.check(9), FileCheck::Missing(_)));
         std::fs::create_dir(&path).unwrap();
-        assert!(matches!(watched.look(9), Look::Unreadable(_)));
+        assert!(matches!(watched.check(9), FileCheck::Unreadable(_)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_look_that_takes_long_is_told_of_and_waited_for() {
-        for (takes, told) in [(LATE / 2, false), (LATE * 3, true)] {
+        for (takes, told) in [(LATE_TIMEOUT / 2, false), (LATE_TIMEOUT * 3, true)] {
             let mut late = false;
             let began = tokio::time::Instant::now();
-            patiently(tokio::time::sleep(takes), || late = true).await;
+            report_if_late(tokio::time::sleep(takes), || late = true).await;
             assert_eq!((late, began.elapsed()), (told, takes));
         }
     }

@@ -34,7 +34,7 @@ impl VirtualCluster {
             Some(Off::Paused | Off::Sleeping) => Status::Paused,
             _ if config.is_some_and(|config| config.workloads_sleep) => Status::WorkloadsSleeping,
             off => match (pod, off) {
-                (Some(pod), _) => Status::of_pod(&pod.status),
+                (Some(pod), _) => Status::from_pod_status(&pod.status),
                 (None, Some(_)) => Status::ScaledDown,
                 (None, None) => Status::Unknown,
             },

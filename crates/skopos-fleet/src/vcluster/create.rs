@@ -14,7 +14,7 @@ use super::host::{Host, NAMESPACES, SECRETS, SERVICES, check_name, check_namespa
 use super::manifests::Manifests;
 use super::meta::{Meta, metas};
 use super::names;
-use super::pause::{FIRST_REST, longer};
+use super::pause::{INITIAL_DELAY, next_delay};
 use super::progress::{Progress, Step};
 use super::session::{Extent, Session, object_path};
 use super::status::Status;
@@ -73,10 +73,10 @@ impl Host {
             }
         }
         self.check_room(&session, name, &namespace, options.upgrade).await?;
-        make_namespace(&session, &namespace).await?;
+        ensure_namespace(&session, &namespace).await?;
         match &options.source {
             Source::Chart(chart) => {
-                if let_helm_end(&session, name, &namespace).await? {
+                if wait_for_helm(&session, name, &namespace).await? {
                     // Another helm finished it meanwhile.
                     self.check_room(&session, name, &namespace, options.upgrade).await?;
                 }
@@ -144,10 +144,10 @@ fn unfinished(releases: &[Meta]) -> bool {
 
 /// Waits while helm is at work on a release, and removes the record of a helm that was killed. helm records its start,
 /// and refuses every later operation while that record exists. Returns whether there is a finished release.
-async fn let_helm_end(session: &Session<'_>, name: &str, namespace: &str) -> Result<bool, Error> {
+async fn wait_for_helm(session: &Session<'_>, name: &str, namespace: &str) -> Result<bool, Error> {
     // The revision that is awaited, and the end of the wait.
     let mut pending: Option<(String, Instant)> = None;
-    let mut rest = FIRST_REST;
+    let mut delay = INITIAL_DELAY;
     loop {
         let releases = releases(session, name, namespace).await?;
         let at_work =
@@ -158,10 +158,10 @@ async fn let_helm_end(session: &Session<'_>, name: &str, namespace: &str) -> Res
         let until = match &pending {
             Some((known, until)) if *known == release.name => *until,
             _ => {
-                let left = HELM_TAKES.saturating_sub(age(release));
+                let left = HELM_TIMEOUT.saturating_sub(age(release));
                 let secret = release.name.clone();
                 if !left.is_zero() {
-                    session.told(Step::WaitingForHelm { secret: secret.clone(), seconds: left.as_secs() });
+                    session.report(Step::WaitingForHelm { secret: secret.clone(), seconds: left.as_secs() });
                 }
                 pending.insert((secret, Instant::now() + left)).1
             }
@@ -169,16 +169,16 @@ async fn let_helm_end(session: &Session<'_>, name: &str, namespace: &str) -> Res
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             session.delete(&SECRETS.path(Some(namespace), Some(&release.name))).await?;
-            session.told(Step::Removed { what: "secrets".to_owned(), names: vec![release.name.clone()] });
+            session.report(Step::Removed { what: "secrets".to_owned(), names: vec![release.name.clone()] });
             continue;
         }
-        session.rest(rest.min(left), "waiting for helm to end").await?;
-        rest = longer(rest);
+        session.sleep(delay.min(left), "waiting for helm to end").await?;
+        delay = next_delay(delay);
     }
 }
 
 /// The default timeout of helm itself.
-const HELM_TAKES: Duration = Duration::from_secs(300);
+const HELM_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Returns the age of helm's record; zero if it is unknown, or in the future by helm's clock.
 fn age(release: &Meta) -> Duration {
@@ -189,9 +189,9 @@ fn age(release: &Meta) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
-async fn make_namespace(session: &Session<'_>, namespace: &str) -> Result<(), Error> {
+async fn ensure_namespace(session: &Session<'_>, namespace: &str) -> Result<(), Error> {
     let path = NAMESPACES.path(None, Some(namespace));
-    let (mut told, mut rest) = (false, FIRST_REST);
+    let (mut reported, mut delay) = (false, INITIAL_DELAY);
     loop {
         let found = match session.get(&path).await {
             // A caller that may not see the namespace may still be allowed to use it.
@@ -207,16 +207,16 @@ async fn make_namespace(session: &Session<'_>, namespace: &str) -> Result<(), Er
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
                 "name": namespace, "annotations": {names::CREATED: "true"}}});
             if session.create(&NAMESPACES.path(None, None), &object).await? {
-                session.told(Step::NamespaceCreated { namespace: namespace.to_owned() });
+                session.report(Step::NamespaceCreated { namespace: namespace.to_owned() });
             }
             return Ok(());
         }
-        if !told {
-            session.told(Step::WaitingForNamespace { namespace: namespace.to_owned() });
-            told = true;
+        if !reported {
+            session.report(Step::WaitingForNamespace { namespace: namespace.to_owned() });
+            reported = true;
         }
-        session.rest(rest, &format!("waiting for namespace {namespace} to go")).await?;
-        rest = longer(rest);
+        session.sleep(delay, &format!("waiting for namespace {namespace} to go")).await?;
+        delay = next_delay(delay);
     }
 }
 
@@ -250,7 +250,7 @@ async fn apply(session: &Session<'_>, namespace: &str, manifests: &Manifests) ->
         }
         let path = object_path(&root(version), &served.plural, own.as_deref(), Some(name));
         session.apply(&path, &object).await?;
-        session.told(Step::Applied { kind: kind.to_owned(), name: name.to_owned() });
+        session.report(Step::Applied { kind: kind.to_owned(), name: name.to_owned() });
     }
     Ok(())
 }

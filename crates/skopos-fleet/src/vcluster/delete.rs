@@ -12,7 +12,7 @@ use super::host::{
 };
 use super::meta::{Meta, metas};
 use super::names;
-use super::pause::{FIRST_REST, longer, synced_namespaces};
+use super::pause::{INITIAL_DELAY, next_delay, synced_namespaces};
 use super::progress::{Progress, Step};
 use super::removal::{Removal, RemovalOptions, Situation};
 use super::session::{Extent, Resource, Session};
@@ -82,7 +82,7 @@ impl Host {
         check_namespace(namespace)?;
         let (namespace, non_deletable) = match self.find_one(session, name, namespace).await {
             Ok(cluster) => {
-                session.told(cluster.found());
+                session.report(cluster.found());
                 (cluster.namespace, cluster.workload.non_deletable)
             }
             Err(missing @ Error::NotFound { .. }) => {
@@ -122,7 +122,7 @@ impl Host {
                 for resource in [DEPLOYMENTS, PODS, SERVICES] {
                     let removed =
                         remove_selected(session, resource, Some(namespace), names::DNS_SELECTOR).await?;
-                    told(session, resource.plural, removed);
+                    report_removed(session, resource.plural, removed);
                 }
                 return Ok(());
             }
@@ -135,7 +135,7 @@ impl Host {
             // The namespace is last, and only deleted if no other virtual cluster was created in it meanwhile.
             Removal::Namespace => return Ok(()),
         };
-        told(session, what, names);
+        report_removed(session, what, names);
         Ok(())
     }
 }
@@ -146,34 +146,34 @@ impl Default for DeleteOptions {
     }
 }
 
-const PRIORITY_CLASSES: Resource = Resource::of("scheduling.k8s.io", "priorityclasses");
+const PRIORITY_CLASSES: Resource = Resource::new("scheduling.k8s.io", "priorityclasses");
 const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
 const CONFIG_MAPS: Resource = Resource::core("configmaps");
 
 /// The chart's resources in the namespace. Pods are deleted with their workloads, Secret `vc-NAME` with its Service.
 const OF_CHART: [Resource; 12] = [
-    Resource::of("networking.k8s.io", "ingresses"),
-    Resource::of("networking.k8s.io", "networkpolicies"),
-    Resource::of("policy", "poddisruptionbudgets"),
+    Resource::new("networking.k8s.io", "ingresses"),
+    Resource::new("networking.k8s.io", "networkpolicies"),
+    Resource::new("policy", "poddisruptionbudgets"),
     CONFIG_MAPS,
     Resource::core("resourcequotas"),
     Resource::core("limitranges"),
     SERVICES,
-    Resource::of("rbac.authorization.k8s.io", "rolebindings"),
-    Resource::of("rbac.authorization.k8s.io", "roles"),
+    Resource::new("rbac.authorization.k8s.io", "rolebindings"),
+    Resource::new("rbac.authorization.k8s.io", "roles"),
     Resource::core("serviceaccounts"),
     SECRETS,
     DEPLOYMENTS,
 ];
 
 const CLUSTER_ROLES: [Resource; 2] = [
-    Resource::of("rbac.authorization.k8s.io", "clusterrolebindings"),
-    Resource::of("rbac.authorization.k8s.io", "clusterroles"),
+    Resource::new("rbac.authorization.k8s.io", "clusterrolebindings"),
+    Resource::new("rbac.authorization.k8s.io", "clusterroles"),
 ];
 
-fn told(session: &Session<'_>, what: &str, names: Vec<String>) {
+fn report_removed(session: &Session<'_>, what: &str, names: Vec<String>) {
     if !names.is_empty() {
-        session.told(Step::Removed { what: what.to_owned(), names });
+        session.report(Step::Removed { what: what.to_owned(), names });
     }
 }
 
@@ -208,7 +208,7 @@ async fn remove_namespace(
         Err(Error::Refused { status, .. }) if status.code == 409 && uid.is_some() => return Ok(()),
         other => other?,
     };
-    told(session, "namespaces", removed.then(|| namespace.to_owned()).into_iter().collect());
+    report_removed(session, "namespaces", removed.then(|| namespace.to_owned()).into_iter().collect());
     match wait {
         true => wait_for_namespace(session, namespace, uid).await,
         false => Ok(()),
@@ -249,13 +249,21 @@ async fn remove_objects(session: &Session<'_>, of: &Situation) -> Result<(), Err
         // Objects of a release of the same name in another namespace have the same labels.
         let own = names::cluster_roles(name, namespace);
         let own = found.iter().filter(|meta| own.contains(&meta.name));
-        told(session, resource.plural, remove_each(session, resource, own).await?);
+        report_removed(session, resource.plural, remove_each(session, resource, own).await?);
     }
     for resource in OF_CHART.into_iter().chain([STATEFUL_SETS]) {
-        told(session, resource.plural, remove_selected(session, resource, Some(namespace), &selector).await?);
+        report_removed(
+            session,
+            resource.plural,
+            remove_selected(session, resource, Some(namespace), &selector).await?,
+        );
     }
     let releases = releases(session, name, namespace).await?;
-    told(session, "release", remove_each_in(session, SECRETS, Some(namespace), releases.iter()).await?);
+    report_removed(
+        session,
+        "release",
+        remove_each_in(session, SECRETS, Some(namespace), releases.iter()).await?,
+    );
     Ok(())
 }
 
@@ -307,15 +315,15 @@ async fn remove_each_in(
 }
 
 async fn wait_for_namespace(session: &Session<'_>, namespace: &str, uid: Option<&str>) -> Result<(), Error> {
-    let (mut told, mut rest) = (false, FIRST_REST);
+    let (mut reported, mut delay) = (false, INITIAL_DELAY);
     let path = NAMESPACES.path(None, Some(namespace));
     while session.get(&path).await?.is_some_and(|json| !is_another(&json, uid)) {
-        if !told {
-            session.told(Step::WaitingForNamespace { namespace: namespace.to_owned() });
-            told = true;
+        if !reported {
+            session.report(Step::WaitingForNamespace { namespace: namespace.to_owned() });
+            reported = true;
         }
-        session.rest(rest, &format!("waiting for namespace {namespace} to go")).await?;
-        rest = longer(rest);
+        session.sleep(delay, &format!("waiting for namespace {namespace} to go")).await?;
+        delay = next_delay(delay);
     }
     Ok(())
 }

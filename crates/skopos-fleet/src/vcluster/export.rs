@@ -20,8 +20,8 @@ use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
 /// Options of exporting a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct KubeconfigOptions {
-    /// The API server's address, such as the end of a port-forward. `None`: the address that the virtual cluster exports;
-    /// else its Service's load balancer; else its Service's name, which only pods of the host resolve.
+    /// The API server's address, such as the end of a port-forward. `None`: the address that the virtual cluster
+    /// exports; else its Service's load balancer; else its Service's name, which only pods of the host resolve.
     pub server: Option<Uri>,
     /// The name of the host's context; the new context is named after it.
     pub host_context: String,
@@ -67,10 +67,16 @@ impl Host {
         let policy = KubeconfigPolicy { addresses: AddressPolicy::anywhere(), ..KubeconfigPolicy::hostile() };
         let config = Kubeconfig::parse(secret.config(), &policy)?.cluster(None)?.config();
         let service = session.get(&SERVICES.path(Some(namespace), Some(name))).await?;
-        let way = Way::find(options.server.as_ref(), &config.cluster_url, service.as_deref(), &secret);
+        let address =
+            ServerAddress::find(options.server.as_ref(), &config.cluster_url, service.as_deref(), &secret);
         let context = names::context(name, namespace, &options.host_context);
-        let text = render(&context, &way, &config);
-        Ok(ExportedKubeconfig { yaml: text, context, server: way.server, inside_only: way.inside_only })
+        let text = render(&context, &address, &config);
+        Ok(ExportedKubeconfig {
+            yaml: text,
+            context,
+            server: address.server,
+            inside_only: address.inside_only,
+        })
     }
 }
 
@@ -98,15 +104,15 @@ impl fmt::Debug for ExportedKubeconfig {
 
 /// Address of the API server, and the name in its certificate.
 #[derive(Debug, PartialEq, Eq)]
-struct Way {
+struct ServerAddress {
     server: String,
     tls_server_name: Option<String>,
     inside_only: bool,
 }
 
-// === impl Way ===
+// === impl ServerAddress ===
 
-impl Way {
+impl ServerAddress {
     fn find(wanted: Option<&Uri>, exported: &Uri, service: Option<&[u8]>, secret: &KubeconfigSecret) -> Self {
         let KubeconfigSecret { name, namespace, .. } = secret;
         // The certificate has this name, at whatever address it is reached.
@@ -148,9 +154,9 @@ fn load_balancer(service: &[u8]) -> Option<String> {
     })
 }
 
-fn render(context: &str, way: &Way, config: &kube::Config) -> SecretString {
-    let mut cluster = json!({"server": way.server});
-    if let Some(name) = &way.tls_server_name {
+fn render(context: &str, address: &ServerAddress, config: &kube::Config) -> SecretString {
+    let mut cluster = json!({"server": address.server});
+    if let Some(name) = &address.tls_server_name {
         cluster["tls-server-name"] = name.as_str().into();
     }
     if let Some(certificates) = &config.root_cert {
@@ -197,28 +203,33 @@ fn pem(der: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn way(wanted: Option<&str>, exported: &str, service: Value) -> Way {
+    fn address(wanted: Option<&str>, exported: &str, service: Value) -> ServerAddress {
         let secret = json!({"metadata": {"name": "vc-shop", "namespace": "team",
             "labels": {"app": "vcluster", "vcluster-name": "shop"}}, "data": {"config": "aw=="}});
         let secret = KubeconfigSecret::parse(secret.to_string().as_bytes()).unwrap().unwrap();
         let wanted = wanted.map(|text| text.parse().unwrap());
-        Way::find(wanted.as_ref(), &exported.parse().unwrap(), Some(service.to_string().as_bytes()), &secret)
+        ServerAddress::find(
+            wanted.as_ref(),
+            &exported.parse().unwrap(),
+            Some(service.to_string().as_bytes()),
+            &secret,
+        )
     }
 
     #[test]
     fn the_best_way_that_there_is() {
         let own = "https://localhost:8443";
-        let plain = way(None, own, json!({}));
+        let plain = address(None, own, json!({}));
         assert_eq!((plain.server.as_str(), plain.inside_only), ("https://shop.team.svc:443", true));
         assert_eq!(plain.tls_server_name.as_deref(), Some("shop.team"));
         let balanced =
-            |ingress| way(None, own, json!({"status": {"loadBalancer": {"ingress": [ingress]}}})).server;
+            |ingress| address(None, own, json!({"status": {"loadBalancer": {"ingress": [ingress]}}})).server;
         assert_eq!(balanced(json!({"ip": "10.1.2.3"})), "https://10.1.2.3:443");
         assert_eq!(balanced(json!({"ip": "fd00::1"})), "https://[fd00::1]:443");
         assert_eq!(balanced(json!({"hostname": "a.example"})), "https://a.example:443");
-        let exported = way(None, "https://shop.example", json!({}));
+        let exported = address(None, "https://shop.example", json!({}));
         assert_eq!((exported.server.as_str(), exported.tls_server_name), ("https://shop.example", None));
-        let forwarded = way(Some("https://localhost:9000"), "https://shop.example", json!({}));
+        let forwarded = address(Some("https://localhost:9000"), "https://shop.example", json!({}));
         assert_eq!(forwarded.server, "https://localhost:9000");
         assert_eq!(forwarded.tls_server_name.as_deref(), Some("shop.team"));
     }

@@ -166,7 +166,7 @@ impl Helm {
         arguments: Vec<OsString>,
         input: String,
     ) -> Result<(), Error> {
-        session.told(Step::Helm { command: shown(&arguments) });
+        session.report(Step::Helm { command: shown(&arguments) });
         let mut command = self.command();
         command.args(&arguments);
         let missing = |_| Error::NoHelm { program: self.program.clone() };
@@ -244,7 +244,7 @@ async fn run(mut command: Command, input: String, until: Instant) -> io::Result<
         }
         Err(_) => {
             running.ask_to_end();
-            if timeout(GRACE, running.child.wait()).await.is_err() {
+            if timeout(TERMINATION_GRACE, running.child.wait()).await.is_err() {
                 running.child.kill().await?;
             }
             Ok(None)
@@ -253,10 +253,10 @@ async fn run(mut command: Command, input: String, until: Instant) -> io::Result<
 }
 
 /// Time for helm to record that it was terminated.
-const GRACE: Duration = Duration::from_secs(5);
+const TERMINATION_GRACE: Duration = Duration::from_secs(5);
 
 /// Bytes of a program's output that are kept.
-const KEPT: u64 = 4096;
+const MAX_OUTPUT_BYTES: u64 = 4096;
 
 /// Creates a file for a program's output, which is deleted when its last handle is closed. It is in memory, because
 /// there may be no writable disk.
@@ -274,9 +274,9 @@ fn nameless_file() -> io::Result<File> {
 /// Returns the end of a file's content.
 fn last_of(mut file: File) -> io::Result<String> {
     let length = file.seek(SeekFrom::End(0))?;
-    file.seek(SeekFrom::Start(length.saturating_sub(KEPT)))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_OUTPUT_BYTES)))?;
     let mut kept = Vec::new();
-    file.take(KEPT).read_to_end(&mut kept)?;
+    file.take(MAX_OUTPUT_BYTES).read_to_end(&mut kept)?;
     Ok(String::from_utf8_lossy(&kept).trim().to_owned())
 }
 

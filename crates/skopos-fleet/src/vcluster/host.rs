@@ -140,7 +140,7 @@ impl Host {
         (part, kind): (Part, WorkloadKind),
         of: &VirtualCluster,
     ) -> Result<Vec<Workload>, Error> {
-        let path = Resource::of("apps", kind.plural()).path(Some(&of.namespace), None);
+        let path = Resource::new("apps", kind.plural()).path(Some(&of.namespace), None);
         let selector = names::release_selector(part.app(), &of.name);
         Ok(workloads(kind, &session.list(&path, &selector, Extent::Whole).await?))
     }
@@ -168,8 +168,8 @@ impl fmt::Debug for Host {
     }
 }
 
-pub(super) const STATEFUL_SETS: Resource = Resource::of("apps", "statefulsets");
-pub(super) const DEPLOYMENTS: Resource = Resource::of("apps", "deployments");
+pub(super) const STATEFUL_SETS: Resource = Resource::new("apps", "statefulsets");
+pub(super) const DEPLOYMENTS: Resource = Resource::new("apps", "deployments");
 pub(super) const PODS: Resource = Resource::core("pods");
 pub(super) const SECRETS: Resource = Resource::core("secrets");
 pub(super) const NAMESPACES: Resource = Resource::core("namespaces");
@@ -190,7 +190,7 @@ pub(super) fn parts(control_plane: WorkloadKind) -> &'static [(Part, WorkloadKin
 }
 
 pub(super) fn path_of(workload: &Workload) -> String {
-    Resource::of("apps", workload.kind.plural()).path(Some(&workload.namespace), Some(&workload.name))
+    Resource::new("apps", workload.kind.plural()).path(Some(&workload.namespace), Some(&workload.name))
 }
 
 /// Parses workloads. Unreadable objects are not attributed to any virtual cluster.

@@ -69,7 +69,7 @@ pub fn cluster_roles(name: &str, namespace: &str) -> [String; 2] {
     ["vc", "vc-mn"].map(|prefix| {
         let mut role = format!("{prefix}-{name}-v-{namespace}");
         // Names are ASCII, so no character is cut.
-        role.truncate(LONGEST);
+        role.truncate(MAX_LABEL_LENGTH);
         role.truncate(role.trim_end_matches('-').len());
         role
     })
@@ -93,32 +93,32 @@ pub fn release_selector(app: &str, name: &str) -> String {
 /// Returns whether the name is valid for a release: a DNS label, short enough for the names derived from it.
 pub fn is_valid(name: &str) -> bool {
     let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    (1..=MOST_RELEASE).contains(&name.len())
+    (1..=MAX_RELEASE_LENGTH).contains(&name.len())
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
         && ends_well(name.chars().next())
         && ends_well(name.chars().next_back())
 }
 
 /// Limit on label values and names of RBAC objects in the chart.
-const LONGEST: usize = 63;
+const MAX_LABEL_LENGTH: usize = 63;
 
 /// Limit on the name of a helm release.
-const MOST_RELEASE: usize = 53;
+const MAX_RELEASE_LENGTH: usize = 53;
 
 /// Joins the parts with `-`. A long result ends in a digest of the whole.
 fn safe_concat(parts: &[&str]) -> String {
     let whole = parts.join("-");
-    if whole.len() <= LONGEST {
+    if whole.len() <= MAX_LABEL_LENGTH {
         return whole;
     }
     let digest: String = Sha256::digest(&whole).iter().map(|byte| format!("{byte:02x}")).collect();
     // Names are ASCII. Otherwise the head is omitted, not cut inside a character.
-    let head = whole.get(..KEPT).unwrap_or_default();
+    let head = whole.get(..PREFIX_LENGTH).unwrap_or_default();
     format!("{head}-{}", &digest[..10]).replace(".-", "-")
 }
 
 /// The length of a name before its digest.
-const KEPT: usize = 52;
+const PREFIX_LENGTH: usize = 52;
 
 #[cfg(test)]
 mod tests {

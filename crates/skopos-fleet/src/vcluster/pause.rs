@@ -68,9 +68,9 @@ impl Host {
     ) -> Result<VirtualCluster, Error> {
         let session = self.session(progress, options.within);
         let cluster = self.find_one(&session, name, namespace).await?;
-        session.told(cluster.found());
+        session.report(cluster.found());
         if cluster.workload.off_reason() == Some(Off::Sleeping) {
-            session.told(Step::Unchanged { status: cluster.status.clone() });
+            session.report(Step::Unchanged { status: cluster.status.clone() });
             return Ok(cluster);
         }
         let mut control_plane = cluster.workload.clone();
@@ -104,7 +104,7 @@ impl Host {
     ) -> Result<VirtualCluster, Error> {
         let session = self.session(progress, options.within);
         let cluster = self.find_one(&session, name, namespace).await?;
-        session.told(cluster.found());
+        session.report(cluster.found());
         let (name, namespace) = (cluster.name.clone(), cluster.namespace.clone());
         let control_plane = &cluster.workload;
         match () {
@@ -124,7 +124,7 @@ impl Host {
             }
         }
         if !resumed {
-            session.told(Step::Unchanged { status: cluster.status.clone() });
+            session.report(Step::Unchanged { status: cluster.status.clone() });
         }
         match options.wait {
             true => self.wait_ready(&session, &name, &namespace).await,
@@ -139,19 +139,19 @@ impl Host {
         name: &str,
         namespace: &str,
     ) -> Result<VirtualCluster, Error> {
-        let (mut last, mut rest) = (None, FIRST_REST);
+        let (mut last, mut delay) = (None, INITIAL_DELAY);
         loop {
             let cluster = self.find_one(session, name, Some(namespace)).await?;
             if cluster.status == Status::Running && cluster.workload.ready > 0 {
-                session.told(Step::Ready);
+                session.report(Step::Ready);
                 return Ok(cluster);
             }
             if last.as_ref() != Some(&cluster.status) {
-                session.told(Step::WaitingForReady { status: cluster.status.clone() });
+                session.report(Step::WaitingForReady { status: cluster.status.clone() });
                 last = Some(cluster.status.clone());
             }
-            session.rest(rest, &format!("waiting for it to be up ({})", cluster.status)).await?;
-            rest = longer(rest);
+            session.sleep(delay, &format!("waiting for it to be up ({})", cluster.status)).await?;
+            delay = next_delay(delay);
         }
     }
 
@@ -161,13 +161,13 @@ impl Host {
             let configured = self.configured_replicas(session, &workload).await;
             let Some(patch) = workload.pause_patch(configured, &paused_date(&(self.options.now)())) else {
                 check_down(&workload)?;
-                session.told(Step::DownAlready { kind: workload.kind, name: workload.name.clone() });
+                session.report(Step::DownAlready { kind: workload.kind, name: workload.name.clone() });
                 break;
             };
             if let Some(json) = session.patch(&path_of(&workload), &patch).await? {
                 let annotated = patch["metadata"]["annotations"][names::PAUSED_REPLICAS].as_str();
                 let annotated = annotated.and_then(|replicas| replicas.parse().ok());
-                session.told(Step::ScaledDown {
+                session.report(Step::ScaledDown {
                     kind: workload.kind,
                     name: workload.name.clone(),
                     replicas: annotated.unwrap_or_else(|| workload.replicas_after_resume()),
@@ -178,24 +178,24 @@ impl Host {
             // It was changed since it was read.
             let Some(now) = self.read_again(session, &workload).await? else { return Ok(workload) };
             workload = now;
-            session.rest(FIRST_REST, &format!("scaling {workload} down")).await?;
+            session.sleep(INITIAL_DELAY, &format!("scaling {workload} down")).await?;
         }
         self.wait_gone(session, workload).await
     }
 
     async fn wait_gone(&self, session: &Session<'_>, mut workload: Workload) -> Result<Workload, Error> {
-        let (mut last, mut rest) = (None, FIRST_REST);
+        let (mut last, mut delay) = (None, INITIAL_DELAY);
         while let Some(now) = self.read_again(session, &workload).await? {
             check_down(&now)?;
             if now.pods == 0 {
                 return Ok(now);
             }
             if last != Some(now.pods) {
-                session.told(Step::waiting_for_pods(&now));
+                session.report(Step::waiting_for_pods(&now));
                 last = Some(now.pods);
             }
-            session.rest(rest, &format!("waiting for {} pods of {now} to go", now.pods)).await?;
-            rest = longer(rest);
+            session.sleep(delay, &format!("waiting for {} pods of {now} to go", now.pods)).await?;
+            delay = next_delay(delay);
             workload = now;
         }
         Ok(workload)
@@ -205,7 +205,7 @@ impl Host {
         loop {
             let Some(patch) = workload.resume_patch() else { return Ok(false) };
             if session.patch(&path_of(&workload), &patch).await?.is_some() {
-                session.told(Step::ScaledUp {
+                session.report(Step::ScaledUp {
                     kind: workload.kind,
                     name: workload.name.clone(),
                     replicas: workload.replicas_after_resume(),
@@ -214,7 +214,7 @@ impl Host {
             }
             let Some(now) = self.read_again(session, &workload).await? else { return Ok(false) };
             workload = now;
-            session.rest(FIRST_REST, &format!("scaling {workload} up")).await?;
+            session.sleep(INITIAL_DELAY, &format!("scaling {workload} up")).await?;
         }
     }
 
@@ -291,15 +291,15 @@ async fn delete_pods_in(session: &Session<'_>, namespace: &str, selector: &str) 
         deleted += usize::from(session.delete(&PODS.path(Some(namespace), Some(&pod.name))).await?);
     }
     if deleted > 0 {
-        session.told(Step::PodsDeleted { namespace: namespace.to_owned(), pods: deleted });
+        session.report(Step::PodsDeleted { namespace: namespace.to_owned(), pods: deleted });
     }
     Ok(())
 }
 
 /// The first delay between two reads of an object.
-pub(super) const FIRST_REST: Duration = Duration::from_millis(100);
+pub(super) const INITIAL_DELAY: Duration = Duration::from_millis(100);
 
 /// Doubles a delay, up to a second.
-pub(super) fn longer(rest: Duration) -> Duration {
-    (rest * 2).min(Duration::from_secs(1))
+pub(super) fn next_delay(delay: Duration) -> Duration {
+    (delay * 2).min(Duration::from_secs(1))
 }

@@ -57,7 +57,7 @@ impl Resource {
         Self { group: "", plural }
     }
 
-    pub(super) const fn of(group: &'static str, plural: &'static str) -> Self {
+    pub(super) const fn new(group: &'static str, plural: &'static str) -> Self {
         Self { group, plural }
     }
 
@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
         Self { client, progress, within, until: Instant::now() + within, patience }
     }
 
-    pub(super) fn told(&self, step: Step) {
+    pub(super) fn report(&self, step: Step) {
         self.progress.step(step);
     }
 
@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
     }
 
     /// Waits before the next read, at most until the deadline.
-    pub(super) async fn rest(&self, time: Duration, doing: &str) -> Result<(), Error> {
+    pub(super) async fn sleep(&self, time: Duration, doing: &str) -> Result<(), Error> {
         let next = Instant::now() + time;
         if next >= self.until {
             sleep_until(self.until).await;
@@ -189,7 +189,7 @@ impl<'a> Session<'a> {
             match self.ask_patch(&uri, "application/apply-patch+yaml", object).await {
                 // There was a concurrent change.
                 Err(Error::Refused { doing, status }) if status.code == 409 => {
-                    self.rest(PAUSE, &format!("{doing} ({status})")).await?;
+                    self.sleep(RETRY_DELAY, &format!("{doing} ({status})")).await?;
                 }
                 other => return other.map(drop),
             }
@@ -249,15 +249,15 @@ impl<'a> Session<'a> {
             };
             // The time is used to its end.
             let left = give_up.saturating_duration_since(Instant::now());
-            if left < SHORTEST_PAUSE {
+            if left < MIN_REMAINING {
                 return Err(match give_up == self.until {
                     true => self.late(format!("{} ({reason})", ask.doing())),
                     false => Error::HostUnreachable { doing: ask.doing(), after: self.patience, reason },
                 });
             }
-            let next = Instant::now() + PAUSE.min(left / 2);
+            let next = Instant::now() + RETRY_DELAY.min(left / 2);
             if last.as_ref() != Some(&reason) {
-                self.told(Step::HostTrouble { reason: reason.clone() });
+                self.report(Step::HostTrouble { reason: reason.clone() });
                 last = Some(reason);
             }
             sleep_until(next).await;
@@ -274,7 +274,7 @@ impl<'a> Session<'a> {
         let request = request.map_err(|error| Failure::Final(malformed(ask, &error)))?;
         let response = self.client.send(request).await.map_err(|error| judge(&error))?;
         let code = response.status();
-        let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
+        let body = Limited::new(response.into_body(), MAX_BYTES).collect().await;
         let body = body.map_err(|error| judge(&*error))?.to_bytes();
         if code.is_success() {
             return Ok(body);
@@ -363,13 +363,13 @@ const MANAGER: &str = "skopos";
 const PAGE: usize = 500;
 
 /// Limit on the size of a response.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// The remaining time below which no further attempt is made.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const MIN_REMAINING: Duration = Duration::from_millis(50);
 
 /// Delay between two attempts.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 #[derive(Deserialize)]
 struct Page {
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn paths_are_of_one_segment_for_each_name() {
         assert_eq!(
-            Resource::of("apps", "deployments").path(Some("a"), None),
+            Resource::new("apps", "deployments").path(Some("a"), None),
             "/apis/apps/v1/namespaces/a/deployments"
         );
         assert_eq!(Resource::core("namespaces").path(None, Some("../b?c")), "/api/v1/namespaces/..%2Fb%3Fc");

@@ -56,7 +56,7 @@ impl Status {
         }
     }
 
-    pub(super) fn of_pod(status: &str) -> Self {
+    pub(super) fn from_pod_status(status: &str) -> Self {
         match status {
             "Running" => Self::Running,
             "Pending" => Self::Pending,
@@ -171,7 +171,7 @@ impl Pod {
             return if reason == "NodeLost" { "Unknown" } else { "Terminating" }.to_owned();
         }
         let own = if reason.is_empty() { phase } else { reason };
-        self.initializing().unwrap_or_else(|| self.of_containers(own))
+        self.initializing().unwrap_or_else(|| self.container_state(own))
     }
 
     /// Returns the state of the first init container that has not succeeded.
@@ -181,7 +181,7 @@ impl Pod {
             all.iter().enumerate().find(|(_, container)| !container.state.succeeded())?;
         let progress = || format!("{number}/{}", self.spec.init_containers.len());
         let said = match &container.state {
-            State { terminated: Some(ended), .. } => ended.told(),
+            State { terminated: Some(ended), .. } => ended.describe(),
             State { waiting: Some(waiting), .. }
                 if !matches!(waiting.reason.as_str(), "" | "PodInitializing") =>
             {
@@ -193,13 +193,13 @@ impl Pod {
     }
 
     /// Returns the state of the first container that has one to report, else the pod's own.
-    fn of_containers(&self, own: &str) -> String {
+    fn container_state(&self, own: &str) -> String {
         let all = &self.status.container_statuses;
         let said = all.iter().find_map(|container| match &container.state {
             State { waiting: Some(waiting), .. } if !waiting.reason.is_empty() => {
                 Some(waiting.reason.clone())
             }
-            State { terminated: Some(ended), .. } => Some(ended.told()),
+            State { terminated: Some(ended), .. } => Some(ended.describe()),
             _ => None,
         });
         let said = said.unwrap_or_else(|| own.to_owned());
@@ -220,7 +220,7 @@ impl State {
 // === impl Terminated ===
 
 impl Terminated {
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self { reason, .. } if !reason.is_empty() => reason.clone(),
             Self { signal, .. } if *signal != 0 => format!("Signal:{signal}"),

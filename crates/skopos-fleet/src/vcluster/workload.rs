@@ -89,7 +89,7 @@ impl Workload {
     /// If it is not JSON, or its fields have other types than such an object's.
     pub fn parse(kind: WorkloadKind, json: &[u8]) -> Result<Option<Self>, serde_json::Error> {
         let Object { metadata, spec, status } = serde_json::from_slice(json)?;
-        let part = metadata.label("app").and_then(Part::of_app);
+        let part = metadata.label("app").and_then(Part::from_app_label);
         let Some((part, release)) = part.zip(metadata.label("release")) else { return Ok(None) };
         let syncer = spec.template.spec.containers.iter().find(|container| container.name == "syncer");
         Ok(Some(Self {
@@ -162,7 +162,7 @@ impl Workload {
     /// Returns the number of replicas after a resume: the annotated one, or 1 if that is not valid.
     pub fn replicas_after_resume(&self) -> u32 {
         let annotated = self.paused_replicas.as_deref().and_then(|text| text.parse().ok());
-        annotated.filter(|replicas| (1..=MOST_REPLICAS).contains(replicas)).unwrap_or(1)
+        annotated.filter(|replicas| (1..=MAX_REPLICAS).contains(replicas)).unwrap_or(1)
     }
 
     /// Returns whether this is an earlier state of the same object than `other`.
@@ -201,7 +201,7 @@ impl Part {
         }
     }
 
-    fn of_app(app: &str) -> Option<Self> {
+    fn from_app_label(app: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|part| part.app() == app)
     }
 }
@@ -246,7 +246,7 @@ pub fn paused_date(now: &jiff::Zoned) -> String {
 }
 
 /// Limit on annotated replicas: a larger number of control planes is a mistake.
-const MOST_REPLICAS: u32 = 1000;
+const MAX_REPLICAS: u32 = 1000;
 
 /// Returns the tag of an image's reference.
 fn tag(image: &str) -> Option<&str> {

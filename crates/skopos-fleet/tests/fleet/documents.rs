@@ -7,7 +7,8 @@ use futures::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use skopos::{InformerOptions, ResourceId};
 use skopos_fleet::{
-    ClusterId, ClusterOptions, Condition, Document, DocumentRequest, FleetOptions, Keeper, Remembered,
+    ClusterId, ClusterOptions, Condition, Document, DocumentRequest, FleetOptions, Keeper, Persistence,
+    RestoredState,
 };
 
 use crate::support::*;
@@ -61,14 +62,16 @@ struct Notes {
     forgotten: Mutex<Vec<String>>,
 }
 
-impl Keeper for Notes {
-    fn remembered<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, Remembered> {
+impl Keeper for Notes {}
+
+impl Persistence for Notes {
+    fn load<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, RestoredState> {
         Box::pin(async move {
             if cluster.as_str() == "hangs" {
                 std::future::pending::<()>().await;
             }
-            let document = Document::remembered("text/plain", None, "old".into(), secs(3600));
-            Remembered { kinds: vec![config_maps()], documents: vec![(version(), document)] }
+            let document = Document::from_checkpoint("text/plain", None, "old".into(), secs(3600));
+            RestoredState { kinds: vec![config_maps()], documents: vec![(version(), document)] }
         })
     }
 
@@ -82,7 +85,7 @@ impl Keeper for Notes {
         Box::pin(async move { options })
     }
 
-    fn forgotten<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, ()> {
+    fn delete<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, ()> {
         self.forgotten.lock().push(cluster.to_string());
         Box::pin(async {})
     }

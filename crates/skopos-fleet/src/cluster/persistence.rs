@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use futures::future::{self, BoxFuture};
 use skopos::{InformerOptions, ResourceId};
-use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{Document, DocumentRequest};
-use crate::fleet::Fleet;
+use super::documents::{Document, DocumentRequest};
 use crate::id::ClusterId;
 
 /// Persistence of cluster content. The fleet bounds every call (20 s) and proceeds without the result if it takes
@@ -18,14 +16,14 @@ use crate::id::ClusterId;
 /// has an identity, which changes when the cluster is recreated under its name. Restored content is served at once.
 /// Before any of its lists or watches resumes, the server's identity is checked; if it differs, the content is
 /// discarded.
-pub trait Keeper: Send + Sync + 'static {
+pub trait Persistence: Send + Sync + 'static {
     /// Returns the identity to which all stored content of the cluster belongs. `None`: nothing is stored.
     fn identity<'a>(&'a self, _cluster: &'a ClusterId) -> BoxFuture<'a, Option<String>> {
         Box::pin(future::ready(None))
     }
 
     /// Returns the stored state of a cluster that joins. Its resources are started at once.
-    fn remembered<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, Remembered>;
+    fn load<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, RestoredState>;
 
     /// Completes the options of a restored resource's informer, for example with content to start from. That content
     /// must belong to the cluster with this identity (as [`FactoryOptions::cluster`](skopos::FactoryOptions) names it).
@@ -42,19 +40,13 @@ pub trait Keeper: Send + Sync + 'static {
     /// Records the identity of the server; `None`: it does not reveal one, so nothing of it may be stored. Content of
     /// another identity has to be deleted before this returns, and must not be returned any more, however long that
     /// takes.
-    fn identified<'a>(&'a self, _cluster: &'a ClusterId, _identity: Option<&'a str>) -> BoxFuture<'a, ()> {
+    fn set_identity<'a>(&'a self, _cluster: &'a ClusterId, _identity: Option<&'a str>) -> BoxFuture<'a, ()> {
         Box::pin(future::ready(()))
     }
 
     /// Deletes the content of a cluster that was removed for good.
-    fn forgotten<'a>(&'a self, _cluster: &'a ClusterId) -> BoxFuture<'a, ()> {
+    fn delete<'a>(&'a self, _cluster: &'a ClusterId) -> BoxFuture<'a, ()> {
         Box::pin(future::ready(()))
-    }
-
-    /// Runs beside the fleet until `stop` is cancelled, then finishes its work within 10 s. The clusters have ended by
-    /// then, but their content stays readable: it is the last state that any watcher has seen.
-    fn run(self: Arc<Self>, _fleet: Fleet, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        Box::pin(async move { stop.cancelled().await })
     }
 
     /// Returns the checkpoint statistics of a cluster. Does not block.
@@ -63,9 +55,12 @@ pub trait Keeper: Send + Sync + 'static {
     }
 }
 
+/// Timeout of one call to a [`Persistence`]. After a restart it has many calls to answer.
+pub(crate) const PERSISTENCE_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Stored state of a cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Remembered {
+pub struct RestoredState {
     /// The cached resources.
     pub kinds: Vec<ResourceId>,
     /// Discovery and OpenAPI documents.

@@ -2,9 +2,9 @@
 //!
 //! A cluster's name may lead to another cluster than before: recreated, restored elsewhere, replaced. Resource versions
 //! of one cluster mean nothing in another, which might accept them all the same. So while content of an earlier run is
-//! cached, lists and watches wait ([`Link::admitted`]) until the server's identity is known: the uid of its namespace
-//! kube-system. If that namespace is not readable, CA and address identify the cluster. Meanwhile the content can be
-//! read, with its age.
+//! cached, lists and watches wait ([`ClusterConnection::admitted`]) until the server's identity is known: the uid of
+//! its namespace kube-system. If that namespace is not readable, CA and address identify the cluster. Meanwhile the
+//! content can be read, with its age.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,89 +18,98 @@ use skopos::transport::{RequestClass, RequestOptions};
 use skopos::{Status, Transport};
 use tokio::time::timeout;
 
-use super::session::Link;
-use super::unit::{KEEPER_PATIENCE, Unit};
-use crate::keeper::Keeper;
+use super::core::ClusterInner;
+use super::persistence::{PERSISTENCE_TIMEOUT, Persistence};
+use super::session::ClusterConnection;
 use crate::spec::ClusterSpec;
 
 /// The namespace whose uid identifies a cluster.
 const NAMESPACE: &str = "kube-system";
 
 /// Delay before the server is asked again after a failure.
-const AGAIN: Duration = Duration::from_secs(15);
+const RETRY_DELAY: Duration = Duration::from_secs(15);
 
 /// The same delay without a connection: connecting has its own backoff.
-const CONNECT_AGAIN: Duration = Duration::from_secs(1);
+const CONNECT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The same delay after the server refused the request.
-const AFTER_REFUSAL: Duration = Duration::from_secs(60);
+const REFUSAL_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// Consecutive refusals after which the content is discarded: rights come and go.
-const REFUSALS: u32 = 2;
+const MAX_REFUSALS: u32 = 2;
 
 /// Limit on the response: a namespace is smaller.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 /// Checks the server's identity until it is known. Then admits lists and watches, or discards the content and starts
 /// again.
-pub(super) async fn introduce(unit: Arc<Unit>, link: Arc<Link>, keeper: Arc<dyn Keeper>) {
-    link.begins().await;
-    // If there is no session, another link will be tried.
-    let Ok(session) = link.session().await else { return };
+pub(super) async fn verify_identity(
+    inner: Arc<ClusterInner>,
+    connection: Arc<ClusterConnection>,
+    persistence: Arc<dyn Persistence>,
+) {
+    connection.requested().await;
+    // If there is no session, another connection will be tried.
+    let Ok(session) = connection.session().await else { return };
     let presumed = session.factory.cluster();
-    let told = find_out(&unit, &link, &session.transport, presumed.is_some()).await;
-    match (presumed, told) {
-        (None, Some(told)) => {
-            // This comes first: deleting checkpoints may take the keeper long, and content read meanwhile belongs to
+    let reported = fetch_identity(&inner, &connection, &session.transport, presumed.is_some()).await;
+    match (presumed, reported) {
+        (None, Some(reported)) => {
+            // This comes first: deleting checkpoints may take long, and content read meanwhile belongs to
             // this cluster already. A shutdown during that time then still saves it.
-            session.factory.identify(told.as_str());
-            tell(&unit, &*keeper, Some(&told)).await;
+            session.factory.identify(reported.as_str());
+            record_identity(&inner, &*persistence, Some(&reported)).await;
         }
-        (None, None) => tell(&unit, &*keeper, None).await,
-        (Some(presumed), Some(told)) if *presumed == *told => {
-            link.admitted.cancel();
+        (None, None) => record_identity(&inner, &*persistence, None).await,
+        (Some(presumed), Some(reported)) if *presumed == *reported => {
+            connection.admitted.cancel();
             session.factory.retry_now();
         }
-        (Some(presumed), told) => {
-            tracing::warn!(cluster = %unit.id, was = %presumed, is = told.as_deref().unwrap_or("not told"),
+        (Some(presumed), reported) => {
+            tracing::warn!(cluster = %inner.id, was = %presumed, is = reported.as_deref().unwrap_or("not told"),
                 "it is another cluster than before: what was kept of it is let go of");
-            // This comes first: another link may arrive while the keeper is busy, and ends this task.
-            if link.disown() {
-                tell(&unit, &*keeper, told.as_deref()).await;
-                unit.begin_anew(&link);
+            // This comes first: another connection may arrive while that takes long, and ends this task.
+            if connection.mark_foreign() {
+                record_identity(&inner, &*persistence, reported.as_deref()).await;
+                inner.reset(&connection);
             }
         }
     }
 }
 
-/// Passes the identity to the keeper. The timeout keeps a hanging disk from holding up the cluster.
-async fn tell(unit: &Unit, keeper: &dyn Keeper, told: Option<&str>) {
-    if timeout(KEEPER_PATIENCE, keeper.identified(&unit.id, told)).await.is_err() {
-        tracing::warn!(cluster = %unit.id, "what was kept of another cluster could not be let go of in time");
+/// Passes the identity to the persistence. The timeout keeps a hanging disk from holding up the cluster.
+async fn record_identity(inner: &ClusterInner, persistence: &dyn Persistence, reported: Option<&str>) {
+    if timeout(PERSISTENCE_TIMEOUT, persistence.set_identity(&inner.id, reported)).await.is_err() {
+        tracing::warn!(cluster = %inner.id, "what was kept of another cluster could not be let go of in time");
     }
 }
 
 /// Returns the identity of the server; `None`: it does not reveal one.
-async fn find_out(unit: &Unit, link: &Link, transport: &Transport, kept: bool) -> Option<String> {
+async fn fetch_identity(
+    inner: &ClusterInner,
+    connection: &ClusterConnection,
+    transport: &Transport,
+    kept: bool,
+) -> Option<String> {
     let mut refusals = 0;
     loop {
         // The future is created first, so that a wake during the request counts, too.
-        let woken = link.woken();
-        let pause = match ask(transport).await {
+        let woken = connection.woken();
+        let pause = match request_identity(transport).await {
             Ok(uid) => return Some(uid),
             // A server that rejects the credentials answers no other request either.
-            Err(Untold::Refused(StatusCode::UNAUTHORIZED)) => AFTER_REFUSAL,
-            Err(Untold::Refused(status)) => {
+            Err(IdentityError::Refused(StatusCode::UNAUTHORIZED)) => REFUSAL_RETRY_DELAY,
+            Err(IdentityError::Refused(status)) => {
                 refusals += 1;
-                if !kept || refusals >= REFUSALS {
-                    tracing::debug!(cluster = %unit.id, %status, "its namespace kube-system cannot be read");
-                    return link.spec.as_ref().ok().and_then(by_authority);
+                if !kept || refusals >= MAX_REFUSALS {
+                    tracing::debug!(cluster = %inner.id, %status, "its namespace kube-system cannot be read");
+                    return connection.spec.as_ref().ok().and_then(authority_identity);
                 }
-                AFTER_REFUSAL
+                REFUSAL_RETRY_DELAY
             }
-            Err(Untold::Failed(reason)) => {
-                tracing::debug!(cluster = %unit.id, reason, "it does not say yet who it is");
-                if transport.stats().down.is_some() { CONNECT_AGAIN } else { AGAIN }
+            Err(IdentityError::Failed(reason)) => {
+                tracing::debug!(cluster = %inner.id, reason, "it does not say yet who it is");
+                if transport.stats().down.is_some() { CONNECT_RETRY_DELAY } else { RETRY_DELAY }
             }
         };
         // A wake ends the delay: the server is probably up.
@@ -108,12 +117,12 @@ async fn find_out(unit: &Unit, link: &Link, transport: &Transport, kept: bool) -
     }
 }
 
-enum Untold {
+enum IdentityError {
     Refused(StatusCode),
     Failed(String),
 }
 
-async fn ask(transport: &Transport) -> Result<String, Untold> {
+async fn request_identity(transport: &Transport) -> Result<String, IdentityError> {
     #[derive(Deserialize)]
     struct Named {
         metadata: Metadata,
@@ -122,7 +131,7 @@ async fn ask(transport: &Transport) -> Result<String, Untold> {
     struct Metadata {
         uid: String,
     }
-    let failed = |error: &dyn std::fmt::Display| Untold::Failed(error.to_string());
+    let failed = |error: &dyn std::fmt::Display| IdentityError::Failed(error.to_string());
     let options = RequestOptions {
         class: Some(RequestClass::Read),
         // As for a watch: requests before there is a connection gain nothing.
@@ -137,19 +146,19 @@ async fn ask(transport: &Transport) -> Result<String, Untold> {
     let response = transport.send(request).await.map_err(|error| failed(&error))?;
     let status = response.status();
     if status == StatusCode::UNAUTHORIZED {
-        return Err(Untold::Refused(status));
+        return Err(IdentityError::Refused(status));
     }
-    let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
+    let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
     let body = body.map_err(|error| failed(&error))?.to_bytes();
     if is_refusal(status, &body) {
-        return Err(Untold::Refused(status));
+        return Err(IdentityError::Refused(status));
     }
     if status != StatusCode::OK {
-        return Err(Untold::Failed(status.to_string()));
+        return Err(IdentityError::Failed(status.to_string()));
     }
     let named: Named = serde_json::from_slice(&body).map_err(|error| failed(&error))?;
     match named.metadata.uid.as_str() {
-        "" => Err(Untold::Refused(status)),
+        "" => Err(IdentityError::Refused(status)),
         uid => Ok(format!("uid {uid}")),
     }
 }
@@ -167,7 +176,7 @@ fn is_refusal(status: StatusCode, body: &[u8]) -> bool {
 
 /// Returns an identity made of address and CA: a recreated cluster has another CA. `None`: without its
 /// own CA a cluster cannot be distinguished from another.
-fn by_authority(spec: &ClusterSpec) -> Option<String> {
+fn authority_identity(spec: &ClusterSpec) -> Option<String> {
     let config = spec.config();
     let authority = config.root_cert.filter(|authority| !authority.is_empty())?;
     let mut hash = Sha256::new();

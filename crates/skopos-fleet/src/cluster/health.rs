@@ -8,35 +8,40 @@ use skopos::TransportStats;
 use skopos::transport::{ConnectionId, Death};
 use tokio::time::Instant;
 
-use super::kinds::Entry;
+use super::kinds::CachedInformer;
 use super::machine::{Observation, Trouble};
 
 /// State carried from one observation to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Eyes {
+pub(crate) struct HealthObserver {
     /// The number of responses on each connection at the last check.
     served: BTreeMap<ConnectionId, u64>,
-    heard: Option<Instant>,
+    last_response: Option<Instant>,
     /// Silence found before this time no longer counts.
-    forgiven: Option<Instant>,
+    silence_reset_at: Option<Instant>,
 }
 
 /// Time without any response after which an unanswered request means that the server is silent. A healthy server
 /// answers freshness probes more often.
-const SILENCE: Duration = Duration::from_secs(40);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Returns the problem of a connection that may be dead.
-fn doubt(stats: &TransportStats) -> Option<Trouble> {
+fn doubtful_connection(stats: &TransportStats) -> Option<Trouble> {
     let doubtful =
         stats.connections.iter().any(|connection| connection.doubtful && connection.retired.is_none());
-    doubtful.then(|| Trouble::of_cluster("a PING is not answered: the connection may be dead"))
+    doubtful.then(|| Trouble::new("a PING is not answered: the connection may be dead"))
 }
 
-impl Eyes {
-    pub(crate) fn look(&mut self, stats: &TransportStats, kinds: &[Arc<Entry>], now: Instant) -> Observation {
+impl HealthObserver {
+    pub(crate) fn observe(
+        &mut self,
+        stats: &TransportStats,
+        kinds: &[Arc<CachedInformer>],
+        now: Instant,
+    ) -> Observation {
         let answered = self.answered(stats);
         if answered {
-            self.heard = Some(now);
+            self.last_response = Some(now);
         }
         let connected = stats.connections.iter().any(|connection| connection.retired.is_none());
         let down = stats.down.as_ref().map(|down| (down.since, Arc::<str>::from(down.last.to_string())));
@@ -51,11 +56,11 @@ impl Eyes {
             answered_at: refused.map(|refused| refused.at).or(answered.then_some(now)),
             failing: none.or(down.clone()).filter(|_| !connected && refused.is_none()),
             trouble: refused
-                .map(|refused| Trouble::of_cluster(refused.reason.clone()))
+                .map(|refused| Trouble::new(refused.reason.clone()))
                 // While a working connection exists, failing to open another is only a problem: silence on it would
                 // have been found.
-                .or_else(|| down.map(|(_, why)| Trouble::of_cluster(format!("no new connection: {why}"))))
-                .or_else(|| doubt(stats))
+                .or_else(|| down.map(|(_, why)| Trouble::new(format!("no new connection: {why}"))))
+                .or_else(|| doubtful_connection(stats))
                 .or_else(|| kinds.iter().find_map(|entry| entry.trouble())),
         }
     }
@@ -70,17 +75,18 @@ impl Eyes {
 
     /// Returns start and evidence of the silence of a server that accepts connections.
     pub(crate) fn silence(&self, stats: &TransportStats) -> Option<(Instant, Arc<str>)> {
-        let last = stats.last_death.as_ref().filter(|last| Some(last.at) > self.forgiven)?;
+        let last = stats.last_death.as_ref().filter(|last| Some(last.at) > self.silence_reset_at)?;
         let unanswered = matches!(
             *last.death,
             Death::HeadersDeadline { .. } | Death::ProgressDeadline { .. } | Death::BodyDeadline { .. }
         );
-        let silent = self.heard.is_none_or(|heard| heard + SILENCE <= last.at);
+        let silent =
+            self.last_response.is_none_or(|last_response| last_response + SILENCE_TIMEOUT <= last.at);
         (unanswered && silent).then(|| (last.at, last.death.to_string().into()))
     }
 
     /// Ignores silence found until now.
-    pub(crate) fn forgive(&mut self, now: Instant) {
-        self.forgiven = Some(now);
+    pub(crate) fn reset_silence(&mut self, now: Instant) {
+        self.silence_reset_at = Some(now);
     }
 }

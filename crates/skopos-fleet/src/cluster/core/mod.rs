@@ -1,9 +1,10 @@
 //! State shared by all handles of a cluster.
 
-mod cached;
-mod fetch;
+mod documents;
+mod kinds;
+mod redirect;
 mod requests;
-mod way;
+mod stats;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,22 +19,23 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use cached::KEEPER_PATIENCE;
-
 use super::documents::Documents;
 use super::kinds::{Ended, Kinds};
-use super::machine::{ClusterState, Condition, Input, Machine, Paused};
+use super::machine::{Input, Machine};
 use super::options::{ClusterOptions, Connector};
-use super::session::{Link, Ways};
+use super::persistence::Persistence;
+use super::session::{ClusterConnection, Generations};
+use super::state::{ClusterState, Condition};
+use crate::change_signal::ChangeSignal;
 use crate::error::FleetError;
 use crate::id::ClusterId;
-use crate::keeper::Keeper;
 use crate::kubeconfig::KubeconfigPaths;
-use crate::news::News;
-use crate::spec::{ClusterSpec, SpecError};
+use crate::pause::Paused;
+use crate::spec::ClusterSpec;
+use crate::spec_error::SpecError;
 
 /// Shared state of one cluster.
-pub(crate) struct Unit {
+pub(crate) struct ClusterInner {
     pub(crate) id: ClusterId,
     /// The time at which the cluster joined.
     pub(crate) began: Instant,
@@ -44,27 +46,27 @@ pub(crate) struct Unit {
     pub(crate) documents: Documents,
     pub(crate) states: watch::Sender<Arc<ClusterState>>,
     /// Wakes the cluster's task.
-    pub(crate) stirred: Arc<Notify>,
-    pub(crate) keeper: Option<Arc<dyn Keeper>>,
+    pub(crate) wakeup: Arc<Notify>,
+    pub(crate) persistence: Option<Arc<dyn Persistence>>,
     /// Set if the cluster replaced another one of the same name, so that the checkpoints under that name belong to the
     /// other.
     pub(crate) replaces: bool,
     /// Cancelled when all checkpoints of an earlier run have been restored.
-    pub(crate) recalled: CancellationToken,
+    pub(crate) restored: CancellationToken,
     pub(crate) stop: CancellationToken,
     /// Cancelled when the cluster left the fleet.
     pub(crate) left: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) connector: Connector,
     /// Set when a caller reported that the server is up or down: what the cluster's task observed before is outdated.
-    pub(crate) told: AtomicBool,
-    ways: Ways,
-    link: ArcSwap<Link>,
-    /// Serializes replacing, parking and waking the link.
-    turn: Mutex<()>,
+    pub(crate) externally_notified: AtomicBool,
+    generations: Generations,
+    connection: ArcSwap<ClusterConnection>,
+    /// Serializes replacing, parking and waking the connection.
+    connection_lock: Mutex<()>,
     machine: Mutex<Machine>,
     state: ArcSwap<ClusterState>,
-    news: News,
+    changes: ChangeSignal,
     requests: AtomicU64,
     request_failures: AtomicU64,
 }
@@ -76,47 +78,47 @@ pub(crate) struct ListedAs {
     pub(crate) kubeconfig: Option<Arc<KubeconfigPaths>>,
 }
 
-/// Parameters of [`Unit::start`].
-pub(crate) struct UnitParts {
+/// Parameters of [`ClusterInner::new`].
+pub(crate) struct ClusterParts {
     pub(crate) id: ClusterId,
     pub(crate) labels: Arc<BTreeMap<String, String>>,
     pub(crate) listed_as: ListedAs,
     pub(crate) spec: Result<ClusterSpec, SpecError>,
     pub(crate) options: Arc<ClusterOptions>,
     pub(crate) connector: Connector,
-    pub(crate) keeper: Option<Arc<dyn Keeper>>,
+    pub(crate) persistence: Option<Arc<dyn Persistence>>,
     pub(crate) replaces: bool,
-    pub(crate) ways: Ways,
-    pub(crate) news: News,
+    pub(crate) generations: Generations,
+    pub(crate) changes: ChangeSignal,
     /// Cancelled when the whole fleet shuts down.
     pub(crate) stop: CancellationToken,
 }
 
-impl Unit {
-    /// Creates a unit and starts the task that tends it.
-    pub(crate) fn start(parts: UnitParts) -> Arc<Self> {
+impl ClusterInner {
+    /// Creates the state of a cluster, without its tasks (see `supervisor::start`).
+    pub(crate) fn new(parts: ClusterParts) -> Arc<Self> {
         let began = Instant::now();
         let machine = Machine::new(began, parts.options.unreachable_after);
         let state = Arc::new(machine.state().clone());
-        let stirred = Arc::new(Notify::new());
-        let keeper = parts.keeper.as_ref().filter(|_| !parts.replaces);
-        let link = Link::new(
-            &parts.ways,
+        let wakeup = Arc::new(Notify::new());
+        let persistence = parts.persistence.as_ref().filter(|_| !parts.replaces);
+        let connection = ClusterConnection::new(
+            &parts.generations,
             &parts.id,
             parts.spec,
             &parts.options,
             &parts.connector,
-            keeper,
-            stirred.clone(),
+            persistence,
+            wakeup.clone(),
         );
-        let recalled = CancellationToken::new();
-        if keeper.is_none() {
-            recalled.cancel();
+        let restored = CancellationToken::new();
+        if persistence.is_none() {
+            restored.cancel();
         }
-        let unit = Arc::new(Self {
-            ways: parts.ways,
-            link: ArcSwap::new(link),
-            turn: Mutex::new(()),
+        Arc::new(Self {
+            generations: parts.generations,
+            connection: ArcSwap::new(connection),
+            connection_lock: Mutex::new(()),
             id: parts.id,
             began,
             options: parts.options,
@@ -125,32 +127,29 @@ impl Unit {
             kinds: Kinds::new(),
             documents: Documents::default(),
             states: watch::Sender::new(state.clone()),
-            stirred,
-            keeper: parts.keeper,
+            wakeup,
+            persistence: parts.persistence,
             replaces: parts.replaces,
-            recalled,
+            restored,
             stop: parts.stop,
             left: CancellationToken::new(),
             tasks: TaskTracker::new(),
             connector: parts.connector,
-            told: AtomicBool::new(false),
+            externally_notified: AtomicBool::new(false),
             machine: Mutex::new(machine),
             state: ArcSwap::new(state),
-            news: parts.news,
+            changes: parts.changes,
             requests: AtomicU64::new(0),
             request_failures: AtomicU64::new(0),
-        });
-        unit.tasks.spawn(super::tend::tend(unit.clone()));
-        unit.introduce(&unit.link());
-        unit
+        })
     }
 
     pub(crate) fn state(&self) -> Arc<ClusterState> {
         self.state.load_full()
     }
 
-    pub(crate) fn link(&self) -> Arc<Link> {
-        self.link.load_full()
+    pub(crate) fn connection(&self) -> Arc<ClusterConnection> {
+        self.connection.load_full()
     }
 
     pub(crate) fn request_counts(&self) -> (u64, u64) {
@@ -170,7 +169,7 @@ impl Unit {
                 "cluster changed its state"
             );
             self.publish(state);
-            self.news.tell();
+            self.changes.notify();
         } else if machine.state().answered_at != self.state.load().answered_at {
             self.publish(Arc::new(machine.state().clone()));
         }
@@ -185,17 +184,17 @@ impl Unit {
 }
 
 // Pause, resume, removal.
-impl Unit {
+impl ClusterInner {
     pub(crate) fn pause(&self, paused: Paused) {
         if self.step(Input::Paused(paused)) {
-            self.told.store(true, Ordering::Relaxed);
-            let turn = self.turn.lock();
+            self.externally_notified.store(true, Ordering::Relaxed);
+            let guard = self.connection_lock.lock();
             // The cluster may have been resumed meanwhile.
             if let Some(paused) = &self.state().paused {
-                self.link().park(paused.to_string().into());
+                self.connection().park(paused.to_string().into());
             }
-            drop(turn);
-            self.stirred.notify_one();
+            drop(guard);
+            self.wakeup.notify_one();
         }
     }
 
@@ -207,11 +206,11 @@ impl Unit {
     }
 
     pub(crate) fn wake(&self) {
-        let _turn = self.turn.lock();
+        let _guard = self.connection_lock.lock();
         if !matches!(self.state().condition, Condition::Paused | Condition::Removed) {
-            self.told.store(true, Ordering::Relaxed);
-            self.link().wake();
-            self.stirred.notify_one();
+            self.externally_notified.store(true, Ordering::Relaxed);
+            self.connection().wake();
+            self.wakeup.notify_one();
         }
     }
 
@@ -224,7 +223,7 @@ impl Unit {
     pub(crate) fn set_labels(&self, labels: &Arc<BTreeMap<String, String>>) {
         if **self.labels.load() != **labels {
             self.labels.store(labels.clone());
-            self.news.tell();
+            self.changes.notify();
         }
     }
 
@@ -238,12 +237,12 @@ impl Unit {
     /// Stops everything that runs; data stays readable. Returns `false` if something was left after the limit.
     pub(crate) async fn end(&self, why: Ended) -> bool {
         self.kinds.end(why);
-        self.link().close(self.options.shutdown_limit).await
+        self.connection().close(self.options.shutdown_limit).await
     }
 
     /// Stops lists and watches only.
     pub(crate) async fn freeze(&self, limit: Duration) -> bool {
-        match self.link().made() {
+        match self.connection().existing() {
             Some(session) => session.factory.freeze(limit).await,
             None => true,
         }
@@ -258,8 +257,8 @@ impl Unit {
 }
 
 // Reasons for errors.
-impl Unit {
-    fn is_over(&self) -> Option<FleetError> {
+impl ClusterInner {
+    fn closed_error(&self) -> Option<FleetError> {
         if self.left.is_cancelled() {
             let since = self.state().since;
             return Some(FleetError::Removed { cluster: self.id.clone(), since });
@@ -268,14 +267,14 @@ impl Unit {
     }
 
     /// Returns an error if waiting for the server is pointless.
-    fn check_answers(&self, unreachable: bool) -> Result<(), FleetError> {
+    fn check_reachable(&self, unreachable: bool) -> Result<(), FleetError> {
         let state = self.state();
         let cluster = self.id.clone();
         match (&state.condition, &state.paused) {
             (Condition::Paused, Some(paused)) => Err(FleetError::Paused { cluster, paused: paused.clone() }),
             (Condition::Unreachable, _) if unreachable => {
                 let reason = state.reason.clone().unwrap_or_else(|| "it does not answer".into());
-                Err(match &self.link().spec {
+                Err(match &self.connection().spec {
                     Err(_) => FleetError::Config { cluster, reason },
                     Ok(_) => FleetError::Unreachable { cluster, since: state.since, reason },
                 })
@@ -284,10 +283,10 @@ impl Unit {
         }
     }
 
-    fn too_late(&self, begun: Instant, resource: Option<&ResourceId>) -> FleetError {
+    fn deadline_error(&self, begun: Instant, resource: Option<&ResourceId>) -> FleetError {
         let entry = resource.and_then(|resource| self.kinds.get(resource));
-        let of_kind = entry.map(|entry| entry.informer.state().to_string());
-        let reason = match of_kind {
+        let kind_state = entry.map(|entry| entry.informer.state().to_string());
+        let reason = match kind_state {
             Some(reason) => reason.into(),
             None => self.state().reason.clone().unwrap_or_else(|| "no answer yet".into()),
         };

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::id::ClusterId;
-use crate::source::{Listed, Standing};
-use crate::spec::SpecError;
+use crate::source::{Listed, SourceNumber, Standing};
+use crate::spec_error::SpecError;
 
 /// An unusable entry of a source, or the reason why a source cannot list its clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,10 +19,6 @@ pub struct SourceProblem {
     /// The error.
     pub error: SpecError,
 }
-
-/// Number of a source in one fleet. Lower numbers choose names first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SourceNumber(usize);
 
 /// Change of a member.
 #[derive(Debug)]
@@ -40,7 +36,7 @@ pub(super) enum Step {
 /// A cluster has the name by which its source lists it. If another cluster has that name, it gets one with a hash of
 /// its origin. It keeps its name while it is listed. So that names do not depend on which source is faster, a source
 /// gets its names after all earlier sources have listed their clusters or reported trouble.
-pub(super) struct Ledger {
+pub(super) struct Registry {
     sources: Vec<Listing>,
     /// The owner of each name.
     holders: BTreeMap<ClusterId, Holder>,
@@ -74,14 +70,14 @@ struct Listing {
 /// The number of the clusters that this process itself joins.
 const OWN: usize = 0;
 
-impl Default for Ledger {
+impl Default for Registry {
     fn default() -> Self {
         let own = Listing { read: true, ..Listing::new("this process".to_owned(), true) };
         Self { sources: vec![own], holders: BTreeMap::new(), left: BTreeMap::new(), waiting: false }
     }
 }
 
-impl Ledger {
+impl Registry {
     pub(super) fn add_source(&mut self, name: String, trusted: bool) -> SourceNumber {
         self.sources.push(Listing::new(name, trusted));
         SourceNumber(self.sources.len() - 1)
@@ -114,7 +110,7 @@ impl Ledger {
     /// Marks the source as late: later sources no longer wait for it.
     pub(super) fn stop_waiting(&mut self, source: SourceNumber) -> Vec<(ClusterId, Step)> {
         self.sources[source.0].late = true;
-        self.give_names()
+        self.assign_names()
     }
 
     /// Returns the number of sources that have never listed their clusters.
@@ -145,7 +141,7 @@ impl Ledger {
             }
         }
         self.waiting = true;
-        steps.extend(self.give_names());
+        steps.extend(self.assign_names());
         steps
     }
 
@@ -174,7 +170,7 @@ impl Ledger {
     }
 
     /// Assigns names to clusters without one, source by source.
-    fn give_names(&mut self) -> Vec<(ClusterId, Step)> {
+    fn assign_names(&mut self) -> Vec<(ClusterId, Step)> {
         let mut steps = Vec::new();
         if !std::mem::take(&mut self.waiting) {
             return steps;
@@ -184,7 +180,7 @@ impl Ledger {
             let nameless = |wanted: &&ClusterId| !listing.names.contains_key(*wanted);
             let nameless: Vec<ClusterId> = listing.listed.keys().filter(nameless).cloned().collect();
             for wanted in nameless {
-                steps.extend(self.give_name(source, wanted));
+                steps.extend(self.assign_name(source, wanted));
             }
             let listing = &self.sources[source];
             if !listing.read && !listing.late && listing.trouble.is_none() {
@@ -196,7 +192,7 @@ impl Ledger {
         steps
     }
 
-    fn give_name(&mut self, source: usize, wanted: ClusterId) -> Vec<(ClusterId, Step)> {
+    fn assign_name(&mut self, source: usize, wanted: ClusterId) -> Vec<(ClusterId, Step)> {
         let mut steps = Vec::new();
         let listed = self.sources[source].listed[&wanted].clone();
         let name = match self.holders.get(&wanted).cloned() {
@@ -208,11 +204,11 @@ impl Ledger {
                 self.left.insert(wanted.clone(), (holder.source, held));
                 // The previous owner gets another name: at once, or at its source's turn.
                 self.waiting = true;
-                self.hold(source, wanted.clone(), wanted.clone());
-                let replaced = self.enter(source, &wanted, listed);
+                self.record_holder(source, wanted.clone(), wanted.clone());
+                let replaced = self.entry_step(source, &wanted, listed);
                 steps.push((wanted, replaced));
                 if holder.source < source {
-                    steps.extend(self.give_name(holder.source, holder.wanted));
+                    steps.extend(self.assign_name(holder.source, holder.wanted));
                 }
                 return steps;
             }
@@ -221,8 +217,8 @@ impl Ledger {
                 None => return steps,
             },
         };
-        self.hold(source, wanted, name.clone());
-        let step = self.enter(source, &name, listed);
+        self.record_holder(source, wanted, name.clone());
+        let step = self.entry_step(source, &name, listed);
         steps.push((name, step));
         steps
     }
@@ -250,13 +246,13 @@ impl Ledger {
         names.find(|name| !self.holders.contains_key(name))
     }
 
-    fn hold(&mut self, source: usize, wanted: ClusterId, name: ClusterId) {
+    fn record_holder(&mut self, source: usize, wanted: ClusterId, name: ClusterId) {
         self.sources[source].names.insert(wanted.clone(), name.clone());
         self.holders.insert(name, Holder { source, wanted });
     }
 
     /// Returns the step for a name that an entry of a source gets.
-    fn enter(&mut self, source: usize, name: &ClusterId, listed: Listed) -> Step {
+    fn entry_step(&mut self, source: usize, name: &ClusterId, listed: Listed) -> Step {
         match self.left.remove(name) {
             Some((was, before)) if is_another((was, &before), (source, &listed)) => {
                 self.replacement(source, listed)
@@ -282,7 +278,7 @@ impl Ledger {
         trouble: Option<Arc<str>>,
     ) -> Vec<(ClusterId, Step)> {
         self.sources[source.0].trouble = trouble;
-        self.give_names()
+        self.assign_names()
     }
 
     pub(super) fn problems(&self) -> Vec<SourceProblem> {

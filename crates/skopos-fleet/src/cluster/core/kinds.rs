@@ -8,19 +8,16 @@ use kube::core::ApiResource;
 use skopos::ResourceId;
 use tokio::time::{Instant, timeout};
 
-use super::Unit;
-use crate::cluster::kinds::{CachedKind, Ended, Entry, Starting};
-use crate::cluster::session::Link;
+use super::ClusterInner;
+use crate::cluster::kinds::{CachedInformer, CachedKind, Ended, Starting};
+use crate::cluster::persistence::{PERSISTENCE_TIMEOUT, Persistence};
+use crate::cluster::session::ClusterConnection;
 use crate::error::FleetError;
-use crate::keeper::Keeper;
-
-/// Timeout of one call to a keeper. After a restart a keeper has many calls to answer.
-pub(crate) const KEEPER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Interval at which a call that waits for a cached resource checks it.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-impl Unit {
+impl ClusterInner {
     pub(crate) async fn kind(
         self: &Arc<Self>,
         resource: &ResourceId,
@@ -32,7 +29,7 @@ impl Unit {
             return Ok(kind);
         }
         let waiting = self.stop.run_until_cancelled(async {
-            self.recalled.cancelled().await;
+            self.restored.cancelled().await;
             match with_content() {
                 Some(kind) => Ok(kind),
                 None => self.await_kind(resource).await,
@@ -41,18 +38,18 @@ impl Unit {
         match timeout(limit, waiting).await {
             Ok(Some(result)) => result,
             Ok(None) => Err(FleetError::Closed),
-            Err(_) => Err(self.too_late(begun, Some(resource))),
+            Err(_) => Err(self.deadline_error(begun, Some(resource))),
         }
     }
 
     /// Waits up to the caller's limit, and returns early where waiting cannot help.
     async fn await_kind(self: &Arc<Self>, resource: &ResourceId) -> Result<CachedKind, FleetError> {
-        if let Some(over) = self.is_over() {
+        if let Some(over) = self.closed_error() {
             return Err(over);
         }
         let running = self.kinds.is_started(resource);
         if !running {
-            self.check_answers(false)?;
+            self.check_reachable(false)?;
         }
         let kind = CachedKind::new(self.await_start(resource).await?);
         loop {
@@ -69,20 +66,20 @@ impl Unit {
             if let Some((attempts, reason)) = kind.failure() {
                 return Err(self.failing(resource, attempts, reason));
             }
-            self.check_answers(true)?;
-            tokio::time::sleep(LOOK).await;
+            self.check_reachable(true)?;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Waits for a started resource over the link that leads to the cluster now.
-    async fn await_start(self: &Arc<Self>, resource: &ResourceId) -> Result<Arc<Entry>, FleetError> {
+    /// Waits for a started resource over the connection that leads to the cluster now.
+    async fn await_start(self: &Arc<Self>, resource: &ResourceId) -> Result<Arc<CachedInformer>, FleetError> {
         loop {
-            let link = self.link();
+            let connection = self.connection();
             let starting = self.start_kind(resource, false)?;
             // Resources that were started before the cluster was paused are checked, too.
-            self.check_answers(true)?;
+            self.check_reachable(true)?;
             match starting.await {
-                Err(_) if !Arc::ptr_eq(&link, &self.link()) => {}
+                Err(_) if !Arc::ptr_eq(&connection, &self.connection()) => {}
                 started => return started,
             }
         }
@@ -97,54 +94,54 @@ impl Unit {
         if let Some((code, reason)) = self.kinds.refusal(resource).filter(|_| !pinned) {
             return Err(self.refused(resource, code, reason));
         }
-        let begin = || self.starting(self.link(), resource.clone(), pinned, self.recalling());
+        let begin = || self.starting(self.connection(), resource.clone(), pinned, self.restoring());
         let start = self.kinds.start(resource, &self.options, begin);
         let start = start.map_err(|reason| {
             let resource = Box::new(resource.clone());
             FleetError::Budget { cluster: self.id.clone(), resource, reason }
         })?;
         if let Some(number) = start.begun {
-            let (unit, starting, resource) = (self.clone(), start.starting.clone(), resource.clone());
+            let (inner, starting, resource) = (self.clone(), start.starting.clone(), resource.clone());
             self.tasks.spawn(async move {
-                let started = unit.stop.run_until_cancelled(starting).await;
+                let started = inner.stop.run_until_cancelled(starting).await;
                 if !matches!(started, Some(Ok(_))) {
-                    unit.kinds.failed(&resource, number);
+                    inner.kinds.failed(&resource, number);
                 }
-                unit.stirred.notify_one();
+                inner.wakeup.notify_one();
             });
         }
         Ok(start.starting)
     }
 
-    /// Returns the keeper whose checkpoints a resource may start from. `None` once restoring is over: readers may have
-    /// seen newer content, and must not see older.
-    pub(super) fn recalling(&self) -> Option<Arc<dyn Keeper>> {
-        self.keeper.clone().filter(|_| !self.recalled.is_cancelled())
+    /// Returns the persistence whose checkpoints a resource may start from. `None` once restoring is over: readers may
+    /// have seen newer content, and must not see older.
+    pub(super) fn restoring(&self) -> Option<Arc<dyn Persistence>> {
+        self.persistence.clone().filter(|_| !self.restored.is_cancelled())
     }
 
-    /// Starts a cached resource over a link. The future holds no reference to the unit, because the unit holds the
-    /// future.
+    /// Starts a cached resource over a connection. The future holds no reference to the cluster, because the cluster
+    /// holds the future.
     pub(super) fn starting(
         &self,
-        link: Arc<Link>,
+        connection: Arc<ClusterConnection>,
         resource: ResourceId,
         pinned: bool,
-        keeper: Option<Arc<dyn Keeper>>,
+        persistence: Option<Arc<dyn Persistence>>,
     ) -> Starting {
         let (id, options) = (self.id.clone(), self.options.clone());
         let starting = async move {
-            let session = link.session().await?;
+            let session = connection.session().await?;
             let mut chosen = options.informer.options(&id, &resource);
-            if let Some((keeper, identity)) = keeper.zip(session.factory.cluster()) {
-                let preparing = keeper.prepare(&id, &identity, &resource, chosen.clone());
-                chosen = timeout(KEEPER_PATIENCE, preparing).await.unwrap_or(chosen);
+            if let Some((persistence, identity)) = persistence.zip(session.factory.cluster()) {
+                let preparing = persistence.prepare(&id, &identity, &resource, chosen.clone());
+                chosen = timeout(PERSISTENCE_TIMEOUT, preparing).await.unwrap_or(chosen);
             }
             let informer = session.factory.raw(&api_resource(&resource), chosen);
             let informer = informer.map_err(|error| match session.factory.is_closed() {
                 true => FleetError::Closed,
                 false => FleetError::Config { cluster: id.clone(), reason: error.to_string().into() },
             })?;
-            Ok(Entry::new(informer, pinned))
+            Ok(CachedInformer::new(informer, pinned))
         };
         starting.boxed().shared()
     }

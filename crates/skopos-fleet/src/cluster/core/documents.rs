@@ -12,16 +12,16 @@ use skopos::TransportError;
 use skopos::transport::{RequestClass, RequestOptions};
 use tokio::time::{Instant, timeout};
 
-use super::Unit;
+use super::ClusterInner;
 use crate::cluster::documents::{Document, DocumentRequest, Fetch, Fetching};
 use crate::cluster::session::Session;
 use crate::error::FleetError;
 use crate::id::ClusterId;
 
 /// Timeout of one fetch of a document, however short its first caller's limit is.
-const FETCH: Duration = Duration::from_secs(60);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl Unit {
+impl ClusterInner {
     pub(crate) async fn document(
         self: &Arc<Self>,
         request: &DocumentRequest,
@@ -48,15 +48,15 @@ impl Unit {
     ) -> Result<Document, FleetError> {
         let begun = Instant::now();
         if !max_age.is_zero()
-            && let Some(document) = self.documents.young(request, max_age)
+            && let Some(document) = self.documents.fresh(request, max_age)
         {
             return Ok(document);
         }
         // A document of an earlier run is better than none.
         let left = || limit.saturating_sub(begun.elapsed());
-        let _ = timeout(left(), self.recalled.cancelled()).await;
+        let _ = timeout(left(), self.restored.cancelled()).await;
         let old = self.documents.get(request);
-        let refusal = self.is_over().map_or_else(|| self.check_answers(old.is_some()), Err);
+        let refusal = self.closed_error().map_or_else(|| self.check_reachable(old.is_some()), Err);
         if let Err(refusal) = refusal {
             return old.ok_or(refusal);
         }
@@ -72,7 +72,7 @@ impl Unit {
         let fetched = match timeout(left(), self.stop.run_until_cancelled(fetching)).await {
             Ok(Some(result)) => result,
             Ok(None) => Err(FleetError::Closed),
-            Err(_) => Err(self.too_late(begun, None)),
+            Err(_) => Err(self.deadline_error(begun, None)),
         };
         match (fetched, old) {
             // An old document says more than a server error.
@@ -87,24 +87,24 @@ impl Unit {
     pub(crate) fn fetch_ahead(self: &Arc<Self>, request: &DocumentRequest) -> Fetch {
         let fetch = self.documents.fetch(request, |old| self.fetching(request.clone(), old));
         if fetch.begun {
-            let (unit, fetching, request) = (self.clone(), fetch.fetching.clone(), request.clone());
+            let (inner, fetching, request) = (self.clone(), fetch.fetching.clone(), request.clone());
             self.tasks.spawn(async move {
-                let fetched = unit.stop.run_until_cancelled(fetching.clone()).await;
+                let fetched = inner.stop.run_until_cancelled(fetching.clone()).await;
                 let document = fetched.as_ref().and_then(|result| result.as_ref().ok());
-                unit.documents.fetched(&request, &fetching, document, &unit.options);
+                inner.documents.fetched(&request, &fetching, document, &inner.options);
             });
         }
         fetch
     }
 
-    /// Fetches a document. The future holds no reference to the unit, because the unit holds the future.
+    /// Fetches a document. The future holds no reference to the cluster, because the cluster holds the future.
     fn fetching(&self, request: DocumentRequest, old: Option<Document>) -> Fetching {
-        let (id, link, limit) = (self.id.clone(), self.link(), self.options.max_document_bytes);
+        let (id, connection, limit) = (self.id.clone(), self.connection(), self.options.max_document_bytes);
         let fetching = async move {
-            let session = link.session().await?;
+            let session = connection.session().await?;
             let asked_at = Instant::now();
             let fetch = fetch(&session, &request, old.as_ref(), limit);
-            let (status, headers, body) = fetch.await.map_err(|failure| failure.of(&id))?;
+            let (status, headers, body) = fetch.await.map_err(|failure| failure.into_fleet_error(&id))?;
             match old {
                 Some(old) if status == StatusCode::NOT_MODIFIED => Ok(old.confirmed(asked_at)),
                 _ => {
@@ -124,7 +124,7 @@ enum FetchFailure {
 }
 
 impl FetchFailure {
-    fn of(self, id: &ClusterId) -> FleetError {
+    fn into_fleet_error(self, id: &ClusterId) -> FleetError {
         let cluster = id.clone();
         match self {
             Self::Transport(error) => FleetError::Transport { cluster, error },
@@ -145,7 +145,7 @@ async fn fetch(
     }
     let options = RequestOptions {
         class: Some(RequestClass::Read),
-        deadline: Some(FETCH),
+        deadline: Some(FETCH_TIMEOUT),
         ..RequestOptions::default()
     };
     let malformed = |error: &dyn std::fmt::Display| FetchFailure::Malformed(error.to_string());

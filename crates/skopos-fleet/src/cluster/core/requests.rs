@@ -9,18 +9,18 @@ use skopos::transport::{Death, TransportBody, Upgrade};
 use skopos::{Transport, TransportError};
 use tokio::time::{Instant, timeout};
 
-use super::Unit;
+use super::ClusterInner;
 use crate::cluster::session::Session;
 use crate::error::FleetError;
 
-impl Unit {
+impl ClusterInner {
     pub(crate) async fn session_within(&self, limit: Duration) -> Result<Session, FleetError> {
         let begun = Instant::now();
-        if let Some(over) = self.is_over() {
+        if let Some(over) = self.closed_error() {
             return Err(over);
         }
-        let session = timeout(limit, self.link().session()).await;
-        session.unwrap_or_else(|_| Err(self.too_late(begun, None)))
+        let session = timeout(limit, self.connection().session()).await;
+        session.unwrap_or_else(|_| Err(self.deadline_error(begun, None)))
     }
 
     pub(crate) async fn request(
@@ -28,7 +28,7 @@ impl Unit {
         request: Request<Body>,
         limit: Duration,
     ) -> Result<Response<TransportBody>, FleetError> {
-        self.asked(limit, |transport| async move { transport.send(request).await }).await
+        self.send_within(limit, |transport| async move { transport.send(request).await }).await
     }
 
     pub(crate) async fn upgrade(
@@ -36,20 +36,24 @@ impl Unit {
         request: Request<Body>,
         limit: Duration,
     ) -> Result<Upgrade, FleetError> {
-        self.asked(limit, |transport| async move { transport.upgrade(request).await }).await
+        self.send_within(limit, |transport| async move { transport.upgrade(request).await }).await
     }
 
-    async fn asked<T, F>(&self, limit: Duration, ask: impl FnOnce(Transport) -> F) -> Result<T, FleetError>
+    async fn send_within<T, F>(
+        &self,
+        limit: Duration,
+        ask: impl FnOnce(Transport) -> F,
+    ) -> Result<T, FleetError>
     where
         F: Future<Output = Result<T, TransportError>>,
     {
         let begun = Instant::now();
-        self.check_answers(false)?;
+        self.check_reachable(false)?;
         let session = self.session_within(limit).await?;
         self.requests.fetch_add(1, Ordering::Relaxed);
         let result = match timeout(limit.saturating_sub(begun.elapsed()), ask(session.transport)).await {
             Ok(result) => result.map_err(|error| self.failed(error, begun)),
-            Err(_) => Err(self.too_late(begun, None)),
+            Err(_) => Err(self.deadline_error(begun, None)),
         };
         if result.is_err() {
             self.request_failures.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +73,7 @@ impl Unit {
                 let reason = reason.unwrap_or_else(|| "no answer".into());
                 FleetError::Deadline { cluster, waited: begun.elapsed(), reason }
             }
-            (Death::Closed, _) => self.is_over().unwrap_or(FleetError::Transport { cluster, error }),
+            (Death::Closed, _) => self.closed_error().unwrap_or(FleetError::Transport { cluster, error }),
             _ => FleetError::Transport { cluster, error },
         }
     }
