@@ -2,7 +2,7 @@
 use skopos::StaleReason;
 
 /// Returns the reason for which content is stale.
-pub(crate) fn of_stale(reason: &StaleReason) -> String {
+pub(crate) fn describe_stale(reason: &StaleReason) -> String {
     match reason {
         StaleReason::Link(state) => match &state.reason {
             Some(reason) => format!("{}: {}", state.condition, plain(reason)),

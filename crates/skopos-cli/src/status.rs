@@ -34,7 +34,8 @@ pub(crate) async fn run(args: StatusArgs, stop: CancellationToken) -> Result<(),
 pub(crate) async fn top(args: TopArgs, stop: CancellationToken) -> Result<(), CliError> {
     let gateway = Gateway::new(&args.gateway)?;
     let screen = io::stdout().is_terminal();
-    let mut picture = Picture::new(args.gateway.server.clone(), args.every + LATE, Style::of(&io::stdout()));
+    let mut picture =
+        Picture::new(args.gateway.server.clone(), args.every + LATE, Style::for_stream(&io::stdout()));
     let mut due = Instant::now();
     while !stop.is_cancelled() {
         let asking = gateway.report();

@@ -23,7 +23,7 @@ pub(crate) enum Tone {
 
 impl Style {
     /// Uses colours if the stream is a terminal that supports them and `NO_COLOR` is not set (<https://no-color.org>).
-    pub(crate) fn of(stream: &impl IsTerminal) -> Self {
+    pub(crate) fn for_stream(stream: &impl IsTerminal) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         Self { colour: stream.is_terminal() && !refused && !dumb }

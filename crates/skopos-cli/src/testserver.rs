@@ -22,7 +22,7 @@ pub(crate) async fn run(args: TestserverArgs, stop: CancellationToken) -> Result
     // Over TLS a page cannot reach this server under a host name of its own, for which it would need a certificate.
     let builder = builder.only_local_hosts(!args.tls);
     let server = builder.start().await.map_err(start_error)?;
-    let world = World::of_pods(&server, args.objects)?;
+    let world = World::with_pods(&server, args.objects)?;
     let kubeconfig = Kubeconfig::write(args.kubeconfig_out, &server)?;
     introduce(&server, kubeconfig.path(), args.objects);
     stop.run_until_cancelled(churn(&server, world, args.churn)).await;

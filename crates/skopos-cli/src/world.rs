@@ -26,7 +26,7 @@ const REMEMBERED: usize = 5000;
 
 impl World {
     /// Creates realistic pods in several namespaces.
-    pub(crate) fn of_pods(server: &TestServer, pods: u32) -> Result<Self, CliError> {
+    pub(crate) fn with_pods(server: &TestServer, pods: u32) -> Result<Self, CliError> {
         let pods = pods as usize;
         server.load_pods(pods);
         let namespace = match pods > REMEMBERED {
@@ -34,7 +34,7 @@ impl World {
             false => None,
         };
         let (listed, _) = server.list("pods", namespace.as_deref()).map_err(CliError::new)?;
-        let pods = listed.iter().take(REMEMBERED).map(Name::of).collect();
+        let pods = listed.iter().take(REMEMBERED).map(Name::from_pod).collect();
         Ok(Self { pods, rng: fastrand::Rng::new(), serial: 0 })
     }
 
@@ -63,13 +63,13 @@ impl World {
             // A name that is taken does no harm: there is one pod less.
             && let Ok(created) = server.create(successor)
         {
-            self.pods.push(Name::of(&created));
+            self.pods.push(Name::from_pod(&created));
         }
     }
 }
 
 impl Name {
-    fn of(pod: &Value) -> Self {
+    fn from_pod(pod: &Value) -> Self {
         let text = |field: &str| pod["metadata"][field].as_str().map(str::to_owned);
         Self { namespace: text("namespace"), name: text("name").unwrap_or_default() }
     }
@@ -132,7 +132,7 @@ mod tests {
     #[tokio::test]
     async fn the_pods_keep_changing_and_do_not_drain() {
         let server = TestServer::builder().start().await.unwrap();
-        let mut world = World::of_pods(&server, 50).unwrap();
+        let mut world = World::with_pods(&server, 50).unwrap();
         let before = server.count("pods");
         assert!(before > 0);
         let version = server.resource_version();

@@ -34,7 +34,7 @@ impl OwnWrites {
     }
 
     /// Returns the writes that a reconciliation of the key must see.
-    pub(crate) fn of(&self, key: &ObjectKey) -> Vec<OwnWrite> {
+    pub(crate) fn awaited_by(&self, key: &ObjectKey) -> Vec<OwnWrite> {
         self.awaited.lock().get(key).cloned().unwrap_or_default()
     }
 

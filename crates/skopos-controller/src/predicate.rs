@@ -29,7 +29,7 @@ impl<K: 'static> Predicate<K> {
     /// Selects updates that change `metadata.generation`, which counts changes of the specification, not of the status.
     /// Creations and deletions are selected, too. For kinds without a generation, every update is selected.
     pub fn generation_changed() -> Self {
-        Self::of_updates(|old, new| {
+        Self::for_updates(|old, new| {
             let generations = [old.raw().generation(), new.raw().generation()];
             generations[0].is_none() || generations[0] != generations[1]
         })
@@ -38,7 +38,7 @@ impl<K: 'static> Predicate<K> {
     /// Selects updates that change this annotation. Creations and deletions are selected, too.
     pub fn annotation_changed(name: impl Into<String>) -> Self {
         let name = name.into();
-        Self::of_updates(move |old, new| old.raw().annotation(&name) != new.raw().annotation(&name))
+        Self::for_updates(move |old, new| old.raw().annotation(&name) != new.raw().annotation(&name))
     }
 
     /// Selects events of objects that match a label selector, before or after the event: an object that ceases to match is
@@ -75,7 +75,7 @@ impl<K: 'static> Predicate<K> {
         (self.holds)(event)
     }
 
-    fn of_updates(changes: impl Fn(&Object<K>, &Object<K>) -> bool + Send + Sync + 'static) -> Self {
+    fn for_updates(changes: impl Fn(&Object<K>, &Object<K>) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| match event {
             Event::Updated { old, new, .. } => changes(old, new),
             _ => true,

@@ -52,7 +52,7 @@ impl<'a> WaitingKeys<'a> {
 
     /// Returns the key if the views show all writes; otherwise the key waits, and comes from [`next`](Self::next).
     pub(crate) fn admit(&self, item: Item<ObjectKey>) -> Option<Item<ObjectKey>> {
-        let writes = self.shared.own_writes.of(&item);
+        let writes = self.shared.own_writes.awaited_by(&item);
         for write in &writes {
             let view = self.views.iter().find(|waiting| waiting.object_type() == write.object_type);
             if let Some(waiting) = view.filter(|waiting| !waiting.view.look().shows(write)) {

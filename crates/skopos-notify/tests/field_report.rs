@@ -18,7 +18,7 @@ async fn ten_restarts_of_the_api_server_with_bind_and_haproxy() {
     else {
         return;
     };
-    let cluster = Cluster::of(TestServer::builder().start().await.expect("the server starts"));
+    let cluster = Cluster::with_server(TestServer::builder().start().await.expect("the server starts"));
     for service in ["a", "b", "c"] {
         cluster.put(service, &[("127.0.0.1", READY), ("127.0.0.2", READY)]);
     }

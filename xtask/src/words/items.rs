@@ -73,7 +73,7 @@ impl Items {
     fn function(&mut self, attributes: &[Attribute], name: &syn::Ident) {
         self.doc(attributes, true);
         let text = name.to_string();
-        if text == "of" || text.starts_with("of_") {
+        if !self.is_test && (text == "of" || text.starts_with("of_")) {
             self.of_functions.push(self.place(name));
         }
     }

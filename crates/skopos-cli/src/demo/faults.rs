@@ -68,7 +68,7 @@ impl FaultName {
     }
 
     /// Returns the fault of a key.
-    pub(crate) fn of_key(key: char) -> Option<Self> {
+    pub(crate) fn from_key(key: char) -> Option<Self> {
         Self::ALL.into_iter().find(|fault| fault.key() == key)
     }
 
@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn every_fault_has_a_key_of_its_own() {
         for fault in FaultName::ALL {
-            assert_eq!(FaultName::of_key(fault.key()), Some(fault));
+            assert_eq!(FaultName::from_key(fault.key()), Some(fault));
         }
         assert_eq!(FaultName::ALL.len(), FaultName::value_variants().len());
-        assert_eq!(FaultName::of_key('q'), None);
+        assert_eq!(FaultName::from_key('q'), None);
     }
 }

@@ -265,7 +265,7 @@ fn meaning(key: KeyEvent) -> Meaning {
         KeyCode::Char('q') | KeyCode::Esc => Meaning::Quit,
         KeyCode::Up => Meaning::Up,
         KeyCode::Down => Meaning::Down,
-        KeyCode::Char(c) => FaultName::of_key(c).map_or(Meaning::Nothing, Meaning::Fault),
+        KeyCode::Char(c) => FaultName::from_key(c).map_or(Meaning::Nothing, Meaning::Fault),
         _ => Meaning::Nothing,
     }
 }

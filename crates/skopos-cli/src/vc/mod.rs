@@ -86,27 +86,27 @@ async fn create(args: CreateArgs) -> Result<(), CliError> {
     let options =
         CreateOptions { namespace, source, upgrade: args.upgrade, wait: !args.no_wait, within: args.timeout };
     let made = host.create(&name, &options, &progress).await.map_err(explain)?;
-    Output::of(args.output).done(&made, if args.upgrade { "upgraded" } else { "created" })
+    Output::new(args.output).done(&made, if args.upgrade { "upgraded" } else { "created" })
 }
 
 async fn list(args: ListArgs) -> Result<(), CliError> {
     let (host, _) = connect(&args.cluster).await?;
     let found = host.list(args.namespace.as_deref(), args.timeout).await.map_err(explain)?;
-    Output::of(args.output).list(&found, !args.no_headers)
+    Output::new(args.output).list(&found, !args.no_headers)
 }
 
 async fn pause(args: PauseArgs) -> Result<(), CliError> {
     let (host, NameArgs { name, host: on }) = host_of(args.name).await?;
     let options = PauseOptions { within: args.timeout, ..PauseOptions::default() };
     let paused = host.pause(&name, on.namespace.as_deref(), options, &progress).await.map_err(explain)?;
-    Output::of(args.output).done(&paused, "paused")
+    Output::new(args.output).done(&paused, "paused")
 }
 
 async fn resume(args: ResumeArgs) -> Result<(), CliError> {
     let (host, NameArgs { name, host: on }) = host_of(args.name).await?;
     let options = ResumeOptions { within: args.timeout, wait: args.wait };
     let resumed = host.resume(&name, on.namespace.as_deref(), options, &progress).await.map_err(explain)?;
-    Output::of(args.output).done(&resumed, "resumed")
+    Output::new(args.output).done(&resumed, "resumed")
 }
 
 async fn delete(args: DeleteArgs) -> Result<(), CliError> {

@@ -17,7 +17,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn of(form: Form) -> Self {
+    pub(super) fn new(form: Form) -> Self {
         Self { form }
     }
 

@@ -43,7 +43,7 @@ pub(crate) async fn run(args: WatchArgs, stop: CancellationToken) -> Result<(), 
         if told.as_deref() != Some(reason) {
             told = Some(reason.to_owned());
             let notice = Notice::Note(format!("waiting for {}: {reason}", cluster.url));
-            aside::say(super::notice_line(&notice, Style::of(&io::stderr())));
+            aside::say(super::notice_line(&notice, Style::for_stream(&io::stderr())));
         }
     };
     let Some(resource) = stop.run_until_cancelled(cluster.find(&args.resource, deadline, tell)).await else {
@@ -152,9 +152,9 @@ impl Session {
         let state = match self.informer.freshness() {
             Freshness::NeverSynced { reason, .. } => {
                 self.check_hope()?;
-                ViewState::Stale { reason: format!("not synced yet: {}", reason::of_stale(&reason)) }
+                ViewState::Stale { reason: format!("not synced yet: {}", reason::describe_stale(&reason)) }
             }
-            Freshness::Stale { reason, .. } => ViewState::Stale { reason: reason::of_stale(&reason) },
+            Freshness::Stale { reason, .. } => ViewState::Stale { reason: reason::describe_stale(&reason) },
             _ if !is_synced => return Ok(()),
             _ => ViewState::Live,
         };
@@ -257,7 +257,7 @@ fn change(event: &Event<RawObject>) -> Change {
 }
 
 fn printer(args: &WatchArgs, resource: &Resource) -> Box<dyn Printer> {
-    let (out, err) = (Style::of(&io::stdout()), Style::of(&io::stderr()));
+    let (out, err) = (Style::for_stream(&io::stdout()), Style::for_stream(&io::stderr()));
     match args.output {
         OutputFormat::Json => Box::new(JsonPrinter::new(resource)),
         OutputFormat::Name => Box::new(NamePrinter::new(resource, err)),

@@ -34,7 +34,7 @@ fn clusters_are_paused_and_broken_from_outside() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = skopos();
     let args = ["demo", "--clusters", "2", "--port", "0", "--churn", "1"];
-    let mut demo = Running::of(command.args(args).env("TMPDIR", dir.path()));
+    let mut demo = Running::start(command.args(args).env("TMPDIR", dir.path()));
     let kubeconfig = demo.line(|line| line.contains("export KUBECONFIG="));
     let kubeconfig = kubeconfig.trim().trim_start_matches("export KUBECONFIG=").to_owned();
     let status = demo.line(|line| line.contains(" status --server "));
@@ -104,7 +104,7 @@ fn a_port_that_is_taken_is_named() {
 
 #[test]
 fn a_story_that_is_broken_off_is_no_success() {
-    let mut story = Running::of(skopos().args(["demo", "--once", "--clusters", "2", "--port", "0"]));
+    let mut story = Running::start(skopos().args(["demo", "--once", "--clusters", "2", "--port", "0"]));
     story.line(|line| line.contains("one list"));
     story.signal("INT");
     assert_eq!(story.wait(Duration::from_secs(10)).code(), Some(130));

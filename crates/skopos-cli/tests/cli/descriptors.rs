@@ -19,7 +19,7 @@ fn gateway(folder: &tempfile::TempDir, soft: u32, hard: u32) -> (Running, Socket
     let mut command = Command::new("sh");
     command.args(["-c", &limited, env!("CARGO_BIN_EXE_skopos"), utf8(&config)]);
     command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(std::process::Stdio::null());
-    let gateway = Running::of(&mut command);
+    let gateway = Running::start(&mut command);
     let line = gateway.line(|line| line.starts_with("serving at "));
     (gateway, line.trim_start_matches("serving at http://").parse().expect("an address"))
 }

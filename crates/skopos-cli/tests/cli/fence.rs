@@ -135,7 +135,7 @@ impl Notifier {
             }],
         });
         std::fs::write(&config, configuration.to_string()).expect("written");
-        let process = Running::of(skopos().args(["notify", "--config", utf8(&config)]));
+        let process = Running::start(skopos().args(["notify", "--config", utf8(&config)]));
         Self { process, config }
     }
 

@@ -206,7 +206,7 @@ impl Lab {
     }
 
     fn start(&self) -> Gateway {
-        let process = Running::of(skopos().args(["serve", "--config", utf8(&self.config)]));
+        let process = Running::start(skopos().args(["serve", "--config", utf8(&self.config)]));
         let line = process.line(|line| line.starts_with("serving at "));
         let url = line.trim_start_matches("serving at ").trim().parse().expect("a url");
         let client = kube::Client::try_from(kube::Config::new(url)).expect("a client");

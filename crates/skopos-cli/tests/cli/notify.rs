@@ -75,7 +75,7 @@ fn it_plans_works_once_and_takes_commands() {
     let (code, out, _) = run(&["notify", "--config", config, "--once", "--limit", "2s"]);
     assert_eq!(code, 1);
     assert!(out.contains("the sink does not work: /nonexistent/haproxy.sock"), "{out}");
-    let mut notifier = Running::of(skopos().args(["notify", "--config", config]));
+    let mut notifier = Running::start(skopos().args(["notify", "--config", config]));
     let status = || run(&["notify", "status", "--config", config, "-o", "json"]);
     let out = std::iter::repeat_with(status)
         .find_map(|(code, out, _)| (code == 0).then_some(out))
@@ -118,7 +118,7 @@ fn a_change_of_the_configuration_is_taken_over_and_a_wrong_one_is_not() {
     let (cluster, folder) = (Server::start(&[]), tempfile::tempdir().unwrap());
     let (path, state) = (folder.path().join("notify.yaml"), folder.path().join("state"));
     std::fs::write(&path, configuration(&cluster, &state, "one", "")).unwrap();
-    let notifier = Running::of(skopos().args(["notify", "--config", path.to_str().unwrap()]));
+    let notifier = Running::start(skopos().args(["notify", "--config", path.to_str().unwrap()]));
     until_status(&path, "\"name\": \"one\"");
     let config = path.to_str().unwrap();
     let (code, _, err) = run(&["notify", "release", "one", "--yes", "--config", config]);
@@ -151,7 +151,7 @@ fn of_two_notifiers_one_works_and_the_other_takes_over() {
         let election = "election: {lease: default/notify, duration: 2s}";
         let text = configuration(&cluster, &folder.path().join(name), "edge", election);
         std::fs::write(&path, text).unwrap();
-        (Running::of(skopos().args(["notify", "--config", path.to_str().unwrap()])), path)
+        (Running::start(skopos().args(["notify", "--config", path.to_str().unwrap()])), path)
     };
     let (mut first, first_path) = start("first");
     until_status(&first_path, "\"phase\": \"working\"");
@@ -211,7 +211,7 @@ fn a_webhook_is_planned_told_and_has_dead_letters() {
     let (code, out, err) = run(&["notify", "--config", config, "--plan"]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("audit: created namespaces kube-system\n"), "{out}");
-    let mut notifier = Running::of(skopos().args(["notify", "--config", config]));
+    let mut notifier = Running::start(skopos().args(["notify", "--config", config]));
     until_status(&path, "\"deadCount\": 1");
     let (code, out, _) = run(&["notify", "dead", "--config", config]);
     assert_eq!(code, 0);

@@ -90,11 +90,12 @@ fn a_cluster_is_watched_through_the_proxy_of_the_kubeconfig_or_the_environment()
     let target = format!("CONNECT {NAME}:{} HTTP/1.1", server.port());
     // The kubeconfig takes precedence over the environment.
     let file = kubeconfig(&server, Some(&url));
-    let watch = Running::of(pods(&file, "60s").env("HTTPS_PROXY", "http://127.0.0.1:1").env("NO_PROXY", "*"));
+    let watch =
+        Running::start(pods(&file, "60s").env("HTTPS_PROXY", "http://127.0.0.1:1").env("NO_PROXY", "*"));
     assert!(watch.line(|_| true).starts_with("pod/"));
     drop(watch);
     let file = kubeconfig(&server, None);
-    let watch = Running::of(pods(&file, "60s").env("HTTPS_PROXY", &url).env("NO_PROXY", "elsewhere.test"));
+    let watch = Running::start(pods(&file, "60s").env("HTTPS_PROXY", &url).env("NO_PROXY", "elsewhere.test"));
     assert!(watch.line(|_| true).starts_with("pod/"));
     drop(watch);
     let asked = std::mem::take(&mut *proxy.asked.lock());
@@ -106,7 +107,7 @@ fn a_cluster_is_watched_through_the_proxy_of_the_kubeconfig_or_the_environment()
     assert!(stderr.contains("cannot resolve kubernetes.default.svc"), "{stderr}");
     let mut direct = skopos();
     direct.args(["watch", "pods", "-A", "-o", "name", "--kubeconfig", server.kubeconfig()]);
-    let watch = Running::of(direct.env("HTTPS_PROXY", &url));
+    let watch = Running::start(direct.env("HTTPS_PROXY", &url));
     assert!(watch.line(|_| true).starts_with("pod/"));
     assert!(proxy.asked.lock().is_empty());
 }

@@ -11,7 +11,7 @@ fn serve(kubeconfigs: &[&str], further: &[&str]) -> (Running, String) {
     let mut command = skopos();
     command.args(["serve", "--listen", "127.0.0.1:0"]).args(further);
     kubeconfigs.iter().for_each(|file| _ = command.args(["--kubeconfig", file]));
-    started(Running::of(&mut command))
+    started(Running::start(&mut command))
 }
 
 fn started(process: Running) -> (Running, String) {
@@ -86,7 +86,7 @@ fn it_says_which_clusters_there_are_and_what_callers_may_do() {
     let list = format!("/nope:{}", one.kubeconfig());
     let mut command = skopos();
     command.args(["serve", "--listen", ":0"]).env("KUBECONFIG", list);
-    let (process, _) = started(Running::of(&mut command));
+    let (process, _) = started(Running::start(&mut command));
     process.line(|line| line == "clusters: skopos-test");
 }
 
@@ -101,7 +101,7 @@ fn problems_are_told_at_the_start_and_by_the_status() {
         server.kubeconfig()
     );
     std::fs::write(&config, text).unwrap();
-    let (process, url) = started(Running::of(skopos().args(["serve", "--config", utf8(&config)])));
+    let (process, url) = started(Running::start(skopos().args(["serve", "--config", utf8(&config)])));
     process.error_line(|line| line.starts_with("problem: kubeconfig /nope cannot be read"));
     for form in ["table", "json"] {
         let status = run(&["status", "--server", &url, "-o", form]);
@@ -121,7 +121,7 @@ fn a_hang_up_ends_nothing_that_ignores_it_and_is_no_success() {
         let mut command = std::process::Command::new("sh");
         command.args(["-c", &format!("trap '' HUP; exec {} {args}", env!("CARGO_BIN_EXE_skopos"))]);
         command.env_remove("KUBECONFIG");
-        Running::of(&mut command)
+        Running::start(&mut command)
     };
     let quick = format!("serve --listen :0 --kubeconfig {kubeconfig}");
     let mut ignoring = [
@@ -148,7 +148,7 @@ fn a_hang_up_ends_nothing_that_ignores_it_and_is_no_success() {
     let heeding = |args: &[&str]| {
         let mut command = std::process::Command::new("env");
         command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_skopos")]).args(args);
-        Running::of(command.env_remove("KUBECONFIG"))
+        Running::start(command.env_remove("KUBECONFIG"))
     };
     let mut ending = [
         (heeding(&["watch", "ns", "-o", "name", "--kubeconfig", kubeconfig]), "namespace/default"),

@@ -56,7 +56,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn of(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let out = lines(child.stdout.take().expect("piped"));
@@ -124,7 +124,7 @@ impl Server {
         let kubeconfig = dir.path().join("kubeconfig");
         let mut command = skopos();
         command.arg("testserver").args(args).arg("--kubeconfig-out").arg(&kubeconfig);
-        let process = Running::of(&mut command);
+        let process = Running::start(&mut command);
         process.line(|line| line.starts_with("kubeconfig: "));
         Self { process, kubeconfig, _dir: dir }
     }
@@ -135,7 +135,7 @@ impl Server {
 
     /// Starts `skopos watch` on it.
     pub(crate) fn watch(&self, args: &[&str]) -> Running {
-        Running::of(skopos().arg("watch").args(args).args(["--kubeconfig", self.kubeconfig()]))
+        Running::start(skopos().arg("watch").args(args).args(["--kubeconfig", self.kubeconfig()]))
     }
 
     /// Returns the port that it listens on.

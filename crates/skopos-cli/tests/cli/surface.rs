@@ -116,7 +116,7 @@ fn a_gateway_that_dies_writes_no_memory_to_a_disk() {
     let config = dir.path().join("gateway.yaml");
     std::fs::write(&config, "listen: {address: '127.0.0.1:0'}\nclusters: {folders: [{path: '.'}]}\n")
         .unwrap();
-    let gateway = Running::of(skopos().args(["serve", "--config", utf8(&config)]));
+    let gateway = Running::start(skopos().args(["serve", "--config", utf8(&config)]));
     gateway.line(|line| line.starts_with("serving at "));
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.pid())).unwrap();
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();

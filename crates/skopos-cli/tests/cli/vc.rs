@@ -125,8 +125,14 @@ fn the_kubeconfig_leads_to_the_virtual_cluster() {
     let host = Host::shop();
     let kubeconfig = host.file("shop");
     std::fs::write(&kubeconfig, host.good(&["kubeconfig", "shop"])).expect("written");
-    let watch =
-        Running::of(skopos().args(["watch", "namespaces", "-o", "name", "--kubeconfig", utf8(&kubeconfig)]));
+    let watch = Running::start(skopos().args([
+        "watch",
+        "namespaces",
+        "-o",
+        "name",
+        "--kubeconfig",
+        utf8(&kubeconfig),
+    ]));
     watch.line(|line| line == "namespace/default");
     let forwarded = host.good(&["kubeconfig", "shop", "--server", "https://localhost:9"]);
     assert!(forwarded.contains(r#""server":"https://localhost:9""#), "{forwarded}");
@@ -191,7 +197,7 @@ fn ctrl_c_says_how_to_go_on() {
         assert!(changed);
     };
     hold(serde_json::json!(["example.com/stays"]));
-    let mut pause = Running::of(&mut host.command(&["pause", "shop", "--context", "skopos-test"]));
+    let mut pause = Running::start(&mut host.command(&["pause", "shop", "--context", "skopos-test"]));
     pause.error_line(|line| line.starts_with("# waiting for 1 pods"));
     pause.signal("INT");
     pause.error_line(|line| {

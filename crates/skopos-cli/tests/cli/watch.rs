@@ -149,7 +149,7 @@ fn a_port_in_use_is_a_clear_error() {
 #[test]
 fn a_testserver_ends_in_peace_and_takes_its_kubeconfig_along() {
     let dir = tempfile::tempdir().unwrap();
-    let mut server = Running::of(skopos().arg("testserver").env("TMPDIR", dir.path()));
+    let mut server = Running::start(skopos().arg("testserver").env("TMPDIR", dir.path()));
     let line = server.line(|line| line.starts_with("kubeconfig: "));
     let path = line.trim_start_matches("kubeconfig: ").to_owned();
     assert!(std::path::Path::new(&path).exists(), "{path}");
@@ -173,7 +173,7 @@ fn a_script_may_stop_reading_once_it_knows_the_kubeconfig() {
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     drop(child.stdout.take());
     let watch =
-        Running::of(skopos().args(["watch", "namespaces", "-o", "name", "--kubeconfig"]).arg(&kubeconfig));
+        Running::start(skopos().args(["watch", "namespaces", "-o", "name", "--kubeconfig"]).arg(&kubeconfig));
     watch.error_line(|line| line.starts_with("# synced"));
     child.kill().unwrap();
     child.wait().unwrap();

@@ -110,10 +110,10 @@ impl Desired {
         match change {
             ClusterChange::Service(event) => removed(
                 event,
-                self.sources.iter().map(|source| |service: &Service| source.of_service(service, sink)),
+                self.sources.iter().map(|source| |service: &Service| source.service_claims(service, sink)),
             ),
             ClusterChange::Pod(event) => {
-                removed(event, self.sources.iter().map(|source| |pod: &Pod| source.of_pod(pod, sink)))
+                removed(event, self.sources.iter().map(|source| |pod: &Pod| source.pod_claims(pod, sink)))
             }
             ClusterChange::Slice(event) => {
                 let service = cluster::service_of(event.object()).and_then(|key| self.content.service(&key));
@@ -122,7 +122,7 @@ impl Desired {
                     event,
                     self.sources
                         .iter()
-                        .map(|source| move |slice: &EndpointSlice| source.of_slice(slice, service, sink)),
+                        .map(|source| move |slice: &EndpointSlice| source.slice_claims(slice, service, sink)),
                 )
             }
         }
@@ -163,7 +163,7 @@ impl Desired {
         let service = self.content.services.as_ref().and_then(|services| services.get(key));
         let service = service.and_then(|service| read("service", &service, &mut claims));
         if let Some(service) = &service {
-            let parts = self.sources.iter().filter_map(|source| source.of_service(service, sink));
+            let parts = self.sources.iter().filter_map(|source| source.service_claims(service, sink));
             parts.for_each(|part| claims.extend(part));
         }
         let slices = self.slices.range((key.clone(), ObjectKey::cluster(""))..);
@@ -173,7 +173,7 @@ impl Desired {
                 continue;
             };
             let parts =
-                self.sources.iter().filter_map(|source| source.of_slice(&slice, service.as_ref(), sink));
+                self.sources.iter().filter_map(|source| source.slice_claims(&slice, service.as_ref(), sink));
             parts.for_each(|part| claims.extend(part));
         }
         claims
@@ -183,7 +183,7 @@ impl Desired {
         let mut claims = Claims::default();
         let pod = self.content.pods.as_ref().and_then(|pods| pods.get(key));
         if let Some(pod) = pod.and_then(|pod| read("pod", &pod, &mut claims)) {
-            let parts = self.sources.iter().filter_map(|source| source.of_pod(&pod, &*self.sink));
+            let parts = self.sources.iter().filter_map(|source| source.pod_claims(&pod, &*self.sink));
             parts.for_each(|part| claims.extend(part));
         }
         claims

@@ -368,7 +368,7 @@ impl EventLoop {
 
     fn report(&self, rounds: &Rounds, state: &FeedState) {
         let outbox = &rounds.outbox;
-        let mut report = SinkReport::of_outbox(&self.options.name, outbox, &rounds.held);
+        let mut report = SinkReport::from_outbox(&self.options.name, outbox, &rounds.held);
         report.wanted = state.objects;
         report.equal = self.is_equal(rounds) && state.as_of.is_some();
         report.equal_as_of = rounds.equal_as_of;

@@ -131,7 +131,7 @@ impl SinkReport {
     }
 
     /// Describes a sink after planning.
-    pub(crate) fn of_plan(name: &str, planner: &Planner, plan: &SinkPlan, desired: &Desired) -> Self {
+    pub(crate) fn from_plan(name: &str, planner: &Planner, plan: &SinkPlan, desired: &Desired) -> Self {
         let conflicts = plan.conflicts.iter().map(|conflict| Problem {
             about: conflict.loser.to_string(),
             message: format!("{} belongs to {}: choose another name", conflict.name, conflict.owner),
@@ -162,7 +162,7 @@ impl SinkReport {
     }
 
     /// Describes a receiver.
-    pub(crate) fn of_outbox(name: &str, outbox: &Outbox, held: &[HeldRemovals]) -> Self {
+    pub(crate) fn from_outbox(name: &str, outbox: &Outbox, held: &[HeldRemovals]) -> Self {
         let problems = outbox
             .problems()
             .map(|(key, problem)| Problem { about: key.to_string(), message: problem.to_owned() });

@@ -333,7 +333,7 @@ impl SinkLoop {
     }
 
     fn report(&self, plan: &SinkPlan, rounds: &Rounds) {
-        let mut report = SinkReport::of_plan(&self.options.name, &self.planner, plan, &self.desired);
+        let mut report = SinkReport::from_plan(&self.options.name, &self.planner, plan, &self.desired);
         report.view_as_of = self.planner.view_as_of();
         report.view_problem.clone_from(&rounds.view_problem);
         report.sink_problem.clone_from(&rounds.sink_problem);

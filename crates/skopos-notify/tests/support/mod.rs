@@ -49,7 +49,7 @@ pub fn secs(seconds: u64) -> Duration {
 
 impl Cluster {
     pub async fn new() -> Self {
-        Self::of(TestServer::builder().start().await.expect("the server starts"))
+        Self::with_server(TestServer::builder().start().await.expect("the server starts"))
     }
 
     /// Makes a cluster whose age is proven twice a second, for tests in real time.
@@ -60,7 +60,7 @@ impl Cluster {
         cluster
     }
 
-    pub fn of(server: TestServer) -> Self {
+    pub fn with_server(server: TestServer) -> Self {
         let (server, down) = (Arc::new(server), Arc::new(AtomicBool::new(false)));
         // It may exist already.
         let _ = server

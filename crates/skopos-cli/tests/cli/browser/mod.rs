@@ -68,7 +68,7 @@ impl Stage {
         let (evil, victim) = (Member::new(&site), Server::start(&[]));
         let mut command = skopos();
         command.args(["serve", "--config", utf8(&config(folder.path(), identity, &evil, &victim))]);
-        let gateway = Running::of(&mut command);
+        let gateway = Running::start(&mut command);
         let line = gateway.line(|line| line.starts_with("serving at "));
         let url = line.trim_start_matches("serving at ").trim();
         let client = Client::new(url, folder.path());

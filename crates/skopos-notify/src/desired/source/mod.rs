@@ -37,7 +37,7 @@ pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 impl ClaimSource {
     /// Returns the claims of a Service; `None` if the source does not select it.
-    pub(super) fn of_service(&self, service: &Service, sink: &dyn Sink) -> Option<Claims> {
+    pub(super) fn service_claims(&self, service: &Service, sink: &dyn Sink) -> Option<Claims> {
         match self {
             Self::Services(source) => source.claims(service, sink),
             Self::Endpoints(source) => source.names(service, sink),
@@ -47,7 +47,7 @@ impl ClaimSource {
     }
 
     /// Returns the claims of an EndpointSlice of a Service; `None` if the source does not select it.
-    pub(super) fn of_slice(
+    pub(super) fn slice_claims(
         &self,
         slice: &EndpointSlice,
         service: Option<&Service>,
@@ -61,7 +61,7 @@ impl ClaimSource {
     }
 
     /// Returns the claims of a pod; `None` if the source does not select it.
-    pub(super) fn of_pod(&self, pod: &Pod, sink: &dyn Sink) -> Option<Claims> {
+    pub(super) fn pod_claims(&self, pod: &Pod, sink: &dyn Sink) -> Option<Claims> {
         let Self::Pods(source) = self else { return None };
         source.claims(pod, sink)
     }

@@ -79,7 +79,7 @@ impl PodTemplates {
 
     /// Fills the URL and the body.
     fn fill(&self, pod: &Pod) -> Result<(String, String), String> {
-        let value = |place: &str| PodPlace::parse(place).and_then(|place| place.of(pod));
+        let value = |place: &str| PodPlace::parse(place).and_then(|place| place.value_in(pod));
         let url =
             self.url.fill(|place| value(place).map(str::to_owned)).map_err(|error| error.to_string())?;
         let mut body = serde_json::Map::new();
@@ -124,7 +124,7 @@ impl<'a> PodPlace<'a> {
         })
     }
 
-    fn of(self, pod: &Pod) -> Option<&str> {
+    fn value_in(self, pod: &Pod) -> Option<&str> {
         let meta = &pod.metadata;
         let value = match self {
             Self::Name => meta.name.as_ref(),
@@ -155,7 +155,7 @@ impl PodSource {
         }
         let mut claims = Claims::default();
         let mut places = self.item.place_names().filter_map(PodPlace::parse);
-        if places.any(|place| place.comes_later() && place.of(pod).is_none()) {
+        if places.any(|place| place.comes_later() && place.value_in(pod).is_none()) {
             return Some(claims);
         }
         let readiness = self.readiness(pod);

@@ -9,7 +9,7 @@ use crate::sink::{SinkError, StepOutcome};
 ///
 /// A 5xx may come from a proxy although the inventory did it, so the item is read before anything else is done to it. A 429 or a
 /// 503 with `Retry-After` is deliberate: nothing was done, and a later attempt will succeed.
-pub(super) fn of_write(answer: &HttpAnswer, is_delete: bool) -> StepOutcome {
+pub(super) fn write_outcome(answer: &HttpAnswer, is_delete: bool) -> StepOutcome {
     let text = || format!("the inventory answered {}", answer.describe());
     match answer.status {
         status if status.is_success() => StepOutcome::Done,
@@ -26,7 +26,7 @@ pub(super) fn of_write(answer: &HttpAnswer, is_delete: bool) -> StepOutcome {
 }
 
 /// Reads a PUT or a DELETE without an answer.
-pub(super) fn of_failed_write(error: HttpError) -> StepOutcome {
+pub(super) fn failed_write_outcome(error: HttpError) -> StepOutcome {
     match error {
         HttpError::NotSent(problem) => StepOutcome::Unreachable(problem),
         HttpError::Unknown(problem) | HttpError::Cut(problem) => StepOutcome::Unknown(problem),
@@ -35,7 +35,7 @@ pub(super) fn of_failed_write(error: HttpError) -> StepOutcome {
 }
 
 /// Reads the answer to the GET of a page. Only 200 is complete.
-pub(super) fn of_page(path: &str, answer: &HttpAnswer) -> Result<(), SinkError> {
+pub(super) fn check_page(path: &str, answer: &HttpAnswer) -> Result<(), SinkError> {
     let text = format!("the inventory answered {} to GET {path}", answer.describe());
     match answer.status {
         StatusCode::OK => Ok(()),
@@ -50,7 +50,7 @@ pub(super) fn of_page(path: &str, answer: &HttpAnswer) -> Result<(), SinkError> 
 }
 
 /// Reads the GET of a page without an answer.
-pub(super) fn of_failed_page(error: HttpError) -> SinkError {
+pub(super) fn page_error(error: HttpError) -> SinkError {
     match error {
         HttpError::NotSent(problem) | HttpError::Unknown(problem) => SinkError::Unreachable(problem),
         HttpError::Answer(problem) => SinkError::Refused(problem),
@@ -121,15 +121,15 @@ mod tests {
         ];
         for (status, put, delete) in cases {
             let answer = answer(status, None);
-            assert_eq!(word(&of_write(&answer, false)), put, "PUT {status}");
-            assert_eq!(word(&of_write(&answer, true)), delete, "DELETE {status}");
+            assert_eq!(word(&write_outcome(&answer, false)), put, "PUT {status}");
+            assert_eq!(word(&write_outcome(&answer, true)), delete, "DELETE {status}");
         }
         for status in [429, 503] {
-            let outcome = of_write(&answer(status, Some(Duration::from_secs(7))), false);
+            let outcome = write_outcome(&answer(status, Some(Duration::from_secs(7))), false);
             assert_eq!(word(&outcome), "unreachable", "{status}");
         }
         let expected = "the inventory answered 403 Forbidden: no way: the token has no right to this";
-        assert_eq!(of_write(&answer(403, None), false), StepOutcome::Refused(expected.to_owned()));
+        assert_eq!(write_outcome(&answer(403, None), false), StepOutcome::Refused(expected.to_owned()));
     }
 
     #[test]
@@ -145,13 +145,13 @@ mod tests {
             (500, "unreachable"),
             (503, "unreachable"),
         ] {
-            let found = match of_page("/hosts", &answer(status, None)).unwrap_err() {
+            let found = match check_page("/hosts", &answer(status, None)).unwrap_err() {
                 SinkError::Unreachable(_) => "unreachable",
                 SinkError::Refused(_) => "refused",
                 SinkError::Incomplete(_) => "incomplete",
             };
             assert_eq!(found, word, "{status}");
         }
-        assert_eq!(of_page("/hosts", &answer(200, None)), Ok(()));
+        assert_eq!(check_page("/hosts", &answer(200, None)), Ok(()));
     }
 }

@@ -27,7 +27,7 @@ impl ItemBody {
     }
 
     /// Reads these fields of a listed item. A missing field is left out.
-    pub(super) fn of<'a>(item: &Value, fields: impl Iterator<Item = &'a str>) -> Self {
+    pub(super) fn from_item<'a>(item: &Value, fields: impl Iterator<Item = &'a str>) -> Self {
         let field = |name: &str| {
             let value = item.get(name).filter(|value| !value.is_null())?;
             Some((name.to_owned(), plain_text(value).unwrap_or_else(|| value.to_string())))
@@ -117,7 +117,7 @@ mod tests {
     fn a_listed_item_has_the_fields_that_are_asked_for() {
         let item =
             json!({"ip": "10.0.0.1", "port": 80, "up": true, "none": null, "more": {"a": [1]}, "id": 7});
-        let body = ItemBody::of(&item, ["ip", "port", "up", "none", "absent", "more"].into_iter());
+        let body = ItemBody::from_item(&item, ["ip", "port", "up", "none", "absent", "more"].into_iter());
         assert_eq!(&*body.canonical(), r#"{"ip":"10.0.0.1","more":"{\"a\":[1]}","port":"80","up":"true"}"#);
     }
 }

@@ -136,7 +136,7 @@ impl<'a> Listing<'a> {
             Err(_) if mark == EntryMark::Foreign && says.is_some() => return Ok(()),
             Err(problem) => return Err(format!("the name of an item: {problem}: {}", begin(item))),
         };
-        let value = ItemBody::of(item, self.options.written_fields()).canonical();
+        let value = ItemBody::from_item(item, self.options.written_fields()).canonical();
         let members = LiteMap::from_iter([(value, ObservedMember::default())]);
         let entry = ObservedEntry { mark, members, tidy: true };
         match self.observed.entries.entry(name) {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn read(options: &RestOptions, answer: &Value) -> Result<Observed, String> {
-        let origin = Origin::of(&options.base).expect("an origin");
+        let origin = Origin::from_uri(&options.base).expect("an origin");
         let mut listing = Listing::new(options, &origin);
         listing.take("/hosts", &HeaderMap::new(), answer.to_string().as_bytes())?;
         Ok(listing.finish())
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_list_has_bounds() {
         let options = options();
-        let origin = Origin::of(&options.base).unwrap();
+        let origin = Origin::from_uri(&options.base).unwrap();
         let mut listing = Listing::new(&options, &origin);
         let mut page = 0;
         let problem = loop {
@@ -301,7 +301,7 @@ mod tests {
             let answer = json!({"items": [], field: value});
             assert_eq!(read(&options, &answer).is_err(), is_part, "{answer}");
         }
-        let origin = Origin::of(&options.base).unwrap();
+        let origin = Origin::from_uri(&options.base).unwrap();
         let mut listing = Listing::new(&options, &origin);
         let link = |text: &str| HeaderMap::from_iter([(header::LINK, HeaderValue::from_str(text).unwrap())]);
         let next = "<https://cmdb.test/hosts?page=2>; rel=next";

@@ -104,7 +104,7 @@ impl RestSink {
     /// # Errors
     /// When the origin, the list, the token or the CA cannot be used, with the reason for people.
     pub fn new(options: RestOptions) -> Result<Self, String> {
-        let origin = Origin::of(&options.base)?;
+        let origin = Origin::from_uri(&options.base)?;
         let list = origin.path_of(&options.list).and_then(name::normalise);
         let list = list.map_err(|problem| format!("the list {:?}: {problem}", options.list))?;
         let client = HttpClient::new(&options.base, &options.http)?;
@@ -117,8 +117,8 @@ impl RestSink {
         let mut next = Some(self.list.clone());
         while let Some(path) = next {
             let answer = self.client.get(&path, self.headers.clone(), MAX_PAGE).await;
-            let answer = answer.map_err(answer::of_failed_page)?;
-            answer::of_page(&path, &answer)?;
+            let answer = answer.map_err(answer::page_error)?;
+            answer::check_page(&path, &answer)?;
             let taken = listing.take(&path, &answer.headers, &answer.body);
             next = taken.map_err(|problem| {
                 SinkError::Incomplete(format!("the list of {} at {path}: {problem}", self.client.origin()))
@@ -139,8 +139,8 @@ impl RestSink {
     async fn write(&self, method: Method, name: &EntryName, headers: HeaderMap, body: Bytes) -> StepOutcome {
         let is_delete = method == Method::DELETE;
         match self.client.send(method, name.as_str(), headers, body).await {
-            Ok(answer) => answer::of_write(&answer, is_delete),
-            Err(error) => answer::of_failed_write(error),
+            Ok(answer) => answer::write_outcome(&answer, is_delete),
+            Err(error) => answer::failed_write_outcome(error),
         }
     }
 }

@@ -17,7 +17,7 @@ const MAX_NAME: usize = 2_000;
 
 impl Origin {
     /// Reads the origin of an inventory.
-    pub(super) fn of(base: &Uri) -> Result<Self, String> {
+    pub(super) fn from_uri(base: &Uri) -> Result<Self, String> {
         let problem = || format!("{base} is no origin, such as https://host or https://host:8443");
         let (Some(scheme), Some(authority)) = (base.scheme_str(), base.authority()) else {
             return Err(problem());
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn item(text: &str) -> Result<String, String> {
-        Origin::of(&Uri::from_static("https://cmdb.test")).unwrap().item(text)
+        Origin::from_uri(&Uri::from_static("https://cmdb.test")).unwrap().item(text)
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn an_origin_has_no_path() {
-        let of = |text: &str| Origin::of(&text.parse().unwrap());
+        let of = |text: &str| Origin::from_uri(&text.parse().unwrap());
         assert_eq!(of("http://[::1]:8080").unwrap().path_of("http://[::1]:8080/a").unwrap(), "/a");
         assert_eq!(of("https://Cmdb.test/").unwrap(), of("https://cmdb.test:443").unwrap());
         for text in ["https://cmdb.test/api", "https://user@cmdb.test", "ftp://cmdb.test", "/a"] {

@@ -37,7 +37,7 @@ proptest! {
 
     #[test]
     fn what_is_filled_in_stays_in_its_segment(tree in hostile(), ip in hostile()) {
-        let origin = Origin::of(&Uri::from_static("https://cmdb.test")).unwrap();
+        let origin = Origin::from_uri(&Uri::from_static("https://cmdb.test")).unwrap();
         let template = UrlTemplate::parse("https://cmdb.test/nodes/{tree}/hosts/x-{ip}?by={tree}").unwrap();
         let lookup = |place: &str| Some(if place == "tree" { &tree } else { &ip }.clone());
         if let Ok(url) = template.fill(lookup) {
@@ -59,7 +59,7 @@ proptest! {
 
     #[test]
     fn a_name_is_its_own_name_and_a_path_of_http(text in hostile(), is_path in any::<bool>()) {
-        let origin = Origin::of(&Uri::from_static("https://cmdb.test")).unwrap();
+        let origin = Origin::from_uri(&Uri::from_static("https://cmdb.test")).unwrap();
         let text = if is_path { format!("/{text}") } else { text };
         if let Ok(name) = origin.item(&text) {
             prop_assert_eq!(origin.item(&name).unwrap(), name.clone());
