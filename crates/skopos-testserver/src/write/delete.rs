@@ -16,7 +16,7 @@ use crate::storage::{Draft, ReadScope, Stored, WriteError};
 #[derive(Clone, Debug)]
 pub(crate) enum DeleteOutcome {
     /// The object is deleted; this was its last state.
-    Gone(Arc<Stored>),
+    Deleted(Arc<Stored>),
     /// It exists until its finalizers or its grace period are over.
     Pending(Arc<Stored>),
     /// A dry run: this object would have been deleted.
@@ -66,7 +66,7 @@ impl Writer<'_> {
                 Err(WriteError::Conflict { .. }) => {}
                 Err(_) => return Err(object_ref.not_found()),
                 Ok(deletion) => {
-                    if matches!(deletion, DeleteOutcome::Gone(_)) {
+                    if matches!(deletion, DeleteOutcome::Deleted(_)) {
                         self.after_removal(object_ref, &object);
                     }
                     return Ok(deletion);
@@ -170,7 +170,7 @@ impl Writer<'_> {
     fn remove(&self, object_ref: &ObjectRef, expected: u64) -> Result<DeleteOutcome, WriteError> {
         let deleted =
             self.state.storage.delete(&object_ref.resource_key, &object_ref.key(), Some(expected))?;
-        Ok(DeleteOutcome::Gone(deleted))
+        Ok(DeleteOutcome::Deleted(deleted))
     }
 
     /// Deletes a pod in two writes, as the API server does: watchers see it marked, and then deleted.

@@ -171,13 +171,13 @@ impl WriteRequest<'_> {
         let body = if self.body.is_empty() { None } else { Some(body::object(self.headers, &self.body)?) };
         let options = DeleteOptions::from_request(&self.info.query, body.as_ref())?;
         match self.writer.delete(&self.object_ref, &options)? {
-            DeleteOutcome::Gone(object) | DeleteOutcome::Dry(object)
+            DeleteOutcome::Deleted(object) | DeleteOutcome::Dry(object)
                 if KINDS_RETURNED.contains(&self.object_ref.resource.kind.as_str())
                     && !self.object_ref.resource.custom =>
             {
                 Ok(self.written(&form, StatusCode::OK, &WriteOutcome::Stored(object)))
             }
-            DeleteOutcome::Gone(object) | DeleteOutcome::Dry(object) => {
+            DeleteOutcome::Deleted(object) | DeleteOutcome::Dry(object) => {
                 let details = StatusDetails {
                     name: self.object_ref.name.clone(),
                     group: self.object_ref.resource.group.clone(),

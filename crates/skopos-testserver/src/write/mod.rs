@@ -117,7 +117,7 @@ pub(crate) fn delete_object(
 ) -> Result<Value, Status> {
     let object_ref = ObjectRef::new(resource, namespace, name);
     match Writer::new(state).delete(&object_ref, &DeleteOptions::now())? {
-        DeleteOutcome::Gone(object) | DeleteOutcome::Pending(object) | DeleteOutcome::Dry(object) => {
+        DeleteOutcome::Deleted(object) | DeleteOutcome::Pending(object) | DeleteOutcome::Dry(object) => {
             Ok(object.to_value())
         }
     }
