@@ -30,7 +30,7 @@ impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost { holder: Some(holder) } => write!(f, "{holder} has the Lease"),
-            Self::Lost { holder: None } => f.write_str("the Lease was released by somebody else"),
+            Self::Lost { holder: None } => f.write_str("the Lease was released by another client"),
             Self::Expired => f.write_str("no renewal was acknowledged in time"),
             Self::Deleted => f.write_str("the Lease was deleted"),
             Self::Restored => f.write_str("the Lease is an older one: the server was restored from a backup"),

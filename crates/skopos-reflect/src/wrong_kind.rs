@@ -102,7 +102,11 @@ mod tests {
         assert!(pods.check_list(&list("apps/v1", "PodList")).is_err());
         assert!(pods.check_list(&list("meta.k8s.io/v1", "PartialObjectMetadataList")).is_err());
         let unknown = Target::new("", "v1", "pods");
-        assert_eq!(unknown.check_list(&list("v1", "ServiceList")), Ok(()), "nobody knows the kind of pods");
+        assert_eq!(
+            unknown.check_list(&list("v1", "ServiceList")),
+            Ok(()),
+            "no document names the kind of pods"
+        );
         assert!(unknown.check_list(&list("apps/v1", "DeploymentList")).is_err());
     }
 

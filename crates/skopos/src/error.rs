@@ -174,7 +174,7 @@ pub enum WaitError {
     },
     /// The server's history was reset (a restored backup): the revision may never come.
     #[error(
-        "the server's history began anew while waiting for resource version {wanted}: read again what you wrote"
+        "the server's history was replaced while waiting for resource version {wanted}: read again what you wrote"
     )]
     HistoryBroken {
         /// The requested revision.

@@ -146,7 +146,7 @@ async fn panic_of(run: impl Future<Output = ()>) -> Option<String> {
 /// content.
 fn publish_panic(cell: &FreshnessCell, part: usize, clock: Clock, panic: &str) {
     let reason: Reason =
-        format!("the list/watch panicked: {panic}; ask the factory for the informer anew").into();
+        format!("the list/watch panicked: {panic}; ask the factory for the informer again").into();
     cell.update(part, |part| {
         let state = LinkState::clone(&part.link);
         let (since, reason) = (clock.now(), Some(reason.clone()));

@@ -53,7 +53,7 @@ impl Maintenance {
     /// Handles a suspend of the machine: open streams are suspect now, and no age is proven, so everything is checked
     /// again.
     fn handle_suspend(&self, by: Duration) {
-        tracing::info!(?by, "the machine slept: every age is proven anew");
+        tracing::info!(?by, "the machine slept: every age is proven again");
         self.registry
             .informers()
             .iter()

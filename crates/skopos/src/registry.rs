@@ -190,7 +190,7 @@ mod tests {
             informer.shared.links[0].simulate_panic();
             informer
         });
-        assert!(!Arc::ptr_eq(&broken.shared, &anew.shared), "it is nobody's any more");
+        assert!(!Arc::ptr_eq(&broken.shared, &anew.shared), "no handle holds it any more");
         factory.shutdown(Duration::from_secs(1)).await;
         for informer in [broken, anew] {
             let waited = informer.wait_for(&1.into(), Duration::from_secs(60)).await;

@@ -20,7 +20,10 @@ pub struct SleepClock(Arc<dyn Fn() -> i128 + Send + Sync>);
 impl SleepClock {
     /// Creates a clock that reads the machine's clocks.
     pub fn system() -> Self {
-        #[allow(clippy::disallowed_methods, reason = "the real monotonic clock is the one that stands still")]
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the real monotonic clock is the one that does not advance"
+        )]
         let origin = std::time::Instant::now();
         Self(Arc::new(move || {
             let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -139,7 +142,7 @@ mod tests {
         let (log, wall) = log();
         let before = log.lead();
         wall.store(-60_000_000_000, SeqCst);
-        assert_eq!((log.tick(), log.lead() - before), (Duration::ZERO, 0), "nobody slept");
+        assert_eq!((log.tick(), log.lead() - before), (Duration::ZERO, 0), "the machine did not sleep");
         wall.store(0, SeqCst);
         assert_eq!(log.lead() - before, 60_000_000_000, "as long as it was set back");
         assert_eq!(log.tick(), Duration::from_secs(60));

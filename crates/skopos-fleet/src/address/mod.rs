@@ -160,7 +160,7 @@ fn special_v6(v6: Ipv6Addr) -> Option<&'static str> {
     is(v6.is_loopback(), "a loopback address")
         .or(is(v6.is_unspecified(), "an unspecified address"))
         .or(is(METADATA_V6.iter().any(|own| own.contains(&v6)), "a cloud's metadata service"))
-        .or(is(TEREDO.contains(&v6), "a Teredo address, which stands for one of IPv4"))
+        .or(is(TEREDO.contains(&v6), "a Teredo address, which embeds one of IPv4"))
         .or(is(first & 0xffc0 == 0xfe80, "a link-local address"))
         .or(is(first & 0xffc0 == 0xfec0, "a site-local address"))
         .or(is(v6.is_multicast(), "a multicast address"))

@@ -435,7 +435,7 @@ mod tests {
         let first = documents.fetch(&request("/api"), |_| never());
         documents.clear();
         let second = documents.fetch(&request("/api"), |_| never());
-        assert!(second.begun, "nobody joins what is asked of the old one");
+        assert!(second.begun, "no caller joins the request to the old one");
         documents.fetched(&request("/api"), &first.fetching, Some(&document(1)), &options);
         assert!(documents.get(&request("/api")).is_none());
         assert!(!documents.fetch(&request("/api"), |_| never()).begun, "the new one is still asked");

@@ -67,7 +67,7 @@ pub(super) async fn verify_identity(
         }
         (Some(presumed), reported) => {
             tracing::warn!(cluster = %inner.id, was = %presumed, is = reported.as_deref().unwrap_or("not told"),
-                "it is another cluster than before: what was kept of it is let go of");
+                "it is another cluster than before: its cached data is dropped");
             // This comes first: another connection may arrive while that takes long, and ends this task.
             if connection.mark_foreign() {
                 record_identity(&inner, &*persistence, reported.as_deref()).await;
@@ -80,7 +80,7 @@ pub(super) async fn verify_identity(
 /// Passes the identity to the persistence. The timeout keeps a hanging disk from holding up the cluster.
 async fn record_identity(inner: &ClusterInner, persistence: &dyn Persistence, reported: Option<&str>) {
     if timeout(PERSISTENCE_TIMEOUT, persistence.set_identity(&inner.id, reported)).await.is_err() {
-        tracing::warn!(cluster = %inner.id, "what was kept of another cluster could not be let go of in time");
+        tracing::warn!(cluster = %inner.id, "the cached data of another cluster could not be dropped in time");
     }
 }
 

@@ -59,7 +59,7 @@ pub enum Error {
     },
     /// Another client scaled it up while it was being paused.
     #[error(
-        "virtual cluster {name} in namespace {namespace} was resumed by somebody meanwhile: what runs for it stays"
+        "virtual cluster {name} in namespace {namespace} was resumed by another client meanwhile: its workloads stay"
     )]
     Resumed {
         /// Its name.

@@ -169,7 +169,7 @@ impl fmt::Display for Step {
             Self::WaitingForHelm { secret, seconds } => write!(
                 f,
                 "helm is at work on it or was killed at it: waiting for {seconds} s at most; where no helm runs, delete \
-                 the Secret {secret} and it goes on at once"
+                 the Secret {secret} and it continues at once"
             ),
             Self::Applied { kind, name } => write!(f, "{kind} {name} applied"),
             Self::WaitingForReady { status } => write!(f, "waiting for it to be up: it is {status}"),

@@ -259,7 +259,7 @@ impl Machine {
             self.actions.push_back(Action::Cancel { id: listing.id });
             let verdict = Verdict::new(
                 Meaning::Lost,
-                "the next page comes so late that it may be of another history: listing anew",
+                "the next page comes so late that it may be of another history: listing again",
             );
             return self.on_list_failed(verdict, sink);
         }

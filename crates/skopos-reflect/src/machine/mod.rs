@@ -397,7 +397,7 @@ impl Machine {
             State::Watching(watching) => {
                 let avoid = Some(watching.id);
                 self.cancel_all(sink);
-                self.link.reason = Some(format!("the process stood still for {by:?}").into());
+                self.link.reason = Some(format!("the process was suspended for {by:?}").into());
                 self.wait(self.now, Next::Watch { avoid, retire_avoided: true });
             }
             State::Waiting { .. } => self.retry_early(),

@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn knows_what_it_is_in_at_any_depth() {
-        assert_eq!(size_of::<Nesting>(), 2 * 8 + DEPTH_CAP / 8, "made anew for each value");
+        assert_eq!(size_of::<Nesting>(), 2 * 8 + DEPTH_CAP / 8, "made for each value");
         let nested = |open: &str, within: &str, close: &str, times: usize| {
             [open.repeat(times).as_str(), within, &close.repeat(times)].concat()
         };

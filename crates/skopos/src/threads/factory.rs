@@ -52,7 +52,7 @@ fn who_lets_go_of_an_informer_stops_it_for_nobody_else() {
                     } else {
                         drop(other);
                         thread::yield_now();
-                        assert!(!is_stopped(&mine), "somebody else stopped it");
+                        assert!(!is_stopped(&mine), "another handle stopped it");
                     }
                 }
             })
@@ -63,10 +63,10 @@ fn who_lets_go_of_an_informer_stops_it_for_nobody_else() {
         note_anew.note(usize::from(last.store().stats().handlers == 0));
         let store = last.store();
         drop(last);
-        assert!(matches!(store.freshness(), Freshness::Stopped { .. }), "nobody holds it, and it runs");
+        assert!(matches!(store.freshness(), Freshness::Stopped { .. }), "no handle holds it, and it runs");
     });
     shared.check("an informer of two threads");
-    anew.check("an informer that was started anew");
+    anew.check("an informer that was started again");
 }
 
 #[test]
