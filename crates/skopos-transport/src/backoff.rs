@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{error::Death, options::BackoffOptions, stats::Down};
+use crate::{error::Death, options::BackoffOptions, stats::Outage};
 
 /// The backoff of one cluster: for any number of requests, a dead server sees only the dials that this admits.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl DialBackoff {
     }
 
     /// Takes the permission for one dial of a shared connection; otherwise returns the time of the next one.
-    pub(crate) fn take(&mut self, now: Instant) -> Result<(), Instant> {
+    pub(crate) fn take_token(&mut self, now: Instant) -> Result<(), Instant> {
         let passed = self.counted_at.map_or(Duration::ZERO, |at| now.duration_since(at));
         self.tokens = (self.tokens + passed.as_secs_f64() * DIALS_PER_SECOND).min(f64::from(self.burst));
         self.counted_at = Some(now);
@@ -72,12 +72,12 @@ impl DialBackoff {
     }
 
     /// Returns the error of the last dial, unless one has succeeded since.
-    pub(crate) fn last(&self) -> Option<&Arc<Death>> {
+    pub(crate) fn last_error(&self) -> Option<&Arc<Death>> {
         self.closed.as_ref().map(|(_, last)| last)
     }
 
     /// Returns whether no failure is known, so that several dials may run at once.
-    pub(crate) fn healthy(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         self.ever_connected && self.failing_since.is_none()
     }
 
@@ -85,25 +85,26 @@ impl DialBackoff {
     pub(crate) fn failed(&mut self, started: Instant, now: Instant, death: Arc<Death>) {
         self.failures += 1;
         let since = *self.failing_since.get_or_insert(started);
-        let (rhythm, jitter) = (self.rhythm_since(since, now), 0.2 * self.rng.f64());
+        let (interval, jitter) = (self.interval_since(since, now), 0.2 * self.rng.f64());
         // At first the pause is never shorter than the interval, later never longer: a server that was down for long is
         // found within that interval of its return.
-        let pause = rhythm.mul_f64(if self.begins(since, now) { 1.0 + jitter } else { 1.0 - jitter });
+        let pause =
+            interval.mul_f64(if self.is_initial_phase(since, now) { 1.0 + jitter } else { 1.0 - jitter });
         // Counted from the start, so that slow failures do not stretch the interval; but never back to back.
         let until = (started + pause).max(now + pause / 4);
         self.closed = Some((until, death));
     }
 
     /// Returns the current interval between dials of a server that does not respond.
-    pub(crate) fn rhythm(&self, now: Instant) -> Duration {
-        self.rhythm_since(self.failing_since.unwrap_or(now), now)
+    pub(crate) fn interval(&self, now: Instant) -> Duration {
+        self.interval_since(self.failing_since.unwrap_or(now), now)
     }
 
-    fn rhythm_since(&self, since: Instant, now: Instant) -> Duration {
-        if self.begins(since, now) { self.options.first } else { self.options.later }
+    fn interval_since(&self, since: Instant, now: Instant) -> Duration {
+        if self.is_initial_phase(since, now) { self.options.first } else { self.options.later }
     }
 
-    fn begins(&self, since: Instant, now: Instant) -> bool {
+    fn is_initial_phase(&self, since: Instant, now: Instant) -> bool {
         now.duration_since(since) < self.options.first_for
     }
 
@@ -114,22 +115,22 @@ impl DialBackoff {
     }
 
     /// Records that a connection brought a response.
-    pub(crate) fn proven(&mut self) {
+    pub(crate) fn response_received(&mut self) {
         self.failing_since = None;
         self.failures = 0;
     }
 
     /// Resets the backoff, because the server is probably back: the next dial is due now.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.closed = None;
         self.failing_since = None;
         self.failures = 0;
     }
 
     /// Returns the current run of failures for stats, unless a connection was made since.
-    pub(crate) fn down(&self) -> Option<Down> {
+    pub(crate) fn down(&self) -> Option<Outage> {
         let (next, last) = self.closed.clone()?;
-        Some(Down { attempts: self.failures, since: self.failing_since?, next, last })
+        Some(Outage { attempts: self.failures, since: self.failing_since?, next, last })
     }
 
     /// Returns the upper bound of the pause between two attempts right now, for tests.
@@ -195,14 +196,14 @@ mod tests {
         let begin = Instant::now();
         let (mut now, mut dials) = (begin, 0);
         while now < begin + Duration::from_secs(10) {
-            match backoff.take(now) {
+            match backoff.take_token(now) {
                 Ok(()) => dials += 1,
                 Err(at) => now = at,
             }
         }
         assert!((48..=51).contains(&dials), "10 at once, then 4 a second, but {dials}");
         now += Duration::from_secs(3600);
-        assert_eq!((0..20).filter(|_| backoff.take(now).is_ok()).count(), 10);
+        assert_eq!((0..20).filter(|_| backoff.take_token(now).is_ok()).count(), 10);
     }
 
     #[tokio::test(start_paused = true)]
@@ -221,11 +222,11 @@ mod tests {
             assert!(until - now <= backoff.longest_pause());
             now = until;
         }
-        assert!(!backoff.healthy());
+        assert!(!backoff.is_healthy());
         assert!(now - begin > Duration::from_secs(200), "the pauses must have grown: {:?}", now - begin);
         backoff.connected();
-        backoff.proven();
-        assert!(backoff.healthy() && backoff.last().is_none());
+        backoff.response_received();
+        assert!(backoff.is_healthy() && backoff.last_error().is_none());
         backoff.failed(now, now, refused());
         let Gate::Closed { until, .. } = backoff.gate(now) else { panic!("open after a failure") };
         assert!(until - now <= Duration::from_millis(1_200), "a new stretch begins with short pauses");

@@ -15,13 +15,13 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use crate::{
+    conn_state::explain,
     dialer::Protocol,
     error::{Death, TransportError},
     hub::Lease,
+    lag::{LagTolerantDeadline, LagTolerantSleep, NEVER},
     options::Deadlines,
-    patience::{NEVER, PatientBound, PatientSleep},
     transport::Owner,
-    vitals::explain,
 };
 
 /// The body of a response.
@@ -32,8 +32,8 @@ pub struct TransportBody {
     inner: Incoming,
     lease: Option<Lease>,
     progress: Option<Progress>,
-    whole: Option<(PatientBound, Duration)>,
-    callers: Option<(Pin<Box<Sleep>>, Duration)>,
+    body_deadline: Option<(LagTolerantDeadline, Duration)>,
+    caller_deadline: Option<(Pin<Box<Sleep>>, Duration)>,
     /// The pending search for the reason of its failure.
     failing: Option<BoxFuture<'static, TransportError>>,
     protocol: Protocol,
@@ -48,7 +48,7 @@ struct Progress {
     bytes: usize,
     left: Duration,
     waiting: Option<Instant>,
-    timer: PatientSleep,
+    timer: LagTolerantSleep,
 }
 
 impl TransportBody {
@@ -56,28 +56,29 @@ impl TransportBody {
         inner: Incoming,
         lease: Lease,
         deadlines: &Deadlines,
-        callers: Option<(Instant, Duration)>,
+        caller_deadline: Option<(Instant, Duration)>,
         owner: Arc<Owner>,
     ) -> Self {
-        let patience = &lease.hub.patience;
+        let lag_monitor = &lease.hub.lag_monitor;
         let progress = deadlines.progress.map(|limit| Progress {
             limit,
             min_bytes: lease.hub.options.min_progress_bytes,
             bytes: 0,
             left: limit,
             waiting: None,
-            timer: patience.sleep(limit),
+            timer: lag_monitor.sleep(limit),
         });
-        let whole = deadlines.body.map(|limit| (patience.bound(limit), limit));
-        let callers = callers.map(|(at, after)| (Box::pin(tokio::time::sleep_until(at)), after));
+        let body_deadline = deadlines.body.map(|limit| (lag_monitor.deadline(limit), limit));
+        let caller_deadline =
+            caller_deadline.map(|(at, after)| (Box::pin(tokio::time::sleep_until(at)), after));
         let protocol = lease.protocol;
         let ended = inner.is_end_stream();
         Self {
             inner,
             lease: (!ended).then_some(lease),
             progress,
-            whole,
-            callers,
+            body_deadline,
+            caller_deadline,
             failing: None,
             protocol,
             _owner: owner,
@@ -85,13 +86,17 @@ impl TransportBody {
     }
 
     /// Fails the stream for a known reason.
-    fn fail(&mut self, death: Death, at_fault: bool) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+    fn fail(
+        &mut self,
+        death: Death,
+        blame_connection: bool,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let lease = self.lease.take();
         let id = lease.as_ref().map(Lease::id);
         if let Some(lease) = &lease {
-            match at_fault {
+            match blame_connection {
                 true => lease.hub.retire(lease.id(), death.clone()),
-                false => lease.hub.count(id, &death),
+                false => lease.hub.count_error(id, &death),
             }
         }
         Poll::Ready(Some(Err(TransportError::new(death, id))))
@@ -100,14 +105,14 @@ impl TransportBody {
     /// Fails the stream with the reason that the connection's task knows.
     fn explain(&mut self, error: Result<hyper::Error, Death>) {
         let Some(lease) = self.lease.take() else { return };
-        let vitals = lease.vitals.clone();
+        let conn_state = lease.conn_state.clone();
         self.failing = Some(Box::pin(async move {
             let explained = match error {
-                Ok(error) => explain(vitals, error).await,
-                Err(death) => vitals.error(vitals.symptom().cloned().unwrap_or(death)),
+                Ok(error) => explain(conn_state, error).await,
+                Err(death) => conn_state.error(conn_state.first_error().cloned().unwrap_or(death)),
             };
             if matches!(explained.death(), Death::StreamReset { .. }) {
-                lease.hub.count(Some(lease.id()), explained.death());
+                lease.hub.count_error(Some(lease.id()), explained.death());
             }
             explained
         }));
@@ -115,24 +120,24 @@ impl TransportBody {
 
     /// Returns the deadline that has passed, if any. It may pass even while bytes are available, if the reader is slower
     /// than the network.
-    fn overdue(&mut self) -> Option<Death> {
-        if let Some((timer, after)) = &self.callers
+    fn passed_deadline(&mut self) -> Option<Death> {
+        if let Some((timer, after)) = &self.caller_deadline
             && timer.deadline() <= Instant::now()
         {
             return Some(Death::CallerDeadline { after: *after, because: None });
         }
-        let (bound, after) = self.whole.as_mut()?;
-        bound.is_over().then_some(Death::BodyDeadline { after: *after })
+        let (deadline, after) = self.body_deadline.as_mut()?;
+        deadline.has_passed().then_some(Death::BodyDeadline { after: *after })
     }
 
     fn poll_deadlines(&mut self, cx: &mut Context<'_>) -> Option<(Death, bool)> {
-        if let Some((timer, after)) = &mut self.callers
+        if let Some((timer, after)) = &mut self.caller_deadline
             && timer.as_mut().poll(cx).is_ready()
         {
             return Some((Death::CallerDeadline { after: *after, because: None }, false));
         }
-        if let Some((bound, after)) = &mut self.whole
-            && Pin::new(bound).poll(cx).is_ready()
+        if let Some((deadline, after)) = &mut self.body_deadline
+            && Pin::new(deadline).poll(cx).is_ready()
         {
             return Some((Death::BodyDeadline { after: *after }, true));
         }
@@ -160,12 +165,12 @@ impl Body for TransportBody {
             }
             match Pin::new(&mut this.inner).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    if let Some(death) = this.overdue() {
+                    if let Some(death) = this.passed_deadline() {
                         // The peer is not at fault.
                         return this.fail(death, false);
                     }
                     if let Some(progress) = &mut this.progress {
-                        progress.came(frame.data_ref().map_or(0, Bytes::len));
+                        progress.record(frame.data_ref().map_or(0, Bytes::len));
                     }
                     if this.inner.is_end_stream() {
                         this.lease = None;
@@ -183,7 +188,7 @@ impl Body for TransportBody {
                 Poll::Ready(Some(Err(error))) => this.explain(Ok(error)),
                 Poll::Pending => {
                     return match this.poll_deadlines(cx) {
-                        Some((death, at_fault)) => this.fail(death, at_fault),
+                        Some((death, blame_connection)) => this.fail(death, blame_connection),
                         None => Poll::Pending,
                     };
                 }
@@ -214,7 +219,7 @@ impl std::fmt::Debug for TransportBody {
 
 impl Progress {
     /// Records that bytes have arrived, after some waiting.
-    fn came(&mut self, bytes: usize) {
+    fn record(&mut self, bytes: usize) {
         self.bytes += bytes;
         if let Some(since) = self.waiting.take() {
             self.left = self.left.saturating_sub(since.elapsed());

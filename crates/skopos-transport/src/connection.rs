@@ -20,14 +20,14 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
+    conn_state::{ConnectionExecutor, ConnectionState, InstrumentedIo, connection_error},
     dialer::{DialAttempt, Dialed, Protocol, Stage},
     error::Death,
     hub::Hub,
+    lag::LagMonitor,
     options::TransportOptions,
-    patience::Patience,
     ping::PingTimer,
-    pool::Side,
-    vitals::{ConnectionExecutor, Vitals, WatchedIo, of_connection},
+    pool::PoolKind,
 };
 
 /// The handle that sends requests on a connection.
@@ -38,13 +38,13 @@ pub(crate) enum Sender {
 }
 
 /// hyper's connection future, which must be polled to make progress.
-pub(crate) enum Engine {
+pub(crate) enum ConnectionDriver {
     Http2(Pin<Box<Http2Connection>>),
-    Http1(Pin<Box<http1::Connection<TokioIo<WatchedIo>, Body>>>, Arc<Mutex<http1::SendRequest<Body>>>),
+    Http1(Pin<Box<http1::Connection<TokioIo<InstrumentedIo>, Body>>>, Arc<Mutex<http1::SendRequest<Body>>>),
 }
 
-type Http2Connection = http2::Connection<TokioIo<WatchedIo>, Body, ConnectionExecutor>;
-pub(crate) type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
+type Http2Connection = http2::Connection<TokioIo<InstrumentedIo>, Body, ConnectionExecutor>;
+pub(crate) type SendResult = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
 /// The stream limit before the first SETTINGS: a value that no peer can send, since limits have 32 bits.
 const UNKNOWN_LIMIT: usize = usize::MAX - 1;
@@ -55,10 +55,10 @@ const LIST_WINDOW: u32 = 2 << 20;
 const WATCH_WINDOW: u32 = 512 << 10;
 
 /// The largest frame size that we advertise: fewer and larger pieces of a long list, without much to buffer.
-const FRAME: u32 = 64 << 10;
+const MAX_FRAME_SIZE: u32 = 64 << 10;
 
 /// Time until an HTTP/1.1 connection must be ready for its next request.
-const SETTLING: Duration = Duration::from_millis(50);
+const READY_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The largest window of HTTP/2.
 const MAX_WINDOW: u64 = (1 << 31) - 1;
@@ -67,49 +67,50 @@ const MAX_WINDOW: u64 = (1 << 31) - 1;
 /// only then is the stream limit known, and proven that the peer speaks HTTP/2.
 pub(crate) async fn establish(
     dialed: Dialed,
-    side: Side,
+    pool_kind: PoolKind,
     options: &TransportOptions,
-    patience: &Patience,
-    vitals: &Arc<Vitals>,
+    lag_monitor: &LagMonitor,
+    conn_state: &Arc<ConnectionState>,
     attempt: &DialAttempt,
-) -> Result<(Sender, Engine, usize), Death> {
-    let io = TokioIo::new(WatchedIo::new(dialed.io, vitals.clone()));
-    let why = |error: hyper::Error| vitals.symptom().cloned().unwrap_or_else(|| of_connection(&error));
+) -> Result<(Sender, ConnectionDriver, usize), Death> {
+    let io = TokioIo::new(InstrumentedIo::new(dialed.io, conn_state.clone()));
+    let why =
+        |error: hyper::Error| conn_state.first_error().cloned().unwrap_or_else(|| connection_error(&error));
     match dialed.protocol {
         Protocol::Http2 => {
             attempt.enter(Stage::Settings);
-            let handshake = http2_builder(side, options, patience, vitals).handshake(io);
+            let handshake = http2_builder(pool_kind, options, lag_monitor, conn_state).handshake(io);
             let (sender, connection) = handshake.await.map_err(why)?;
             let mut connection = Box::pin(connection);
-            let limit = settings(&mut connection, vitals).await.map_err(why)?;
+            let limit = initial_stream_limit(&mut connection, conn_state).await.map_err(why)?;
             let Some(limit) = limit else {
-                return Err(vitals.symptom().cloned().unwrap_or(Death::Eof));
+                return Err(conn_state.first_error().cloned().unwrap_or(Death::Eof));
             };
-            vitals.stir.store(false, Ordering::Relaxed);
-            Ok((Sender::Http2(sender), Engine::Http2(connection), limit))
+            conn_state.notify_on_poll.store(false, Ordering::Relaxed);
+            Ok((Sender::Http2(sender), ConnectionDriver::Http2(connection), limit))
         }
         Protocol::Http1 => {
             let (sender, connection) = http1::Builder::new().handshake(io).await.map_err(why)?;
             let sender = Arc::new(Mutex::new(sender));
-            Ok((Sender::Http1(sender.clone()), Engine::Http1(Box::pin(connection), sender), 1))
+            Ok((Sender::Http1(sender.clone()), ConnectionDriver::Http1(Box::pin(connection), sender), 1))
         }
     }
 }
 
 fn http2_builder(
-    side: Side,
+    pool_kind: PoolKind,
     options: &TransportOptions,
-    patience: &Patience,
-    vitals: &Arc<Vitals>,
+    lag_monitor: &LagMonitor,
+    conn_state: &Arc<ConnectionState>,
 ) -> http2::Builder<ConnectionExecutor> {
-    let stream_window = match side {
-        Side::Watch => WATCH_WINDOW,
-        Side::Other => LIST_WINDOW,
+    let stream_window = match pool_kind {
+        PoolKind::Watch => WATCH_WINDOW,
+        PoolKind::Other => LIST_WINDOW,
     };
     // Unread streams must not be able to use up the connection's window, or they starve the others (fault 9).
     let connection_window = (u64::from(stream_window) * options.max_streams as u64).min(MAX_WINDOW) as u32;
-    let pings = PingTimer::new(patience, vitals, options.ping_interval, options.ping_timeout);
-    let mut builder = http2::Builder::new(ConnectionExecutor(vitals.clone()));
+    let pings = PingTimer::new(lag_monitor, conn_state, options.ping_interval, options.ping_timeout);
+    let mut builder = http2::Builder::new(ConnectionExecutor(conn_state.clone()));
     builder
         .keep_alive_interval(pings.interval)
         .keep_alive_timeout(pings.timeout())
@@ -117,22 +118,22 @@ fn http2_builder(
         .keep_alive_while_idle(true)
         .reset_stream_duration(options.reset_memory)
         .initial_max_send_streams(UNKNOWN_LIMIT)
-        .max_frame_size(FRAME)
+        .max_frame_size(MAX_FRAME_SIZE)
         .initial_stream_window_size(stream_window)
         .initial_connection_window_size(connection_window);
     builder
 }
 
 /// Waits for the first SETTINGS; returns `None` if the connection ended before.
-async fn settings(
+async fn initial_stream_limit(
     connection: &mut Pin<Box<Http2Connection>>,
-    vitals: &Vitals,
+    conn_state: &ConnectionState,
 ) -> Result<Option<usize>, hyper::Error> {
     loop {
         tokio::select! {
             biased;
             ended = connection.as_mut() => return ended.map(|()| None),
-            () = vitals.stirred.notified() => {}
+            () = conn_state.task_notify.notified() => {}
         }
         let limit = connection.current_max_send_streams();
         if limit != UNKNOWN_LIMIT {
@@ -143,7 +144,10 @@ async fn settings(
 
 impl Sender {
     /// Passes the request to hyper, in the form that the protocol requires.
-    pub(crate) fn send(&self, mut request: Request<Body>) -> Pin<Box<dyn Future<Output = Sent> + Send>> {
+    pub(crate) fn send(
+        &self,
+        mut request: Request<Body>,
+    ) -> Pin<Box<dyn Future<Output = SendResult> + Send>> {
         match self {
             Sender::Http2(sender) => Box::pin(sender.clone().try_send_request(request)),
             Sender::Http1(sender) => {
@@ -170,22 +174,24 @@ pub(crate) fn to_origin_form(request: &mut Request<Body>) {
     *request.version_mut() = http::Version::HTTP_11;
 }
 
-impl Engine {
-    /// Runs the connection until it and its tasks have ended. Cancelling `vitals.kill` ends it at once.
-    pub(crate) async fn attend(self, hub: Arc<Hub>, vitals: Arc<Vitals>) {
+impl ConnectionDriver {
+    /// Runs the connection until it and its tasks have ended. Cancelling `conn_state.kill` ends it at once.
+    pub(crate) async fn drive(self, hub: Arc<Hub>, conn_state: Arc<ConnectionState>) {
         match self {
-            Engine::Http2(connection) => attend_http2(connection, &hub, &vitals).await,
-            Engine::Http1(connection, sender) => attend_http1(connection, sender, &hub, &vitals).await,
+            ConnectionDriver::Http2(connection) => drive_http2(connection, &hub, &conn_state).await,
+            ConnectionDriver::Http1(connection, sender) => {
+                drive_http1(connection, sender, &hub, &conn_state).await
+            }
         }
-        vitals.kill.cancel();
-        vitals.tasks.close();
-        vitals.tasks.wait().await;
-        hub.read_out(&vitals).await;
-        hub.bury(&vitals);
+        conn_state.kill.cancel();
+        conn_state.tasks.close();
+        conn_state.tasks.wait().await;
+        hub.await_readers(&conn_state).await;
+        hub.remove_closed(&conn_state);
     }
 }
 
-async fn attend_http2(mut connection: Pin<Box<Http2Connection>>, hub: &Hub, vitals: &Vitals) {
+async fn drive_http2(mut connection: Pin<Box<Http2Connection>>, hub: &Hub, conn_state: &ConnectionState) {
     let mut known = connection.current_max_send_streams();
     let ended = {
         let run = poll_fn(|cx| {
@@ -194,55 +200,55 @@ async fn attend_http2(mut connection: Pin<Box<Http2Connection>>, hub: &Hub, vita
                 let limit = connection.current_max_send_streams();
                 if limit != known {
                     known = limit;
-                    hub.set_limit(vitals.id, limit);
+                    hub.set_limit(conn_state.id, limit);
                 }
             }
             polled
         });
-        vitals.kill.run_until_cancelled(run).await
+        conn_state.kill.run_until_cancelled(run).await
     };
     drop(connection);
     let Some(ended) = ended else { return };
     // It takes no new streams; open ones continue while the socket lives (GOAWAY, or retired by us).
-    hub.closing(vitals, ended.err().map(|e| of_connection(&e)));
-    if matches!(vitals.symptom(), None | Some(Death::GoAway { .. })) {
-        vitals.tasks.close();
-        vitals.kill.run_until_cancelled(vitals.tasks.wait()).await;
+    hub.closing(conn_state, ended.err().map(|e| connection_error(&e)));
+    if matches!(conn_state.first_error(), None | Some(Death::GoAway { .. })) {
+        conn_state.tasks.close();
+        conn_state.kill.run_until_cancelled(conn_state.tasks.wait()).await;
     }
 }
 
-async fn attend_http1(
-    mut connection: Pin<Box<http1::Connection<TokioIo<WatchedIo>, Body>>>,
+async fn drive_http1(
+    mut connection: Pin<Box<http1::Connection<TokioIo<InstrumentedIo>, Body>>>,
     sender: Arc<Mutex<http1::SendRequest<Body>>>,
     hub: &Hub,
-    vitals: &Vitals,
+    conn_state: &ConnectionState,
 ) {
-    let mut settling = false;
-    let mut patience = std::pin::pin!(tokio::time::sleep(SETTLING));
+    let mut becoming_ready = false;
+    let mut ready_timeout = std::pin::pin!(tokio::time::sleep(READY_TIMEOUT));
     loop {
         tokio::select! {
             biased;
-            () = vitals.kill.cancelled() => return,
+            () = conn_state.kill.cancelled() => return,
             ended = connection.as_mut() => {
-                hub.closing(vitals, ended.err().map(|e| of_connection(&e)));
+                hub.closing(conn_state, ended.err().map(|e| connection_error(&e)));
                 return;
             }
             // A response is done: wait until hyper accepts the next request.
-            () = vitals.stirred.notified(), if !settling => {
-                settling = true;
-                patience.as_mut().reset(Instant::now() + SETTLING);
+            () = conn_state.task_notify.notified(), if !becoming_ready => {
+                becoming_ready = true;
+                ready_timeout.as_mut().reset(Instant::now() + READY_TIMEOUT);
             }
             ready = poll_fn(|cx| match sender.lock().poll_ready(cx) {
                 Poll::Ready(ready) => Poll::Ready(ready.is_ok()),
                 Poll::Pending => Poll::Pending,
-            }), if settling => {
-                settling = false;
+            }), if becoming_ready => {
+                becoming_ready = false;
                 if ready {
-                    hub.settled(vitals.id);
+                    hub.set_ready(conn_state.id);
                 }
             }
             // The reader dropped the body before its end: a new dial is cheaper than reading the rest.
-            () = &mut patience, if settling => return hub.closing(vitals, Some(Death::Outdated)),
+            () = &mut ready_timeout, if becoming_ready => return hub.closing(conn_state, Some(Death::Outdated)),
         }
     }
 }

@@ -17,9 +17,9 @@ use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
 use crate::{
-    errand::{Errand, Finish, GOOD_FOR},
     error::{ConfigError, Death},
     plugin::{self, PluginCredentials},
+    single_flight::{DoneGuard, RESULT_TTL, SingleFlight},
     token_file::TokenFile,
 };
 
@@ -32,7 +32,7 @@ pub(crate) struct Credentials {
     current: Mutex<Current>,
     /// The pending query for the credentials of a request, shared with concurrent requests. In it kube runs a plugin when a
     /// token is about to expire, and keeps the plugin's output only if the query is polled to its end.
-    asking: Errand<Asked>,
+    query: SingleFlight<QueryResult>,
 }
 
 /// A service that takes a request and returns it completed, as the "body" of a response, because the layers require one.
@@ -63,7 +63,7 @@ impl Credentials {
             .layer(config.base_uri_layer())
             .layer(headers)
             .map_err(BoxError::from)
-            .service(tower::service_fn(give_back));
+            .service(tower::service_fn(echo));
         let runs_something = config.auth_info.exec.is_some() || config.auth_info.auth_provider.is_some();
         let source = match runs_something {
             true => None,
@@ -74,7 +74,7 @@ impl Credentials {
             refresh_interval,
             constant: BoxCloneSyncService::new(constant),
             current: Mutex::new(Current { source, ..Current::default() }),
-            asking: Errand::new(),
+            query: SingleFlight::new(),
         })
     }
 
@@ -84,7 +84,7 @@ impl Credentials {
             Some(source) => source,
             None => self.renew(false).await?,
         };
-        match self.ask(source).await {
+        match self.authorization(source).await {
             Ok(Some(credentials)) => _ = request.headers_mut().insert(header::AUTHORIZATION, credentials),
             Ok(None) => {}
             Err(death) => {
@@ -93,17 +93,17 @@ impl Credentials {
                 return Err(death);
             }
         }
-        through(self.constant.clone(), request).await
+        apply(self.constant.clone(), request).await
     }
 
     /// Returns the header that the source adds to a request. An earlier query may have been abandoned long ago, so its
     /// result may have expired. Then a second query returns the source's credentials after it has checked that they are
     /// still valid.
-    async fn ask(&self, source: Layers) -> Result<Option<HeaderValue>, Death> {
-        let (began, said) = self.asking.run(|finish| ask(source.clone(), finish)).await;
-        match began.elapsed() < GOOD_FOR {
-            true => said,
-            false => self.asking.run(|finish| ask(source, finish)).await.1,
+    async fn authorization(&self, source: Layers) -> Result<Option<HeaderValue>, Death> {
+        let (began, header) = self.query.run(|done| query(source.clone(), done)).await;
+        match began.elapsed() < RESULT_TTL {
+            true => header,
+            false => self.query.run(|done| query(source, done)).await.1,
         }
     }
 
@@ -126,7 +126,7 @@ impl Credentials {
             (current.source.clone(), current.renewal.clone().filter(|r| r.peek().is_none()))
         };
         match renewal.and_then(FutureExt::now_or_never) {
-            Some(Ok(renewed)) => Some(self.keep(renewed)),
+            Some(Ok(renewed)) => Some(self.set_source(renewed)),
             _ => source,
         }
     }
@@ -148,10 +148,10 @@ impl Credentials {
                 }
             }
         };
-        Ok(self.keep(renewal.await?))
+        Ok(self.set_source(renewal.await?))
     }
 
-    fn keep(&self, source: Layers) -> Layers {
+    fn set_source(&self, source: Layers) -> Layers {
         self.current.lock().source = Some(source.clone());
         source
     }
@@ -186,10 +186,8 @@ fn build(config: &kube::Config) -> Result<Layers, ConfigError> {
         return Err(ConfigError::Auth("the token has characters that no header may have".into()));
     }
     let auth = config.auth_layer().map_err(|error| ConfigError::Auth(without_secrets(&error)))?;
-    let layers = ServiceBuilder::new()
-        .option_layer(auth)
-        .map_err(BoxError::from)
-        .service(tower::service_fn(give_back));
+    let layers =
+        ServiceBuilder::new().option_layer(auth).map_err(BoxError::from).service(tower::service_fn(echo));
     Ok(BoxCloneSyncService::new(layers))
 }
 
@@ -261,31 +259,31 @@ pub(crate) fn effective(mut config: kube::Config) -> kube::Config {
     config
 }
 
-fn give_back(request: Request<Body>) -> Ready<Result<Response<Request<Body>>, Infallible>> {
+fn echo(request: Request<Body>) -> Ready<Result<Response<Request<Body>>, Infallible>> {
     future::ready(Ok(Response::new(request)))
 }
 
 /// The start of a query, and the header that the source adds to a request.
-type Asked = (Instant, Result<Option<HeaderValue>, Death>);
+type QueryResult = (Instant, Result<Option<HeaderValue>, Death>);
 
 /// Queries the source. A plugin that it runs continues in kube's thread, and the next caller gets the result.
-fn ask(source: Layers, finish: Finish) -> BoxFuture<'static, Asked> {
+fn query(source: Layers, done: DoneGuard) -> BoxFuture<'static, QueryResult> {
     let began = Instant::now();
     async move {
-        let _finish = finish;
+        let _done = done;
         // A panic in the source must not propagate to every caller that joined.
-        let asked = AssertUnwindSafe(through(source, Request::new(Body::empty()))).catch_unwind().await;
+        let asked = AssertUnwindSafe(apply(source, Request::new(Body::empty()))).catch_unwind().await;
         let request = asked.unwrap_or_else(|_| Err(Death::Auth(PANICKED.into())));
         (began, request.map(|request| request.headers().get(header::AUTHORIZATION).cloned()))
     }
     .boxed()
 }
 
-async fn through(layers: Layers, request: Request<Body>) -> Result<Request<Body>, Death> {
+async fn apply(layers: Layers, request: Request<Body>) -> Result<Request<Body>, Death> {
     match layers.oneshot(request).await {
         Ok(completed) => Ok(completed.into_body()),
         Err(error) => Err(Death::Auth(match error.downcast_ref() {
-            Some(error) => told(error).into(),
+            Some(error) => describe(error).into(),
             None => error.to_string().into(),
         })),
     }
@@ -297,13 +295,13 @@ const PANICKED: &str = "the token's source panicked";
 /// Describes an error without a plugin's standard output, which may contain a token or a part of one.
 pub(crate) fn without_secrets(error: &kube::Error) -> String {
     match error {
-        kube::Error::Auth(error) => told(error),
+        kube::Error::Auth(error) => describe(error),
         error => error.to_string(),
     }
 }
 
 /// Describes an authentication error in kube's words only where these cannot contain plugin output.
-fn told(error: &AuthError) -> String {
+fn describe(error: &AuthError) -> String {
     let unreadable =
         |line, column| format!("exec plugin: cannot read its output (line {line}, column {column})");
     match error {
@@ -344,8 +342,8 @@ mod tests {
     #[test]
     fn what_a_panic_said_is_told_to_nobody() {
         let panicked = "failed to spawn blocking auth task: task 7 panicked with message \"canary\"";
-        assert_eq!(told(&AuthError::AuthExec(panicked.into())), PANICKED);
-        assert!(told(&AuthError::AuthExec("no such provider".into())).contains("no such provider"));
+        assert_eq!(describe(&AuthError::AuthExec(panicked.into())), PANICKED);
+        assert!(describe(&AuthError::AuthExec("no such provider".into())).contains("no such provider"));
     }
 
     #[test]
@@ -373,7 +371,7 @@ mod tests {
         let credentials = Credentials::from_config(&config, Duration::from_secs(5)).unwrap();
         credentials.current.lock().source = Some(BoxCloneSyncService::new(source));
         let complete = || credentials.complete(Request::new(Body::empty()));
-        for (later, token) in [(1, "0"), (GOOD_FOR.as_secs() + 1, "2")] {
+        for (later, token) in [(1, "0"), (RESULT_TTL.as_secs() + 1, "2")] {
             let cut = tokio::time::timeout(Duration::from_secs(1), complete()).await;
             assert!(cut.is_err());
             tokio::time::sleep(Duration::from_secs(later)).await;

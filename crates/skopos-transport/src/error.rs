@@ -304,19 +304,19 @@ impl Death {
     }
 
     /// Converts an error of an established connection's socket.
-    pub(crate) fn of_socket(error: &std::io::Error) -> Self {
+    pub(crate) fn from_socket_error(error: &std::io::Error) -> Self {
         use std::io::ErrorKind::*;
         match error.kind() {
             UnexpectedEof => Death::Eof,
             TimedOut => Death::PingTimeout,
             // rustls reports a corrupt record or an alert in the middle of a connection this way.
-            InvalidData => TlsFault::of(error).into(),
+            InvalidData => TlsFault::from_io_error(error).into(),
             _ => Death::Reset(error.to_string().into()),
         }
     }
 
     /// Converts an error of connecting a socket.
-    pub(crate) fn of_connect(to: SocketAddr, error: &std::io::Error) -> Self {
+    pub(crate) fn from_connect_error(to: SocketAddr, error: &std::io::Error) -> Self {
         const ENFILE: i32 = 23;
         const EMFILE: i32 = 24;
         match error.raw_os_error() {
@@ -357,7 +357,7 @@ impl TlsFault {
         }
     }
 
-    pub(crate) fn of(error: &std::io::Error) -> Self {
+    pub(crate) fn from_io_error(error: &std::io::Error) -> Self {
         use rustls::{AlertDescription as Alert, CertificateError, Error};
         let text: Arc<str> = error.to_string().into();
         let Some(tls) = error.get_ref().and_then(|e| e.downcast_ref::<Error>()) else {

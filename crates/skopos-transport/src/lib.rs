@@ -19,24 +19,25 @@
 //!
 //! [`Transport`] is the entry point. [`Transport::client`] returns a [`kube::Client`] on these connections.
 
+mod address_filter;
 mod backoff;
 mod body;
 mod certificate;
 mod class;
+mod conn_state;
 mod connection;
 mod credentials;
 mod dialer;
-mod errand;
 mod error;
-mod guard;
 mod hub;
 pub mod kubeconfig;
+mod lag;
 mod options;
-mod patience;
 mod ping;
 mod plugin;
 mod pool;
 mod proxy;
+mod single_flight;
 mod stats;
 mod tcp;
 mod tls;
@@ -44,21 +45,20 @@ mod token_file;
 mod transport;
 mod trust;
 mod upgrade;
-mod vitals;
 
 pub use self::{
+    address_filter::AddressGuard,
     body::TransportBody,
     class::{ConnectionId, RequestClass, RequestOptions},
     dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, dialer_fn},
     error::{ConfigError, Death, Fault, TlsFault, TransportError},
-    guard::AddressGuard,
     kubeconfig::{
         Kubeconfig, KubeconfigError, KubeconfigPaths, KubeconfigReadError, config_from_kubeconfig,
         infer_config,
     },
     options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock},
     proxy::{ProxyFault, proxy_from_environment},
-    stats::{ConnectionStats, CredentialTrouble, Down, LastDeath, TransportStats},
+    stats::{ConnectionStats, CredentialProblem, LastError, Outage, TransportStats},
     transport::Transport,
     upgrade::{Tunnel, Upgrade},
 };

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration, time::SystemTime};
 
-use crate::{class::RequestClass, error::ConfigError, guard::AddressGuard, patience::NEVER};
+use crate::{address_filter::AddressGuard, class::RequestClass, error::ConfigError, lag::NEVER};
 
 /// Options of a [`Transport`](crate::Transport). The defaults keep the project's detection bounds. [`Duration::MAX`] means
 /// "never".
@@ -160,7 +160,7 @@ pub struct ClassDeadlines {
 
 impl ClassDeadlines {
     /// Returns the deadlines of one class.
-    pub fn of(&self, class: RequestClass) -> &Deadlines {
+    pub fn for_class(&self, class: RequestClass) -> &Deadlines {
         match class {
             RequestClass::Read => &self.read,
             RequestClass::List => &self.list,

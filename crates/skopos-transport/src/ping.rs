@@ -9,14 +9,14 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    patience::{MOMENT, Patience, PatientSleep},
-    vitals::Vitals,
+    conn_state::ConnectionState,
+    lag::{LagMonitor, LagTolerantSleep, READ_GRACE},
 };
 
 /// The timer of one connection's PINGs. Its deadlines tolerate the lag of a starved process.
 pub(crate) struct PingTimer {
-    patience: Patience,
-    vitals: Arc<Vitals>,
+    lag_monitor: LagMonitor,
+    conn_state: Arc<ConnectionState>,
     /// Silence after which a PING is sent.
     pub(crate) interval: Duration,
     /// Time for the answer.
@@ -26,13 +26,13 @@ pub(crate) struct PingTimer {
 impl PingTimer {
     /// Creates a timer. Both deadlines are extended by a grace period, and the guarantee is for their sum.
     pub(crate) fn new(
-        patience: &Patience,
-        vitals: &Arc<Vitals>,
+        lag_monitor: &LagMonitor,
+        conn_state: &Arc<ConnectionState>,
         interval: Duration,
         answer: Duration,
     ) -> Self {
-        let interval = interval.saturating_sub(MOMENT * 4).max(interval / 2);
-        Self { patience: patience.clone(), vitals: vitals.clone(), interval, answer }
+        let interval = interval.saturating_sub(READ_GRACE * 4).max(interval / 2);
+        Self { lag_monitor: lag_monitor.clone(), conn_state: conn_state.clone(), interval, answer }
     }
 
     /// Returns the timeout to configure in hyper, which counts it from the last bytes.
@@ -43,7 +43,7 @@ impl PingTimer {
 
 impl hyper::rt::Timer for PingTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(self.patience.sleep(duration))
+        Box::pin(self.lag_monitor.sleep(duration))
     }
 
     fn sleep_until(&self, deadline: std::time::Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
@@ -52,16 +52,16 @@ impl hyper::rt::Timer for PingTimer {
             true => Instant::now() + self.answer,
             false => deadline.into(),
         };
-        Box::pin(self.patience.sleep_until(until))
+        Box::pin(self.lag_monitor.sleep_until(until))
     }
 
     /// Returns the time of the last received bytes.
     fn now(&self) -> std::time::Instant {
-        self.vitals.heard().into_std()
+        self.conn_state.last_read().into_std()
     }
 }
 
-impl hyper::rt::Sleep for PatientSleep {}
+impl hyper::rt::Sleep for LagTolerantSleep {}
 
 #[cfg(test)]
 mod tests {
@@ -74,8 +74,8 @@ mod tests {
     async fn a_ping_is_due_after_the_last_bytes_and_its_answer_after_the_ping() {
         let (interval, answer) = (Duration::from_secs(10), Duration::from_secs(5));
         let begin = Instant::now();
-        let vitals = Vitals::new(ConnectionId(1));
-        let timer = PingTimer::new(&Patience::default(), &vitals, interval, answer);
+        let conn_state = ConnectionState::new(ConnectionId(1));
+        let timer = PingTimer::new(&LagMonitor::default(), &conn_state, interval, answer);
         timer.sleep_until(timer.now() + timer.interval).await;
         assert!(begin.elapsed() <= interval, "{:?}", begin.elapsed());
         // It is sent late because we were busy: the peer did not have that time.
@@ -83,6 +83,6 @@ mod tests {
         let sent = Instant::now();
         timer.sleep_until(timer.now() + timer.timeout()).await;
         let took = sent.elapsed();
-        assert!((answer..answer + MOMENT * 2).contains(&took), "{took:?}");
+        assert!((answer..answer + READ_GRACE * 2).contains(&took), "{took:?}");
     }
 }

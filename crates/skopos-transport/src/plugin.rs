@@ -44,15 +44,15 @@ pub(crate) enum PluginError {
     #[error("exec plugin {command} answered with another kind or apiVersion than ExecCredential of {wanted}")]
     OtherVersion { command: String, wanted: String },
     #[error("exec plugin {command} gave neither a token nor a certificate with its key")]
-    Nothing { command: String },
+    NoCredentials { command: String },
     #[error("exec plugin {command} gave a certificate without its key, or a key without its certificate")]
-    Half { command: String },
+    UnpairedCertificate { command: String },
     #[error("exec plugin {command}: the time when its credentials expire is not a time")]
     Expiration { command: String },
 }
 
 /// Time before expiry at which credentials are renewed.
-const EARLY: Duration = Duration::from_secs(60);
+const RENEW_BEFORE_EXPIRY: Duration = Duration::from_secs(60);
 
 /// Maximum number of characters of a plugin's message or install hint.
 const MAX_TEXT: usize = 500;
@@ -71,7 +71,7 @@ pub(crate) fn run(exec: &ExecConfig) -> Result<PluginCredentials, PluginError> {
         .ok_or_else(|| PluginError::NoTerminal { command: command.clone() })?;
     let output = start(exec, &command, &version, interactive)?;
     if !output.status.success() {
-        let (status, stderr) = (output.status, shown(&String::from_utf8_lossy(&output.stderr)));
+        let (status, stderr) = (output.status, single_line(&String::from_utf8_lossy(&output.stderr)));
         return Err(PluginError::Failed { command, status, stderr });
     }
     parse(&output.stdout, &command, &version)
@@ -111,7 +111,7 @@ fn start(exec: &ExecConfig, program: &str, version: &str, interactive: bool) -> 
         let command = program.to_owned();
         match error.kind() {
             io::ErrorKind::NotFound => {
-                let hint = exec.install_hint.as_deref().map(shown).filter(|hint| !hint.is_empty());
+                let hint = exec.install_hint.as_deref().map(single_line).filter(|hint| !hint.is_empty());
                 PluginError::NotFound {
                     command,
                     hint: hint.map_or(String::new(), |hint| format!(": {hint}")),
@@ -153,7 +153,7 @@ fn parse(stdout: &[u8], command: &str, wanted: &str) -> Result<PluginCredentials
     if credential.kind != "ExecCredential" || credential.api_version != wanted {
         return Err(PluginError::OtherVersion { command: command(), wanted: wanted.to_owned() });
     }
-    let status = credential.status.ok_or_else(|| PluginError::Nothing { command: command() })?;
+    let status = credential.status.ok_or_else(|| PluginError::NoCredentials { command: command() })?;
     let expires = status.expiration_timestamp.filter(|time| !time.is_empty());
     let expires = expires.map(|time| time.parse()).transpose();
     let expires = expires.map_err(|_| PluginError::Expiration { command: command() })?;
@@ -163,16 +163,16 @@ fn parse(stdout: &[u8], command: &str, wanted: &str) -> Result<PluginCredentials
     let identity = match (certificate, key) {
         (Some(certificate), Some(key)) => Some((certificate, key)),
         (None, None) => None,
-        _ => return Err(PluginError::Half { command: command() }),
+        _ => return Err(PluginError::UnpairedCertificate { command: command() }),
     };
     match token.is_none() && identity.is_none() {
-        true => Err(PluginError::Nothing { command: command() }),
+        true => Err(PluginError::NoCredentials { command: command() }),
         false => Ok(PluginCredentials { token, identity, expires }),
     }
 }
 
 /// Makes text of a plugin or a kubeconfig fit for one line of a log or terminal.
-fn shown(text: &str) -> String {
+fn single_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ").chars().take(MAX_TEXT).collect()
 }
@@ -182,7 +182,7 @@ fn shown(text: &str) -> String {
 impl PluginCredentials {
     /// Returns whether the plugin must run again before the credentials are sent.
     pub(crate) fn is_expiring(&self) -> bool {
-        self.expires.is_some_and(|expires| Timestamp::now() + EARLY >= expires)
+        self.expires.is_some_and(|expires| Timestamp::now() + RENEW_BEFORE_EXPIRY >= expires)
     }
 }
 

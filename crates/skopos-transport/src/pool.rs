@@ -11,19 +11,19 @@ use crate::{
     options::TransportOptions,
 };
 
-/// The side of the pool that serves a request. Lists and watches never share a connection: a list of 100 MB would hold up
+/// The kind of pool that serves a request. Lists and watches never share a connection: a list of 100 MB would hold up
 /// events (and unread watches a list).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum PoolKind {
     Watch,
     Other,
 }
 
-impl Side {
-    pub(crate) fn of(class: RequestClass) -> Self {
+impl PoolKind {
+    pub(crate) fn from_class(class: RequestClass) -> Self {
         match class {
-            RequestClass::Watch => Side::Watch,
-            _ => Side::Other,
+            RequestClass::Watch => PoolKind::Watch,
+            _ => PoolKind::Other,
         }
     }
 }
@@ -45,7 +45,7 @@ pub(crate) enum Pick {
 #[derive(Debug)]
 pub(crate) struct Pool<C> {
     members: Vec<Member<C>>,
-    /// The waiting requests and the dials under way, per side.
+    /// The waiting requests and the dials under way, per kind.
     waiting: [usize; 2],
     dialing: [usize; 2],
     max_connections: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Pool<C> {
 #[derive(Debug)]
 pub(crate) struct Member<C> {
     pub(crate) id: ConnectionId,
-    pub(crate) side: Side,
+    pub(crate) pool_kind: PoolKind,
     pub(crate) protocol: Protocol,
     pub(crate) connection: C,
     /// The number of concurrent streams that the server allows, as far as known.
@@ -69,10 +69,10 @@ pub(crate) struct Member<C> {
     /// Our streams, counted from the decision to use one until the body is done or dropped.
     pub(crate) open: usize,
     /// Set if the connection is ready; HTTP/1.1 is not ready immediately after a response.
-    pub(crate) settled: bool,
+    pub(crate) ready: bool,
     /// The reason why it takes no new streams.
     pub(crate) retired: Option<Arc<Death>>,
-    pub(crate) born: Instant,
+    pub(crate) created_at: Instant,
     pub(crate) retires_at: Instant,
     pub(crate) idle_since: Instant,
     /// The number of responses that it brought.
@@ -80,10 +80,10 @@ pub(crate) struct Member<C> {
 }
 
 /// Concurrent dials to a healthy HTTP/1.1 server, where every request needs its own connection.
-const PARALLEL_DIALS_HTTP1: usize = 8;
+const MAX_PARALLEL_DIALS_HTTP1: usize = 8;
 
 /// Time after which a connection on which the server allows no stream is replaced: another server may respond.
-const NO_STREAMS: Duration = Duration::from_secs(5);
+const NO_STREAMS_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl<C> Pool<C> {
     pub(crate) fn new(options: &TransportOptions) -> Self {
@@ -101,13 +101,13 @@ impl<C> Pool<C> {
     }
 
     /// Counts a request that begins to wait for a connection.
-    pub(crate) fn wait(&mut self, side: Side) {
-        self.waiting[side as usize] += 1;
+    pub(crate) fn wait_started(&mut self, pool_kind: PoolKind) {
+        self.waiting[pool_kind as usize] += 1;
     }
 
-    /// Ends the wait that [`Pool::wait`] counted: the request has a connection, or has given up.
-    pub(crate) fn wait_over(&mut self, side: Side) {
-        let waiting = &mut self.waiting[side as usize];
+    /// Ends the wait that [`Pool::wait_started`] counted: the request has a connection, or has given up.
+    pub(crate) fn wait_ended(&mut self, pool_kind: PoolKind) {
+        let waiting = &mut self.waiting[pool_kind as usize];
         *waiting = waiting.saturating_sub(1);
     }
 
@@ -120,50 +120,52 @@ impl<C> Pool<C> {
     /// server is known.
     pub(crate) fn pick(
         &mut self,
-        side: Side,
+        pool_kind: PoolKind,
         avoid: Option<ConnectionId>,
         healthy: bool,
         now: Instant,
     ) -> Pick {
         // The fullest that still has room, so that the others become idle and can be closed; among equals the youngest.
         let best = (self.members.iter_mut())
-            .filter(|m| m.side == side && Some(m.id) != avoid && m.has_room())
-            .max_by_key(|m| (m.open, m.born, m.id));
+            .filter(|m| m.pool_kind == pool_kind && Some(m.id) != avoid && m.has_room())
+            .max_by_key(|m| (m.open, m.created_at, m.id));
         if let Some(member) = best {
             member.open += 1;
             member.idle_since = now;
             return Pick::Use(member.id);
         }
         // One that has just responded takes the next request in a moment; its own task bounds that moment.
-        let settling =
-            (self.members.iter()).any(|m| m.side == side && Some(m.id) != avoid && m.is_settling());
-        if settling {
+        let becoming_ready = (self.members.iter())
+            .any(|m| m.pool_kind == pool_kind && Some(m.id) != avoid && m.is_becoming_ready());
+        if becoming_ready {
             return Pick::Wait;
         }
         // An overloaded server may allow no streams: more connections would be more load, and no help.
-        let refused = |m: &Member<C>| m.side == side && Some(m.id) != avoid && m.allows_nothing();
+        let refused =
+            |m: &Member<C>| m.pool_kind == pool_kind && Some(m.id) != avoid && m.allows_no_streams();
         if self.members.iter().any(refused) {
             return Pick::Wait;
         }
-        let dialing = self.dialing[side as usize];
-        if dialing > 0 && !(healthy && dialing < self.useful_dials(side)) {
+        let dialing = self.dialing[pool_kind as usize];
+        if dialing > 0 && !(healthy && dialing < self.useful_dials(pool_kind)) {
             return Pick::Wait;
         }
         if !healthy && self.dialing != [0, 0] {
             return Pick::Wait;
         }
         // Retired ones do not count: nothing may hinder their replacement. Their number is bounded by their streams.
-        let taken = dialing + self.members.iter().filter(|m| m.side == side && m.retired.is_none()).count();
-        if taken >= self.bound() {
+        let taken =
+            dialing + self.members.iter().filter(|m| m.pool_kind == pool_kind && m.retired.is_none()).count();
+        if taken >= self.connection_limit() {
             return Pick::Full { connections: taken };
         }
-        self.dialing[side as usize] += 1;
+        self.dialing[pool_kind as usize] += 1;
         Pick::Dial
     }
 
     /// Ends a dial that [`Pick::Dial`] counted, also one that was not started after all.
-    pub(crate) fn dial_over(&mut self, side: Side) {
-        let dialing = &mut self.dialing[side as usize];
+    pub(crate) fn dial_ended(&mut self, pool_kind: PoolKind) {
+        let dialing = &mut self.dialing[pool_kind as usize];
         *dialing = dialing.saturating_sub(1);
     }
 
@@ -183,7 +185,7 @@ impl<C> Pool<C> {
 
     /// Returns whether a server allows no request at all on a connection.
     pub(crate) fn is_refused(&self) -> bool {
-        self.members.iter().any(Member::allows_nothing)
+        self.members.iter().any(Member::allows_no_streams)
     }
 
     /// Returns whether requests share connections, as far as known.
@@ -232,23 +234,23 @@ impl<C> Pool<C> {
                     Protocol::Http2 => self.idle_timeout,
                     Protocol::Http1 => self.idle_timeout_http1,
                 };
-                let idle = if m.allows_nothing() { NO_STREAMS } else { idle };
+                let idle = if m.allows_no_streams() { NO_STREAMS_TIMEOUT } else { idle };
                 now >= m.retires_at || (m.open == 0 && now.duration_since(m.idle_since) >= idle)
             })
             .map(|m| m.id)
             .collect()
     }
 
-    fn bound(&self) -> usize {
+    fn connection_limit(&self) -> usize {
         match self.protocol {
             Some(Protocol::Http1) => self.max_connections_http1,
             _ => self.max_connections,
         }
     }
 
-    fn useful_dials(&self, side: Side) -> usize {
+    fn useful_dials(&self, pool_kind: PoolKind) -> usize {
         match self.protocol {
-            Some(Protocol::Http1) => PARALLEL_DIALS_HTTP1.min(self.waiting[side as usize]),
+            Some(Protocol::Http1) => MAX_PARALLEL_DIALS_HTTP1.min(self.waiting[pool_kind as usize]),
             _ => 1,
         }
     }
@@ -256,15 +258,15 @@ impl<C> Pool<C> {
 
 impl<C> Member<C> {
     fn has_room(&self) -> bool {
-        self.retired.is_none() && self.settled && self.open < self.limit
+        self.retired.is_none() && self.ready && self.open < self.limit
     }
 
-    fn allows_nothing(&self) -> bool {
+    fn allows_no_streams(&self) -> bool {
         self.retired.is_none() && self.limit == 0 && self.open == 0
     }
 
-    fn is_settling(&self) -> bool {
-        self.retired.is_none() && !self.settled && self.open == 0
+    fn is_becoming_ready(&self) -> bool {
+        self.retired.is_none() && !self.ready && self.open == 0
     }
 }
 
@@ -283,19 +285,19 @@ mod tests {
             Self { pool: Pool::new(&options), now: Instant::now(), next: 0 }
         }
 
-        fn add(&mut self, side: Side, protocol: Protocol, limit: usize) -> ConnectionId {
+        fn add(&mut self, pool_kind: PoolKind, protocol: Protocol, limit: usize) -> ConnectionId {
             self.next += 1;
             let id = ConnectionId(self.next);
             self.pool.add(Member {
                 id,
-                side,
+                pool_kind,
                 protocol,
                 connection: (),
                 limit,
                 open: 0,
-                settled: true,
+                ready: true,
                 retired: None,
-                born: self.now,
+                created_at: self.now,
                 retires_at: self.now + Duration::from_secs(3600),
                 idle_since: self.now,
                 served: 0,
@@ -303,116 +305,116 @@ mod tests {
             id
         }
 
-        fn dialed(&mut self, side: Side, protocol: Protocol, limit: usize) -> ConnectionId {
-            self.pool.dial_over(side);
-            self.add(side, protocol, limit)
+        fn dialed(&mut self, pool_kind: PoolKind, protocol: Protocol, limit: usize) -> ConnectionId {
+            self.pool.dial_ended(pool_kind);
+            self.add(pool_kind, protocol, limit)
         }
 
-        fn pick(&mut self, side: Side) -> Pick {
-            self.pool.pick(side, None, true, self.now)
+        fn pick(&mut self, pool_kind: PoolKind) -> Pick {
+            self.pool.pick(pool_kind, None, true, self.now)
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_full_connection_means_another_and_never_a_queue() {
         let mut t = Fixture::new(TransportOptions { max_connections: 2, ..Default::default() });
-        assert_eq!(t.pick(Side::Watch), Pick::Dial);
-        assert_eq!(t.pick(Side::Watch), Pick::Wait);
-        let first = t.dialed(Side::Watch, Protocol::Http2, 2);
-        assert_eq!(t.pick(Side::Watch), Pick::Use(first));
-        assert_eq!(t.pick(Side::Watch), Pick::Use(first));
-        assert_eq!(t.pick(Side::Watch), Pick::Dial);
-        let second = t.dialed(Side::Watch, Protocol::Http2, 2);
-        assert_eq!(t.pick(Side::Watch), Pick::Use(second));
-        assert_eq!(t.pick(Side::Watch), Pick::Use(second));
-        assert_eq!(t.pick(Side::Watch), Pick::Full { connections: 2 });
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Dial);
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Wait);
+        let first = t.dialed(PoolKind::Watch, Protocol::Http2, 2);
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Use(first));
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Use(first));
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Dial);
+        let second = t.dialed(PoolKind::Watch, Protocol::Http2, 2);
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Use(second));
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Use(second));
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Full { connections: 2 });
         t.pool.release(first, t.now);
-        assert_eq!(t.pick(Side::Watch), Pick::Use(first));
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Use(first));
         // The server lowers its limit of streams.
         t.pool.set_limit(first, 1);
         t.pool.release(first, t.now);
-        assert_eq!(t.pick(Side::Watch), Pick::Full { connections: 2 });
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Full { connections: 2 });
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_allows_no_streams_is_waited_for_and_then_replaced() {
         let mut t = Fixture::new(TransportOptions::default());
-        let first = t.add(Side::Watch, Protocol::Http2, 0);
-        assert_eq!(t.pick(Side::Watch), Pick::Wait);
-        assert_eq!(t.pick(Side::Other), Pick::Dial, "the other side is not concerned");
+        let first = t.add(PoolKind::Watch, Protocol::Http2, 0);
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Wait);
+        assert_eq!(t.pick(PoolKind::Other), Pick::Dial, "the other kind is not concerned");
         t.pool.set_limit(first, 1);
-        assert_eq!(t.pick(Side::Watch), Pick::Use(first));
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Use(first));
         // Its open streams may last: a new request must not wait for their end.
         t.pool.set_limit(first, 0);
-        assert_eq!(t.pick(Side::Watch), Pick::Dial);
-        t.pool.dial_over(Side::Watch);
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Dial);
+        t.pool.dial_ended(PoolKind::Watch);
         t.pool.release(first, t.now);
-        assert_eq!(t.pick(Side::Watch), Pick::Wait);
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Wait);
         assert_eq!(t.pool.outdated(t.now), []);
-        assert_eq!(t.pool.outdated(t.now + NO_STREAMS), [first]);
+        assert_eq!(t.pool.outdated(t.now + NO_STREAMS_TIMEOUT), [first]);
         t.pool.retire(first, Arc::new(Death::Outdated));
-        assert_eq!(t.pick(Side::Watch), Pick::Dial);
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Dial);
     }
 
     #[tokio::test(start_paused = true)]
     async fn lists_and_watches_are_apart() {
         let mut t = Fixture::new(TransportOptions::default());
-        let watch = t.add(Side::Watch, Protocol::Http2, 100);
-        assert_eq!(t.pick(Side::Other), Pick::Dial);
-        let list = t.dialed(Side::Other, Protocol::Http2, 100);
-        assert_eq!(t.pick(Side::Other), Pick::Use(list));
-        assert_eq!(t.pick(Side::Watch), Pick::Use(watch));
+        let watch = t.add(PoolKind::Watch, Protocol::Http2, 100);
+        assert_eq!(t.pick(PoolKind::Other), Pick::Dial);
+        let list = t.dialed(PoolKind::Other, Protocol::Http2, 100);
+        assert_eq!(t.pick(PoolKind::Other), Pick::Use(list));
+        assert_eq!(t.pick(PoolKind::Watch), Pick::Use(watch));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_sick_server_meets_one_dial_at_a_time() {
         let mut t = Fixture::new(TransportOptions::default());
-        assert_eq!(t.pool.pick(Side::Watch, None, false, t.now), Pick::Dial);
-        assert_eq!(t.pool.pick(Side::Other, None, false, t.now), Pick::Wait);
-        t.pool.dial_over(Side::Watch);
-        assert_eq!(t.pool.pick(Side::Other, None, false, t.now), Pick::Dial);
+        assert_eq!(t.pool.pick(PoolKind::Watch, None, false, t.now), Pick::Dial);
+        assert_eq!(t.pool.pick(PoolKind::Other, None, false, t.now), Pick::Wait);
+        t.pool.dial_ended(PoolKind::Watch);
+        assert_eq!(t.pool.pick(PoolKind::Other, None, false, t.now), Pick::Dial);
         assert_eq!(t.pool.dialing(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_retired_connection_is_replaced_and_an_avoided_one_not_used() {
         let mut t = Fixture::new(TransportOptions { max_connections: 1, ..Default::default() });
-        let first = t.add(Side::Other, Protocol::Http2, 100);
-        assert_eq!(t.pick(Side::Other), Pick::Use(first));
+        let first = t.add(PoolKind::Other, Protocol::Http2, 100);
+        assert_eq!(t.pick(PoolKind::Other), Pick::Use(first));
         t.pool.retire(first, Arc::new(Death::PingTimeout));
-        assert_eq!(t.pick(Side::Other), Pick::Dial);
-        let second = t.dialed(Side::Other, Protocol::Http2, 100);
-        assert_eq!(t.pick(Side::Other), Pick::Use(second));
-        let avoid = t.pool.pick(Side::Other, Some(second), true, t.now);
+        assert_eq!(t.pick(PoolKind::Other), Pick::Dial);
+        let second = t.dialed(PoolKind::Other, Protocol::Http2, 100);
+        assert_eq!(t.pick(PoolKind::Other), Pick::Use(second));
+        let avoid = t.pool.pick(PoolKind::Other, Some(second), true, t.now);
         assert_eq!(avoid, Pick::Full { connections: 1 });
     }
 
     #[tokio::test(start_paused = true)]
     async fn http1_takes_one_request_at_a_time_and_dials_in_parallel_when_healthy() {
         let mut t = Fixture::new(TransportOptions::default());
-        let first = t.add(Side::Other, Protocol::Http1, 1);
-        assert_eq!(t.pick(Side::Other), Pick::Use(first));
+        let first = t.add(PoolKind::Other, Protocol::Http1, 1);
+        assert_eq!(t.pick(PoolKind::Other), Pick::Use(first));
         // For any number of picks there is one dial per waiting request, up to the maximum.
-        for waiting in 1..=PARALLEL_DIALS_HTTP1 {
-            t.pool.wait(Side::Other);
-            assert_eq!(t.pick(Side::Other), Pick::Dial);
-            assert_eq!(t.pick(Side::Other), Pick::Wait, "{waiting} wait");
+        for waiting in 1..=MAX_PARALLEL_DIALS_HTTP1 {
+            t.pool.wait_started(PoolKind::Other);
+            assert_eq!(t.pick(PoolKind::Other), Pick::Dial);
+            assert_eq!(t.pick(PoolKind::Other), Pick::Wait, "{waiting} wait");
         }
-        t.pool.wait(Side::Other);
-        assert_eq!(t.pick(Side::Other), Pick::Wait);
-        t.pool.release(first, t.now).unwrap().settled = false;
-        assert_eq!(t.pick(Side::Other), Pick::Wait, "not ready for the next request yet");
-        t.pool.get(first).unwrap().settled = true;
-        assert_eq!(t.pick(Side::Other), Pick::Use(first));
+        t.pool.wait_started(PoolKind::Other);
+        assert_eq!(t.pick(PoolKind::Other), Pick::Wait);
+        t.pool.release(first, t.now).unwrap().ready = false;
+        assert_eq!(t.pick(PoolKind::Other), Pick::Wait, "not ready for the next request yet");
+        t.pool.get(first).unwrap().ready = true;
+        assert_eq!(t.pick(PoolKind::Other), Pick::Use(first));
     }
 
     #[tokio::test(start_paused = true)]
     async fn old_and_idle_connections_are_found() {
         let mut t = Fixture::new(TransportOptions::default());
-        let busy = t.add(Side::Other, Protocol::Http2, 10);
-        let idle = t.add(Side::Watch, Protocol::Http2, 10);
-        let idle1 = t.add(Side::Watch, Protocol::Http1, 1);
-        assert_eq!(t.pick(Side::Other), Pick::Use(busy));
+        let busy = t.add(PoolKind::Other, Protocol::Http2, 10);
+        let idle = t.add(PoolKind::Watch, Protocol::Http2, 10);
+        let idle1 = t.add(PoolKind::Watch, Protocol::Http1, 1);
+        assert_eq!(t.pick(PoolKind::Other), Pick::Use(busy));
         assert_eq!(t.pool.outdated(t.now), []);
         assert_eq!(t.pool.outdated(t.now + Duration::from_secs(31)), [idle1]);
         assert_eq!(t.pool.outdated(t.now + Duration::from_secs(301)), [idle, idle1]);

@@ -27,9 +27,9 @@ pub struct TransportStats {
     /// Failures of connections, dials and requests, by [`Death::kind`].
     pub deaths: BTreeMap<&'static str, u64>,
     /// The last failure.
-    pub last_death: Option<LastDeath>,
+    pub last_death: Option<LastError>,
     /// The current outage: its start, the last error and the next dial.
-    pub down: Option<Down>,
+    pub down: Option<Outage>,
     /// Number of detected suspends or VM pauses.
     pub suspends: u64,
     /// Total extension of deadlines because this process lagged.
@@ -37,7 +37,7 @@ pub struct TransportStats {
     /// Number of credential renewals after a 401.
     pub credential_refreshes: u64,
     /// The problem of the credentials, until the server accepts some.
-    pub credentials: Option<CredentialTrouble>,
+    pub credentials: Option<CredentialProblem>,
 }
 
 impl TransportStats {
@@ -83,7 +83,7 @@ pub struct ConnectionStats {
 /// A problem of the credentials.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct CredentialTrouble {
+pub struct CredentialProblem {
     /// Its start: no request was accepted since.
     pub since: Instant,
     /// The time when it was last seen.
@@ -97,7 +97,7 @@ pub struct CredentialTrouble {
 /// The last failure.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct LastDeath {
+pub struct LastError {
     /// The time.
     pub at: Instant,
     /// The connection, unless it was a dial.
@@ -109,7 +109,7 @@ pub struct LastDeath {
 /// An outage: the cluster cannot be reached.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Down {
+pub struct Outage {
     /// Failed attempts in a row.
     pub attempts: u64,
     /// Start of the first failed attempt.
@@ -129,8 +129,8 @@ pub(crate) struct Counters {
     pub(crate) resent: u64,
     pub(crate) suspends: u64,
     pub(crate) deaths: BTreeMap<&'static str, u64>,
-    pub(crate) last_death: Option<LastDeath>,
-    pub(crate) credentials: Option<CredentialTrouble>,
+    pub(crate) last_death: Option<LastError>,
+    pub(crate) credentials: Option<CredentialProblem>,
 }
 
 impl Counters {
@@ -138,11 +138,11 @@ impl Counters {
     pub(crate) fn credentials_failed(&mut self, refused: bool, reason: Arc<str>) {
         let at = Instant::now();
         let since = self.credentials.as_ref().map_or(at, |before| before.since);
-        self.credentials = Some(CredentialTrouble { since, at, refused, reason });
+        self.credentials = Some(CredentialProblem { since, at, refused, reason });
     }
 
-    pub(crate) fn death(&mut self, connection: Option<ConnectionId>, death: Arc<Death>) {
+    pub(crate) fn count_error(&mut self, connection: Option<ConnectionId>, death: Arc<Death>) {
         *self.deaths.entry(death.kind()).or_default() += 1;
-        self.last_death = Some(LastDeath { at: Instant::now(), connection, death });
+        self.last_death = Some(LastError { at: Instant::now(), connection, death });
     }
 }

@@ -14,29 +14,29 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered}
 use tokio::net::TcpStream;
 
 use crate::{
+    address_filter::AddressGuard,
     dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, Stage},
-    errand::{Errand, Finish},
     error::{ConfigError, Death},
-    guard::AddressGuard,
     options::TransportOptions,
     proxy::{Proxy, ProxyFault, without_brackets},
-    tls::{Ready, TlsSource},
+    single_flight::{DoneGuard, SingleFlight},
+    tls::{DialSettings, TlsSource},
 };
 
 /// Silence of the previous addresses after which the next one is tried (RFC 8305 recommends 250 ms).
-const STAGGER: Duration = Duration::from_millis(250);
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// The same delay when one of them has accepted: a server to which all clients reconnect at once responds slowly, and more
 /// handshakes would slow it further.
-const HANDSHAKE: Duration = Duration::from_secs(1);
+const HANDSHAKE_ATTEMPT_DELAY: Duration = Duration::from_secs(1);
 
 /// The maximum number of sockets of one dial, and of addresses that it tries.
-const MOST_SOCKETS: usize = 16;
+const MAX_SOCKETS: usize = 16;
 
 /// The longest keep-alive times and the longest acknowledgement timeout that Linux accepts; longer values are an invalid
 /// argument.
-const MOST_KEEP_ALIVE: Duration = Duration::from_secs(i16::MAX as u64);
-const MOST_USER_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+const MAX_KEEP_ALIVE: Duration = Duration::from_secs(i16::MAX as u64);
+const MAX_USER_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// A dialer that resolves the name for each dial, tries all addresses, then does TLS with current certificates. With a
 /// proxy, name and addresses are the proxy's.
@@ -48,15 +48,15 @@ pub(crate) struct TcpDialer {
     plain_protocol: Protocol,
     keep_alive: socket2::TcpKeepalive,
     user_timeout: Duration,
-    guard: AddressGuard,
+    address_filter: AddressGuard,
     /// The shared lookup. A running one is joined, not repeated: each occupies a thread that cannot be stopped.
-    lookup: Errand<Found>,
+    lookup: SingleFlight<LookupResult>,
     /// The index of the address that is tried first; each failure advances it. One address may accept everything and never
     /// respond, and which one it was is known only when the dial is over.
-    turn: AtomicUsize,
+    first_address: AtomicUsize,
 }
 
-type Found = Result<Vec<SocketAddr>, Arc<str>>;
+type LookupResult = Result<Vec<SocketAddr>, Arc<str>>;
 
 impl TcpDialer {
     pub(crate) fn from_config(
@@ -86,13 +86,13 @@ impl TcpDialer {
             // HTTP/1.1 has no PING, so the kernel probes: after one interval of silence, then two probes. It counts whole
             // seconds, and does not accept zero.
             keep_alive: socket2::TcpKeepalive::new()
-                .with_time(options.ping_interval.clamp(Duration::from_secs(1), MOST_KEEP_ALIVE))
-                .with_interval((options.ping_timeout / 2).clamp(Duration::from_secs(1), MOST_KEEP_ALIVE))
+                .with_time(options.ping_interval.clamp(Duration::from_secs(1), MAX_KEEP_ALIVE))
+                .with_interval((options.ping_timeout / 2).clamp(Duration::from_secs(1), MAX_KEEP_ALIVE))
                 .with_retries(2),
-            user_timeout: (options.ping_interval + options.ping_timeout).min(MOST_USER_TIMEOUT),
-            guard: options.addresses.clone(),
-            lookup: Errand::new(),
-            turn: AtomicUsize::new(0),
+            user_timeout: (options.ping_interval + options.ping_timeout).min(MAX_USER_TIMEOUT),
+            address_filter: options.addresses.clone(),
+            lookup: SingleFlight::new(),
+            first_address: AtomicUsize::new(0),
         })
     }
 
@@ -101,7 +101,7 @@ impl TcpDialer {
             // An IP address must not wait for a resolver thread: other lookups and plugins may occupy all of them.
             return Ok(vec![SocketAddr::new(ip, self.port)]);
         }
-        let found = self.lookup.run(|finish| lookup(self.host.clone(), self.port, finish)).await;
+        let found = self.lookup.run(|done| lookup(self.host.clone(), self.port, done)).await;
         found.map_err(|reason| self.not_reached(Death::Dns { host: self.host.clone(), reason }))
     }
 
@@ -115,10 +115,10 @@ impl TcpDialer {
 
     /// Returns the allowed addresses, in the order in which they are tried.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, Death> {
-        let mut addresses = admitted(self.resolve().await?, &self.guard)?;
-        let first = self.turn.load(Relaxed).checked_rem(addresses.len());
+        let mut addresses = allowed(self.resolve().await?, &self.address_filter)?;
+        let first = self.first_address.load(Relaxed).checked_rem(addresses.len());
         addresses.rotate_left(first.unwrap_or_default());
-        addresses.truncate(MOST_SOCKETS);
+        addresses.truncate(MAX_SOCKETS);
         Ok(addresses)
     }
 
@@ -130,10 +130,13 @@ impl TcpDialer {
         attempt: &DialAttempt,
     ) -> Result<Dialed, Death> {
         let accepted = AtomicBool::new(false);
-        first_of(addresses, &accepted, |address| self.with(address, certificates, attempt, &accepted)).await
+        connect_first(addresses, &accepted, |address| {
+            self.connect_to(address, certificates, attempt, &accepted)
+        })
+        .await
     }
 
-    async fn with(
+    async fn connect_to(
         &self,
         address: SocketAddr,
         certificates: &Certificates,
@@ -142,19 +145,19 @@ impl TcpDialer {
     ) -> Result<Dialed, Death> {
         attempt.enter(if self.proxy.is_some() { Stage::ProxyTcp } else { Stage::Tcp });
         let stream = self.tcp(address).await;
-        let stream = stream.map_err(|error| self.not_reached(Death::of_connect(address, &error)))?;
+        let stream = stream.map_err(|error| self.not_reached(Death::from_connect_error(address, &error)))?;
         accepted.store(true, Relaxed);
         match &self.proxy {
-            None => Ok(self.secure(stream, certificates, attempt).await?.with_peer(address)),
+            None => Ok(self.connect_tls(stream, certificates, attempt).await?.with_peer(address)),
             Some(proxy) => {
-                let stream = proxy.through(stream, certificates.proxy.as_ref(), attempt).await?;
-                Ok(self.secure(stream, certificates, attempt).await?.with_peer(proxy.peer(address)))
+                let stream = proxy.connect(stream, certificates.proxy.as_ref(), attempt).await?;
+                Ok(self.connect_tls(stream, certificates, attempt).await?.with_peer(proxy.peer(address)))
             }
         }
     }
 
     /// Sets up TLS with the server, if configured.
-    async fn secure<S: Io>(
+    async fn connect_tls<S: Io>(
         &self,
         stream: S,
         certificates: &Certificates,
@@ -166,7 +169,7 @@ impl TcpDialer {
         };
         attempt.enter(Stage::Tls);
         let stream = tls.connect(attempt.http1_only(), stream).await;
-        let stream = stream.map_err(|error| Death::of_socket(&error))?;
+        let stream = stream.map_err(|error| Death::from_socket_error(&error))?;
         let protocol = match stream.get_ref().1.alpn_protocol() {
             Some(b"h2") => Protocol::Http2,
             _ => Protocol::Http1,
@@ -176,11 +179,11 @@ impl TcpDialer {
 
     async fn certificates(&self) -> Result<Certificates, Death> {
         let proxy = match self.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref()) {
-            Some(tls) => Some(tls.ready().await.map_err(|death| self.not_reached(death))?),
+            Some(tls) => Some(tls.dial_settings().await.map_err(|death| self.not_reached(death))?),
             None => None,
         };
         let server = match &self.tls {
-            Some(tls) => Some(tls.ready().await?),
+            Some(tls) => Some(tls.dial_settings().await?),
             None => None,
         };
         Ok(Certificates { server, proxy })
@@ -206,8 +209,8 @@ impl TcpDialer {
 
 /// The certificates for the TLS of one dial, if any.
 struct Certificates {
-    server: Option<Ready>,
-    proxy: Option<Ready>,
+    server: Option<DialSettings>,
+    proxy: Option<DialSettings>,
 }
 
 /// The shared part of a dialer, so that dials are `'static`.
@@ -223,13 +226,13 @@ impl Dialer for SharedTcpDialer {
             attempt.enter(if dialer.proxy.is_some() { Stage::ProxyResolve } else { Stage::Resolve });
             let addresses = dialer.addresses().await?;
             let connect = || dialer.connect(&addresses, &certificates, &attempt);
-            again_every(attempt.rhythm(), MOST_SOCKETS.div_ceil(addresses.len()), connect).await
+            retry_every(attempt.rhythm(), MAX_SOCKETS.div_ceil(addresses.len()), connect).await
         })
     }
 
     /// Handles a failed dial. A server rejects a client certificate only after the handshake, so this may come late.
     fn failed(&self, death: &Death) {
-        self.0.turn.fetch_add(1, Relaxed);
+        self.0.first_address.fetch_add(1, Relaxed);
         let wrong = match death {
             Death::Tls(_) => self.0.tls.as_ref(),
             Death::Proxy { fault: ProxyFault::Connection(death), .. } if matches!(**death, Death::Tls(_)) => {
@@ -238,7 +241,7 @@ impl Dialer for SharedTcpDialer {
             _ => None,
         };
         if let Some(tls) = wrong {
-            tls.distrust();
+            tls.mark_untrusted();
         }
     }
 
@@ -253,28 +256,28 @@ impl Dialer for SharedTcpDialer {
 }
 
 /// Returns the addresses that the filter allows.
-fn admitted(addresses: Vec<SocketAddr>, guard: &AddressGuard) -> Result<Vec<SocketAddr>, Death> {
+fn allowed(addresses: Vec<SocketAddr>, filter: &AddressGuard) -> Result<Vec<SocketAddr>, Death> {
     let mut denied = None;
-    let mut judge = |address: &SocketAddr| match guard.check(address.ip()) {
+    let mut is_allowed = |address: &SocketAddr| match filter.check(address.ip()) {
         Ok(()) => true,
         Err(reason) => {
             denied = Some(Death::AddressDenied { address: address.ip(), reason });
             false
         }
     };
-    let admitted: Vec<SocketAddr> = addresses.into_iter().filter(|address| judge(address)).collect();
-    match (admitted.is_empty(), denied) {
+    let allowed: Vec<SocketAddr> = addresses.into_iter().filter(|address| is_allowed(address)).collect();
+    match (allowed.is_empty(), denied) {
         (true, Some(denied)) => Err(denied),
-        _ => Ok(admitted),
+        _ => Ok(allowed),
     }
 }
 
 /// Calls `getaddrinfo` in its own thread. Results are not cached, neither good nor bad: dials are a second apart.
-fn lookup(host: Arc<str>, port: u16, finish: Finish) -> BoxFuture<'static, Found> {
+fn lookup(host: Arc<str>, port: u16, done: DoneGuard) -> BoxFuture<'static, LookupResult> {
     async move {
         let name = host.clone();
         let resolve = move || {
-            let _finish = finish;
+            let _done = done;
             (&*name, port).to_socket_addrs().map(Vec::from_iter)
         };
         match tokio::task::spawn_blocking(resolve).await {
@@ -287,10 +290,14 @@ fn lookup(host: Arc<str>, port: u16, finish: Finish) -> BoxFuture<'static, Found
     .boxed()
 }
 
-/// Connects to the first address that responds. The next one is tried when those before have failed, or have been silent
-/// for [`STAGGER`], or for [`HANDSHAKE`] once one of them has `accepted`. Fails when all have failed. The caller must bound
-/// it.
-async fn first_of<T, F, Fut>(addresses: &[SocketAddr], accepted: &AtomicBool, connect: F) -> Result<T, Death>
+/// Connects to the first address that responds. The next one is tried when those before have failed, or have been
+/// silent for [`ATTEMPT_DELAY`], or for [`HANDSHAKE_ATTEMPT_DELAY`] once one of them has `accepted`. Fails when all
+/// have failed. The caller must bound it.
+async fn connect_first<T, F, Fut>(
+    addresses: &[SocketAddr],
+    accepted: &AtomicBool,
+    connect: F,
+) -> Result<T, Death>
 where
     F: Fn(SocketAddr) -> Fut,
     Fut: Future<Output = Result<T, Death>>,
@@ -305,16 +312,16 @@ where
             None => {}
         }
         let silence = async {
-            tokio::time::sleep(STAGGER).await;
+            tokio::time::sleep(ATTEMPT_DELAY).await;
             if accepted.load(Relaxed) {
-                tokio::time::sleep(HANDSHAKE - STAGGER).await;
+                tokio::time::sleep(HANDSHAKE_ATTEMPT_DELAY - ATTEMPT_DELAY).await;
             }
         };
         tokio::select! {
             biased;
             Some(result) = running.next() => match result {
                 Ok(connected) => return Ok(connected),
-                Err(death) => last = more_telling(last, death),
+                Err(death) => last = more_specific(last, death),
             },
             () = silence, if queue.len() > 0 => {}
         }
@@ -323,7 +330,7 @@ where
 
 /// Returns the failure to report: the last one, unless another is a TLS failure, after which certificates are read again,
 /// or comes from a proxy that was reached.
-fn more_telling(before: Death, now: Death) -> Death {
+fn more_specific(before: Death, now: Death) -> Death {
     let weight = |death: &Death| match death {
         Death::Tls(_) => 2,
         Death::Proxy { fault: ProxyFault::Connection(death), .. } => match **death {
@@ -336,27 +343,27 @@ fn more_telling(before: Death, now: Death) -> Death {
     if weight(&before) > weight(&now) { before } else { now }
 }
 
-/// Returns the first established connection. A silent server is tried again every `rhythm`, at most `rounds` times in
+/// Returns the first established connection. A silent server is tried again every `interval`, at most `rounds` times in
 /// total, beside the pending attempts. Otherwise a server that comes back in between would be found late: the kernel
 /// repeats a lost SYN only after 1, 3 and 7 seconds, and TLS never repeats its first message. Fails with the last error
 /// when all attempts have failed; the cluster's backoff then schedules the next one. The caller must bound it.
-async fn again_every<T, F, Fut>(rhythm: Duration, rounds: usize, connect: F) -> Result<T, Death>
+async fn retry_every<T, F, Fut>(interval: Duration, rounds: usize, connect: F) -> Result<T, Death>
 where
     F: Fn() -> Fut,
     Fut: Future<Output = Result<T, Death>>,
 {
-    let mut again = std::iter::repeat_with(connect).take(rounds);
+    let mut attempts = std::iter::repeat_with(connect).take(rounds);
     let mut running = FuturesUnordered::new();
-    running.extend(again.next());
+    running.extend(attempts.next());
     let mut last = Death::protocol("no addresses");
     while !running.is_empty() {
         tokio::select! {
             biased;
             Some(result) = running.next() => match result {
                 Ok(connected) => return Ok(connected),
-                Err(death) => last = more_telling(last, death),
+                Err(death) => last = more_specific(last, death),
             },
-            () = tokio::time::sleep(rhythm) => running.extend(again.next()),
+            () = tokio::time::sleep(interval) => running.extend(attempts.next()),
         }
     }
     Err(last)
@@ -373,7 +380,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// The flag of a test where no address has accepted.
-    static NOBODY: AtomicBool = AtomicBool::new(false);
+    static NOT_ACCEPTED: AtomicBool = AtomicBool::new(false);
 
     fn addresses(n: u8) -> Vec<SocketAddr> {
         (1..=n).map(|i| SocketAddr::from(([10, 0, 0, i], 443))).collect()
@@ -387,7 +394,7 @@ mod tests {
     async fn a_refusal_leads_to_the_next_address_at_once() {
         let begin = Instant::now();
         let three = addresses(3);
-        let got = first_of(&three, &NOBODY, |a| async move {
+        let got = connect_first(&three, &NOT_ACCEPTED, |a| async move {
             if a.ip().to_string() == "10.0.0.3" { Ok(a) } else { Err(refused(a)) }
         });
         assert_eq!(got.await.unwrap(), addresses(3)[2]);
@@ -398,21 +405,21 @@ mod tests {
     async fn a_silent_address_does_not_hold_up_the_next() {
         let begin = Instant::now();
         let two = addresses(2);
-        let got = first_of(&two, &NOBODY, |a| async move {
+        let got = connect_first(&two, &NOT_ACCEPTED, |a| async move {
             if a.ip().to_string() == "10.0.0.1" {
                 std::future::pending::<()>().await;
             }
             Ok::<_, Death>(a)
         });
         assert_eq!(got.await.unwrap(), addresses(2)[1]);
-        assert!(begin.elapsed() <= STAGGER + Duration::from_millis(2));
+        assert!(begin.elapsed() <= ATTEMPT_DELAY + Duration::from_millis(2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_address_that_accepts_has_a_second_for_its_handshake() {
         let (begin, accepted) = (Instant::now(), AtomicBool::new(false));
         let two = addresses(2);
-        let got = first_of(&two, &accepted, |a| {
+        let got = connect_first(&two, &accepted, |a| {
             let first = !accepted.swap(true, Relaxed);
             async move {
                 if first {
@@ -423,14 +430,17 @@ mod tests {
         });
         assert_eq!(got.await.unwrap(), addresses(2)[1]);
         let took = begin.elapsed();
-        assert!(took >= HANDSHAKE && took <= HANDSHAKE + Duration::from_millis(4), "{took:?}");
+        assert!(
+            took >= HANDSHAKE_ATTEMPT_DELAY && took <= HANDSHAKE_ATTEMPT_DELAY + Duration::from_millis(4),
+            "{took:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_of_tls_is_told_whatever_others_say() {
         let two = addresses(2);
         let untrusted = || Death::Tls(TlsFault::Untrusted("no".into()));
-        let got = first_of(&two, &NOBODY, |a| async move {
+        let got = connect_first(&two, &NOT_ACCEPTED, |a| async move {
             Err::<(), _>(if a == addresses(1)[0] { untrusted() } else { refused(a) })
         });
         assert_eq!(got.await.unwrap_err(), untrusted());
@@ -519,29 +529,29 @@ mod tests {
 
     #[test]
     fn only_addresses_that_the_guard_admits_are_tried() {
-        let guard = AddressGuard::new(|ip| match ip.is_loopback() {
+        let filter = AddressGuard::new(|ip| match ip.is_loopback() {
             true => Err("loopback".into()),
             false => Ok(()),
         });
         let local = SocketAddr::from(([127, 0, 0, 1], 443));
         let mixed = [addresses(1), vec![local]].concat();
-        assert_eq!(admitted(mixed, &guard), Ok(addresses(1)));
+        assert_eq!(allowed(mixed, &filter), Ok(addresses(1)));
         let denied = Death::AddressDenied { address: local.ip(), reason: "loopback".into() };
-        assert_eq!(admitted(vec![local], &guard), Err(denied));
-        assert_eq!(admitted(vec![local], &AddressGuard::open()), Ok(vec![local]));
+        assert_eq!(allowed(vec![local], &filter), Err(denied));
+        assert_eq!(allowed(vec![local], &AddressGuard::open()), Ok(vec![local]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn all_refused_is_the_last_refusal() {
         let two = addresses(2);
-        let got = first_of(&two, &NOBODY, |a| async move { Err::<(), _>(refused(a)) }).await;
+        let got = connect_first(&two, &NOT_ACCEPTED, |a| async move { Err::<(), _>(refused(a)) }).await;
         assert_eq!(got.unwrap_err(), refused(addresses(2)[1]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_answers_again_is_found_within_the_second() {
         let begin = Instant::now();
-        let got = again_every(SECOND, 10, || async {
+        let got = retry_every(SECOND, 10, || async {
             // Attempts in the first 3.5 seconds are never answered.
             if begin.elapsed() < Duration::from_millis(3_500) {
                 std::future::pending::<()>().await;
@@ -559,7 +569,7 @@ mod tests {
             started.set(started.get() + 1);
             std::future::pending::<Result<(), Death>>()
         };
-        let never = again_every(SECOND, 8, connect);
+        let never = retry_every(SECOND, 8, connect);
         assert!(tokio::time::timeout(Duration::from_secs(600), never).await.is_err());
         assert_eq!(started.get(), 8);
     }
@@ -568,7 +578,7 @@ mod tests {
     async fn a_failure_is_not_followed_by_another_round_at_once() {
         let begin = Instant::now();
         let refused = || async { Err::<(), _>(refused(addresses(1)[0])) };
-        assert!(again_every(SECOND, 8, refused).await.is_err());
+        assert!(retry_every(SECOND, 8, refused).await.is_err());
         assert_eq!(begin.elapsed(), Duration::ZERO);
     }
 }

@@ -26,11 +26,11 @@ use crate::{
     certificate,
     credentials::without_secrets,
     dialer::Io,
-    errand::{Errand, Finish},
     error::{ConfigError, Death, TlsFault},
     options::TransportOptions,
     plugin,
     proxy::without_brackets,
+    single_flight::{DoneGuard, SingleFlight},
     trust::BundleVerifier,
 };
 
@@ -42,12 +42,12 @@ pub(crate) struct TlsSource {
     alpn: Vec<Vec<u8>>,
     refresh_after: Duration,
     /// Time that a dial waits for new settings if there are old ones.
-    patience: Duration,
+    renewal_timeout: Duration,
     /// Minimum interval between renewals after a 401.
-    rejected_after: Duration,
+    rejection_interval: Duration,
     current: Arc<Mutex<Current>>,
     /// The single build in flight. A plugin may take longer than a dial.
-    building: Errand<Built>,
+    build: SingleFlight<BuildResult>,
 }
 
 /// TLS settings with the client's identity.
@@ -60,18 +60,18 @@ struct Settings {
 }
 
 /// The TLS settings for one dial.
-pub(crate) struct Ready {
+pub(crate) struct DialSettings {
     server_name: ServerName<'static>,
     settings: Settings,
 }
 
-type Built = Result<Settings, Death>;
+type BuildResult = Result<Settings, Death>;
 
 #[derive(Default)]
 struct Current {
     /// The last settings, with the time of their request.
     built: Option<(Settings, Option<Instant>)>,
-    distrusted: bool,
+    untrusted: bool,
     /// The time of the last renewal after a 401.
     rejected_at: Option<Instant>,
 }
@@ -101,10 +101,10 @@ impl TlsSource {
             server_name,
             alpn,
             refresh_after: options.tls_refresh_interval,
-            patience: options.connect_timeout / 2,
-            rejected_after: options.credential_refresh_interval,
+            renewal_timeout: options.connect_timeout / 2,
+            rejection_interval: options.credential_refresh_interval,
             current: Arc::default(),
-            building: Errand::new(),
+            build: SingleFlight::new(),
         };
         if source.config.auth_info.exec.is_none() {
             let built = Settings::new(build(&source.config, &source.alpn)?);
@@ -115,8 +115,8 @@ impl TlsSource {
     }
 
     /// Marks the settings as untrusted after a failed handshake: the next dial reads the files again.
-    pub(crate) fn distrust(&self) {
-        self.current.lock().distrusted = true;
+    pub(crate) fn mark_untrusted(&self) {
+        self.current.lock().untrusted = true;
     }
 
     /// Handles a 401 on an open connection. The server checks the client certificate with each request, so it may have
@@ -126,49 +126,49 @@ impl TlsSource {
             let mut current = self.current.lock();
             let certified =
                 (current.built.as_ref()).is_some_and(|(settings, _)| settings.certificate.is_some());
-            let recent = current.rejected_at.is_some_and(|at| at.elapsed() < self.rejected_after);
+            let recent = current.rejected_at.is_some_and(|at| at.elapsed() < self.rejection_interval);
             if !certified || recent {
                 return;
             }
             current.rejected_at = Some(Instant::now());
         }
-        let _ = self.building.run(|finish| self.build(finish)).await;
+        let _ = self.build.run(|done| self.build(done)).await;
     }
 
     /// Returns the settings for a dial that starts now.
-    pub(crate) async fn ready(&self) -> Result<Ready, Death> {
-        Ok(Ready { server_name: self.server_name.clone(), settings: self.current().await? })
+    pub(crate) async fn dial_settings(&self) -> Result<DialSettings, Death> {
+        Ok(DialSettings { server_name: self.server_name.clone(), settings: self.current().await? })
     }
 
     async fn current(&self) -> Result<Settings, Death> {
         if let Some(settings) = self.fresh() {
             return Ok(settings);
         }
-        let building = self.building.run(|finish| self.build(finish));
+        let building = self.build.run(|done| self.build(done));
         let old = self.current.lock().built.clone();
         match old {
             None => building.await,
             // A plugin that hangs must not break settings that may still work.
-            Some((old, _)) => tokio::time::timeout(self.patience, building).await.unwrap_or(Ok(old)),
+            Some((old, _)) => tokio::time::timeout(self.renewal_timeout, building).await.unwrap_or(Ok(old)),
         }
     }
 
     /// Builds the settings in its own thread, because kube reads files and runs plugins without yielding. The result is
     /// used whether or not a caller waits for it.
-    fn build(&self, finish: Finish) -> BoxFuture<'static, Built> {
+    fn build(&self, done: DoneGuard) -> BoxFuture<'static, BuildResult> {
         let (config, alpn, current) = (self.config.clone(), self.alpn.clone(), self.current.clone());
         let began = Instant::now();
         let building = tokio::task::spawn_blocking(move || {
-            let _finish = finish;
+            let _done = done;
             let built = catch_unwind(AssertUnwindSafe(|| build(&config, &alpn)));
-            current.lock().settle(built.unwrap_or_else(|_| Err(panicked())), began)
+            current.lock().install(built.unwrap_or_else(|_| Err(panicked())), began)
         });
-        async move { building.await.unwrap_or_else(|_| Err(told(&panicked()))) }.boxed()
+        async move { building.await.unwrap_or_else(|_| Err(client_certificate_error(&panicked()))) }.boxed()
     }
 
     fn fresh(&self) -> Option<Settings> {
         let mut current = self.current.lock();
-        if current.distrusted {
+        if current.untrusted {
             return None;
         }
         let (settings, built_at) = current.built.as_mut()?;
@@ -179,8 +179,8 @@ impl TlsSource {
 }
 
 impl Current {
-    fn settle(&mut self, built: Result<ClientConfig, ConfigError>, began: Instant) -> Built {
-        self.distrusted = false;
+    fn install(&mut self, built: Result<ClientConfig, ConfigError>, began: Instant) -> BuildResult {
+        self.untrusted = false;
         match (built, &mut self.built) {
             (Ok(tls), built) => {
                 let mut settings = Settings::new(tls);
@@ -200,7 +200,7 @@ impl Current {
                 *age = Some(began);
                 Ok(settings.clone())
             }
-            (Err(error), None) => Err(told(&error)),
+            (Err(error), None) => Err(client_certificate_error(&error)),
         }
     }
 }
@@ -210,7 +210,7 @@ fn panicked() -> ConfigError {
     ConfigError::ClientCertificate("reading it panicked".into())
 }
 
-fn told(error: &ConfigError) -> Death {
+fn client_certificate_error(error: &ConfigError) -> Death {
     TlsFault::ClientCertificate(error.to_string().into()).into()
 }
 
@@ -223,7 +223,7 @@ impl Settings {
     }
 }
 
-impl Ready {
+impl DialSettings {
     /// Performs the handshake. With `http1_only`, nothing else is offered.
     pub(crate) async fn connect<S: Io>(
         &self,
@@ -231,7 +231,7 @@ impl Ready {
         stream: S,
     ) -> io::Result<TlsStream<BufReader<S>>> {
         let config = if http1_only { over_http1(&self.settings.tls) } else { self.settings.tls.clone() };
-        let stream = BufReader::with_capacity(READ, stream);
+        let stream = BufReader::with_capacity(READ_BUFFER_SIZE, stream);
         TlsConnector::from(config).connect(self.server_name.clone(), stream).await
     }
 
@@ -242,7 +242,7 @@ impl Ready {
 }
 
 /// Bytes read from a socket at a time. rustls alone reads 4 KiB.
-const READ: usize = 64 << 10;
+const READ_BUFFER_SIZE: usize = 64 << 10;
 
 /// The name of HTTP/1.1 in ALPN.
 const HTTP1: &[u8] = b"http/1.1";
@@ -274,7 +274,7 @@ fn build(config: &kube::Config, alpn: &[Vec<u8>]) -> Result<ClientConfig, Config
         // kube builds a verifier for these, which is then replaced.
         (config.root_cert, config.root_cert_file) = (Some(Vec::new()), None);
     }
-    let mut tls = config.rustls_client_config().map_err(blame)?;
+    let mut tls = config.rustls_client_config().map_err(classify)?;
     if let Some(verifier) = verifier {
         tls.dangerous().set_certificate_verifier(Arc::new(verifier));
     }
@@ -323,7 +323,7 @@ fn bundle_verifier(config: &kube::Config) -> Result<Option<BundleVerifier>, Conf
     BundleVerifier::new(bundle, provider).map(Some)
 }
 
-fn blame(error: kube::Error) -> ConfigError {
+fn classify(error: kube::Error) -> ConfigError {
     use kube::client::RustlsTlsError as Rustls;
     match &error {
         kube::Error::RustlsTls(Rustls::AddRootCertificate(_) | Rustls::NoValidNativeRootCA(_)) => {
@@ -347,7 +347,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = with_certificate(folder.path());
         let source = TlsSource::from_config(&config, "server.test", &TransportOptions::default()).unwrap();
-        let superseded = source.ready().await.unwrap().superseded();
+        let superseded = source.dial_settings().await.unwrap().superseded();
         with_certificate(folder.path());
         assert!(source.rejected().now_or_never().is_none());
         let in_use = tokio::time::timeout(Duration::from_secs(20), superseded.cancelled()).await;

@@ -17,17 +17,17 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     body::TransportBody,
     class::{ConnectionId, RequestClass, RequestOptions},
+    conn_state::{explain, was_not_processed},
     credentials::{self, Credentials},
     dialer::Dialer,
     error::{ConfigError, Death, TransportError},
     hub::{Hub, Lease},
+    lag::Expired,
     options::TransportOptions,
-    patience::Expired,
-    pool::Side,
+    pool::PoolKind,
     stats::TransportStats,
     tcp::{SharedTcpDialer, TcpDialer},
-    upgrade::{Solo, Upgrade},
-    vitals::{explain, was_not_processed},
+    upgrade::{DedicatedConnection, Upgrade},
 };
 
 /// Connections to one cluster, as a [`tower::Service`] from request to response. Cheap to clone; all clones share the
@@ -150,8 +150,8 @@ impl Transport {
     /// If `limit` (or the connect deadline, if that is shorter) passes before; with the reason of the last failure.
     pub async fn connected(&self, limit: Duration) -> Result<(), TransportError> {
         let hub = &self.owner.hub;
-        hub.ensure_pulse();
-        let lease = tokio::time::timeout(limit, hub.lease(Side::Other, None, true));
+        hub.ensure_ticker();
+        let lease = tokio::time::timeout(limit, hub.lease(PoolKind::Other, None, true));
         match hub.stop.run_until_cancelled(lease).await {
             None => Err(Death::Closed.into()),
             Some(Ok(result)) => result.map(drop),
@@ -231,25 +231,25 @@ struct Call<'a> {
     class: RequestClass,
     options: RequestOptions,
     /// Set if the caller requested compression, so it can decode it.
-    encoding_asked: bool,
+    encoding_requested: bool,
     /// The caller's own deadline.
     until: Option<(Instant, Duration)>,
 }
 
 /// A response, and the lease that its body needs.
-type Answer = (Response<Incoming>, Lease);
+type LeasedResponse = (Response<Incoming>, Lease);
 
 /// The error of a request, with its body if it may be sent again.
-type Again = (TransportError, Option<Body>);
+type Retryable = (TransportError, Option<Body>);
 
 /// Maximum number of sends of one request: there are few reasons for a retry, and each is safe.
-const MOST_SENDS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// Age of credentials after which they are renewed before they are sent. Those that kube returns are valid for a minute.
-const FRESH: Duration = Duration::from_secs(10);
+const CREDENTIALS_MAX_AGE: Duration = Duration::from_secs(10);
 
 /// Time for which a 401 is delayed so that the credentials for the next try are ready.
-const REFRESH_WAIT: Duration = Duration::from_secs(5);
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl<'a> Call<'a> {
     async fn send(
@@ -261,7 +261,7 @@ impl<'a> Call<'a> {
             return Err(Death::request("for another protocol there is Transport::upgrade").into());
         }
         let call = Call::new(owner, gate, &mut request);
-        call.within_deadline(call.run(request)).await
+        call.within_deadline(call.send_request(request)).await
     }
 
     async fn upgrade(
@@ -270,19 +270,19 @@ impl<'a> Call<'a> {
         mut request: Request<Body>,
     ) -> Result<Upgrade, TransportError> {
         let call = Call::new(owner, gate, &mut request);
-        call.within_deadline(call.switch(request)).await
+        call.within_deadline(call.send_upgrade(request)).await
     }
 
     fn new(owner: &'a Arc<Owner>, gate: Option<&'a CancellationToken>, request: &mut Request<Body>) -> Self {
         let hub = &owner.hub;
-        hub.ensure_pulse();
+        hub.ensure_ticker();
         let options: RequestOptions = request.extensions_mut().remove().unwrap_or_default();
         let class = options.class.or_else(|| request.extensions_mut().remove());
         let class = class.unwrap_or_else(|| RequestClass::infer(request.method(), request.uri()));
-        let encoding_asked = prepare(request, class);
+        let encoding_requested = prepare(request, class);
         let now = Instant::now();
         let until = options.deadline.and_then(|after| Some((now.checked_add(after)?, after)));
-        Call { owner, hub, gate, class, options, encoding_asked, until }
+        Call { owner, hub, gate, class, options, encoding_requested, until }
     }
 
     async fn within_deadline<T>(
@@ -292,24 +292,24 @@ impl<'a> Call<'a> {
         let Some((at, after)) = self.until else { return running.await };
         match tokio::time::timeout_at(at, running).await {
             Ok(result) => result,
-            Err(_) => Err(Death::CallerDeadline { after, because: self.hub.trouble() }.into()),
+            Err(_) => Err(Death::CallerDeadline { after, because: self.hub.last_dial_error() }.into()),
         }
     }
 
-    async fn run(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
-        let (response, lease) = self.until_answered(request).await?;
+    async fn send_request(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
+        let (response, lease) = self.send_with_retries(request).await?;
         self.accept(response, lease).await
     }
 
     /// Performs an upgrade on a dedicated connection.
-    async fn switch(&self, request: Request<Body>) -> Result<Upgrade, TransportError> {
+    async fn send_upgrade(&self, request: Request<Body>) -> Result<Upgrade, TransportError> {
         let (head, body) = request.into_parts();
         let request = Request::from_parts(self.complete(&head).await?, body);
-        let deadlines = self.hub.options.deadlines.of(self.class);
-        let mut solo = Solo::dial(self.hub).await?;
-        let response = solo.ask(request, deadlines.headers).await?;
-        self.look_at(&response, solo.id()).await?;
-        solo.conclude(self.owner, response, deadlines.body).await
+        let deadlines = self.hub.options.deadlines.for_class(self.class);
+        let mut connection = DedicatedConnection::dial(self.hub).await?;
+        let response = connection.send(request, deadlines.headers).await?;
+        self.check_response(&response, connection.id()).await?;
+        connection.finish(self.owner, response, deadlines.body).await
     }
 
     /// Adds the cluster URL, credentials and default headers.
@@ -320,27 +320,27 @@ impl<'a> Call<'a> {
         let request = Request::from_parts(head.clone(), Body::empty());
         let completing = self.owner.credentials.complete(request);
         let limit = self.hub.options.connect_timeout;
-        let request = match self.hub.patience.timeout(Some(limit), completing).await {
+        let request = match self.hub.lag_monitor.timeout(Some(limit), completing).await {
             Ok(request) => request,
             Err(Expired) => Err(Death::Auth("the token's source does not answer".into())),
         };
-        let mut request = request.inspect_err(|death| self.hub.has_no_credentials(death))?;
+        let mut request = request.inspect_err(|death| self.hub.credentials_missing(death))?;
         // After the configuration's own headers, which may set another.
         request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT);
         Ok(request.into_parts().0)
     }
 
     /// Sends the request, and again where that is safe.
-    async fn until_answered(&self, request: Request<Body>) -> Result<Answer, TransportError> {
+    async fn send_with_retries(&self, request: Request<Body>) -> Result<LeasedResponse, TransportError> {
         let (head, mut body) = request.into_parts();
-        let mut sends = 0;
+        let mut attempts = 0;
         loop {
-            let (completed, lease) = self.ready(&head).await?;
-            sends += 1;
-            match self.once(Request::from_parts(completed, body), lease).await {
+            let (completed, lease) = self.complete_and_lease(&head).await?;
+            attempts += 1;
+            match self.send_once(Request::from_parts(completed, body), lease).await {
                 Ok(answer) => return Ok(answer),
-                Err((_, Some(again))) if sends < MOST_SENDS => {
-                    self.hub.resent();
+                Err((_, Some(again))) if attempts < MAX_ATTEMPTS => {
+                    self.hub.count_resend();
                     body = again;
                 }
                 Err((error, _)) => return Err(error),
@@ -350,11 +350,11 @@ impl<'a> Call<'a> {
 
     /// Returns the completed request and a lease. Credentials come first, because without them nothing is dialed. But a
     /// parked watch may wait for hours, and then they are renewed.
-    async fn ready(&self, head: &Parts) -> Result<(Parts, Lease), TransportError> {
+    async fn complete_and_lease(&self, head: &Parts) -> Result<(Parts, Lease), TransportError> {
         let completed = self.complete(head).await?;
         let since = Instant::now();
         let lease = self.lease().await?;
-        match since.elapsed() < FRESH {
+        match since.elapsed() < CREDENTIALS_MAX_AGE {
             true => Ok((completed, lease)),
             false => Ok((self.complete(head).await?, lease)),
         }
@@ -362,58 +362,62 @@ impl<'a> Call<'a> {
 
     async fn lease(&self) -> Result<Lease, TransportError> {
         let wait = self.options.wait_for_connection.unwrap_or(self.class == RequestClass::Watch);
-        self.hub.lease(Side::of(self.class), self.options.avoid_connection, wait).await
+        self.hub.lease(PoolKind::from_class(self.class), self.options.avoid_connection, wait).await
     }
 
     /// Sends the request on one connection.
-    async fn once(&self, request: Request<Body>, lease: Lease) -> Result<Answer, Again> {
-        let deadlines = self.hub.options.deadlines.of(self.class);
+    async fn send_once(&self, request: Request<Body>, lease: Lease) -> Result<LeasedResponse, Retryable> {
+        let deadlines = self.hub.options.deadlines.for_class(self.class);
         let (parts, body) = request.into_parts();
         let copy = body.try_clone();
         let Some(sender) = &lease.sender else {
             // Retired since it was chosen.
-            return Err((lease.vitals.error(Death::Outdated), Some(body)));
+            return Err((lease.conn_state.error(Death::Outdated), Some(body)));
         };
         let idempotent = parts.method == Method::GET || parts.method == Method::HEAD;
         let sending = sender.send(Request::from_parts(parts, body));
-        match self.hub.patience.timeout(deadlines.headers, sending).await {
+        match self.hub.lag_monitor.timeout(deadlines.headers, sending).await {
             Ok(Ok(response)) => {
-                self.hub.served(lease.id(), response.status() != StatusCode::UNAUTHORIZED);
+                self.hub.response_received(lease.id(), response.status() != StatusCode::UNAUTHORIZED);
                 Ok((response, lease))
             }
             Ok(Err(mut failure)) => {
                 let unsent = failure.take_message();
                 let failure = failure.into_error();
                 let refused = was_not_processed(&failure);
-                let error = explain(lease.vitals.clone(), failure).await;
+                let error = explain(lease.conn_state.clone(), failure).await;
                 let again = match unsent {
                     Some(request) => Some(request.into_body()),
-                    None if refused || (idempotent && gone_stale(&error, &lease)) => copy,
+                    None if refused || (idempotent && is_stale_connection(&error, &lease)) => copy,
                     None => None,
                 };
                 if matches!(error.death(), Death::StreamReset { .. }) {
-                    self.hub.count(Some(lease.id()), error.death());
+                    self.hub.count_error(Some(lease.id()), error.death());
                 }
                 Err((error, again))
             }
             Err(Expired) => {
                 let after = deadlines.headers.unwrap_or_default();
                 self.hub.retire(lease.id(), Death::HeadersDeadline { after });
-                Err((lease.vitals.error(Death::HeadersDeadline { after }), None))
+                Err((lease.conn_state.error(Death::HeadersDeadline { after }), None))
             }
         }
     }
 
     /// Rejects responses that must not be used, and records what the server reports about the credentials.
-    async fn look_at(&self, response: &Response<Incoming>, id: ConnectionId) -> Result<(), TransportError> {
-        if let Some(death) = refuse(response, self.encoding_asked) {
-            self.hub.count(Some(id), &death);
+    async fn check_response(
+        &self,
+        response: &Response<Incoming>,
+        id: ConnectionId,
+    ) -> Result<(), TransportError> {
+        if let Some(death) = rejection(response, self.encoding_requested) {
+            self.hub.count_error(Some(id), &death);
             return Err(TransportError::new(death, Some(id)));
         }
         if response.status() == StatusCode::UNAUTHORIZED {
             // The response goes to the caller in any case; its next request must have valid credentials.
             let rejected = future::join(self.owner.credentials.rejected(), self.hub.rejected());
-            let _ = tokio::time::timeout(REFRESH_WAIT, rejected).await;
+            let _ = tokio::time::timeout(REFRESH_TIMEOUT, rejected).await;
         }
         Ok(())
     }
@@ -425,8 +429,8 @@ impl<'a> Call<'a> {
         lease: Lease,
     ) -> Result<Response<TransportBody>, TransportError> {
         let id = lease.id();
-        self.look_at(&response, id).await?;
-        let deadlines = self.hub.options.deadlines.of(self.class);
+        self.check_response(&response, id).await?;
+        let deadlines = self.hub.options.deadlines.for_class(self.class);
         let (mut parts, body) = response.into_parts();
         parts.extensions.insert(id);
         let body = TransportBody::new(body, lease, deadlines, self.until, self.owner.clone());
@@ -449,14 +453,14 @@ const USER_AGENT: header::HeaderValue =
     header::HeaderValue::from_static(concat!("skopos/", env!("CARGO_PKG_VERSION")));
 
 /// Returns an error for responses that must not be used.
-fn refuse(response: &Response<Incoming>, encoding_asked: bool) -> Option<Death> {
+fn rejection(response: &Response<Incoming>, encoding_requested: bool) -> Option<Death> {
     let text = |value: &header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into();
     if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         let location = response.headers().get(header::LOCATION).map_or("".into(), text);
         return Some(Death::Redirected { status: response.status().as_u16(), location });
     }
     let encoding = response.headers().get(header::CONTENT_ENCODING)?;
-    if encoding_asked || encoding.as_bytes().eq_ignore_ascii_case(b"identity") || encoding.is_empty() {
+    if encoding_requested || encoding.as_bytes().eq_ignore_ascii_case(b"identity") || encoding.is_empty() {
         return None;
     }
     Some(Death::UnaskedEncoding { encoding: text(encoding) })
@@ -464,7 +468,7 @@ fn refuse(response: &Response<Incoming>, encoding_asked: bool) -> Option<Death> 
 
 /// Returns whether an idle connection had ended before the request came, or the server was just ending it. Every client
 /// with a pool meets this race.
-fn gone_stale(error: &TransportError, lease: &Lease) -> bool {
+fn is_stale_connection(error: &TransportError, lease: &Lease) -> bool {
     match error.death() {
         Death::GoAway { .. } => true,
         Death::Eof | Death::Reset(_) => lease.used,

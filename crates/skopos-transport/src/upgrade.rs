@@ -35,12 +35,12 @@ use tokio_util::{
 
 use crate::{
     class::ConnectionId,
+    conn_state::{ConnectionState, InstrumentedIo, connection_error},
     connection::to_origin_form,
     error::{Death, TransportError},
     hub::Hub,
-    patience::Expired,
+    lag::Expired,
     transport::Owner,
-    vitals::{Vitals, WatchedIo, of_connection},
 };
 
 /// The result of a request for another protocol.
@@ -65,7 +65,7 @@ pub struct Tunnel {
 }
 
 /// The largest response other than a switch: an error message of the API server.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 // === impl Tunnel ===
 
@@ -119,32 +119,34 @@ impl AsyncWrite for Tunnel {
 }
 
 /// A dedicated connection for one request.
-pub(crate) struct Solo {
+pub(crate) struct DedicatedConnection {
     hub: Arc<Hub>,
-    vitals: Arc<Vitals>,
+    conn_state: Arc<ConnectionState>,
     withdrawn: CancellationToken,
     sender: SendRequest<Body>,
-    connection: Fuse<Running>,
+    connection: Fuse<ConnectionFuture>,
     /// The requested protocol.
     protocol: Option<HeaderValue>,
 }
 
 /// hyper's connection future, which must be polled to make progress.
-type Running = BoxFuture<'static, hyper::Result<()>>;
+type ConnectionFuture = BoxFuture<'static, hyper::Result<()>>;
 
-// === impl Solo ===
+// === impl DedicatedConnection ===
 
-impl Solo {
+impl DedicatedConnection {
     pub(crate) async fn dial(hub: &Arc<Hub>) -> Result<Self, TransportError> {
-        let alone = hub.dial_alone().await?;
-        let vitals = alone.vitals;
-        let io = TokioIo::new(WatchedIo::new(alone.io, vitals.clone()));
-        let (sender, connection) =
-            http1::Builder::new().handshake(io).await.map_err(|error| vitals.error(of_connection(&error)))?;
+        let dialed = hub.dial_dedicated().await?;
+        let conn_state = dialed.conn_state;
+        let io = TokioIo::new(InstrumentedIo::new(dialed.io, conn_state.clone()));
+        let (sender, connection) = http1::Builder::new()
+            .handshake(io)
+            .await
+            .map_err(|error| conn_state.error(connection_error(&error)))?;
         Ok(Self {
             hub: hub.clone(),
-            vitals,
-            withdrawn: alone.withdrawn,
+            conn_state,
+            withdrawn: dialed.withdrawn,
             sender,
             connection: connection.with_upgrades().boxed().fuse(),
             protocol: None,
@@ -152,11 +154,11 @@ impl Solo {
     }
 
     pub(crate) fn id(&self) -> ConnectionId {
-        self.vitals.id
+        self.conn_state.id
     }
 
     /// Sends the request. `limit` is the time until the headers of the response.
-    pub(crate) async fn ask(
+    pub(crate) async fn send(
         &mut self,
         mut request: Request<Body>,
         limit: Option<Duration>,
@@ -166,15 +168,16 @@ impl Solo {
         self.protocol = request.headers().get(header::UPGRADE).cloned();
         let sending = self.sender.send_request(request);
         let late = |after| Death::HeadersDeadline { after };
-        let answered = attended(&self.hub, &mut self.connection, &self.withdrawn, limit, late, sending).await;
-        let answered = answered.map_err(|death| self.vitals.error(death))?;
+        let answered =
+            drive_until(&self.hub, &mut self.connection, &self.withdrawn, limit, late, sending).await;
+        let answered = answered.map_err(|death| self.conn_state.error(death))?;
         let answer = answered.map_err(|error| self.failed(&error))?;
-        self.hub.served(self.vitals.id, answer.status() != StatusCode::UNAUTHORIZED);
+        self.hub.response_received(self.conn_state.id, answer.status() != StatusCode::UNAUTHORIZED);
         Ok(answer)
     }
 
     /// Converts the response to the result: a stream, or the complete response.
-    pub(crate) async fn conclude(
+    pub(crate) async fn finish(
         mut self,
         owner: &Arc<Owner>,
         answer: Response<Incoming>,
@@ -183,14 +186,14 @@ impl Solo {
         let (mut parts, body) = answer.into_parts();
         let late = |after| Death::BodyDeadline { after };
         if parts.status != StatusCode::SWITCHING_PROTOCOLS {
-            let collecting = Limited::new(body, MOST_BYTES).collect();
+            let collecting = Limited::new(body, MAX_RESPONSE_BYTES).collect();
             let collected =
-                attended(&self.hub, &mut self.connection, &self.withdrawn, limit, late, collecting).await;
-            let collected = collected.map_err(|death| self.vitals.error(death))?;
+                drive_until(&self.hub, &mut self.connection, &self.withdrawn, limit, late, collecting).await;
+            let collected = collected.map_err(|death| self.conn_state.error(death))?;
             let body = collected.map_err(|error| match error.downcast::<hyper::Error>() {
                 Ok(error) => self.failed(&error),
-                Err(error) if error.is::<LengthLimitError>() => self.vitals.error(too_large()),
-                Err(error) => self.vitals.error(Death::protocol(error)),
+                Err(error) if error.is::<LengthLimitError>() => self.conn_state.error(too_large()),
+                Err(error) => self.conn_state.error(Death::protocol(error)),
             })?;
             return Ok(Upgrade::Answered(Response::from_parts(parts, body.to_bytes())));
         }
@@ -200,13 +203,13 @@ impl Solo {
         };
         if !parts.headers.get(header::UPGRADE).is_some_and(same) {
             return Err(self
-                .vitals
+                .conn_state
                 .error(Death::protocol("it switches to a protocol that was not asked for")));
         }
         let switching = hyper::upgrade::on(Response::from_parts(parts.clone(), body));
         let switched =
-            attended(&self.hub, &mut self.connection, &self.withdrawn, limit, late, switching).await;
-        let switched = switched.map_err(|death| self.vitals.error(death))?;
+            drive_until(&self.hub, &mut self.connection, &self.withdrawn, limit, late, switching).await;
+        let switched = switched.map_err(|death| self.conn_state.error(death))?;
         let tunnel = Tunnel {
             io: TokioIo::new(switched.map_err(|error| self.failed(&error))?),
             withdrawn: self.withdrawn,
@@ -214,19 +217,20 @@ impl Solo {
             _owner: owner.clone(),
         };
         parts.extensions.clear();
-        parts.extensions.insert(self.vitals.id);
+        parts.extensions.insert(self.conn_state.id);
         Ok(Upgrade::Switched(Response::from_parts(parts, tunnel)))
     }
 
     fn failed(&self, error: &hyper::Error) -> TransportError {
-        self.vitals.error(self.vitals.symptom().cloned().unwrap_or_else(|| of_connection(error)))
+        self.conn_state
+            .error(self.conn_state.first_error().cloned().unwrap_or_else(|| connection_error(error)))
     }
 }
 
 /// Drives the connection and returns the result of `what`, unless it takes too long or the connection must end.
-async fn attended<F: Future>(
+async fn drive_until<F: Future>(
     hub: &Hub,
-    connection: &mut Fuse<Running>,
+    connection: &mut Fuse<ConnectionFuture>,
     withdrawn: &CancellationToken,
     limit: Option<Duration>,
     late: impl FnOnce(Duration) -> Death,
@@ -241,13 +245,13 @@ async fn attended<F: Future>(
             _ = connection => what.await,
         }
     };
-    match withdrawn.run_until_cancelled(hub.patience.timeout(limit, running)).await {
-        None => Err(hub.why_withdrawn()),
+    match withdrawn.run_until_cancelled(hub.lag_monitor.timeout(limit, running)).await {
+        None => Err(hub.withdrawal_reason()),
         Some(Ok(output)) => Ok(output),
         Some(Err(Expired)) => Err(late(limit.unwrap_or_default())),
     }
 }
 
 fn too_large() -> Death {
-    Death::TooLarge(format!("more than {MOST_BYTES} bytes in place of a switch").into())
+    Death::TooLarge(format!("more than {MAX_RESPONSE_BYTES} bytes in place of a switch").into())
 }

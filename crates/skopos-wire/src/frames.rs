@@ -215,8 +215,8 @@ impl FrameSplitter {
     /// Returns the identity of the object in the frame in progress.
     fn identity(&self, chunk: &[u8]) -> Identity {
         // Metadata is near the start, and an attacker must not make us search 64 MiB twice.
-        const ENOUGH: usize = 1 << 20;
-        let head: Vec<u8> = self.partial.iter().chain(chunk).take(ENOUGH).copied().collect();
+        const MAX_HEAD_BYTES: usize = 1 << 20;
+        let head: Vec<u8> = self.partial.iter().chain(chunk).take(MAX_HEAD_BYTES).copied().collect();
         RawObject::identify(&head)
     }
 }
@@ -240,7 +240,7 @@ fn advance_lines(
             return Ok((pos, true));
         }
         // In windows, so that a chunk full of tiny frames is not searched to its end for each of them.
-        let window = bytes.len().min(pos + WINDOW);
+        let window = bytes.len().min(pos + SEARCH_WINDOW);
         let line = memchr::memchr(b'\n', &bytes[pos..window]).map_or(window, |at| pos + at);
         let (len, done) = nesting.advance(&bytes[pos..line], max_depth).map_err(|_| ())?;
         pos += len;
@@ -259,7 +259,7 @@ fn advance_lines(
 }
 
 /// Bytes searched for the end of a line at a time.
-const WINDOW: usize = 8 << 10;
+const SEARCH_WINDOW: usize = 8 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn sees_newlines_wherever_they_stand_in_a_large_chunk() {
-        for len in WINDOW - 20..WINDOW + 20 {
+        for len in SEARCH_WINDOW - 20..SEARCH_WINDOW + 20 {
             let long = "x".repeat(len);
             let stream = format!("{{\"a\":\"{long}\\n\"}}\n{{\"b\":\"{long}\n{{\"c\":[\n{{}}\n");
             let frames = split(&stream, stream.len(), Limits::default()).unwrap();

@@ -70,7 +70,7 @@ impl Nesting {
 /// Joins both parts in one buffer of exactly their size. Leaves `partial` empty and keeps its memory for the next item,
 /// unless it is much larger than usual.
 pub(crate) fn join(partial: &mut Vec<u8>, rest: &[u8]) -> Bytes {
-    const KEEP: usize = 1 << 20;
+    const MAX_KEPT_CAPACITY: usize = 1 << 20;
     if partial.is_empty() {
         return Bytes::copy_from_slice(rest);
     }
@@ -78,7 +78,7 @@ pub(crate) fn join(partial: &mut Vec<u8>, rest: &[u8]) -> Bytes {
     whole.extend_from_slice(partial);
     whole.extend_from_slice(rest);
     partial.clear();
-    partial.shrink_to(KEEP);
+    partial.shrink_to(MAX_KEPT_CAPACITY);
     whole.into()
 }
 

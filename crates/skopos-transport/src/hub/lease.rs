@@ -8,17 +8,17 @@ use super::Hub;
 use crate::{
     backoff::Gate,
     class::ConnectionId,
+    conn_state::ConnectionState,
     connection::Sender,
     dialer::{DialAttempt, Protocol},
     error::{Death, TransportError},
-    pool::{Pick, Side},
-    vitals::Vitals,
+    pool::{Pick, PoolKind},
 };
 
 /// A lease of one stream on a connection, given back when dropped.
 pub(crate) struct Lease {
     pub(crate) hub: Arc<Hub>,
-    pub(crate) vitals: Arc<Vitals>,
+    pub(crate) conn_state: Arc<ConnectionState>,
     pub(crate) sender: Option<Sender>,
     pub(crate) protocol: Protocol,
     /// Set if the connection has brought responses before.
@@ -50,22 +50,22 @@ impl Hub {
     /// at once.
     pub(crate) async fn lease(
         self: &Arc<Self>,
-        side: Side,
+        pool_kind: PoolKind,
         avoid: Option<ConnectionId>,
         wait: bool,
     ) -> Result<Lease, TransportError> {
-        let _waiting = Waiting::begin(self, side);
+        let _waiting = Waiting::new(self, pool_kind);
         let limit = self.options.connect_timeout;
         // Slightly longer than a dial, so that the dial's own error comes first.
-        let patience = || self.patience.sleep(limit + Duration::from_millis(50));
-        let mut give_up = patience();
+        let wait_timeout = || self.lag_monitor.sleep(limit + Duration::from_millis(50));
+        let mut give_up = wait_timeout();
         let mut waited = false;
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             let mut again_at = None;
             let mut parked = false;
-            match self.step(side, avoid) {
+            match self.step(pool_kind, avoid) {
                 Step::Go(lease) => return Ok(lease),
                 Step::Full { connections } => return Err(Death::Exhausted { connections }.into()),
                 Step::Later { until } => again_at = Some(until),
@@ -77,7 +77,7 @@ impl Hub {
                 Step::Wait => waited = true,
                 Step::Dial(attempt) => {
                     waited = true;
-                    self.tasks.spawn(self.clone().dial(side, attempt));
+                    self.tasks.spawn(self.clone().dial(pool_kind, attempt));
                 }
             }
             let next_dial = async {
@@ -94,26 +94,26 @@ impl Hub {
             }
             if parked {
                 // The wait so far was not a wait for a dial.
-                give_up = patience();
+                give_up = wait_timeout();
             }
         }
     }
 
-    fn step(self: &Arc<Self>, side: Side, avoid: Option<ConnectionId>) -> Step {
+    fn step(self: &Arc<Self>, pool_kind: PoolKind, avoid: Option<ConnectionId>) -> Step {
         let now = Instant::now();
         let mut state = self.state.lock();
         if let Some(why) = &state.parked {
             return Step::Parked { why: why.clone() };
         }
-        let healthy = state.backoff.healthy();
-        match state.pool.pick(side, avoid, healthy, now) {
+        let healthy = state.backoff.is_healthy();
+        match state.pool.pick(pool_kind, avoid, healthy, now) {
             Pick::Use(id) => {
                 state.counters.requests += 1;
                 // pick() has just found it.
                 let Some(member) = state.pool.get(id) else { return Step::Wait };
                 Step::Go(Lease {
                     hub: self.clone(),
-                    vitals: member.connection.vitals.clone(),
+                    conn_state: member.connection.conn_state.clone(),
                     sender: member.connection.sender.clone(),
                     protocol: member.protocol,
                     used: member.served > 0,
@@ -124,17 +124,17 @@ impl Hub {
             Pick::Dial => match state.backoff.gate(now) {
                 Gate::Open => {
                     if state.pool.shares_connections()
-                        && let Err(until) = state.backoff.take(now)
+                        && let Err(until) = state.backoff.take_token(now)
                     {
-                        state.pool.dial_over(side);
+                        state.pool.dial_ended(pool_kind);
                         return Step::Later { until };
                     }
                     state.counters.dials += 1;
-                    let rhythm = state.backoff.rhythm(now);
-                    Step::Dial(DialAttempt::new(self.uri.clone(), state.counters.dials, rhythm))
+                    let interval = state.backoff.interval(now);
+                    Step::Dial(DialAttempt::new(self.uri.clone(), state.counters.dials, interval))
                 }
                 Gate::Closed { until, last } => {
-                    state.pool.dial_over(side);
+                    state.pool.dial_ended(pool_kind);
                     Step::Closed { until, last }
                 }
             },
@@ -143,7 +143,7 @@ impl Hub {
 
     /// Returns the reason why the wait brought no connection.
     pub(crate) fn no_connection(&self, after: Duration) -> Death {
-        if let Some(last) = self.trouble() {
+        if let Some(last) = self.last_dial_error() {
             return (*last).clone();
         }
         let stage = match self.state.lock().pool.is_refused() {
@@ -153,15 +153,15 @@ impl Hub {
         Death::ConnectTimeout { after, stage }
     }
 
-    fn release(&self, vitals: &Vitals) {
+    fn release(&self, conn_state: &ConnectionState) {
         {
             let mut state = self.state.lock();
-            let Some(member) = state.pool.release(vitals.id, Instant::now()) else { return };
+            let Some(member) = state.pool.release(conn_state.id, Instant::now()) else { return };
             if member.protocol == Protocol::Http1 {
-                member.settled = false;
+                member.ready = false;
                 match member.retired {
-                    Some(_) => vitals.kill.cancel(),
-                    None => vitals.stirred.notify_one(),
+                    Some(_) => conn_state.kill.cancel(),
+                    None => conn_state.task_notify.notify_one(),
                 }
                 return;
             }
@@ -172,7 +172,7 @@ impl Hub {
 
 impl Lease {
     pub(crate) fn id(&self) -> ConnectionId {
-        self.vitals.id
+        self.conn_state.id
     }
 }
 
@@ -180,25 +180,25 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // First, so that a retired connection sees that no more requests can be sent.
         self.sender = None;
-        self.hub.release(&self.vitals);
+        self.hub.release(&self.conn_state);
     }
 }
 
 /// Counts a request that waits for a connection.
 struct Waiting {
     hub: Arc<Hub>,
-    side: Side,
+    pool_kind: PoolKind,
 }
 
 impl Waiting {
-    fn begin(hub: &Arc<Hub>, side: Side) -> Self {
-        hub.state.lock().pool.wait(side);
-        Self { hub: hub.clone(), side }
+    fn new(hub: &Arc<Hub>, pool_kind: PoolKind) -> Self {
+        hub.state.lock().pool.wait_started(pool_kind);
+        Self { hub: hub.clone(), pool_kind }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.hub.state.lock().pool.wait_over(self.side);
+        self.hub.state.lock().pool.wait_ended(self.pool_kind);
     }
 }

@@ -2,8 +2,8 @@
 
 mod dial;
 mod lease;
-mod lives;
-mod pulse;
+mod lifecycle;
+mod ticker;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,23 +16,23 @@ pub(crate) use lease::Lease;
 use crate::{
     backoff::DialBackoff,
     class::ConnectionId,
+    conn_state::ConnectionState,
     connection::Sender,
     dialer::{Dialer, Protocol},
     error::Death,
+    lag::LagMonitor,
     options::TransportOptions,
-    patience::Patience,
-    pool::{Member, Pool, Side},
+    pool::{Member, Pool, PoolKind},
     stats::{ConnectionStats, Counters, TransportStats},
-    vitals::Vitals,
 };
 
 /// Time within which a healthy connection's answer to a PING arrives and is read.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
+const PING_RESPONSE_TIME: Duration = Duration::from_secs(2);
 
 /// The shared state. It owns its tasks; the owner of the hub cancels [`Hub::stop`].
 pub(crate) struct Hub {
     pub(crate) options: TransportOptions,
-    pub(crate) patience: Patience,
+    pub(crate) lag_monitor: LagMonitor,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
     uri: http::Uri,
@@ -48,19 +48,19 @@ struct State {
     counters: Counters,
     rng: fastrand::Rng,
     next_id: u64,
-    pulse_runs: bool,
+    ticker_runs: bool,
     /// The reason while nothing is dialed.
     parked: Option<Arc<str>>,
     /// Cancelled to give up the dials under way; they then do not count.
     dials: CancellationToken,
     /// Cancelled to end dedicated connections.
-    alone: CancellationToken,
+    dedicated: CancellationToken,
 }
 
 struct Connection {
     /// Taken when the connection retires: hyper then ends it after the last stream.
     sender: Option<Sender>,
-    vitals: Arc<Vitals>,
+    conn_state: Arc<ConnectionState>,
     peer: Arc<str>,
     /// Cancelled when new requests should use a newer connection.
     superseded: CancellationToken,
@@ -72,7 +72,7 @@ impl Hub {
             Some(seed) => fastrand::Rng::with_seed(seed),
             None => fastrand::Rng::new(),
         };
-        // Enough to replace all connections of both sides.
+        // Enough to replace all connections of both pool kinds.
         let burst = u32::try_from(options.max_connections * 2).unwrap_or(u32::MAX);
         let stop = CancellationToken::new();
         let state = State {
@@ -81,13 +81,13 @@ impl Hub {
             counters: Counters::default(),
             rng,
             next_id: 0,
-            pulse_runs: false,
+            ticker_runs: false,
             parked: None,
             dials: CancellationToken::new(),
-            alone: stop.child_token(),
+            dedicated: stop.child_token(),
         };
         Arc::new(Self {
-            patience: Patience::default(),
+            lag_monitor: LagMonitor::default(),
             stop,
             tasks: TaskTracker::new(),
             uri,
@@ -99,23 +99,23 @@ impl Hub {
     }
 
     /// Returns the error of the last dial, if none has succeeded since.
-    pub(crate) fn trouble(&self) -> Option<Arc<Death>> {
-        self.state.lock().backoff.last().cloned()
+    pub(crate) fn last_dial_error(&self) -> Option<Arc<Death>> {
+        self.state.lock().backoff.last_error().cloned()
     }
 
     /// Handles a 401. When this returns, the connections that were superseded have been retired.
     pub(crate) async fn rejected(&self) {
         self.dialer.rejected().await;
-        self.look_over(Instant::now());
+        self.retire_outdated(Instant::now());
     }
 
-    pub(crate) fn resent(&self) {
+    pub(crate) fn count_resend(&self) {
         self.state.lock().counters.resent += 1;
     }
 
     /// Counts a request that failed without its connection being at fault.
-    pub(crate) fn count(&self, connection: Option<ConnectionId>, death: &Death) {
-        self.state.lock().counters.death(connection, Arc::new(death.clone()));
+    pub(crate) fn count_error(&self, connection: Option<ConnectionId>, death: &Death) {
+        self.state.lock().counters.count_error(connection, Arc::new(death.clone()));
     }
 
     /// Stops dials until [`Hub::wake`], and ends the open connections.
@@ -123,9 +123,9 @@ impl Hub {
         let mut state = self.state.lock();
         state.parked = Some(why.clone());
         std::mem::take(&mut state.dials).cancel();
-        std::mem::replace(&mut state.alone, self.stop.child_token()).cancel();
+        std::mem::replace(&mut state.dedicated, self.stop.child_token()).cancel();
         for member in state.pool.members() {
-            member.connection.vitals.kill(Death::Parked(why.clone()));
+            member.connection.conn_state.kill(Death::Parked(why.clone()));
         }
         drop(state);
         self.changed.notify_waiters();
@@ -135,7 +135,7 @@ impl Hub {
     pub(crate) fn wake(&self) {
         let mut state = self.state.lock();
         state.parked = None;
-        state.backoff.forget();
+        state.backoff.reset();
         // A dial that started earlier may hang on an address that did not respond.
         std::mem::take(&mut state.dials).cancel();
         drop(state);
@@ -146,7 +146,7 @@ impl Hub {
     pub(crate) fn close(&self) {
         self.stop.cancel();
         for member in self.state.lock().pool.members() {
-            member.connection.vitals.kill(Death::Closed);
+            member.connection.conn_state.kill(Death::Closed);
         }
         self.tasks.close();
         self.changed.notify_waiters();
@@ -158,19 +158,19 @@ impl Hub {
         let state = self.state.lock();
         let connection = |m: &Member<Connection>| ConnectionStats {
             id: m.id,
-            for_watches: m.side == Side::Watch,
+            for_watches: m.pool_kind == PoolKind::Watch,
             protocol: m.protocol,
             peer: m.connection.peer.clone(),
             open_streams: m.open,
             max_streams: m.limit,
-            age: now.duration_since(m.born),
-            silent: now.saturating_duration_since(m.connection.vitals.heard()),
+            age: now.duration_since(m.created_at),
+            silent: now.saturating_duration_since(m.connection.conn_state.last_read()),
             doubtful: m.protocol == Protocol::Http2
-                && now.saturating_duration_since(m.connection.vitals.heard())
-                    >= self.options.ping_interval + ANSWERED_WITHIN,
+                && now.saturating_duration_since(m.connection.conn_state.last_read())
+                    >= self.options.ping_interval + PING_RESPONSE_TIME,
             served: m.served,
-            bytes_in: m.connection.vitals.bytes_in.load(Relaxed),
-            bytes_out: m.connection.vitals.bytes_out.load(Relaxed),
+            bytes_in: m.connection.conn_state.bytes_in.load(Relaxed),
+            bytes_out: m.connection.conn_state.bytes_out.load(Relaxed),
             retired: m.retired.clone(),
         };
         TransportStats {
@@ -185,14 +185,14 @@ impl Hub {
             last_death: state.counters.last_death.clone(),
             down: state.backoff.down(),
             suspends: state.counters.suspends,
-            lagged: self.patience.lagged(),
+            lagged: self.lag_monitor.total_lag(),
             credential_refreshes,
             credentials: state.counters.credentials.clone(),
         }
     }
 
     /// Records that there are no credentials to send.
-    pub(crate) fn has_no_credentials(&self, death: &Death) {
+    pub(crate) fn credentials_missing(&self, death: &Death) {
         self.state.lock().counters.credentials_failed(false, death.to_string().into());
     }
 }

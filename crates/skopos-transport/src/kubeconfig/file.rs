@@ -39,7 +39,7 @@ struct RawFile {
 /// An entry of a list that is looked up by name.
 pub(super) trait Named {
     /// The word for the entry in messages.
-    const WHAT: &'static str;
+    const SECTION: &'static str;
 
     fn name(&self) -> &str;
 }
@@ -177,7 +177,7 @@ impl File {
 
     /// Converts a kubeconfig that kube has parsed.
     pub(super) fn from_kube(kubeconfig: &kube::config::Kubeconfig) -> Result<Self, KubeconfigError> {
-        let malformed = |_| KubeconfigError::Malformed { reason: NOT_THE_SHAPE, line: 0, column: 0 };
+        let malformed = |_| KubeconfigError::Malformed { reason: UNEXPECTED_SHAPE, line: 0, column: 0 };
         let value = serde_json::to_value(kubeconfig).map_err(malformed)?;
         serde_json::from_value::<RawFile>(value).map_err(malformed)?.check()
     }
@@ -247,7 +247,7 @@ impl RawFile {
 }
 
 impl Named for NamedCluster {
-    const WHAT: &'static str = "clusters";
+    const SECTION: &'static str = "clusters";
 
     fn name(&self) -> &str {
         &self.name
@@ -255,7 +255,7 @@ impl Named for NamedCluster {
 }
 
 impl Named for NamedUser {
-    const WHAT: &'static str = "users";
+    const SECTION: &'static str = "users";
 
     fn name(&self) -> &str {
         &self.name
@@ -263,7 +263,7 @@ impl Named for NamedUser {
 }
 
 impl Named for NamedContext {
-    const WHAT: &'static str = "contexts";
+    const SECTION: &'static str = "contexts";
 
     fn name(&self) -> &str {
         &self.name
@@ -277,12 +277,12 @@ fn find<'a, T: Named>(entries: &'a [T], name: &str) -> Option<&'a T> {
 fn check_unique<T: Named>(entries: &[T]) -> Result<(), KubeconfigError> {
     let mut seen = BTreeSet::new();
     match entries.iter().find(|entry| !seen.insert(entry.name())) {
-        Some(entry) => Err(KubeconfigError::Duplicate { what: T::WHAT, name: entry.name().to_owned() }),
+        Some(entry) => Err(KubeconfigError::Duplicate { what: T::SECTION, name: entry.name().to_owned() }),
         None => Ok(()),
     }
 }
 
-const NOT_THE_SHAPE: &str = "no YAML of the expected shape";
+const UNEXPECTED_SHAPE: &str = "no YAML of the expected shape";
 
 fn missing(what: &'static str, name: &str) -> KubeconfigError {
     KubeconfigError::Missing { what, name: name.to_owned() }
@@ -291,7 +291,7 @@ fn missing(what: &'static str, name: &str) -> KubeconfigError {
 fn malformed(error: &serde_saphyr::Error) -> KubeconfigError {
     let at = error.location();
     KubeconfigError::Malformed {
-        reason: NOT_THE_SHAPE,
+        reason: UNEXPECTED_SHAPE,
         line: at.as_ref().map_or(0, serde_saphyr::Location::line),
         column: at.as_ref().map_or(0, serde_saphyr::Location::column),
     }

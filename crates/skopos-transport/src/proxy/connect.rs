@@ -9,22 +9,22 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 
-use super::fault::{ProxyFault, of_death};
-use crate::{dialer::Io, vitals::of_connection};
+use super::fault::{ProxyFault, from_death};
+use crate::{conn_state::connection_error, dialer::Io};
 
 /// Maximum size of a response's head, in bytes. Nothing else of the response is read.
-const MOST_BYTES: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// Asks the proxy at the other end of `stream` to connect to the server, and returns the stream to the server.
-pub(super) async fn ask<S: Io>(
+pub(super) async fn connect<S: Io>(
     stream: S,
     server: &Authority,
     authorization: Option<&HeaderValue>,
 ) -> Result<Box<dyn Io>, ProxyFault> {
-    let failed = |error: hyper::Error| of_death(of_connection(&error));
+    let failed = |error: hyper::Error| from_death(connection_error(&error));
     let mut builder = http1::Builder::new();
     // Some proxies predate the rule that header names are case-insensitive.
-    builder.max_buf_size(MOST_BYTES).title_case_headers(true);
+    builder.max_buf_size(MAX_HEAD_BYTES).title_case_headers(true);
     let (mut sender, mut connection) = builder.handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let answer = {
         let mut asking = pin!(sender.send_request(request(server, authorization)));

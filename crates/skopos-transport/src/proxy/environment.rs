@@ -53,24 +53,24 @@ fn is_exempt(url: &Uri, exempt: &str) -> bool {
     exempt.split(',').map(|entry| entry.trim().to_ascii_lowercase()).filter(|entry| !entry.is_empty()).any(
         |entry| match address {
             _ if entry == "*" => true,
-            Some(address) => names_address(&entry, address, port),
-            None => names_host(&entry, &host, port),
+            Some(address) => matches_address(&entry, address, port),
+            None => matches_host(&entry, &host, port),
         },
     )
 }
 
-fn names_address(entry: &str, address: IpAddr, port: u16) -> bool {
+fn matches_address(entry: &str, address: IpAddr, port: u16) -> bool {
     if let Ok(network) = entry.parse::<IpNet>() {
         return network.contains(&address);
     }
     if let Ok(exactly) = without_brackets(entry).parse::<IpAddr>() {
         return exactly == address;
     }
-    let (place, its_port) = with_port(entry);
-    its_port == Some(port) && without_brackets(place).parse() == Ok(address)
+    let (host_part, its_port) = with_port(entry);
+    its_port == Some(port) && without_brackets(host_part).parse() == Ok(address)
 }
 
-fn names_host(entry: &str, host: &str, port: u16) -> bool {
+fn matches_host(entry: &str, host: &str, port: u16) -> bool {
     let (domain, its_port) = with_port(entry);
     if its_port.is_some_and(|its_port| its_port != port) {
         return false;
@@ -83,8 +83,8 @@ fn names_host(entry: &str, host: &str, port: u16) -> bool {
 }
 
 fn with_port(entry: &str) -> (&str, Option<u16>) {
-    match entry.rsplit_once(':').map(|(place, port)| (place, port.parse())) {
-        Some((place, Ok(port))) => (place, Some(port)),
+    match entry.rsplit_once(':').map(|(host_part, port)| (host_part, port.parse())) {
+        Some((host_part, Ok(port))) => (host_part, Some(port)),
         _ => (entry, None),
     }
 }

@@ -24,7 +24,7 @@ pub enum ProxyFault {
     #[error("it does not connect to the server (status {0})")]
     Status(u16),
     /// A SOCKS5 proxy that refuses to connect to the server.
-    #[error("it does not connect to the server ({})", said(*.0))]
+    #[error("it does not connect to the server ({})", reply_meaning(*.0))]
     Reply(u8),
     /// A response that is neither acceptance nor refusal.
     #[error("its answer cannot be understood: {0}")]
@@ -55,7 +55,7 @@ impl ProxyFault {
 }
 
 /// Returns the meaning of a reply code of RFC 1928, 6.
-fn said(reply: u8) -> String {
+fn reply_meaning(reply: u8) -> String {
     match reply {
         1 => "general failure",
         2 => "not allowed by its rules",
@@ -71,11 +71,11 @@ fn said(reply: u8) -> String {
 }
 
 /// Converts an error of the connection to a proxy.
-pub(super) fn of_socket(error: &io::Error) -> ProxyFault {
-    of_death(Death::of_socket(error))
+pub(super) fn from_socket_error(error: &io::Error) -> ProxyFault {
+    from_death(Death::from_socket_error(error))
 }
 
-pub(super) fn of_death(death: Death) -> ProxyFault {
+pub(super) fn from_death(death: Death) -> ProxyFault {
     match death {
         Death::Eof => ProxyFault::Closed,
         Death::Protocol(reason) | Death::TooLarge(reason) => ProxyFault::Garbled(reason),

@@ -1,4 +1,4 @@
-//! Connections through a proxy: it is asked to connect to the server, and then only forwards bytes.
+//! Connections through a proxy: it is connected to connect to the server, and then only forwards bytes.
 //!
 //! TLS and HTTP/2 with its PINGs go through it from end to end; the kernel's checks (keep-alive, user timeout) cover the
 //! connection to the proxy. The proxy resolves the server's name, also with `socks5://`, as in Go's net/http.
@@ -24,7 +24,7 @@ use crate::{
     dialer::{DialAttempt, Io, Stage},
     error::{ConfigError, Death},
     options::TransportOptions,
-    tls::{Ready, TlsSource},
+    tls::{DialSettings, TlsSource},
 };
 
 /// The configuration of one proxy for one server.
@@ -35,12 +35,12 @@ pub(crate) struct Proxy {
     pub(crate) port: u16,
     /// TLS of the connection to the proxy itself, if its URL begins with `https://`.
     pub(crate) tls: Option<Arc<TlsSource>>,
-    speech: Speech,
+    protocol: ProxyProtocol,
     server: Server,
 }
 
 /// The protocol of the proxy, with its credentials.
-enum Speech {
+enum ProxyProtocol {
     Connect(Option<HeaderValue>),
     Socks5(Option<Login>),
 }
@@ -78,11 +78,11 @@ impl Proxy {
             ));
         }
         let host = url.host().filter(|host| !host.is_empty()).ok_or(bad("has no host"))?;
-        let port_of = |usual| port_of(url, host, usual).ok_or(bad("has a port that is none"));
+        let port_of = |default| port_of(url, host, default).ok_or(bad("has a port that is none"));
         let login = login(url);
-        let (port, speech) = match url.scheme_str().map(str::to_ascii_lowercase).as_deref() {
-            None | Some("http") => (port_of(80)?, Speech::Connect(login.map(basic))),
-            Some("https") => (port_of(443)?, Speech::Connect(login.map(basic))),
+        let (port, protocol) = match url.scheme_str().map(str::to_ascii_lowercase).as_deref() {
+            None | Some("http") => (port_of(80)?, ProxyProtocol::Connect(login.map(basic))),
+            Some("https") => (port_of(443)?, ProxyProtocol::Connect(login.map(basic))),
             Some("socks5" | "socks5h") => {
                 let fits = |login: &Login| {
                     (1..=255).contains(&login.user.len()) && (1..=255).contains(&login.password.len())
@@ -90,7 +90,7 @@ impl Proxy {
                 if login.as_ref().is_some_and(|login| !fits(login)) {
                     return Err(bad("user and password have 1 to 255 bytes each in SOCKS5"));
                 }
-                (port_of(1080)?, Speech::Socks5(login))
+                (port_of(1080)?, ProxyProtocol::Socks5(login))
             }
             _ => return Err(bad("has to begin with http://, https://, socks5:// or socks5h://")),
         };
@@ -101,33 +101,33 @@ impl Proxy {
             _ => None,
         };
         let server = Server::new(&config.cluster_url, server_port)?;
-        Ok(Some(Self { host: without_brackets(host).into(), name, port, tls, speech, server }))
+        Ok(Some(Self { host: without_brackets(host).into(), name, port, tls, protocol, server }))
     }
 
     /// Connects to the server through the proxy at the other end of `stream`. The caller must bound it.
-    pub(crate) async fn through<S: Io>(
+    pub(crate) async fn connect<S: Io>(
         &self,
         stream: S,
-        tls: Option<&Ready>,
+        tls: Option<&DialSettings>,
         attempt: &DialAttempt,
     ) -> Result<Box<dyn Io>, Death> {
         attempt.enter(Stage::Proxy);
-        let asked = match tls {
-            None => self.ask(stream).await,
+        let connected = match tls {
+            None => self.handshake(stream).await,
             Some(tls) => match tls.connect(false, stream).await {
-                Ok(stream) => self.ask(stream).await,
-                Err(error) => Err(fault::of_socket(&error)),
+                Ok(stream) => self.handshake(stream).await,
+                Err(error) => Err(fault::from_socket_error(&error)),
             },
         };
-        asked.map_err(|fault| self.death(fault))
+        connected.map_err(|fault| self.proxy_error(fault))
     }
 
-    async fn ask<S: Io>(&self, stream: S) -> Result<Box<dyn Io>, ProxyFault> {
-        match &self.speech {
-            Speech::Connect(authorization) => {
-                connect::ask(stream, &self.server.authority, authorization.as_ref()).await
+    async fn handshake<S: Io>(&self, stream: S) -> Result<Box<dyn Io>, ProxyFault> {
+        match &self.protocol {
+            ProxyProtocol::Connect(authorization) => {
+                connect::connect(stream, &self.server.authority, authorization.as_ref()).await
             }
-            Speech::Socks5(login) => socks::ask(stream, &self.server, login.as_ref()).await,
+            ProxyProtocol::Socks5(login) => socks::connect(stream, &self.server, login.as_ref()).await,
         }
     }
 
@@ -136,11 +136,11 @@ impl Proxy {
         match death {
             // A failure of this process only.
             Death::Resources(_) => death,
-            death => self.death(ProxyFault::Connection(Arc::new(death))),
+            death => self.proxy_error(ProxyFault::Connection(Arc::new(death))),
         }
     }
 
-    fn death(&self, fault: ProxyFault) -> Death {
+    fn proxy_error(&self, fault: ProxyFault) -> Death {
         Death::Proxy { proxy: self.name.clone(), fault }
     }
 
@@ -172,15 +172,15 @@ impl Server {
 /// Returns a URL without its secrets.
 fn name(url: &Uri) -> Arc<str> {
     let authority = url.authority().map_or("", |authority| authority.as_str());
-    let place = authority.rsplit('@').next().unwrap_or_default();
-    format!("{}://{place}", url.scheme_str().unwrap_or("http")).into()
+    let host_and_port = authority.rsplit('@').next().unwrap_or_default();
+    format!("{}://{host_and_port}", url.scheme_str().unwrap_or("http")).into()
 }
 
 /// Returns the port; `None` if it is invalid.
-fn port_of(url: &Uri, host: &str, usual: u16) -> Option<u16> {
-    let place = url.authority()?.as_str().rsplit('@').next()?;
-    match place.strip_prefix(host)? {
-        "" | ":" => Some(usual),
+fn port_of(url: &Uri, host: &str, default: u16) -> Option<u16> {
+    let host_and_port = url.authority()?.as_str().rsplit('@').next()?;
+    match host_and_port.strip_prefix(host)? {
+        "" | ":" => Some(default),
         _ => url.port_u16().filter(|port| *port > 0),
     }
 }

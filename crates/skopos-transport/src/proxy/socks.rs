@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
     Login, Server,
-    fault::{ProxyFault, of_socket},
+    fault::{ProxyFault, from_socket_error},
 };
 use crate::dialer::Io;
 
@@ -14,96 +14,97 @@ const VERSION: u8 = 5;
 const CONNECT: u8 = 1;
 
 // Authentication methods.
-const NOBODY: u8 = 0;
-const LOGIN: u8 = 2;
-const NO_WAY: u8 = 0xff;
+const NO_AUTHENTICATION: u8 = 0;
+const USERNAME_PASSWORD: u8 = 2;
+const NO_ACCEPTABLE_METHOD: u8 = 0xff;
 
 // Address types.
 const IPV4: u8 = 1;
-const NAME: u8 = 3;
+const DOMAIN_NAME: u8 = 3;
 const IPV6: u8 = 4;
 
 /// Asks the proxy at the other end of `stream` to connect to the server, and returns the stream to the server.
-pub(super) async fn ask<S: Io>(
+pub(super) async fn connect<S: Io>(
     mut stream: S,
     server: &Server,
     login: Option<&Login>,
 ) -> Result<Box<dyn Io>, ProxyFault> {
-    let methods: &[u8] = if login.is_some() { &[NOBODY, LOGIN] } else { &[NOBODY] };
-    say(&mut stream, &[&[VERSION, methods.len() as u8], methods].concat()).await?;
-    let [version, method] = hear(&mut stream).await?;
-    speaks(version, VERSION)?;
+    let methods: &[u8] =
+        if login.is_some() { &[NO_AUTHENTICATION, USERNAME_PASSWORD] } else { &[NO_AUTHENTICATION] };
+    write(&mut stream, &[&[VERSION, methods.len() as u8], methods].concat()).await?;
+    let [version, method] = read_array(&mut stream).await?;
+    check_version(version, VERSION)?;
     match (method, login) {
-        (NOBODY, _) => {}
-        (LOGIN, Some(login)) => introduce(&mut stream, login).await?,
-        (NO_WAY, None) => return Err(ProxyFault::NoCredentials),
-        (NO_WAY, Some(_)) => return Err(ProxyFault::WrongCredentials),
+        (NO_AUTHENTICATION, _) => {}
+        (USERNAME_PASSWORD, Some(login)) => authenticate(&mut stream, login).await?,
+        (NO_ACCEPTABLE_METHOD, None) => return Err(ProxyFault::NoCredentials),
+        (NO_ACCEPTABLE_METHOD, Some(_)) => return Err(ProxyFault::WrongCredentials),
         (other, _) => return Err(garbled(format!("it chose method {other}, which was not offered"))),
     }
-    say(&mut stream, &request(server)).await?;
-    let [version, reply, _, kind] = hear(&mut stream).await?;
-    speaks(version, VERSION)?;
+    write(&mut stream, &request(server)).await?;
+    let [version, reply, _, kind] = read_array(&mut stream).await?;
+    check_version(version, VERSION)?;
     if reply != 0 {
         return Err(ProxyFault::Reply(reply));
     }
     // The proxy's own address is not needed, but precedes the server's first bytes.
     match kind {
-        IPV4 => drop(hear::<6>(&mut stream).await?),
-        IPV6 => drop(hear::<18>(&mut stream).await?),
-        NAME => {
-            let [length] = hear(&mut stream).await?;
+        IPV4 => drop(read_array::<6>(&mut stream).await?),
+        IPV6 => drop(read_array::<18>(&mut stream).await?),
+        DOMAIN_NAME => {
+            let [length] = read_array(&mut stream).await?;
             let mut rest = vec![0; usize::from(length) + 2];
-            stream.read_exact(&mut rest).await.map_err(|error| of_socket(&error))?;
+            stream.read_exact(&mut rest).await.map_err(|error| from_socket_error(&error))?;
         }
         other => return Err(garbled(format!("an address of kind {other}"))),
     }
     Ok(Box::new(stream))
 }
 
-async fn introduce<S: Io>(stream: &mut S, Login { user, password }: &Login) -> Result<(), ProxyFault> {
+async fn authenticate<S: Io>(stream: &mut S, Login { user, password }: &Login) -> Result<(), ProxyFault> {
     /// The version of this part alone.
     const VERSION: u8 = 1;
     // The proxy's configuration has checked that both lengths fit into a byte.
-    let words = [&[VERSION, user.len() as u8], &user[..], &[password.len() as u8], &password[..]].concat();
-    say(stream, &words).await?;
-    let [version, status] = hear(stream).await?;
-    speaks(version, VERSION)?;
+    let bytes = [&[VERSION, user.len() as u8], &user[..], &[password.len() as u8], &password[..]].concat();
+    write(stream, &bytes).await?;
+    let [version, status] = read_array(stream).await?;
+    check_version(version, VERSION)?;
     if status == 0 { Ok(()) } else { Err(ProxyFault::WrongCredentials) }
 }
 
 fn request(server: &Server) -> Vec<u8> {
-    let mut words = vec![VERSION, CONNECT, 0];
+    let mut bytes = vec![VERSION, CONNECT, 0];
     match server.address() {
         Some(IpAddr::V4(address)) => {
-            words.push(IPV4);
-            words.extend(address.octets());
+            bytes.push(IPV4);
+            bytes.extend(address.octets());
         }
         Some(IpAddr::V6(address)) => {
-            words.push(IPV6);
-            words.extend(address.octets());
+            bytes.push(IPV6);
+            bytes.extend(address.octets());
         }
         None => {
             // Its length fits into a byte, likewise checked.
-            words.extend([NAME, server.host.len() as u8]);
-            words.extend(server.host.as_bytes());
+            bytes.extend([DOMAIN_NAME, server.host.len() as u8]);
+            bytes.extend(server.host.as_bytes());
         }
     }
-    words.extend(server.port.to_be_bytes());
-    words
+    bytes.extend(server.port.to_be_bytes());
+    bytes
 }
 
-async fn say<S: Io>(stream: &mut S, words: &[u8]) -> Result<(), ProxyFault> {
-    stream.write_all(words).await.map_err(|error| of_socket(&error))?;
-    stream.flush().await.map_err(|error| of_socket(&error))
+async fn write<S: Io>(stream: &mut S, bytes: &[u8]) -> Result<(), ProxyFault> {
+    stream.write_all(bytes).await.map_err(|error| from_socket_error(&error))?;
+    stream.flush().await.map_err(|error| from_socket_error(&error))
 }
 
-async fn hear<const N: usize>(stream: &mut (impl Io + ?Sized)) -> Result<[u8; N], ProxyFault> {
-    let mut words = [0; N];
-    stream.read_exact(&mut words).await.map_err(|error| of_socket(&error))?;
-    Ok(words)
+async fn read_array<const N: usize>(stream: &mut (impl Io + ?Sized)) -> Result<[u8; N], ProxyFault> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes).await.map_err(|error| from_socket_error(&error))?;
+    Ok(bytes)
 }
 
-fn speaks(version: u8, expected: u8) -> Result<(), ProxyFault> {
+fn check_version(version: u8, expected: u8) -> Result<(), ProxyFault> {
     match version == expected {
         true => Ok(()),
         false => Err(garbled("it does not speak SOCKS5".to_owned())),

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{environment::proxy_of, *};
-use crate::{error::Fault, guard::AddressGuard};
+use crate::{address_filter::AddressGuard, error::Fault};
 
 /// The timeout of every operation.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The request to an HTTP proxy without credentials.
 const CONNECT: &str = "CONNECT api.test:6443 HTTP/1.1\r\nHost: api.test:6443\r\n\r\n";
@@ -47,8 +47,8 @@ async fn asked(proxy: &Proxy, turns: &[(usize, &[u8])]) -> (Result<Box<dyn Io>, 
         heard
     };
     let attempt = attempt();
-    let both = async { tokio::join!(proxy.through(near, None, &attempt), speaking) };
-    tokio::time::timeout(PATIENCE, both).await.expect("an end")
+    let both = async { tokio::join!(proxy.connect(near, None, &attempt), speaking) };
+    tokio::time::timeout(TIMEOUT, both).await.expect("an end")
 }
 
 fn fault(result: Result<Box<dyn Io>, Death>) -> ProxyFault {
@@ -90,10 +90,10 @@ async fn the_first_words_of_a_server_and_ours_pass_when_they_come_with_the_proxy
         far.read_exact(&mut [0; CONNECT.len()]).await.unwrap();
         far.write_all(b"HTTP/1.1 200 OK\r\n\r\nfirst").await.unwrap();
     };
-    let (stream, ()) = tokio::join!(proxy.through(near, None, &attempt), speaking);
+    let (stream, ()) = tokio::join!(proxy.connect(near, None, &attempt), speaking);
     let mut stream = stream.unwrap();
     let mut words = [0; 5];
-    let reading = tokio::time::timeout(PATIENCE, stream.read_exact(&mut words));
+    let reading = tokio::time::timeout(TIMEOUT, stream.read_exact(&mut words));
     reading.await.expect("in time").unwrap();
     assert_eq!(&words, b"first");
     stream.write_all(b"ours").await.unwrap();
@@ -165,7 +165,7 @@ async fn a_silent_proxy_is_where_the_dial_is_stuck() {
     for url in ["http://proxy.test", "socks5://proxy.test"] {
         let (near, _far) = tokio::io::duplex(4096);
         let (proxy, attempt) = (proxy(url), attempt());
-        let asking = proxy.through(near, None, &attempt);
+        let asking = proxy.connect(near, None, &attempt);
         assert!(tokio::time::timeout(Duration::from_secs(600), asking).await.is_err());
         assert_eq!(attempt.stage(), "proxy");
     }

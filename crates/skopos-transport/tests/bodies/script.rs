@@ -30,7 +30,7 @@ const CONNECTIONS: usize = 6;
 /// Maximum number of frames of a flood.
 const FLOOD: usize = 2000;
 /// Maximum number of bytes on all connections together.
-const MOST: usize = 4 << 20;
+const MAX_BODY_BYTES: usize = 4 << 20;
 
 enum Step {
     Bytes(Vec<u8>),
@@ -108,7 +108,7 @@ impl Script {
     }
 
     async fn send(&self, writer: &mut (impl AsyncWriteExt + Unpin), bytes: &[u8]) -> Option<()> {
-        if self.sent.fetch_add(bytes.len(), Relaxed) > MOST {
+        if self.sent.fetch_add(bytes.len(), Relaxed) > MAX_BODY_BYTES {
             return None;
         }
         writer.write_all(bytes).await.ok()

@@ -13,7 +13,7 @@ fn token(version: &str) -> String {
     answer(version, serde_json::json!({"token": "of-plugin"}))
 }
 
-fn of_plugin() -> Outcome {
+fn plugin_outcome() -> Outcome {
     asked_by("Bearer of-plugin")
 }
 
@@ -22,10 +22,10 @@ async fn v1_needs_an_interactive_mode_and_v1beta1_does_not() {
     let world = World::start().await;
     for (version, mode, expected) in [
         (V1, "", Outcome::Refused),
-        (V1, ", interactiveMode: Never", of_plugin()),
-        (V1, ", interactiveMode: IfAvailable", of_plugin()),
+        (V1, ", interactiveMode: Never", plugin_outcome()),
+        (V1, ", interactiveMode: IfAvailable", plugin_outcome()),
         (V1, ", interactiveMode: Sometimes", Outcome::Refused),
-        (V1BETA1, "", of_plugin()),
+        (V1BETA1, "", plugin_outcome()),
     ] {
         world.plugin("plugin", &token(version));
         let exec = format!("exec: {{apiVersion: {version}, command: ./plugin{mode}}}");
@@ -109,7 +109,7 @@ async fn other_credentials_go_before_a_plugin() {
     world.check(&world.cluster(), &format!("{certificate}, {exec}"), &shown).await;
     assert!(!path.with_extension("runs").exists(), "it was run");
     // An empty token counts as none.
-    world.check(&world.cluster(), &format!("token: '', {exec}"), &of_plugin()).await;
+    world.check(&world.cluster(), &format!("token: '', {exec}"), &plugin_outcome()).await;
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn a_plugin_is_found_beside_the_kubeconfig_or_in_path() {
     let path = world.plugin("bin/plugin", &token(V1));
     for command in ["./bin/plugin", "bin/plugin", &path.display().to_string()] {
         let exec = format!("exec: {{apiVersion: {V1}, command: {command}, interactiveMode: Never}}");
-        world.check(&world.cluster(), &exec, &of_plugin()).await;
+        world.check(&world.cluster(), &exec, &plugin_outcome()).await;
     }
     // From PATH, with arguments and variables.
     let script = "printf '%s' \"$ANSWER\"";
@@ -127,7 +127,7 @@ async fn a_plugin_is_found_beside_the_kubeconfig_or_in_path() {
          env: [{{name: ANSWER, value: '{}'}}], interactiveMode: Never}}",
         token(V1)
     );
-    world.check(&world.cluster(), &exec, &of_plugin()).await;
+    world.check(&world.cluster(), &exec, &plugin_outcome()).await;
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn a_plugin_is_told_of_the_cluster_if_the_kubeconfig_says_so() {
         world.https,
         token(V1)
     );
-    for (told, expected) in [("true", of_plugin()), ("false", Outcome::Refused)] {
+    for (told, expected) in [("true", plugin_outcome()), ("false", Outcome::Refused)] {
         let exec = format!(
             "exec: {{apiVersion: {V1}, command: sh, args: ['-c', {script:?}], interactiveMode: Never, \
              provideClusterInfo: {told}}}"

@@ -1,7 +1,7 @@
 //! Real sockets and TLS through a proxy: successes, and the errors of failures.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
-mod way;
+mod proxy;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use skopos_transport::{
     config_from_kubeconfig,
 };
 
-use self::way::Way;
+use self::proxy::TestProxy;
 
 /// A name that this machine cannot resolve, and that the test server has a certificate for.
 const NAME: &str = "kubernetes.default.svc";
@@ -60,9 +60,9 @@ async fn a_cluster_is_read_and_watched_through_every_kind_of_proxy() {
         ("socks5", "", None),
         ("socks5h", "me:se%40cret@", Some("me:se@cret")),
     ] {
-        let way = Way::to(address).await;
-        login.into_iter().for_each(|login| way.login(login));
-        let transport = transport(config(&server, &format!("{scheme}://{user}{}", way.address)).await);
+        let test_proxy = TestProxy::to(address).await;
+        login.into_iter().for_each(|login| test_proxy.login(login));
+        let transport = transport(config(&server, &format!("{scheme}://{user}{}", test_proxy.address)).await);
         let maps: Api<ConfigMap> = Api::default_namespaced(transport.client("default"));
         let list = maps.list(&ListParams::default()).await.unwrap();
         let version = list.metadata.resource_version.unwrap();
@@ -78,10 +78,10 @@ async fn a_cluster_is_read_and_watched_through_every_kind_of_proxy() {
 
         let stats = transport.stats();
         assert_eq!((stats.connections.len(), stats.dials), (2, 3));
-        assert_eq!(way.asked(), vec![target.clone(); 3], "all of them through the proxy, by name");
+        assert_eq!(test_proxy.asked(), vec![target.clone(); 3], "all of them through the proxy, by name");
         for connection in &stats.connections {
             assert_eq!(connection.protocol, Protocol::Http2);
-            assert_eq!(*connection.peer, format!("{target} through {}", way.address));
+            assert_eq!(*connection.peer, format!("{target} through {}", test_proxy.address));
         }
         let told = format!("{stats:?}");
         assert!(!told.contains("se@cret") && !told.contains("se%40"), "{told}");
@@ -94,16 +94,16 @@ async fn a_cluster_is_read_and_watched_through_every_kind_of_proxy() {
 #[tokio::test]
 async fn a_plain_cluster_is_connected_to_in_the_same_way() {
     let server = TestServer::builder().start().await.unwrap();
-    let way = Way::to(SocketAddr::from(([127, 0, 0, 1], server.port()))).await;
+    let test_proxy = TestProxy::to(SocketAddr::from(([127, 0, 0, 1], server.port()))).await;
     for http2_prior_knowledge in [false, true] {
         let options = TransportOptions { http2_prior_knowledge, ..Default::default() };
-        let config = config(&server, &format!("http://{}", way.address)).await;
+        let config = config(&server, &format!("http://{}", test_proxy.address)).await;
         let transport = Transport::from_config(config, options).unwrap();
         ask(&transport).await.unwrap();
         let http2 = transport.stats().connections[0].protocol == Protocol::Http2;
         assert_eq!(http2, http2_prior_knowledge);
     }
-    assert_eq!(way.asked(), vec![format!("{NAME}:{}", server.port()); 2]);
+    assert_eq!(test_proxy.asked(), vec![format!("{NAME}:{}", server.port()); 2]);
     server.stop().await;
 }
 
@@ -119,12 +119,12 @@ async fn a_proxy_that_does_not_lead_there_is_told_with_its_reason_and_without_it
         (Some(page("503 Unavailable")), "me:canary@", refused(503), Fault::Network),
         (Some(String::new()), "me:canary@", ProxyFault::Closed, Fault::Network),
     ] {
-        let way = Way::to(address).await;
-        way.login("somebody else");
-        answer.iter().for_each(|answer| way.refuse(answer));
-        let transport = transport(config(&server, &format!("http://{user}{}", way.address)).await);
+        let test_proxy = TestProxy::to(address).await;
+        test_proxy.login("somebody else");
+        answer.iter().for_each(|answer| test_proxy.refuse(answer));
+        let transport = transport(config(&server, &format!("http://{user}{}", test_proxy.address)).await);
         let error = ask(&transport).await.unwrap_err();
-        let name = format!("http://{}", way.address).into();
+        let name = format!("http://{}", test_proxy.address).into();
         assert_eq!(*error.death(), Death::Proxy { proxy: name, fault });
         assert_eq!(error.fault(), whose);
         let next = ask(&transport).await.unwrap_err();
@@ -138,9 +138,10 @@ async fn a_proxy_that_does_not_lead_there_is_told_with_its_reason_and_without_it
 #[tokio::test]
 async fn a_proxy_that_is_not_there_is_named() {
     let (server, address) = tls_server().await;
-    let way = Way::to(address).await;
-    way.end().await;
-    for proxy in [format!("http://u:canary@{}", way.address), "socks5://u:canary@no-such.invalid".to_owned()]
+    let test_proxy = TestProxy::to(address).await;
+    test_proxy.end().await;
+    for proxy in
+        [format!("http://u:canary@{}", test_proxy.address), "socks5://u:canary@no-such.invalid".to_owned()]
     {
         let error = ask(&transport(config(&server, &proxy).await)).await.unwrap_err();
         let Death::Proxy { fault: ProxyFault::Connection(death), .. } = error.death() else {
@@ -156,10 +157,10 @@ async fn a_proxy_that_is_not_there_is_named() {
 #[tokio::test]
 async fn a_proxy_that_says_nothing_is_given_up_within_the_connect_deadline() {
     let (server, address) = tls_server().await;
-    let way = Way::to(address).await;
-    way.mute();
+    let test_proxy = TestProxy::to(address).await;
+    test_proxy.mute();
     for scheme in ["http", "socks5"] {
-        let config = config(&server, &format!("{scheme}://{}", way.address)).await;
+        let config = config(&server, &format!("{scheme}://{}", test_proxy.address)).await;
         let options = TransportOptions { connect_timeout: Duration::from_millis(500), ..Default::default() };
         let error = ask(&Transport::from_config(config, options).unwrap()).await.unwrap_err();
         assert!(matches!(error.death(), Death::ConnectTimeout { stage: "proxy", .. }), "{error}");
@@ -170,35 +171,35 @@ async fn a_proxy_that_says_nothing_is_given_up_within_the_connect_deadline() {
 #[tokio::test]
 async fn a_proxy_that_goes_takes_its_connections_along_and_is_found_again() {
     let (server, address) = tls_server().await;
-    let way = Way::to(address).await;
-    let transport = transport(config(&server, &format!("http://{}", way.address)).await);
+    let test_proxy = TestProxy::to(address).await;
+    let transport = transport(config(&server, &format!("http://{}", test_proxy.address)).await);
     let maps: Api<ConfigMap> = Api::all(transport.client("default"));
     let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let mut events = Box::pin(maps.watch(&WatchParams::default(), &version).await.unwrap());
-    way.end().await;
+    test_proxy.end().await;
     while let Ok(Some(_)) = events.try_next().await {}
     let error = ask(&transport).await.unwrap_err();
     assert!(matches!(error.death().root(), Death::Proxy { .. }), "{error}");
-    let way = way.again();
+    let test_proxy = test_proxy.again();
     transport.connected(Duration::from_secs(5)).await.unwrap();
     ask(&transport).await.unwrap();
-    assert!(!way.asked().is_empty());
+    assert!(!test_proxy.asked().is_empty());
     server.stop().await;
 }
 
 #[tokio::test]
 async fn pings_go_through_to_the_server() {
     let (server, address) = tls_server().await;
-    let way = Way::to(address).await;
+    let test_proxy = TestProxy::to(address).await;
     let ping = Duration::from_millis(200);
     let options = TransportOptions { ping_interval: ping, ping_timeout: ping, ..Default::default() };
-    let config = config(&server, &format!("socks5://{}", way.address)).await;
+    let config = config(&server, &format!("socks5://{}", test_proxy.address)).await;
     let transport = Transport::from_config(config, options).unwrap();
     let maps: Api<ConfigMap> = Api::all(transport.client("default"));
     let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let mut events = Box::pin(maps.watch(&WatchParams::default(), &version).await.unwrap());
     // The proxy stays, and its sockets acknowledge all bytes.
-    way.freeze();
+    test_proxy.freeze();
     while let Ok(Some(_)) = events.try_next().await {}
     let deaths = &transport.stats().deaths;
     assert!(format!("{deaths:?}").contains("ping_timeout"), "{deaths:?}");
@@ -233,10 +234,10 @@ async fn a_proxy_over_tls_is_trusted_by_the_configurations_ca_and_not_shown_who_
     };
     let server = TestServer::builder().client_certificates().start().await.unwrap();
     let address = SocketAddr::from(([127, 0, 0, 1], server.port()));
-    let way = Way::over_tls(address, tls(&ours)).await;
-    let strange = Way::over_tls(address, tls(&strangers)).await;
-    let config = |way: &Way| {
-        let (server, proxy) = (&server, format!("https://{}", way.address));
+    let test_proxy = TestProxy::over_tls(address, tls(&ours)).await;
+    let strange = TestProxy::over_tls(address, tls(&strangers)).await;
+    let config = |test_proxy: &TestProxy| {
+        let (server, proxy) = (&server, format!("https://{}", test_proxy.address));
         let ours = ours.der().to_vec();
         async move {
             let mut config = config(server, &proxy).await;
@@ -246,9 +247,9 @@ async fn a_proxy_over_tls_is_trusted_by_the_configurations_ca_and_not_shown_who_
             config
         }
     };
-    let transport = transport(config(&way).await);
+    let transport = transport(config(&test_proxy).await);
     ask(&transport).await.unwrap();
-    assert_eq!(way.asked().len(), 1);
+    assert_eq!(test_proxy.asked().len(), 1);
     assert_eq!(transport.stats().connections[0].protocol, Protocol::Http2);
 
     let error = ask(&self::transport(config(&strange).await)).await.unwrap_err();

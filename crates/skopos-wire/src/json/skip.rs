@@ -167,14 +167,14 @@ impl Specials {
             if pos >= bytes.len() {
                 return bytes.len();
             }
-            self.go_on(bytes, pos);
+            self.load_block(bytes, pos);
         }
     }
 
     /// Reads the block that contains `pos`. Not inlined at every search for the end of a string: together they would be too
     /// much code to stay cached between two events.
     #[inline(never)]
-    fn go_on(&mut self, bytes: &[u8], pos: usize) {
+    fn load_block(&mut self, bytes: &[u8], pos: usize) {
         let next = self.start.wrapping_add(BLOCK);
         self.start = if pos.wrapping_sub(next) < BLOCK { next } else { pos };
         match bytes.get(self.start..).and_then(|rest| rest.first_chunk()) {

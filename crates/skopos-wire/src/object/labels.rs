@@ -17,13 +17,13 @@ enum Source<'a> {
 }
 
 impl<'a> Labels<'a> {
-    pub(super) fn of_json(json: &'a [u8]) -> Self {
+    pub(super) fn from_json(json: &'a [u8]) -> Self {
         let mut cursor = Cursor::new(json, 2);
         cursor.eat(b'{');
         Self(Source::Json(cursor))
     }
 
-    pub(super) fn of_pairs(pairs: &'a [Pair]) -> Self {
+    pub(super) fn from_pairs(pairs: &'a [Pair]) -> Self {
         Self(Source::Pairs(pairs.iter()))
     }
 }

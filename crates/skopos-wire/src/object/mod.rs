@@ -83,7 +83,7 @@ impl RawObject {
     pub fn scan(json: Bytes, limits: &Limits) -> Result<Self, ScanError> {
         let json = json.slice_ref(json.trim_ascii());
         let inner = {
-            let parts = Parts::of_document(&json, limits)?;
+            let parts = Parts::from_document(&json, limits)?;
             parts.into_inner(0)?
         };
         Ok(Self(Arc::new(Inner { json, ..inner })))
@@ -95,7 +95,7 @@ impl RawObject {
     /// As [`RawObject::scan`].
     pub fn copy_from(json: &[u8], limits: &Limits) -> Result<Self, ScanError> {
         let json = json.trim_ascii();
-        let inner = Parts::of_document(json, limits)?.into_inner(0)?;
+        let inner = Parts::from_document(json, limits)?.into_inner(0)?;
         Ok(Self(Arc::new(Inner { json: Bytes::copy_from_slice(json), ..inner })))
     }
 
@@ -216,8 +216,8 @@ impl RawObject {
     /// Returns the labels, in the order of the JSON.
     pub fn labels(&self) -> Labels<'_> {
         match self.0.unescaped.as_ref().and_then(|unescaped| unescaped.labels.as_deref()) {
-            Some(pairs) => Labels::of_pairs(pairs),
-            None => Labels::of_json(self.slice(self.0.labels)),
+            Some(pairs) => Labels::from_pairs(pairs),
+            None => Labels::from_json(self.slice(self.0.labels)),
         }
     }
 
@@ -346,7 +346,7 @@ impl DecodeError {
 }
 
 impl Span {
-    /// Creates the span of a range relative to `base`. An object is at most 4 GiB long, as [`Parts::of_document`] has
+    /// Creates the span of a range relative to `base`. An object is at most 4 GiB long, as [`Parts::from_document`] has
     /// checked.
     fn new(range: Range<usize>, base: usize) -> Self {
         let start = u32::try_from(range.start - base).unwrap_or_default();

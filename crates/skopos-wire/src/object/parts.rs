@@ -116,7 +116,7 @@ impl From<SyntaxError> for ScanError {
 
 impl<'a> Parts<'a> {
     /// Scans a text that is one object from start to end.
-    pub(crate) fn of_document(json: &'a [u8], limits: &Limits) -> Result<Self, ScanError> {
+    pub(crate) fn from_document(json: &'a [u8], limits: &Limits) -> Result<Self, ScanError> {
         check_text(json, limits.max_object_bytes)?;
         let mut cursor = Cursor::new(json, limits.max_depth);
         let mut parts = Self::default();
@@ -409,7 +409,7 @@ fn required<'a>(
 
 /// Returns whether labels can be read in place: no escapes, and no duplicate key.
 fn readable_in_place(pairs: &[(RawStr<'_>, RawStr<'_>)]) -> bool {
-    const FEW: usize = 32;
+    const MAX_PAIRS: usize = 32;
     let plain = pairs.iter().all(|(key, value)| key.plain().is_some() && value.plain().is_some());
     let distinct = || {
         pairs
@@ -417,7 +417,7 @@ fn readable_in_place(pairs: &[(RawStr<'_>, RawStr<'_>)]) -> bool {
             .enumerate()
             .all(|(i, (key, _))| pairs[..i].iter().all(|(other, _)| other.plain() != key.plain()))
     };
-    plain && pairs.len() <= FEW && distinct()
+    plain && pairs.len() <= MAX_PAIRS && distinct()
 }
 
 /// Returns the labels with their escapes decoded. The last of duplicate keys wins, as in Go.

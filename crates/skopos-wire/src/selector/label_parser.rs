@@ -194,7 +194,7 @@ fn tokens(mut rest: &str) -> Vec<Token<'_>> {
         let (kind, len) = match SYMBOLS.iter().find(|(symbol, _)| rest.starts_with(symbol)) {
             Some((symbol, kind)) => (*kind, symbol.len()),
             None => {
-                let len = rest.find(ends_a_word).unwrap_or(rest.len());
+                let len = rest.find(is_delimiter).unwrap_or(rest.len());
                 (word(&rest[..len]), len)
             }
         };
@@ -219,7 +219,7 @@ const SYMBOLS: [(&str, Kind); 9] = [
     (",", Kind::Comma),
 ];
 
-fn ends_a_word(c: char) -> bool {
+fn is_delimiter(c: char) -> bool {
     matches!(c, '=' | '!' | '(' | ')' | ',' | '>' | '<' | '\0') || WHITE_SPACE.contains(&c)
 }
 

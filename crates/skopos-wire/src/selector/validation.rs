@@ -32,8 +32,8 @@ pub(super) fn label_key_problems(key: &str) -> Vec<String> {
     }
     if name.is_empty() {
         problems.push("name part must be non-empty".to_owned());
-    } else if name.len() > MAX_LABEL {
-        problems.push(format!("name part must be no more than {MAX_LABEL} bytes"));
+    } else if name.len() > MAX_LABEL_LENGTH {
+        problems.push(format!("name part must be no more than {MAX_LABEL_LENGTH} bytes"));
     }
     if !is_name(name) {
         let problem = regex_problem(NAME_RULE, NAME_REGEX, &["MyName", "my.name", "123-abc"]);
@@ -45,8 +45,8 @@ pub(super) fn label_key_problems(key: &str) -> Vec<String> {
 /// Returns the problems of a label value; empty if it is valid.
 pub(super) fn label_value_problems(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
-    if value.len() > MAX_LABEL {
-        problems.push(format!("must be no more than {MAX_LABEL} bytes"));
+    if value.len() > MAX_LABEL_LENGTH {
+        problems.push(format!("must be no more than {MAX_LABEL_LENGTH} bytes"));
     }
     if !value.is_empty() && !is_name(value) {
         problems.push(regex_problem(VALUE_RULE, VALUE_REGEX, &["MyValue", "my_value", "12345"]));
@@ -56,8 +56,8 @@ pub(super) fn label_value_problems(value: &str) -> Vec<String> {
 
 fn subdomain_problems(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
-    if text.len() > MAX_SUBDOMAIN {
-        problems.push(format!("must be no more than {MAX_SUBDOMAIN} bytes"));
+    if text.len() > MAX_SUBDOMAIN_LENGTH {
+        problems.push(format!("must be no more than {MAX_SUBDOMAIN_LENGTH} bytes"));
     }
     let is_label =
         |label: &str| is_within(label, |b| b.is_ascii_lowercase() || b.is_ascii_digit(), |b| b == b'-');
@@ -87,8 +87,8 @@ fn regex_problem(rule: &str, regex: &str, examples: &[&str]) -> String {
     format!("{rule} (e.g. {}regex used for validation is '{regex}')", examples.join(" or "))
 }
 
-const MAX_LABEL: usize = 63;
-const MAX_SUBDOMAIN: usize = 253;
+const MAX_LABEL_LENGTH: usize = 63;
+const MAX_SUBDOMAIN_LENGTH: usize = 253;
 
 const NAME_REGEX: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";

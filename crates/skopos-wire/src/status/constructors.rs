@@ -167,13 +167,13 @@ impl Status {
     pub fn continue_expired(start_key: Option<&str>) -> Self {
         const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. \
              You can start a new list without the continue parameter";
-        const GO_ON: &str = ", or use the continue token in this response to retrieve the remainder of the results. \
+        const CONTINUE_HINT: &str = ", or use the continue token in this response to retrieve the remainder of the results. \
              Continuing with the provided token results in an inconsistent list - objects that were created, modified, \
              or deleted between the time the first chunk was returned and now may show up in the list.";
         match start_key {
             None => Self::expired(format!("{TOO_OLD}.")),
             Some(key) => {
-                let mut status = Self::expired(format!("{TOO_OLD}{GO_ON}"));
+                let mut status = Self::expired(format!("{TOO_OLD}{CONTINUE_HINT}"));
                 status.metadata.continue_token =
                     Some(ContinueToken::new(ContinueToken::LATEST, key).encode());
                 status

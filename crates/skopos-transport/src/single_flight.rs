@@ -11,53 +11,53 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Single-flight execution: a caller that comes during a run joins it. The run continues after every caller has given up.
-/// Its result is kept for [`GOOD_FOR`] and given to the next caller, so work slower than any caller's timeout still
+/// Its result is kept for [`RESULT_TTL`] and given to the next caller, so work slower than any caller's timeout still
 /// completes.
-pub(crate) struct Errand<T: Clone>(Mutex<Option<Run<T>>>);
+pub(crate) struct SingleFlight<T: Clone>(Mutex<Option<Flight<T>>>);
 
-struct Run<T: Clone> {
+struct Flight<T: Clone> {
     result: Shared<BoxFuture<'static, T>>,
     finished: Arc<OnceLock<Instant>>,
 }
 
 /// A guard that the work drops when it has finished.
-pub(crate) struct Finish(Arc<OnceLock<Instant>>);
+pub(crate) struct DoneGuard(Arc<OnceLock<Instant>>);
 
 /// Validity of a result for a caller that did not wait for it.
-pub(crate) const GOOD_FOR: Duration = Duration::from_secs(10);
+pub(crate) const RESULT_TTL: Duration = Duration::from_secs(10);
 
-impl<T: Clone> Errand<T> {
+impl<T: Clone> SingleFlight<T> {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(None))
     }
 
-    /// Returns the result of the current run, or else of a new one. `begin` must do the work in a thread or task that drops
+    /// Returns the result of the current run, or else of a new one. `start` must do the work in a thread or task that drops
     /// the guard when the work is done: without a waiting caller this future is not polled.
-    pub(crate) async fn run(&self, begin: impl FnOnce(Finish) -> BoxFuture<'static, T>) -> T {
+    pub(crate) async fn run(&self, start: impl FnOnce(DoneGuard) -> BoxFuture<'static, T>) -> T {
         let result = {
             let mut slot = self.0.lock();
             match &*slot {
-                Some(run) if run.is_worth_joining() => run.result.clone(),
-                _ => slot.insert(Run::begin(begin)).result.clone(),
+                Some(run) if run.is_joinable() => run.result.clone(),
+                _ => slot.insert(Flight::start(start)).result.clone(),
             }
         };
         result.await
     }
 }
 
-impl<T: Clone> Run<T> {
-    fn begin(begin: impl FnOnce(Finish) -> BoxFuture<'static, T>) -> Self {
+impl<T: Clone> Flight<T> {
+    fn start(start: impl FnOnce(DoneGuard) -> BoxFuture<'static, T>) -> Self {
         let finished = Arc::<OnceLock<Instant>>::default();
-        Self { result: begin(Finish(finished.clone())).shared(), finished }
+        Self { result: start(DoneGuard(finished.clone())).shared(), finished }
     }
 
     /// Returns whether it still runs, or has a fresh result that no caller has received.
-    fn is_worth_joining(&self) -> bool {
-        self.result.peek().is_none() && self.finished.get().is_none_or(|at| at.elapsed() < GOOD_FOR)
+    fn is_joinable(&self) -> bool {
+        self.result.peek().is_none() && self.finished.get().is_none_or(|at| at.elapsed() < RESULT_TTL)
     }
 }
 
-impl Drop for Finish {
+impl Drop for DoneGuard {
     fn drop(&mut self) {
         let _ = self.0.set(Instant::now());
     }
@@ -73,15 +73,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_waited_for_is_there_for_the_next() {
-        let (errand, runs, tasks) = (Errand::new(), Cell::new(0), TaskTracker::new());
+        let (single_flight, runs, tasks) = (SingleFlight::new(), Cell::new(0), TaskTracker::new());
         let ask = || {
-            errand.run(|finish| {
+            single_flight.run(|done| {
                 runs.set(runs.get() + 1);
                 let slow = tasks.spawn(async move {
-                    let _finish = finish;
+                    let _done = done;
                     tokio::time::sleep(Duration::from_secs(12)).await;
                 });
-                slow.map(|done| done.is_ok()).boxed()
+                slow.map(|result| result.is_ok()).boxed()
             })
         };
         for _ in 0..5 {
@@ -91,7 +91,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!((ask().now_or_never(), runs.get()), (Some(true), 1));
         assert_eq!((ask().now_or_never(), runs.get()), (None, 2), "not kept once it was had");
-        tokio::time::sleep(Duration::from_secs(12) + GOOD_FOR).await;
+        tokio::time::sleep(Duration::from_secs(12) + RESULT_TTL).await;
         assert_eq!((ask().now_or_never(), runs.get()), (None, 3), "of the past by now");
     }
 }

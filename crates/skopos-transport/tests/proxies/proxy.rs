@@ -10,9 +10,9 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// The proxy. Ends with [`Way::end`], or with the test's runtime.
+/// The proxy. Ends with [`TestProxy::end`], or with the test's runtime.
 #[derive(Clone)]
-pub(crate) struct Way {
+pub(crate) struct TestProxy {
     pub(crate) address: SocketAddr,
     inner: Arc<Inner>,
 }
@@ -38,7 +38,7 @@ struct State {
     freeze: CancellationToken,
 }
 
-impl Way {
+impl TestProxy {
     pub(crate) async fn to(server: SocketAddr) -> Self {
         Self::start(SocketAddr::from(([127, 0, 0, 1], 0)), server, None)
     }
@@ -60,9 +60,9 @@ impl Way {
             end: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
-        let way = Self { address: listener.local_addr().unwrap(), inner: Arc::new(inner) };
-        way.inner.tasks.spawn(way.clone().run(listener));
-        way
+        let test_proxy = Self { address: listener.local_addr().unwrap(), inner: Arc::new(inner) };
+        test_proxy.inner.tasks.spawn(test_proxy.clone().run(listener));
+        test_proxy
     }
 
     /// Ends all its connections and stops listening.
@@ -103,8 +103,8 @@ impl Way {
     async fn run(self, listener: TcpListener) {
         let end = self.inner.end.clone();
         while let Some(Ok((socket, _))) = end.run_until_cancelled(listener.accept()).await {
-            let (way, end) = (self.clone(), end.clone());
-            self.inner.tasks.spawn(async move { end.run_until_cancelled(way.accept(socket)).await });
+            let (test_proxy, end) = (self.clone(), end.clone());
+            self.inner.tasks.spawn(async move { end.run_until_cancelled(test_proxy.accept(socket)).await });
         }
     }
 

@@ -7,26 +7,26 @@ use tokio::time::Instant;
 use super::{Connection, Hub, State};
 use crate::{
     class::ConnectionId,
+    conn_state::ConnectionState,
     dialer::Protocol,
     error::Death,
-    pool::{Member, Side},
-    vitals::Vitals,
+    pool::{Member, PoolKind},
 };
 
 /// Age below which a connection that ends without a response counts as a failed dial.
-const YOUNG: Duration = Duration::from_secs(1);
+const FAILED_DIAL_AGE: Duration = Duration::from_secs(1);
 
 /// Time for a caller to see a response that has arrived.
-const UNSEEN: Duration = Duration::from_millis(250);
+const READER_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The error text of a 401.
-const UNAUTHORIZED: &str = "the server does not accept the credentials (401 Unauthorized)";
+const UNAUTHORIZED_MESSAGE: &str = "the server does not accept the credentials (401 Unauthorized)";
 
 impl Hub {
     pub(super) fn admit(
         &self,
         id: ConnectionId,
-        side: Side,
+        pool_kind: PoolKind,
         protocol: Protocol,
         limit: usize,
         connection: Connection,
@@ -36,20 +36,20 @@ impl Hub {
         let age = self.options.max_connection_age.mul_f64(0.8 + 0.4 * state.rng.f64());
         state.backoff.connected();
         if self.stop.is_cancelled() {
-            connection.vitals.kill(Death::Closed);
+            connection.conn_state.kill(Death::Closed);
         } else if let Some(why) = &state.parked {
-            connection.vitals.kill(Death::Parked(why.clone()));
+            connection.conn_state.kill(Death::Parked(why.clone()));
         }
         state.pool.add(Member {
             id,
-            side,
+            pool_kind,
             protocol,
             connection,
             limit,
             open: 0,
-            settled: true,
+            ready: true,
             retired: None,
-            born: now,
+            created_at: now,
             retires_at: now + age,
             idle_since: now,
             served: 0,
@@ -57,18 +57,18 @@ impl Hub {
     }
 
     /// Records response headers: the server is healthy, and accepts the credentials or does not.
-    pub(crate) fn served(&self, id: ConnectionId, accepted: bool) {
+    pub(crate) fn response_received(&self, id: ConnectionId, accepted: bool) {
         let mut state = self.state.lock();
         match accepted {
             true => state.counters.credentials = None,
-            false => state.counters.credentials_failed(true, UNAUTHORIZED.into()),
+            false => state.counters.credentials_failed(true, UNAUTHORIZED_MESSAGE.into()),
         }
         let mut retired = false;
         if let Some(member) = state.pool.get(id) {
             member.served += 1;
             retired = member.retired.is_some();
         }
-        state.backoff.proven();
+        state.backoff.response_received();
         drop(state);
         if retired {
             self.changed.notify_waiters();
@@ -86,59 +86,59 @@ impl Hub {
         member.connection.sender = None;
         let idle_http1 = member.protocol == Protocol::Http1 && member.open == 0;
         if idle_http1 {
-            member.connection.vitals.kill.cancel();
+            member.connection.conn_state.kill.cancel();
         }
         if *why != Death::Outdated {
             tracing::debug!(%id, death = %why, "connection retired");
-            state.counters.death(Some(id), why);
+            state.counters.count_error(Some(id), why);
         }
     }
 
     /// Records that the connection takes no new streams, because of the server, the network or this transport.
-    pub(crate) fn closing(&self, vitals: &Vitals, death: Option<Death>) {
+    pub(crate) fn closing(&self, conn_state: &ConnectionState, death: Option<Death>) {
         {
             let mut state = self.state.lock();
-            let by_us = state.pool.get(vitals.id).is_none_or(|m| m.retired.is_some());
+            let by_us = state.pool.get(conn_state.id).is_none_or(|m| m.retired.is_some());
             match (death, by_us) {
-                (Some(death), _) => vitals.note(death),
+                (Some(death), _) => conn_state.record(death),
                 (None, true) => {}
                 // hyper reports no error after a graceful GOAWAY, and when the socket has closed, which was recorded then.
-                (None, false) => vitals.note(Death::GoAway { code: "NO_ERROR".into() }),
+                (None, false) => conn_state.record(Death::GoAway { code: "NO_ERROR".into() }),
             }
-            let why = vitals.symptom().cloned().unwrap_or(Death::Outdated);
-            self.retire_locked(&mut state, vitals.id, Arc::new(why));
+            let why = conn_state.first_error().cloned().unwrap_or(Death::Outdated);
+            self.retire_locked(&mut state, conn_state.id, Arc::new(why));
         }
         self.changed.notify_waiters();
     }
 
-    /// Waits until a response that arrived with the end of its connection is seen by its caller, or for [`UNSEEN`]. Only
-    /// then is it known whether the connection was useful. A kube-apiserver ends connections this way with each 401 and
-    /// with `--goaway-chance`; a proxy without keep-alive always does. hyper is then done with the connection before the
-    /// caller has seen the response.
-    pub(crate) async fn read_out(&self, vitals: &Vitals) {
-        if !self.may_be_unseen(vitals) {
+    /// Waits until a response that arrived with the end of its connection is seen by its caller, or for
+    /// [`READER_TIMEOUT`]. Only then is it known whether the connection was useful. A kube-apiserver ends connections
+    /// this way with each 401 and with `--goaway-chance`; a proxy without keep-alive always does. hyper is then done
+    /// with the connection before the caller has seen the response.
+    pub(crate) async fn await_readers(&self, conn_state: &ConnectionState) {
+        if !self.may_have_unread_response(conn_state) {
             return;
         }
         // Requests without a response wait for the reason.
-        vitals.finish();
+        conn_state.finish();
         let seen = async {
             loop {
                 let mut changed = std::pin::pin!(self.changed.notified());
                 changed.as_mut().enable();
-                if !self.may_be_unseen(vitals) {
+                if !self.may_have_unread_response(conn_state) {
                     return;
                 }
                 changed.await;
             }
         };
-        let _ = self.stop.run_until_cancelled(tokio::time::timeout(UNSEEN, seen)).await;
+        let _ = self.stop.run_until_cancelled(tokio::time::timeout(READER_TIMEOUT, seen)).await;
     }
 
     /// Returns whether the connection ended in order while a stream is open whose caller has not reported a response.
-    fn may_be_unseen(&self, vitals: &Vitals) -> bool {
+    fn may_have_unread_response(&self, conn_state: &ConnectionState) -> bool {
         let mut state = self.state.lock();
-        let Some(member) = state.pool.get(vitals.id) else { return false };
-        let in_order = match vitals.symptom() {
+        let Some(member) = state.pool.get(conn_state.id) else { return false };
+        let in_order = match conn_state.first_error() {
             Some(Death::GoAway { .. }) => true,
             // The end of a body without another end mark, or of a connection without notice.
             Some(Death::Eof) => member.protocol == Protocol::Http1,
@@ -148,29 +148,29 @@ impl Hub {
     }
 
     /// Removes a connection that has ended completely.
-    pub(crate) fn bury(&self, vitals: &Vitals) {
-        let stillborn = {
+    pub(crate) fn remove_closed(&self, conn_state: &ConnectionState) {
+        let failed_dial = {
             let mut state = self.state.lock();
-            let Some(member) = state.pool.remove(vitals.id) else { return };
+            let Some(member) = state.pool.remove(conn_state.id) else { return };
             if member.open > 0 {
                 // The socket reported nothing and hyper still gave up: only an unanswered PING does that, and hyper does
                 // not report it on a connection that takes no more requests.
-                vitals.note(Death::PingTimeout);
+                conn_state.record(Death::PingTimeout);
             }
-            let death = Arc::new(vitals.finish());
+            let death = Arc::new(conn_state.finish());
             let now = Instant::now();
             if member.retired.is_none() && *death != Death::Closed {
-                state.counters.death(Some(vitals.id), death.clone());
+                state.counters.count_error(Some(conn_state.id), death.clone());
             }
-            let useless = member.served == 0 && now.duration_since(member.born) < YOUNG;
+            let useless = member.served == 0 && now.duration_since(member.created_at) < FAILED_DIAL_AGE;
             let by_us = matches!(*death, Death::Closed | Death::Parked(_) | Death::Suspended { .. });
-            let stillborn = (useless && vitals.symptom().is_some() && !by_us).then_some(death);
-            if let Some(death) = &stillborn {
-                state.backoff.failed(member.born, now, death.clone());
+            let failed_dial = (useless && conn_state.first_error().is_some() && !by_us).then_some(death);
+            if let Some(death) = &failed_dial {
+                state.backoff.failed(member.created_at, now, death.clone());
             }
-            stillborn
+            failed_dial
         };
-        if let Some(death) = stillborn {
+        if let Some(death) = failed_dial {
             self.dialer.failed(&death);
         }
         self.changed.notify_waiters();
@@ -182,9 +182,9 @@ impl Hub {
     }
 
     /// Records that an HTTP/1.1 connection is ready for its next request.
-    pub(crate) fn settled(&self, id: ConnectionId) {
+    pub(crate) fn set_ready(&self, id: ConnectionId) {
         if let Some(member) = self.state.lock().pool.get(id) {
-            member.settled = true;
+            member.ready = true;
         }
         self.changed.notify_waiters();
     }

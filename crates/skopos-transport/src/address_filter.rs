@@ -6,9 +6,9 @@ use std::{fmt, net::IpAddr, sync::Arc};
 /// address is the one that is connected to, even if the name resolves differently a moment later. Behind a proxy it could
 /// not be applied, so a configuration with both is rejected.
 #[derive(Clone, Default)]
-pub struct AddressGuard(Option<Arc<Judge>>);
+pub struct AddressGuard(Option<Arc<Check>>);
 
-type Judge = dyn Fn(IpAddr) -> Result<(), Arc<str>> + Send + Sync;
+type Check = dyn Fn(IpAddr) -> Result<(), Arc<str>> + Send + Sync;
 
 impl AddressGuard {
     /// Creates a filter that allows every address: the default.
@@ -16,9 +16,9 @@ impl AddressGuard {
         Self(None)
     }
 
-    /// Creates a filter that allows the addresses that `judge` accepts. Its error is the human-readable reason.
-    pub fn new(judge: impl Fn(IpAddr) -> Result<(), Arc<str>> + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(judge)))
+    /// Creates a filter that allows the addresses that `check` accepts. Its error is the human-readable reason.
+    pub fn new(check: impl Fn(IpAddr) -> Result<(), Arc<str>> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(check)))
     }
 
     /// Returns whether every address is allowed.
@@ -32,7 +32,7 @@ impl AddressGuard {
     ///
     /// If the address is denied, with the reason.
     pub fn check(&self, address: IpAddr) -> Result<(), Arc<str>> {
-        self.0.as_ref().map_or(Ok(()), |judge| judge(address))
+        self.0.as_ref().map_or(Ok(()), |check| check(address))
     }
 }
 

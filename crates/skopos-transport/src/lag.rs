@@ -18,7 +18,7 @@ use std::{
 use tokio::time::{Instant, Sleep};
 
 /// Extension of every deadline, so that received bytes are read before the deadline counts.
-pub(crate) const MOMENT: Duration = Duration::from_millis(20);
+pub(crate) const READ_GRACE: Duration = Duration::from_millis(20);
 
 /// Longer than any wait: 30 years. `Duration::MAX` means the same, but no clock goes that far.
 pub(crate) const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
@@ -28,33 +28,33 @@ const TOLERATED_LAG: Duration = Duration::from_secs(1);
 
 /// A factory of deadlines that tracks the process's lag.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct LagMonitor {
     lagged_millis: Arc<AtomicU64>,
 }
 
-impl Patience {
-    pub(crate) fn sleep(&self, duration: Duration) -> PatientSleep {
+impl LagMonitor {
+    pub(crate) fn sleep(&self, duration: Duration) -> LagTolerantSleep {
         self.sleep_until(after(duration))
     }
 
-    pub(crate) fn sleep_until(&self, deadline: Instant) -> PatientSleep {
-        PatientSleep {
+    pub(crate) fn sleep_until(&self, deadline: Instant) -> LagTolerantSleep {
+        LagTolerantSleep {
             inner: Box::pin(tokio::time::sleep_until(deadline)),
             deadline,
-            patience: self.clone(),
-            lagged_before: self.lagged(),
+            lag_monitor: self.clone(),
+            lag_before: self.total_lag(),
             extended: false,
         }
     }
 
     /// Returns a deadline that keeps running while nothing polls it.
-    pub(crate) fn bound(&self, duration: Duration) -> PatientBound {
+    pub(crate) fn deadline(&self, duration: Duration) -> LagTolerantDeadline {
         let deadline = after(duration);
-        PatientBound {
+        LagTolerantDeadline {
             timer: Box::pin(tokio::time::sleep_until(deadline)),
             deadline,
-            patience: self.clone(),
-            lagged_before: self.lagged(),
+            lag_monitor: self.clone(),
+            lag_before: self.total_lag(),
             found: None,
         }
     }
@@ -74,14 +74,14 @@ impl Patience {
     }
 
     /// Records that the one-second ticker was late by `by`.
-    pub(crate) fn lag(&self, by: Duration) {
+    pub(crate) fn record(&self, by: Duration) {
         if by > TOLERATED_LAG {
             self.lagged_millis.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
         }
     }
 
     /// Returns the total lag so far.
-    pub(crate) fn lagged(&self) -> Duration {
+    pub(crate) fn total_lag(&self) -> Duration {
         Duration::from_millis(self.lagged_millis.load(Ordering::Relaxed))
     }
 }
@@ -96,25 +96,25 @@ fn after(duration: Duration) -> Instant {
 pub(crate) struct Expired;
 
 /// A sleep that is extended once by this process's lag.
-pub(crate) struct PatientSleep {
+pub(crate) struct LagTolerantSleep {
     inner: Pin<Box<Sleep>>,
     deadline: Instant,
-    patience: Patience,
-    lagged_before: Duration,
+    lag_monitor: LagMonitor,
+    lag_before: Duration,
     extended: bool,
 }
 
-impl PatientSleep {
+impl LagTolerantSleep {
     /// Restarts the sleep with a new deadline.
     pub(crate) fn reset(&mut self, deadline: Instant) {
         self.inner.as_mut().reset(deadline);
         self.deadline = deadline;
-        self.lagged_before = self.patience.lagged();
+        self.lag_before = self.lag_monitor.total_lag();
         self.extended = false;
     }
 }
 
-impl Future for PatientSleep {
+impl Future for LagTolerantSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -125,8 +125,8 @@ impl Future for PatientSleep {
         self.extended = true;
         let now = Instant::now();
         let late = now.saturating_duration_since(self.deadline);
-        let lag = late.max(self.patience.lagged() - self.lagged_before);
-        let more = if lag > TOLERATED_LAG { lag } else { MOMENT };
+        let lag = late.max(self.lag_monitor.total_lag() - self.lag_before);
+        let more = if lag > TOLERATED_LAG { lag } else { READ_GRACE };
         self.inner.as_mut().reset(now + more);
         self.inner.as_mut().poll(cx)
     }
@@ -134,17 +134,17 @@ impl Future for PatientSleep {
 
 /// A deadline that keeps running while nothing polls it. A late poll is no sign of lag, so the deadline is extended only by
 /// the lag that the ticker measured.
-pub(crate) struct PatientBound {
+pub(crate) struct LagTolerantDeadline {
     timer: Pin<Box<Sleep>>,
     deadline: Instant,
-    patience: Patience,
-    lagged_before: Duration,
+    lag_monitor: LagMonitor,
+    lag_before: Duration,
     /// The time of the first poll after the deadline.
     found: Option<Instant>,
 }
 
-impl PatientBound {
-    pub(crate) fn is_over(&mut self) -> bool {
+impl LagTolerantDeadline {
+    pub(crate) fn has_passed(&mut self) -> bool {
         self.end() <= Instant::now()
     }
 
@@ -155,11 +155,11 @@ impl PatientBound {
             return self.deadline;
         }
         let found = *self.found.get_or_insert(now);
-        (self.deadline + (self.patience.lagged() - self.lagged_before)).max(found + MOMENT)
+        (self.deadline + (self.lag_monitor.total_lag() - self.lag_before)).max(found + READ_GRACE)
     }
 }
 
-impl Future for PatientBound {
+impl Future for LagTolerantDeadline {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -183,7 +183,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_deadline_is_kept_when_nothing_lags() {
         let begin = Instant::now();
-        Patience::default().sleep(Duration::from_secs(5)).await;
+        LagMonitor::default().sleep(Duration::from_secs(5)).await;
         let took = begin.elapsed();
         assert!(took >= Duration::from_secs(5) && took <= Duration::from_millis(5_030), "{took:?}");
     }
@@ -191,7 +191,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_late_timer_is_extended_by_its_lateness() {
         let begin = Instant::now();
-        let mut sleep = Patience::default().sleep(Duration::from_secs(5));
+        let mut sleep = LagMonitor::default().sleep(Duration::from_secs(5));
         assert!(futures::poll!(&mut sleep).is_pending());
         // The process gets no CPU for 20 seconds.
         tokio::time::advance(Duration::from_secs(20)).await;
@@ -202,11 +202,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lag_that_the_pulse_saw_counts() {
-        let patience = Patience::default();
+        let lag_monitor = LagMonitor::default();
         let begin = Instant::now();
-        let sleep = patience.sleep(Duration::from_secs(5));
-        patience.lag(Duration::from_secs(4));
-        patience.lag(Duration::from_millis(900));
+        let sleep = lag_monitor.sleep(Duration::from_secs(5));
+        lag_monitor.record(Duration::from_secs(4));
+        lag_monitor.record(Duration::from_millis(900));
         sleep.await;
         let took = begin.elapsed();
         assert!(took >= Duration::from_secs(9) && took < Duration::from_millis(9_500), "{took:?}");

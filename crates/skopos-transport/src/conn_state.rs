@@ -27,72 +27,73 @@ use crate::{
 
 /// The state of one connection, up to the single reason of its end.
 #[derive(Debug)]
-pub(crate) struct Vitals {
+pub(crate) struct ConnectionState {
     pub(crate) id: ConnectionId,
     /// The first error: on the socket, from a deadline, or by our own decision. Later ones are consequences.
-    symptom: OnceLock<Death>,
+    first_error: OnceLock<Death>,
     /// The reason of the end, set once everything has ended.
-    death: watch::Sender<Option<Death>>,
+    end_reason: watch::Sender<Option<Death>>,
     /// Cancelled to end the connection and all its streams now.
     pub(crate) kill: CancellationToken,
     /// hyper's own tasks for this connection.
     pub(crate) tasks: TaskTracker,
-    born: Instant,
+    created_at: Instant,
     /// The time of the last received bytes, in microseconds since the connection was made.
-    heard: AtomicU64,
+    last_read: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
     /// Notified of possible events that only the connection's task can see (SETTINGS came).
-    pub(crate) stirred: tokio::sync::Notify,
-    pub(crate) stir: std::sync::atomic::AtomicBool,
+    pub(crate) task_notify: tokio::sync::Notify,
+    /// Set while every poll of a task notifies: until the first SETTINGS.
+    pub(crate) notify_on_poll: std::sync::atomic::AtomicBool,
 }
 
-impl Vitals {
+impl ConnectionState {
     pub(crate) fn new(id: ConnectionId) -> Arc<Self> {
         Arc::new(Self {
             id,
-            symptom: OnceLock::new(),
-            death: watch::Sender::new(None),
+            first_error: OnceLock::new(),
+            end_reason: watch::Sender::new(None),
             kill: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            born: Instant::now(),
-            heard: AtomicU64::new(0),
+            created_at: Instant::now(),
+            last_read: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
-            stirred: tokio::sync::Notify::new(),
-            stir: std::sync::atomic::AtomicBool::new(true),
+            task_notify: tokio::sync::Notify::new(),
+            notify_on_poll: std::sync::atomic::AtomicBool::new(true),
         })
     }
 
     /// Returns the time of the last bytes from the socket, or of the start of its use.
-    pub(crate) fn heard(&self) -> Instant {
-        self.born + Duration::from_micros(self.heard.load(Ordering::Relaxed))
+    pub(crate) fn last_read(&self) -> Instant {
+        self.created_at + Duration::from_micros(self.last_read.load(Ordering::Relaxed))
     }
 
-    fn hear(&self, bytes: u64) {
+    fn record_read(&self, bytes: u64) {
         self.bytes_in.fetch_add(bytes, Ordering::Relaxed);
-        self.heard.store(self.born.elapsed().as_micros() as u64, Ordering::Relaxed);
+        self.last_read.store(self.created_at.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
 
     /// Records an error, if it is the first.
-    pub(crate) fn note(&self, death: Death) {
-        let _ = self.symptom.set(death);
+    pub(crate) fn record(&self, death: Death) {
+        let _ = self.first_error.set(death);
     }
 
-    pub(crate) fn symptom(&self) -> Option<&Death> {
-        self.symptom.get()
+    pub(crate) fn first_error(&self) -> Option<&Death> {
+        self.first_error.get()
     }
 
     /// Ends everything on the connection with this reason.
     pub(crate) fn kill(&self, death: Death) {
-        self.note(death);
+        self.record(death);
         self.kill.cancel();
     }
 
     /// Publishes the reason once nothing of the connection is left.
     pub(crate) fn finish(&self) -> Death {
-        let death = self.symptom.get().cloned().unwrap_or(Death::Eof);
-        self.death.send_replace(Some(death.clone()));
+        let death = self.first_error.get().cloned().unwrap_or(Death::Eof);
+        self.end_reason.send_replace(Some(death.clone()));
         death
     }
 
@@ -105,29 +106,29 @@ impl Vitals {
 ///
 /// hyper reports only "broken pipe" to a stream when its connection has died. The connection's task knows the reason and
 /// ends a moment later, so this waits for it, for a bounded time.
-pub(crate) async fn explain(vitals: Arc<Vitals>, error: hyper::Error) -> TransportError {
+pub(crate) async fn explain(conn_state: Arc<ConnectionState>, error: hyper::Error) -> TransportError {
     // Once we have ended the connection ourselves, hyper's error is only a consequence.
-    let ours = vitals.kill.is_cancelled().then(|| vitals.symptom().cloned()).flatten();
-    let death = match ours.or_else(|| of_stream(&error)) {
+    let ours = conn_state.kill.is_cancelled().then(|| conn_state.first_error().cloned()).flatten();
+    let death = match ours.or_else(|| stream_error(&error)) {
         Some(death) => death,
         None => {
-            let mut deaths = vitals.death.subscribe();
-            let over = tokio::time::timeout(EXPLANATION, deaths.wait_for(Option::is_some)).await;
+            let mut end_reasons = conn_state.end_reason.subscribe();
+            let over = tokio::time::timeout(END_REASON_TIMEOUT, end_reasons.wait_for(Option::is_some)).await;
             let known = match over {
                 Ok(Ok(death)) => death.clone(),
-                _ => vitals.symptom().cloned(),
+                _ => conn_state.first_error().cloned(),
             };
-            known.unwrap_or_else(|| of_connection(&error))
+            known.unwrap_or_else(|| connection_error(&error))
         }
     };
-    vitals.error(death)
+    conn_state.error(death)
 }
 
 /// Time that a stream waits for the reason of its connection's end.
-const EXPLANATION: Duration = Duration::from_millis(250);
+const END_REASON_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Returns the reason if the error concerns this stream alone.
-fn of_stream(error: &hyper::Error) -> Option<Death> {
+fn stream_error(error: &hyper::Error) -> Option<Death> {
     if error.is_parse_too_large() {
         return Some(Death::TooLarge(error.to_string().into()));
     }
@@ -139,19 +140,19 @@ fn of_stream(error: &hyper::Error) -> Option<Death> {
 }
 
 /// Converts an error of a connection (or one without more information).
-pub(crate) fn of_connection(error: &hyper::Error) -> Death {
+pub(crate) fn connection_error(error: &hyper::Error) -> Death {
     if error.is_timeout() {
         return Death::PingTimeout;
     }
     if let Some(io) = source::<io::Error>(error) {
-        return Death::of_socket(io);
+        return Death::from_socket_error(io);
     }
     if let Some(h2) = source::<h2::Error>(error) {
         if h2.is_go_away() && h2.is_remote() {
             return Death::GoAway { code: reason(h2.reason()) };
         }
         if let Some(io) = h2.get_io() {
-            return Death::of_socket(io);
+            return Death::from_socket_error(io);
         }
         return Death::protocol(h2);
     }
@@ -199,19 +200,19 @@ fn chain(error: &hyper::Error) -> String {
 }
 
 /// A socket that records its events in the connection's state.
-pub(crate) struct WatchedIo {
+pub(crate) struct InstrumentedIo {
     inner: Box<dyn Io>,
-    vitals: Arc<Vitals>,
+    conn_state: Arc<ConnectionState>,
 }
 
-impl WatchedIo {
-    pub(crate) fn new(inner: Box<dyn Io>, vitals: Arc<Vitals>) -> Self {
-        vitals.hear(0);
-        Self { inner, vitals }
+impl InstrumentedIo {
+    pub(crate) fn new(inner: Box<dyn Io>, conn_state: Arc<ConnectionState>) -> Self {
+        conn_state.record_read(0);
+        Self { inner, conn_state }
     }
 }
 
-impl AsyncRead for WatchedIo {
+impl AsyncRead for InstrumentedIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -222,26 +223,26 @@ impl AsyncRead for WatchedIo {
         let result = ready!(Pin::new(&mut self.inner).poll_read(cx, buf));
         match &result {
             Ok(()) => match (buf.filled().len() - before) as u64 {
-                0 if wanted => self.vitals.note(Death::Eof),
+                0 if wanted => self.conn_state.record(Death::Eof),
                 0 => {}
-                n => self.vitals.hear(n),
+                n => self.conn_state.record_read(n),
             },
-            Err(error) => self.vitals.note(Death::of_socket(error)),
+            Err(error) => self.conn_state.record(Death::from_socket_error(error)),
         }
         Poll::Ready(result)
     }
 }
 
-impl AsyncWrite for WatchedIo {
+impl AsyncWrite for InstrumentedIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = ready!(Pin::new(&mut self.inner).poll_write(cx, buf));
-        Poll::Ready(self.wrote(result))
+        Poll::Ready(self.record_write(result))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = ready!(Pin::new(&mut self.inner).poll_flush(cx));
         if let Err(error) = &result {
-            self.vitals.note(Death::of_socket(error));
+            self.conn_state.record(Death::from_socket_error(error));
         }
         Poll::Ready(result)
     }
@@ -256,7 +257,7 @@ impl AsyncWrite for WatchedIo {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, bufs));
-        Poll::Ready(self.wrote(result))
+        Poll::Ready(self.record_write(result))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -264,11 +265,11 @@ impl AsyncWrite for WatchedIo {
     }
 }
 
-impl WatchedIo {
-    fn wrote(&self, result: io::Result<usize>) -> io::Result<usize> {
+impl InstrumentedIo {
+    fn record_write(&self, result: io::Result<usize>) -> io::Result<usize> {
         match &result {
-            Ok(n) => _ = self.vitals.bytes_out.fetch_add(*n as u64, Ordering::Relaxed),
-            Err(error) => self.vitals.note(Death::of_socket(error)),
+            Ok(n) => _ = self.conn_state.bytes_out.fetch_add(*n as u64, Ordering::Relaxed),
+            Err(error) => self.conn_state.record(Death::from_socket_error(error)),
         }
         result
     }
@@ -276,25 +277,25 @@ impl WatchedIo {
 
 /// The executor of hyper's tasks of one connection: none outlives it.
 #[derive(Clone)]
-pub(crate) struct ConnectionExecutor(pub(crate) Arc<Vitals>);
+pub(crate) struct ConnectionExecutor(pub(crate) Arc<ConnectionState>);
 
 impl<F> hyper::rt::Executor<F> for ConnectionExecutor
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        let vitals = self.0.clone();
-        let kill = vitals.kill.clone();
+        let conn_state = self.0.clone();
+        let kill = conn_state.kill.clone();
         let mut future = Box::pin(future);
-        let stirring = std::future::poll_fn(move |cx| {
+        let polling = std::future::poll_fn(move |cx| {
             let polled = future.as_mut().poll(cx);
-            if vitals.stir.load(Ordering::Relaxed) {
-                vitals.stirred.notify_one();
+            if conn_state.notify_on_poll.load(Ordering::Relaxed) {
+                conn_state.task_notify.notify_one();
             }
             polled
         });
         self.0.tasks.spawn(async move {
-            kill.run_until_cancelled(stirring).await;
+            kill.run_until_cancelled(polling).await;
         });
     }
 }
