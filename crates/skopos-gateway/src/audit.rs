@@ -44,7 +44,11 @@ const ROUTES: [&str; 9] =
 // === impl Trail ===
 
 impl Trail {
-    pub(crate) fn of(peer: &Peer, parts: &http::request::Parts, observer: Option<Arc<dyn Observer>>) -> Self {
+    pub(crate) fn new(
+        peer: &Peer,
+        parts: &http::request::Parts,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Self {
         Self {
             began: Instant::now(),
             from: peer.address.ip(),

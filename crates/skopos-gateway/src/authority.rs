@@ -42,7 +42,7 @@ pub(crate) fn settle(parts: &mut Parts) -> Result<(), Status> {
 
 impl Authority {
     /// Returns the host of a request after [`settle`].
-    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         headers.get(header::HOST).and_then(Self::from_header)
     }
 

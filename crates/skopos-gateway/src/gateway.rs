@@ -18,7 +18,7 @@ use crate::path::Path;
 use crate::query::Query;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route};
-use crate::upgrade::{self, Wish};
+use crate::upgrade::{self, UpgradeRequest};
 use crate::via::InstanceId;
 use crate::{audit, authority, browser, headers, media_type};
 
@@ -67,7 +67,7 @@ impl Gateway {
     pub async fn answer(&self, peer: Arc<Peer>, request: http::Request<LimitedBody>) -> Response {
         let (parts, body) = request.into_parts();
         let asked_to_switch = headers::wants_upgrade(&parts.headers);
-        let mut trail = audit::Trail::of(&peer, &parts, self.shared.observer.clone());
+        let mut trail = audit::Trail::new(&peer, &parts, self.shared.observer.clone());
         let answered = self.shared.answer(&peer, parts, body, &mut trail).await;
         let mut answer = answered.unwrap_or_else(|status| response::status(&status));
         browser::protect(&mut answer);
@@ -161,7 +161,7 @@ impl Shared {
         if !is_bodiless(&parts.method) && !body.is_end_stream() {
             media_type::admit(&parts.headers)?;
         }
-        let wish = if switches { Some(Wish::of(&mut parts, &body)?) } else { None };
+        let upgrade = if switches { Some(UpgradeRequest::from_request(&mut parts, &body)?) } else { None };
         let mut headers = std::mem::take(&mut parts.headers);
         let path = Path::parse(parts.uri.path())?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
@@ -177,7 +177,7 @@ impl Shared {
             draining: peer.draining.clone(),
         };
         if let Some(route) = self.open.get(&segment) {
-            if wish.is_some() {
+            if upgrade.is_some() {
                 return Err(upgrade::only_into_pods());
             }
             trail.routed(&segment);
@@ -193,7 +193,7 @@ impl Shared {
         trail.known(&identity);
         let Some(route) = self.routes.get(&segment) else { return Ok(not_found()) };
         trail.routed(&segment);
-        if wish.is_some() && !route.switches() {
+        if upgrade.is_some() && !route.switches() {
             return Err(upgrade::only_into_pods());
         }
         let identity = match Impersonation::parse(&headers)? {
@@ -203,7 +203,7 @@ impl Shared {
         };
         trail.known(&identity);
         forget_credentials(&mut headers);
-        Ok(route.answer(call(identity, headers, body, wish)).await)
+        Ok(route.answer(call(identity, headers, body, upgrade)).await)
     }
 }
 

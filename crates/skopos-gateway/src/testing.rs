@@ -277,7 +277,7 @@ pub(crate) struct QuietSource(Arc<Mutex<Option<Roster>>>);
 impl QuietSource {
     /// Makes a source that lists a member in place of this process, so that it can list another cluster with the same name
     /// later.
-    pub(crate) async fn of_member(fleet: &Fleet, name: &str) -> Self {
+    pub(crate) async fn for_member(fleet: &Fleet, name: &str) -> Self {
         let source = Self::default();
         fleet.follow(source.clone());
         tokio::task::yield_now().await;

@@ -40,7 +40,7 @@ impl ReviewLimits {
     /// # Errors
     /// Returns at once if the user already has too many waiting reviews there.
     pub(super) async fn acquire(&self, cluster: &Arc<str>, user: &str) -> Result<ReviewPermit, QueueFull> {
-        let semaphore = self.clusters.lock().of(cluster);
+        let semaphore = self.clusters.lock().semaphore(cluster);
         let permit = semaphore.acquire(user.into()).await?;
         Ok(ReviewPermit { _permit: permit, _semaphore: semaphore })
     }
@@ -49,7 +49,7 @@ impl ReviewLimits {
 // === impl Clusters ===
 
 impl Clusters {
-    fn of(&mut self, cluster: &Arc<str>) -> FairSemaphore<Arc<str>> {
+    fn semaphore(&mut self, cluster: &Arc<str>) -> FairSemaphore<Arc<str>> {
         if let Some(known) = self.semaphores.get(cluster).and_then(WeakFairSemaphore::upgrade) {
             return known;
         }

@@ -125,7 +125,7 @@ impl DefinitionsCache {
     ///
     /// # Errors
     /// The reason why they are not known.
-    pub(super) async fn of(
+    pub(super) async fn get(
         &self,
         recency: Recency,
         cluster: &Cluster,
@@ -190,7 +190,7 @@ impl DefinitionsCache {
         }
         match recency.document(cluster, request, within).await {
             Ok(document) => self.read(cluster, request, document),
-            Err(error) => Err(reasons::of_error(&error).into()),
+            Err(error) => Err(reasons::describe_error(&error).into()),
         }
     }
 

@@ -20,13 +20,13 @@ use super::view::{Row, View};
 use super::{Allowed, Clusters, status_of};
 use crate::catalog;
 use crate::consistency::{Floors, Requirement};
-use crate::ending::ending;
 use crate::fleet::{KeptParts, resource_id, writes};
 use crate::headers::{self, Stamp, stamp};
 use crate::query::Query;
 use crate::response::Response;
 use crate::route::{Audited, Call, WATCH_LIFETIME};
 use crate::target::ResourceTarget;
+use crate::terminating_body::end_when;
 
 /// The cached content of a kind, as one request sees it.
 #[derive(Clone)]
@@ -87,7 +87,7 @@ impl Clusters {
             // The reason does not matter here: the member's own answer reports it.
             Err(_) => return None,
         };
-        let view = self.views.of(cluster.id(), &kind)?;
+        let view = self.views.get(cluster.id(), &kind)?;
         let namespace = match target.place(resource.namespaced) {
             Ok(namespace) => namespace,
             Err(status) => return Some(Err(status)),
@@ -96,7 +96,7 @@ impl Clusters {
         let presentation = match (resource.custom, answers) {
             // Its definition has everything.
             (true, _) => None,
-            (false, true) => self.presentations.of(cluster, &resource).await,
+            (false, true) => self.presentations.get(cluster, &resource).await,
             (false, false) => self.presentations.kept(cluster, &resource),
         };
         let other_columns = headers::wants_table(&call.headers)
@@ -105,7 +105,7 @@ impl Clusters {
             return None;
         }
         let one = (what.verb == "get").then(|| ObjectKey::checked(namespace, &what.name).ok()).flatten();
-        let floor = self.services.floors.of(cluster.id(), &what.group, &what.resource);
+        let floor = self.services.floors.get(cluster.id(), &what.group, &what.resource);
         let reads = cache.reads_of(cluster.id().as_str());
         let requirement = Requirement::new(reads, cache.max_age.0, &call.headers, floor);
         let memory = Memory {
@@ -181,7 +181,7 @@ impl Clusters {
         call: &Call,
         target: &ResourceTarget,
     ) -> Result<Response, Status> {
-        let permit = self.services.watches.enter(&call.identity)?;
+        let permit = self.services.watches.acquire(&call.identity)?;
         let answer = skopos_serve::watch(memory, options, request).await?;
         let (authorizer, cluster) = (self.services.authorizer.clone(), memory.cluster.id().clone());
         let (draining, identity) = (call.draining.clone(), call.identity.clone());
@@ -196,7 +196,7 @@ impl Clusters {
             None
         };
         let held = (permit, memory.view.clone());
-        Ok(answer.map(|body| ending(body, end, held)))
+        Ok(answer.map(|body| end_when(body, end, held)))
     }
 }
 

@@ -98,7 +98,7 @@ impl Clusters {
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
         let (compressed, per_cluster) = (bytes(cache.compressed_bytes.0), bytes(cache.bytes_per_cluster.0));
         let views = Views::new(compressed, per_cluster, services.listings.clone());
-        let kept = KeptParts::of(&services.config);
+        let kept = KeptParts::from_config(&services.config);
         Self { services, views, presentations: Presentations::new(), kept }
     }
 

@@ -75,7 +75,7 @@ impl Memory {
             Ok(read) => {
                 let live = read.source == Source::Live;
                 self.say(Freshness::Live { age: read.age }, live);
-                Ok(State::of_one(read.object))
+                Ok(State::from_object(read.object))
             }
             Err(error) => self.outdated(Some(error.to_string().into())),
         }

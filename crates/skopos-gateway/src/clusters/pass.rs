@@ -16,12 +16,12 @@ use tokio::time::{sleep, timeout};
 
 use super::{Allowed, Clusters, status_of};
 use crate::consistency::{Outcome, PendingWrite};
-use crate::ending::{cut, ending};
 use crate::headers::{self, Stamp, stamp};
 use crate::query::Query;
 use crate::response::{self, BodyError, Response, ResponseBody};
 use crate::route::{Call, WATCH_LIFETIME};
 use crate::target::ResourceTarget;
+use crate::terminating_body::{abort_when, end_when};
 
 impl Clusters {
     /// Returns the member's answer.
@@ -31,9 +31,9 @@ impl Clusters {
         target: Option<ResourceTarget>,
     ) -> Result<Response, Status> {
         let Allowed { cluster, call } = allowed;
-        let long = target.as_ref().and_then(Long::of);
+        let long = target.as_ref().and_then(Long::from_target);
         let permit = match long {
-            Some(_) => Some(self.services.watches.enter(&call.identity)?),
+            Some(_) => Some(self.services.watches.acquire(&call.identity)?),
             None => None,
         };
         let outbound = &self.services.config.outbound;
@@ -74,8 +74,8 @@ impl Clusters {
             }
         };
         let body = match long {
-            Long::Watch => ending(body, end.map(|_| None), permit),
-            Long::Log => cut(body, end, permit),
+            Long::Watch => end_when(body, end.map(|_| None), permit),
+            Long::Log => abort_when(body, end, permit),
         };
         let mut response = passed_on(&parts, body)?;
         if long == Long::Watch {
@@ -167,7 +167,7 @@ async fn settle(
     limit: Duration,
 ) -> Result<ResponseBody, Status> {
     let what = &target.attributes;
-    if let Some(outcome) = Outcome::of_status(parts.status, what) {
+    if let Some(outcome) = Outcome::from_status(parts.status, what) {
         write.settle(outcome);
         return Ok(body);
     }
@@ -190,7 +190,7 @@ async fn settle(
     };
     let read = read.freeze();
     if whole {
-        write.settle(Outcome::of_answer(&parts.headers, &read, what));
+        write.settle(Outcome::from_answer(&parts.headers, &read, what));
         return Ok(response::whole(read));
     }
     write.settle(Outcome::Unknown);
@@ -219,7 +219,7 @@ enum Long {
 // === impl Long ===
 
 impl Long {
-    fn of(target: &ResourceTarget) -> Option<Self> {
+    fn from_target(target: &ResourceTarget) -> Option<Self> {
         match target.attributes.verb.as_str() {
             _ if target.reads_log() => Some(Self::Log),
             "watch" => Some(Self::Watch),

@@ -14,7 +14,7 @@ use super::outcome::{Deleted, Outcome};
 /// The floors of all resources of all clusters. Cheap to clone; all clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Floors {
-    clusters: Arc<Mutex<HashMap<ClusterId, OfCluster>>>,
+    clusters: Arc<Mutex<HashMap<ClusterId, ClusterFloors>>>,
 }
 
 /// The floor of one resource: the writes through the gateway, and other state that a caller has seen.
@@ -54,7 +54,7 @@ pub(crate) struct PendingWrite {
 }
 
 #[derive(Debug, Default)]
-struct OfCluster {
+struct ClusterFloors {
     kinds: HashMap<Kind, Floor>,
     /// The floor of resources without an entry of their own, because there was no room.
     others: Option<Instant>,
@@ -67,7 +67,7 @@ type Kind = (String, String);
 const MAX_OBJECTS: usize = 32;
 
 /// The time that single objects stay in a floor. After it any live content is newer.
-const KNOWN_FOR: Duration = Duration::from_secs(120);
+const OBJECT_TTL: Duration = Duration::from_secs(120);
 
 /// The maximum number of resources of one cluster with a floor of their own: more than any cluster serves.
 const MAX_KINDS: usize = 4096;
@@ -86,7 +86,7 @@ impl Floors {
     }
 
     /// Returns the floor of a resource.
-    pub(crate) fn of(&self, cluster: &ClusterId, group: &str, resource: &str) -> Floor {
+    pub(crate) fn get(&self, cluster: &ClusterId, group: &str, resource: &str) -> Floor {
         let clusters = self.clusters.lock();
         let Some(of) = clusters.get(cluster) else { return Floor::default() };
         let mut floor = of.kinds.get(&kind(group, resource)).cloned().unwrap_or_default();
@@ -205,7 +205,7 @@ impl Floor {
             Outcome::Unknown => self.changed = Some(now),
         }
         let over = self.objects.len().saturating_sub(MAX_OBJECTS);
-        let old = self.objects.iter().take_while(|known| known.at.elapsed() >= KNOWN_FOR).count();
+        let old = self.objects.iter().take_while(|known| known.at.elapsed() >= OBJECT_TTL).count();
         // A reached version covers the dropped writes, and a proof covers the dropped deletions.
         let gone = self.objects.drain(..over.max(old));
         let deleted = gone.filter(|known| matches!(known.done, Done::Deleted(_))).map(|known| known.at).max();

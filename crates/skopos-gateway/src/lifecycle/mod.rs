@@ -63,7 +63,7 @@ struct Asked {
 }
 
 /// The deadline of reads for a waiting caller, and of the request's body.
-const PATIENCE: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 // === impl Lifecycle ===
 
@@ -112,7 +112,7 @@ impl Lifecycle {
         let namespace = call.query.single("namespace")?.filter(|namespace| !namespace.is_empty());
         self.require(&name, call, &rights::reading(namespace)).await?;
         let host = self.host(&name).await?;
-        let items = host.list(namespace, PATIENCE).await.map_err(|error| status_of(&error))?;
+        let items = host.list(namespace, READ_TIMEOUT).await.map_err(|error| status_of(&error))?;
         Ok(answer(StatusCode::OK, &json!({"host": name, "items": items})))
     }
 
@@ -120,7 +120,8 @@ impl Lifecycle {
         let host_name = self.host_name(call).await?;
         self.require(&host_name, call, &rights::reading(Some(namespace))).await?;
         let host = self.host(&host_name).await?;
-        let found = host.find(name, Some(namespace), PATIENCE).await.map_err(|error| status_of(&error))?;
+        let found =
+            host.find(name, Some(namespace), READ_TIMEOUT).await.map_err(|error| status_of(&error))?;
         Ok(answer(StatusCode::OK, &found))
     }
 
@@ -146,9 +147,9 @@ impl Lifecycle {
     async fn pause(&self, call: &Asked, namespace: &str, name: &str) -> Result<Response, Status> {
         let host_name = self.host_name(call).await?;
         let mut options = PauseOptions { synced: false, ..PauseOptions::default() };
-        self.require(&host_name, call, &rights::of_task(&Task::Pause(options), namespace)).await?;
+        self.require(&host_name, call, &rights::required_for(&Task::Pause(options), namespace)).await?;
         let host = self.host(&host_name).await?;
-        let synced = host.has_synced_namespaces(name, namespace, PATIENCE).await;
+        let synced = host.has_synced_namespaces(name, namespace, READ_TIMEOUT).await;
         if synced.map_err(|error| status_of(&error))? {
             self.require(&host_name, call, &[rights::pods_everywhere()]).await?;
             options.synced = true;
@@ -160,12 +161,12 @@ impl Lifecycle {
     /// Begins an operation on an existing virtual cluster.
     async fn begin(&self, call: &Asked, namespace: &str, name: &str, task: Task) -> Result<Response, Status> {
         let host_name = self.host_name(call).await?;
-        self.require(&host_name, call, &rights::of_task(&task, namespace)).await?;
+        self.require(&host_name, call, &rights::required_for(&task, namespace)).await?;
         let host = self.host(&host_name).await?;
         let target = Target { host: host_name, namespace: namespace.to_owned(), name: name.to_owned() };
         // An unfinished deletion can be resumed even if the rest is gone.
         if !matches!(task, Task::Delete(_)) {
-            host.find(name, Some(namespace), PATIENCE).await.map_err(|error| status_of(&error))?;
+            host.find(name, Some(namespace), READ_TIMEOUT).await.map_err(|error| status_of(&error))?;
         }
         self.start(host, target, task)
     }
@@ -217,7 +218,7 @@ impl Lifecycle {
 
     /// Finds a host. Call this only for authorized callers: others must not learn whether it exists.
     async fn host(&self, name: &str) -> Result<Host, Status> {
-        self.hosts.find(name, PATIENCE).await.map_err(|none| no_host(name, none))
+        self.hosts.find(name, READ_TIMEOUT).await.map_err(|none| no_host(name, none))
     }
 
     /// Checks that the caller has all these rights on the host.
@@ -239,7 +240,7 @@ impl Route for Lifecycle {
         let lifecycle = self.clone();
         Box::pin(async move {
             let Call { method, path, query, headers, body, identity, .. } = call;
-            let body = match request::body(&headers, body, PATIENCE).await {
+            let body = match request::body(&headers, body, READ_TIMEOUT).await {
                 Ok(body) => body,
                 Err(status) => return response::status(&status),
             };

@@ -97,13 +97,13 @@ struct Ended {
 }
 
 /// The maximum number of running operations.
-const MOST_RUNNING: usize = 100;
+const MAX_RUNNING: usize = 100;
 
 /// The maximum number of visible operations.
-const MOST_KNOWN: usize = 1000;
+const MAX_OPERATIONS: usize = 1000;
 
 /// The maximum number of steps kept of one operation, the last ones.
-const MOST_STEPS: usize = 200;
+const MAX_STEPS: usize = 200;
 
 // === impl Operations ===
 
@@ -111,19 +111,19 @@ impl Operations {
     /// Starts the task, unless it is running already.
     pub(super) fn start(&self, host: Host, target: Target, task: Task) -> Started {
         let mut known = self.shared.known.lock();
-        if let Some((running, wish)) = known.running.get(&target) {
-            return match *wish == task {
+        if let Some((running, task_running)) = known.running.get(&target) {
+            return match *task_running == task {
                 true => Started::Running(running.clone()),
                 false => Started::Busy { verb: running.verb, same: running.verb == task.verb(), target },
             };
         }
-        if known.running.len() >= MOST_RUNNING || self.shared.stop.is_cancelled() {
+        if known.running.len() >= MAX_RUNNING || self.shared.stop.is_cancelled() {
             return Started::Full;
         }
         let operation = Arc::new(Operation::new(target.clone(), task.verb()));
         known.running.insert(target, (operation.clone(), task.clone()));
         known.all.push_back(operation.clone());
-        while known.all.len() > MOST_KNOWN {
+        while known.all.len() > MAX_OPERATIONS {
             known.all.pop_front();
         }
         let (shared, running) = (Arc::downgrade(&self.shared), operation.clone());
@@ -240,7 +240,7 @@ impl Progress for Operation {
         let told = Told { at: Timestamp::now(), text: step.to_string(), step };
         let mut state = self.state.lock();
         state.steps.push_back(told);
-        while state.steps.len() > MOST_STEPS {
+        while state.steps.len() > MAX_STEPS {
             state.steps.pop_front();
         }
     }

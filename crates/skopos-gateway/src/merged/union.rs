@@ -30,7 +30,7 @@ pub(crate) struct Union {
 }
 
 /// Maximum number of reported differences.
-const MOST_TOLD: usize = 100;
+const MAX_DIFFERENCES: usize = 100;
 
 /// Returns the definition that most clusters have; `None` if none has the resource. `offers` are sorted by cluster name.
 pub(crate) fn elect(offers: &[Offer], group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
@@ -79,7 +79,10 @@ pub(crate) fn unite(offers: &[Offer]) -> Union {
             (!is_same(own, winner)).then(|| (offer.cluster.clone(), describe(own)))
         })
     });
-    Union { otherwise: otherwise.take(MOST_TOLD).collect(), types: types.into_iter().cloned().collect() }
+    Union {
+        otherwise: otherwise.take(MAX_DIFFERENCES).collect(),
+        types: types.into_iter().cloned().collect(),
+    }
 }
 
 /// Returns whether both have the same kind and scope.

@@ -9,10 +9,10 @@ use hyper_util::rt::TokioIo;
 use skopos::transport::Tunnel;
 use tokio::time::{Instant, sleep};
 
-use super::pump::{Flow, Ran, pump};
-use super::{Switched, Wish};
+use super::pump::{Flow, PumpEnd, pump};
+use super::{Switched, UpgradeRequest};
 use crate::config::StreamLimits;
-use crate::places::Place;
+use crate::per_user_limit::Permit;
 
 /// A stream between a client and a member that have both switched.
 pub(crate) struct Stream {
@@ -22,7 +22,7 @@ pub(crate) struct Stream {
     /// Completes with the reason when the stream must end.
     end: BoxFuture<'static, &'static str>,
     trail: Trail,
-    _place: Place,
+    _permit: Permit,
 }
 
 /// The audit record of a stream, written when it ends in any way.
@@ -45,15 +45,15 @@ pub(crate) struct About {
 impl Stream {
     /// Creates a stream. `end` ends it, in addition to its limits, its two ends and the member's transport.
     pub(crate) fn new(
-        wish: Wish,
+        upgrade: UpgradeRequest,
         member: Tunnel,
         limits: StreamLimits,
         end: BoxFuture<'static, &'static str>,
         about: About,
-        place: Place,
+        permit: Permit,
     ) -> Self {
         let trail = Trail { about, begun: Instant::now(), flow: Flow::new(), why: "never begun" };
-        Self { client: wish.into_client(), member, limits, end, trail, _place: place }
+        Self { client: upgrade.into_client(), member, limits, end, trail, _permit: permit }
     }
 
     /// Makes the task for the connection that switches.
@@ -62,14 +62,14 @@ impl Stream {
     }
 
     async fn run(self) {
-        let Self { client, member, limits, end, mut trail, _place } = self;
+        let Self { client, member, limits, end, mut trail, _permit } = self;
         trail.why = "its connection was cut off";
         let withdrawn = member.withdrawn();
         let pumping = async {
             let Ok(client) = client.await else { return "never begun" };
             match pump(TokioIo::new(client), member, limits.idle.0, &trail.flow).await {
-                Ran::Dry => "done",
-                Ran::Idle => "idle",
+                PumpEnd::Finished => "done",
+                PumpEnd::Idle => "idle",
             }
         };
         trail.why = tokio::select! {
