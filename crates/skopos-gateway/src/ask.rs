@@ -22,7 +22,7 @@ pub trait Ask: Send + Sync + 'static {
 
     /// Returns a number for the server that this name leads to now and its connection; `None` if there is none. An answer with
     /// another number says nothing about the server that has the name now.
-    fn way(&self, cluster: &str) -> Option<u64>;
+    fn generation(&self, cluster: &str) -> Option<u64>;
 }
 
 /// The maximum size of an answer. Reviews and key sets are far smaller.

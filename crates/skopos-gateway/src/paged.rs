@@ -14,7 +14,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Paged<V, S> {
     /// The snapshots, in order of last use.
-    states: VecDeque<Kept<V, S>>,
+    states: VecDeque<PagedSnapshot<V, S>>,
     max_states: usize,
     /// The number of bytes of objects replaced so far.
     replaced: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Paged<V, S> {
 }
 
 #[derive(Debug)]
-struct Kept<V, S> {
+struct PagedSnapshot<V, S> {
     version: V,
     state: S,
     used: Instant,
@@ -54,7 +54,7 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         let mut gone = self.tidy();
         if self.get(version).is_none() {
             let (used, replaced) = (Instant::now(), self.replaced);
-            self.states.push_back(Kept { version, state, used, replaced, own });
+            self.states.push_back(PagedSnapshot { version, state, used, replaced, own });
             if self.states.len() > self.max_states {
                 gone.extend(self.states.pop_front().map(|kept| kept.state));
             }
@@ -132,14 +132,14 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         self.held.set(own + shared.unwrap_or_default());
     }
 
-    fn size_of(&self, kept: &Kept<V, S>) -> usize {
+    fn size_of(&self, kept: &PagedSnapshot<V, S>) -> usize {
         if kept.own > 0 { kept.own } else { self.replaced.wrapping_sub(kept.replaced) }
     }
 }
 
-// === impl Kept ===
+// === impl PagedSnapshot ===
 
-impl<V, S> Kept<V, S> {
+impl<V, S> PagedSnapshot<V, S> {
     fn is_old(&self) -> bool {
         self.used.elapsed() >= SNAPSHOT_TTL
     }

@@ -11,18 +11,18 @@ use crate::auth::Identity;
 /// Counters of the open watches or streams of each caller. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct PerUserLimit {
-    shared: Arc<Shared>,
+    shared: Arc<LimitInner>,
 }
 
 /// The permit of one watch or stream, returned when dropped.
 #[derive(Debug)]
 pub struct Permit {
-    shared: Arc<Shared>,
+    shared: Arc<LimitInner>,
     user: Arc<str>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LimitInner {
     what: &'static str,
     max: u32,
     open: Mutex<HashMap<Arc<str>, u32>>,
@@ -34,7 +34,7 @@ impl PerUserLimit {
     /// Creates a limit of `max` for each user; `what` names the counted things in the plural.
     #[must_use]
     pub fn new(what: &'static str, max: u32) -> Self {
-        Self { shared: Arc::new(Shared { what, max, open: Mutex::default() }) }
+        Self { shared: Arc::new(LimitInner { what, max, open: Mutex::default() }) }
     }
 
     /// Returns the same counters if the limit has not changed, otherwise new ones.

@@ -143,7 +143,7 @@ impl Ask for FleetAsk {
         })
     }
 
-    fn way(&self, cluster: &str) -> Option<u64> {
+    fn generation(&self, cluster: &str) -> Option<u64> {
         self.find(cluster).ok().map(|cluster| cluster.way())
     }
 }

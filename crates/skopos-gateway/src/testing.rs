@@ -115,7 +115,7 @@ impl Ask for Script {
         })
     }
 
-    fn way(&self, _: &str) -> Option<u64> {
+    fn generation(&self, _: &str) -> Option<u64> {
         Some(0)
     }
 }

@@ -41,14 +41,14 @@ pub(crate) struct Cached<V> {
 }
 
 struct Inner<K, V> {
-    entries: HashMap<K, Entry<V>>,
+    entries: HashMap<K, CacheEntry<V>>,
     in_flight: HashMap<K, InFlight<V>>,
     /// The keys of `entries` with the start of their requests, oldest first. Also contains keys requested again or
     /// removed since.
     order: VecDeque<(K, Instant)>,
 }
 
-struct Entry<V> {
+struct CacheEntry<V> {
     value: V,
     requested_at: Instant,
     until: Instant,
@@ -134,7 +134,7 @@ impl<K: Hash + Eq + Clone, V: Clone> TtlCache<K, V> {
             return;
         }
         inner.order.push_back((key.clone(), requested_at));
-        inner.entries.insert(key, Entry { value: answer.value.clone(), requested_at, until });
+        inner.entries.insert(key, CacheEntry { value: answer.value.clone(), requested_at, until });
         inner.evict(self.max_entries, now);
     }
 }
@@ -177,12 +177,12 @@ mod tests {
 
     use super::*;
 
-    struct Asked {
+    struct Requests {
         cache: Arc<TtlCache<&'static str, usize>>,
         times: Arc<AtomicUsize>,
     }
 
-    impl Asked {
+    impl Requests {
         fn new(max_entries: usize) -> Self {
             Self {
                 cache: Arc::new(TtlCache::new(max_entries, Duration::from_secs(2))),
@@ -207,8 +207,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_who_want_it_at_once_ask_once() {
-        let requested_at = Asked::new(10);
-        let all = futures::future::join_all((0..50).map(|_| requested_at.ask("a", 10))).await;
+        let requests = Requests::new(10);
+        let all = futures::future::join_all((0..50).map(|_| requests.ask("a", 10))).await;
         assert!(
             all.iter().all(|cached| *cached == Cached { value: 1, age: Duration::from_secs(1) }),
             "{all:?}"
@@ -217,12 +217,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_holds_from_when_it_was_asked_for() {
-        let requested_at = Asked::new(10);
-        requested_at.ask("a", 10).await;
+        let requests = Requests::new(10);
+        requests.ask("a", 10).await;
         tokio::time::advance(Duration::from_millis(8_999)).await;
-        assert_eq!(requested_at.ask("a", 10).await, Cached { value: 1, age: Duration::from_millis(9_999) });
+        assert_eq!(requests.ask("a", 10).await, Cached { value: 1, age: Duration::from_millis(9_999) });
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert_eq!(requested_at.ask("a", 10).await.value, 2);
+        assert_eq!(requests.ask("a", 10).await.value, 2);
     }
 
     #[tokio::test(start_paused = true)]
@@ -246,62 +246,62 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_asks_and_does_not_look_keeps_the_answer_from_nobody() {
-        let requested_at = Asked::new(10);
-        let mut idle = Box::pin(requested_at.ask("a", 10));
+        let requests = Requests::new(10);
+        let mut idle = Box::pin(requests.ask("a", 10));
         assert!(futures::poll!(&mut idle).is_pending());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(requested_at.ask("a", 10).await.value, 1, "it may have come just now");
-        let mut idle = Box::pin(requested_at.ask("b", 10));
+        assert_eq!(requests.ask("a", 10).await.value, 1, "it may have come just now");
+        let mut idle = Box::pin(requests.ask("b", 10));
         assert!(futures::poll!(&mut idle).is_pending());
         tokio::time::advance(Duration::from_secs(3)).await;
-        assert_eq!(requested_at.ask("b", 10).await, Cached { value: 3, age: Duration::from_secs(1) });
+        assert_eq!(requests.ask("b", 10).await, Cached { value: 3, age: Duration::from_secs(1) });
         assert_eq!(idle.await.value, 2);
-        assert_eq!(requested_at.ask("b", 10).await.value, 3, "what was asked for last counts");
+        assert_eq!(requests.ask("b", 10).await.value, 3, "what was asked for last counts");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_does_not_hold_is_asked_again() {
-        let requested_at = Asked::new(10);
-        assert_eq!(requested_at.ask("a", 0).await.value, 1);
-        assert_eq!(requested_at.ask("a", 0).await.value, 2);
+        let requests = Requests::new(10);
+        assert_eq!(requests.ask("a", 0).await.value, 1);
+        assert_eq!(requests.ask("a", 0).await.value, 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn askers_that_go_away_leave_nothing_behind() {
-        let requested_at = Asked::new(10);
-        let waited = tokio::time::timeout(Duration::from_millis(500), requested_at.ask("a", 10)).await;
+        let requests = Requests::new(10);
+        let waited = tokio::time::timeout(Duration::from_millis(500), requests.ask("a", 10)).await;
         assert!(waited.is_err());
-        assert_eq!(requested_at.ask("a", 10).await, Cached { value: 2, age: Duration::from_secs(1) });
+        assert_eq!(requests.ask("a", 10).await, Cached { value: 2, age: Duration::from_secs(1) });
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_so_many_are_kept() {
-        let requested_at = Asked::new(2);
+        let requests = Requests::new(2);
         for key in ["a", "b", "c", "d"] {
-            requested_at.ask(key, 10).await;
+            requests.ask(key, 10).await;
         }
-        assert_eq!(requested_at.cache.inner.lock().entries.len(), 2);
-        assert_eq!(requested_at.ask("d", 10).await.value, 4);
-        assert_eq!(requested_at.ask("a", 10).await.value, 5);
+        assert_eq!(requests.cache.inner.lock().entries.len(), 2);
+        assert_eq!(requests.ask("d", 10).await.value, 4);
+        assert_eq!(requests.ask("a", 10).await.value, 5);
         for _ in 0..50 {
             for key in ["a", "b", "c"] {
-                requested_at.ask(key, 1).await;
+                requests.ask(key, 1).await;
             }
         }
-        let inner = requested_at.cache.inner.lock();
+        let inner = requests.cache.inner.lock();
         assert!(inner.order.len() <= 4 && inner.entries.len() <= 2 && inner.in_flight.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_does_not_hold_any_more_is_forgotten_with_the_next_that_comes() {
-        let requested_at = Asked::new(10);
+        let requests = Requests::new(10);
         for key in ["a", "b", "c", "a"] {
-            requested_at.ask(key, 10).await;
+            requests.ask(key, 10).await;
         }
-        assert_eq!(requested_at.cache.inner.lock().entries.len(), 3);
+        assert_eq!(requests.cache.inner.lock().entries.len(), 3);
         tokio::time::advance(Duration::from_secs(10)).await;
-        requested_at.ask("d", 10).await;
-        let inner = requested_at.cache.inner.lock();
+        requests.ask("d", 10).await;
+        let inner = requests.cache.inner.lock();
         assert_eq!((inner.entries.len(), inner.order.len()), (1, 1));
     }
 }

@@ -41,7 +41,7 @@ pub use self::oidc::OidcError;
 /// Authenticator of callers. Cheap to clone.
 #[derive(Clone)]
 pub struct Authenticator {
-    shared: Arc<Shared>,
+    shared: Arc<AuthenticatorInner>,
 }
 
 /// The reason why a caller is not authenticated.
@@ -59,7 +59,7 @@ pub enum AuthError {
     Unavailable(&'static str),
 }
 
-struct Shared {
+struct AuthenticatorInner {
     /// True if callers must authenticate.
     demanded: bool,
     certificates: Option<SystemNames>,
@@ -86,7 +86,7 @@ impl Authenticator {
     /// Returns an error if the OpenID provider's URL or CA cannot be used.
     pub fn new(config: &Config, ask: Arc<dyn Ask>) -> Result<Self, OidcError> {
         let ways = &config.authentication;
-        let shared = Shared {
+        let shared = AuthenticatorInner {
             demanded: ways.is_configured(),
             certificates: ways.client_certificates.as_ref().map(SystemNames::from),
             reviewer: ways.token_review.as_ref().map(|options| Arc::new(Reviewer::new(options, ask))),
@@ -136,9 +136,9 @@ impl std::fmt::Debug for Authenticator {
     }
 }
 
-// === impl Shared ===
+// === impl AuthenticatorInner ===
 
-impl Shared {
+impl AuthenticatorInner {
     async fn look_up(
         &self,
         token: &Token,

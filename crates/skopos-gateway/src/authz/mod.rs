@@ -99,7 +99,7 @@ struct Rules {
 struct Key {
     cluster: Arc<str>,
     /// The server and connection that the name led to.
-    way: Option<u64>,
+    generation: Option<u64>,
     who: Arc<Identity>,
     what: Attributes,
 }
@@ -300,7 +300,12 @@ impl Rules {
     }
 
     fn key(&self, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Key {
-        Key { cluster: cluster.into(), way: self.ask.way(cluster), who: who.clone(), what: what.clone() }
+        Key {
+            cluster: cluster.into(),
+            generation: self.ask.generation(cluster),
+            who: who.clone(),
+            what: what.clone(),
+        }
     }
 
     async fn decide(self: &Arc<Self>, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Decision {
@@ -386,8 +391,8 @@ impl Rules {
     }
 
     async fn by_member(&self, key: &Key) -> Fetched<Verdict> {
-        let Key { cluster, who, what, way } = key;
-        if way.is_none() {
+        let Key { cluster, who, what, generation } = key;
+        if generation.is_none() {
             return no_member();
         }
         let asked = Instant::now();
@@ -523,7 +528,7 @@ impl From<Cached<Verdict>> for Decision {
 impl DecisionSource {
     /// Returns a short stable name, for logs and metrics.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Member => "member",
             Self::Policy => "policy",

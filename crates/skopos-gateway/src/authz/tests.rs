@@ -245,7 +245,7 @@ impl Ask for Crowded {
         })
     }
 
-    fn way(&self, _: &str) -> Option<u64> {
+    fn generation(&self, _: &str) -> Option<u64> {
         Some(0)
     }
 }

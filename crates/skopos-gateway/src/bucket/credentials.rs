@@ -80,10 +80,10 @@ impl FileCredentials {
 
     async fn read(&self) -> Result<AwsCredential, Error> {
         Ok(AwsCredential {
-            key_id: word(&self.files.access_key).await?,
-            secret_key: word(&self.files.secret_key).await?,
+            key_id: read_key(&self.files.access_key).await?,
+            secret_key: read_key(&self.files.secret_key).await?,
             token: match &self.files.session_token {
-                Some(path) => Some(word(path).await?),
+                Some(path) => Some(read_key(path).await?),
                 None => None,
             },
         })
@@ -113,7 +113,7 @@ impl fmt::Debug for FileCredentials {
 }
 
 /// Reads the content of a file without the line end. Errors do not contain it.
-async fn word(path: &Path) -> Result<String, Error> {
+async fn read_key(path: &Path) -> Result<String, Error> {
     let unusable = |why: String| Error::Generic {
         store: "credentials",
         source: format!("{}: {why}", PathBuf::from(path).display()).into(),
@@ -125,7 +125,7 @@ async fn word(path: &Path) -> Result<String, Error> {
     let text = String::from_utf8(bytes).map_err(|_| unusable("it is no text".into()))?;
     match text.trim() {
         "" => Err(unusable("it is empty".into())),
-        word if word.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(word.to_owned()),
+        read_key if read_key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(read_key.to_owned()),
         _ => Err(unusable("it has more than one word".into())),
     }
 }

@@ -32,10 +32,10 @@ use crate::pem;
 /// A factory of HTTP clients.
 #[derive(Debug)]
 pub(super) struct Connector {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectorInner>,
 }
 
-struct Shared {
+struct ConnectorInner {
     /// The only CAs trusted at the endpoint.
     ca: Option<(String, Vec<Vec<u8>>)>,
     options: TransportOptions,
@@ -49,7 +49,7 @@ struct Shared {
 /// An HTTP client. Clients differ only in whether plain HTTP is allowed.
 #[derive(Debug)]
 struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectorInner>,
     clear: bool,
 }
 
@@ -92,7 +92,13 @@ impl Connector {
         };
         let (deadline, max_bytes) = (limits.request, limits.bytes + MAX_RESPONSE_OVERHEAD);
         Ok(Self {
-            shared: Arc::new(Shared { ca, options, deadline, max_bytes, transports: Mutex::default() }),
+            shared: Arc::new(ConnectorInner {
+                ca,
+                options,
+                deadline,
+                max_bytes,
+                transports: Mutex::default(),
+            }),
         })
     }
 }
@@ -131,7 +137,7 @@ impl HttpService for Client {
         match answer.status().is_success() {
             true => {
                 let (parts, body) = answer.into_parts();
-                let body = Answer { body: Mutex::new(body), left: self.shared.max_bytes };
+                let body = BoundedBody { body: Mutex::new(body), left: self.shared.max_bytes };
                 Ok(Response::from_parts(parts, HttpResponseBody::new(body)))
             }
             false => Ok(in_short(answer).await),
@@ -144,22 +150,22 @@ async fn in_short(answer: Response<TransportBody>) -> HttpResponse {
     let (parts, body) = answer.into_parts();
     let said = Limited::new(body, MAX_ERROR_BYTES).collect().await;
     let said = said.map_or_else(|_| Bytes::new(), |said| said.to_bytes());
-    let code = code_of(&String::from_utf8_lossy(&said)).unwrap_or_default().to_owned();
+    let code = error_code(&String::from_utf8_lossy(&said)).unwrap_or_default().to_owned();
     let mut short = Response::new(HttpResponseBody::from(code));
     *short.status_mut() = parts.status;
     short
 }
 
 /// Returns the word between `<Code>` and `</Code>`, if it is one.
-fn code_of(said: &str) -> Option<&str> {
+fn error_code(said: &str) -> Option<&str> {
     let (code, _) = said.split_once("<Code>")?.1.split_once("</Code>")?;
     let is_word = code.len() <= MAX_CODE_LEN && code.bytes().all(|byte| byte.is_ascii_alphabetic());
     is_word.then_some(code)
 }
 
-// === impl Shared ===
+// === impl ConnectorInner ===
 
-impl Shared {
+impl ConnectorInner {
     /// Returns the transport for the origin of `uri`.
     async fn transport(self: &Arc<Self>, uri: &Uri) -> Result<Transport, HttpError> {
         let origin = origin(uri);
@@ -182,22 +188,22 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for ConnectorInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
 
 /// The body of an answer, with a limit on its size.
-struct Answer {
+struct BoundedBody {
     /// A mutex only to make the body `Sync`; it has one reader.
     body: Mutex<TransportBody>,
     left: u64,
 }
 
-// === impl Answer ===
+// === impl BoundedBody ===
 
-impl http_body::Body for Answer {
+impl http_body::Body for BoundedBody {
     type Data = Bytes;
     type Error = HttpError;
 
@@ -257,10 +263,10 @@ mod tests {
     #[test]
     fn of_an_error_only_its_code_is_told() {
         let said = "<Error><Code>AccessDenied</Code><Message>secret</Message></Error>";
-        assert_eq!(code_of(said), Some("AccessDenied"));
+        assert_eq!(error_code(said), Some("AccessDenied"));
         for none in ["", "<Code>", "<Code>a b</Code>", "<Code>/etc</Code>", "secret"] {
-            assert_eq!(code_of(none), None, "{none}");
+            assert_eq!(error_code(none), None, "{none}");
         }
-        assert_eq!(code_of(&format!("<Code>{}</Code>", "a".repeat(65))), None);
+        assert_eq!(error_code(&format!("<Code>{}</Code>", "a".repeat(65))), None);
     }
 }

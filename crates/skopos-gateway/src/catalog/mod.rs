@@ -54,7 +54,7 @@ pub(crate) struct Catalogs {
     /// The request sent to all members.
     request: Option<DocumentRequest>,
     definitions: DefinitionsCache,
-    known: Arc<Mutex<BTreeMap<ClusterId, Known>>>,
+    known: Arc<Mutex<BTreeMap<ClusterId, ParsedDocument>>>,
 }
 
 /// The required recency of a document.
@@ -67,7 +67,7 @@ enum Recency {
 }
 
 /// The parsed form of a document.
-struct Known {
+struct ParsedDocument {
     /// The document. While it is held, no other document can have the same address.
     body: Bytes,
     /// All resources in the document.
@@ -218,7 +218,8 @@ impl Catalogs {
             return Err(Malformed::Refused(document.status).to_string().into());
         }
         let body = &document.body;
-        let same = |known: &&Known| known.body.as_ptr() == body.as_ptr() && known.body.len() == body.len();
+        let same =
+            |known: &&ParsedDocument| known.body.as_ptr() == body.as_ptr() && known.body.len() == body.len();
         let known = self.known.lock().get(id).filter(same).map(|known| known.offered.clone());
         let offered = match known {
             Some(offered) => offered,
@@ -235,7 +236,7 @@ impl Catalogs {
             None => Catalog::parse(body).map(Arc::new),
         };
         let mut known = self.known.lock();
-        known.insert(id.clone(), Known { body: body.clone(), offered: offered.clone(), own: None });
+        known.insert(id.clone(), ParsedDocument { body: body.clone(), offered: offered.clone(), own: None });
         let members = self.fleet.members();
         if known.len() > members.len() {
             known.retain(|id, _| members.contains_key(id.as_str()));
@@ -247,7 +248,7 @@ impl Catalogs {
     /// Returns the resources of `offered` that the cluster stores itself. Equal results of several clusters are shared.
     fn own(&self, id: &ClusterId, offered: Arc<Catalog>, definitions: Definitions) -> Arc<Catalog> {
         let mut known = self.known.lock();
-        let is_same = |known: &&Known| {
+        let is_same = |known: &&ParsedDocument| {
             let of_same = known.offered.as_ref().is_ok_and(|own| Arc::ptr_eq(own, &offered));
             of_same && known.own.as_ref().is_some_and(|(own, _)| own.is(&definitions))
         };

@@ -10,12 +10,12 @@ use kube::client::Body;
 use skopos::transport::{RequestClass, RequestOptions, Upgrade};
 use skopos_wire::Status;
 
-use super::pass::passed_on;
+use super::proxy::forward_response;
 use super::{Allowed, Clusters, status_of};
 use crate::authz::Attributes;
 use crate::response::{self, Response};
 use crate::route::Call;
-use crate::upgrade::{self, About, Stream};
+use crate::upgrade::{self, Stream, StreamInfo};
 
 impl Clusters {
     /// Switches to the requested protocol, if the member does.
@@ -40,7 +40,7 @@ impl Clusters {
         match asked.map_err(|error| status_of(&error))? {
             Upgrade::Answered(answer) => {
                 let (parts, body) = answer.into_parts();
-                passed_on(&parts, response::whole(body))
+                forward_response(&parts, response::whole(body))
             }
             Upgrade::Switched(answer) => {
                 let (parts, member) = answer.into_parts();
@@ -49,8 +49,9 @@ impl Clusters {
                 *response.headers_mut() = upgrade.answer(&parts.headers);
                 let cluster: Arc<str> = cluster.id().as_str().into();
                 let end = self.end_of_stream(&call, cluster.clone(), rights);
-                let about = About { cluster, user: call.identity.user.as_str().into(), what: what.clone() };
-                let stream = Stream::new(upgrade, member, outbound.streams.clone(), end, about, permit);
+                let info =
+                    StreamInfo { cluster, user: call.identity.user.as_str().into(), what: what.clone() };
+                let stream = Stream::new(upgrade, member, outbound.streams.clone(), end, info, permit);
                 response.extensions_mut().insert(stream.switched());
                 Ok(response)
             }

@@ -30,14 +30,14 @@ pub(crate) struct View {
     pub(super) blocks: Blocks,
     /// States for further pages, by epoch and revision: after a restore of etcd, the same revision belongs to another
     /// history.
-    paged: Mutex<Paged<(u64, u64), Kept>>,
+    paged: Mutex<Paged<(u64, u64), PagedState>>,
     /// Lists of the member, made because memory was behind.
     pub(super) listing: Arc<Listing>,
     used: Mutex<Instant>,
 }
 
 /// A state, with the number of bytes that it does not share with the store.
-type Kept = (Snapshot<RawObject>, usize);
+type PagedState = (Snapshot<RawObject>, usize);
 
 /// The reason why a pump has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +182,7 @@ impl View {
     }
 
     /// Returns a kept state of this epoch, and extends the time for which it is kept.
-    pub(super) fn remembered(&self, epoch: u64, revision: u64) -> Option<Kept> {
+    pub(super) fn remembered(&self, epoch: u64, revision: u64) -> Option<PagedState> {
         self.paged.lock().get((epoch, revision))
     }
 }

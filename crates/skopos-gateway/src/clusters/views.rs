@@ -19,7 +19,7 @@ use crate::consistency::Listings;
 /// All views. Idle ones are dropped.
 #[derive(Clone)]
 pub(crate) struct Views {
-    shared: Arc<Shared>,
+    shared: Arc<ViewsInner>,
 }
 
 /// Statistics of lists and watches of single clusters.
@@ -40,7 +40,7 @@ pub struct Served {
     pub paged_bytes: usize,
 }
 
-struct Shared {
+struct ViewsInner {
     views: Mutex<All>,
     /// The statistics of dropped views.
     past: Mutex<Served>,
@@ -102,7 +102,7 @@ impl Views {
         let limits = MemoryLimits { events: part(EVENT_DIVISOR), frames: part(FRAME_DIVISOR) };
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let compressed = BlockCache::new(compressed);
-        let shared = Shared {
+        let shared = ViewsInner {
             views: Mutex::default(),
             past: Mutex::default(),
             compressed,
@@ -161,7 +161,7 @@ impl Views {
         let (views, tended, stop) = (self.clone(), view.clone(), self.shared.stop.clone());
         self.shared.tasks.spawn(async move {
             stop.run_until_cancelled(views.tend(&key, &tended, journal, cursor)).await;
-            views.forget(&key, &tended);
+            views.remove(&key, &tended);
         });
         Some(view)
     }
@@ -185,7 +185,7 @@ impl Views {
         {
             view.tidy();
             self.shared.listings.tidy();
-            if self.forget_if_idle(key, view) {
+            if self.remove_if_idle(key, view) {
                 return;
             }
         }
@@ -193,7 +193,7 @@ impl Views {
 
     /// Drops a view that has been unused for a while. Requests take views under the same lock, so none can get a view
     /// after it was dropped.
-    fn forget_if_idle(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) -> bool {
+    fn remove_if_idle(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) -> bool {
         let mut views = self.shared.views.lock();
         if Arc::strong_count(view) > OWN_REFERENCES {
             view.touch();
@@ -206,7 +206,7 @@ impl Views {
     }
 
     /// Drops the view, and ends its watches.
-    fn forget(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) {
+    fn remove(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) {
         self.take_out(&mut self.shared.views.lock(), key, view);
         view.window.end();
     }

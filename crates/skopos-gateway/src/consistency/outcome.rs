@@ -61,7 +61,7 @@ impl Outcome {
     pub(crate) fn from_answer(headers: &HeaderMap, body: &[u8], what: &Attributes) -> Self {
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let answer = match content_type.unwrap_or_default() {
-            protobuf if protobuf.starts_with(protobuf::MEDIA_TYPE) => Answer::from_protobuf(body),
+            protobuf if protobuf.starts_with(protobuf::MEDIA_TYPE) => WriteResponse::from_protobuf(body),
             json if json.starts_with("application/json") => serde_json::from_slice(body).ok(),
             _ => None,
         };
@@ -95,7 +95,7 @@ const UNSTORED: [&str; 1] = ["token"];
 /// The fields read of an answer: the version of an object, or the deleted object of a Status.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Answer {
+struct WriteResponse {
     kind: String,
     metadata: Metadata,
     details: Details,
@@ -150,9 +150,9 @@ impl Metadata {
     }
 }
 
-// === impl Answer ===
+// === impl WriteResponse ===
 
-impl Answer {
+impl WriteResponse {
     /// Reads an object or a Status by field numbers (`generated.proto` of k8s.io/apimachinery).
     fn from_protobuf(body: &[u8]) -> Option<Self> {
         const METADATA: u64 = 1;

@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 use super::activity::{ConnectionActivity, WatchedBody};
 use super::framing::Inspected;
 use super::reaper::{ConnectionReaper, Registration};
-use super::tls::TlsKeeper;
+use super::tls::TlsReloader;
 use super::{Handler, Peer};
 use crate::browser;
 use crate::response::{self, Response};
@@ -33,7 +33,7 @@ use crate::upgrade::Switched;
 pub(super) struct ConnectionContext<H> {
     pub(super) handler: H,
     pub(super) reaper: Arc<ConnectionReaper>,
-    pub(super) tls: Option<Arc<TlsKeeper>>,
+    pub(super) tls: Option<Arc<TlsReloader>>,
     pub(super) tasks: TaskTracker,
     /// Cancelled when answers should end.
     pub(super) draining: CancellationToken,

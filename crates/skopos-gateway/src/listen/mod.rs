@@ -33,7 +33,7 @@ use tokio_util::task::TaskTracker;
 
 use self::connection::ConnectionContext;
 use self::reaper::ConnectionReaper;
-use self::tls::TlsKeeper;
+use self::tls::TlsReloader;
 use crate::config::Limits;
 use crate::log_limit::LogLimit;
 use crate::response::Response;
@@ -129,7 +129,7 @@ pub(crate) struct PeerRecord {
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
-    tls: Option<Arc<TlsKeeper>>,
+    tls: Option<Arc<TlsReloader>>,
     reaper: Arc<ConnectionReaper>,
     /// The number of descriptors reserved for other uses.
     reserve: Box<dyn Fn() -> usize + Send + Sync>,
@@ -202,7 +202,7 @@ impl Listener {
                 return Err(ListenError::Exposed { address, missing });
             }
         }
-        let tls = options.tls.clone().map(TlsKeeper::load).transpose()?.map(Arc::new);
+        let tls = options.tls.clone().map(TlsReloader::load).transpose()?.map(Arc::new);
         let bound = |error| ListenError::Bind { address, error };
         let socket = listen(address).map_err(bound)?;
         let address = socket.local_addr().map_err(bound)?;
@@ -293,10 +293,10 @@ impl<H: Handler> InMemory<H> {
     }
 
     pub(crate) fn with_tls(handler: H, limits: Limits, files: TlsFiles) -> Self {
-        Self::over(handler, limits, Some(Arc::new(TlsKeeper::load(files).unwrap())))
+        Self::over(handler, limits, Some(Arc::new(TlsReloader::load(files).unwrap())))
     }
 
-    fn over(handler: H, limits: Limits, tls: Option<Arc<TlsKeeper>>) -> Self {
+    fn over(handler: H, limits: Limits, tls: Option<Arc<TlsReloader>>) -> Self {
         let context = ConnectionContext {
             handler,
             reaper: ConnectionReaper::new(limits),

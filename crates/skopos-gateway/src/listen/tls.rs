@@ -40,7 +40,7 @@ pub enum TlsError {
 
 /// The TLS settings for new connections.
 #[derive(Debug)]
-pub(super) struct TlsKeeper {
+pub(super) struct TlsReloader {
     files: TlsFiles,
     current: ArcSwap<Settings>,
     read: Mutex<Contents>,
@@ -59,9 +59,9 @@ type Contents = [Option<Vec<u8>>; 3];
 
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-// === impl TlsKeeper ===
+// === impl TlsReloader ===
 
-impl TlsKeeper {
+impl TlsReloader {
     pub(super) fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let (contents, settings) = read(&files)?;
         Ok(Self { files, current: ArcSwap::from_pointee(settings), read: Mutex::new(contents) })

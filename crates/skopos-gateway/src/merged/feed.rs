@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::followed_stores::{FollowId, FollowedStores};
-use super::history::{History, Since};
+use super::history::{History, MemberChanges};
 use super::kinds::Shape;
 use super::merger::{ContentSource, MemberChange, Position};
 use super::missed::MissedChanges;
@@ -28,7 +28,7 @@ pub(crate) struct Feed {
     pub(crate) catalogs: Catalogs,
     pub(crate) history: Arc<History>,
     pub(crate) absences: Absences,
-    pub(crate) follows: FollowedStores,
+    pub(crate) followed_stores: FollowedStores,
 }
 
 /// The reasons why members have no content, for reports of missing members.
@@ -68,7 +68,7 @@ impl Feed {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let feed = Arc::new(self);
         let mut changes = feed.fleet.changes();
-        let mut members: BTreeMap<ClusterId, Followed> = BTreeMap::new();
+        let mut members: BTreeMap<ClusterId, MemberTask> = BTreeMap::new();
         let mut tasks = JoinSet::new();
         let waiting: BTreeSet<ClusterId> = feed.fleet.members().keys().cloned().collect();
         let gate = Arc::new(ReadyGate { waiting: Mutex::new(waiting), history: feed.history.clone() });
@@ -84,7 +84,7 @@ impl Feed {
                 Some(FleetChange::Added(cluster)) => {
                     let (token, over) = (stop.child_token(), CancellationToken::new());
                     let followed =
-                        Followed { cluster: cluster.clone(), stop: token.clone(), over: over.clone() };
+                        MemberTask { cluster: cluster.clone(), stop: token.clone(), over: over.clone() };
                     let before = members.insert(cluster.id().clone(), followed);
                     let (feed, gate) = (feed.clone(), gate.clone());
                     tasks.spawn(async move {
@@ -119,7 +119,7 @@ impl Feed {
     /// Forgets everything about a member.
     fn forget(&self, id: &ClusterId) {
         self.absences.clear(id);
-        self.follows.forget(id);
+        self.followed_stores.forget(id);
         self.history.vanish(id);
     }
 
@@ -155,7 +155,7 @@ impl Feed {
             _ => return,
         };
         self.absences.set(id, why);
-        self.follows.forget(id);
+        self.followed_stores.forget(id);
         self.history.vanish(id);
     }
 
@@ -205,7 +205,9 @@ impl Feed {
                 let content_source =
                     if follow_id.is_none() { ContentSource::New } else { ContentSource::Same };
                 follow_id = Some(match missed {
-                    None => self.take(id, &store, position, content_source, objects, Since::default()),
+                    None => {
+                        self.take(id, &store, position, content_source, objects, MemberChanges::default())
+                    }
                     Some((missed, version)) => {
                         cursor = missed.cursor;
                         let at = |version| Position { version, ..position.clone() };
@@ -229,7 +231,7 @@ impl Feed {
                 }
             };
             if let Some(follow_id) = follow_id {
-                self.follows.end(id, follow_id, rest.is_ok().then_some(last));
+                self.followed_stores.end(id, follow_id, rest.is_ok().then_some(last));
             }
             return;
         }
@@ -244,9 +246,9 @@ impl Feed {
         position: Position,
         content_source: ContentSource,
         objects: Vec<RawObject>,
-        since: Since,
+        since: MemberChanges,
     ) -> FollowId {
-        let follow = || self.follows.begin(id, store.clone());
+        let follow = || self.followed_stores.begin(id, store.clone());
         let first = self.history.view().roster.get(id).is_none_or(|member| member.position.is_none());
         let followed = first.then(follow);
         self.history.take(id, position, content_source, objects, since);
@@ -285,7 +287,7 @@ impl Feed {
             (at(version), objects)
         });
         let since = since(at, batch.changes, batch.reached);
-        self.history.change(id, Since { relisted, ..since });
+        self.history.change(id, MemberChanges { relisted, ..since });
         Ok(more)
     }
 }
@@ -295,7 +297,7 @@ fn since(
     at: impl Fn(ResourceVersion) -> Position,
     changes: Vec<Change<RawObject>>,
     reached: Option<ResourceVersion>,
-) -> Since {
+) -> MemberChanges {
     let member_change = |change: Change<RawObject>| {
         let position = at(change.resource_version.clone());
         let change = match (change.kind, change.new) {
@@ -308,11 +310,11 @@ fn since(
         Some((position, change))
     };
     let changes = changes.into_iter().filter_map(member_change).collect();
-    Since { changes, relisted: None, reached: reached.map(at) }
+    MemberChanges { changes, relisted: None, reached: reached.map(at) }
 }
 
 /// A member with a running feed task.
-struct Followed {
+struct MemberTask {
     cluster: Cluster,
     stop: CancellationToken,
     /// Cancelled when the task has sent its last change.

@@ -117,5 +117,5 @@ fn show(merged: &Kind, id: &ClusterId, kept: &CachedKind, content: &Snapshot<Raw
     let position = Position { identity, epoch: content.epoch(), version: content.resource_version().clone() };
     let objects = content.iter().map(|object| object.raw().clone()).collect();
     let store = kept.informer().store();
-    merged.follows.listed(id, &store, content, || merged.history.take_ahead(id, position, objects));
+    merged.followed_stores.listed(id, &store, content, || merged.history.take_ahead(id, position, objects));
 }

@@ -41,7 +41,7 @@ struct Core {
 
 /// Changes of a member, in order, with the position that they lead to, if known.
 #[derive(Debug, Default)]
-pub(crate) struct Since {
+pub(crate) struct MemberChanges {
     pub(crate) changes: Vec<(Position, MemberChange)>,
     /// The whole content, sorted by key, after a relist of the store. Objects that were created and deleted before it
     /// have no changes here, but a list shown ahead of the store may have had them.
@@ -137,7 +137,7 @@ impl History {
         position: Position,
         content_source: ContentSource,
         objects: impl IntoIterator<Item = RawObject>,
-        since: Since,
+        since: MemberChanges,
     ) {
         let objects: Vec<RawObject> = objects.into_iter().collect();
         let gone = {
@@ -167,7 +167,7 @@ impl History {
     }
 
     /// Applies changes of a member.
-    pub(crate) fn change(&self, cluster: &ClusterId, since: Since) {
+    pub(crate) fn change(&self, cluster: &ClusterId, since: MemberChanges) {
         let gone = {
             let mut core = self.core.lock();
             let events = since.apply(&mut core.merger, cluster, self.now());
@@ -282,9 +282,9 @@ impl History {
     }
 }
 
-// === impl Since ===
+// === impl MemberChanges ===
 
-impl Since {
+impl MemberChanges {
     fn apply(self, merger: &mut Merger, cluster: &ClusterId, now: Timestamp) -> Vec<Event> {
         let mut events = Vec::new();
         for (position, change) in self.changes {
@@ -322,7 +322,7 @@ mod tests {
         // A list ahead of the store shows an object that is created and deleted between two lists of the store.
         merger.take_ahead(&id, position(8), [object("a", 3), object("b", 7)], now);
         let relisted = Some((position(9), vec![object("a", 3)]));
-        let since = Since { changes: Vec::new(), relisted, reached: Some(position(9)) };
+        let since = MemberChanges { changes: Vec::new(), relisted, reached: Some(position(9)) };
         let events = since.apply(&mut merger, &id, now);
         assert!(
             matches!(events.as_slice(), [event] if event.deleted && event.new.object.name() == "b"),
@@ -331,7 +331,7 @@ mod tests {
         // A relist that is older than the list ahead takes nothing back.
         merger.take_ahead(&id, position(12), [object("a", 11)], now);
         let relisted = Some((position(10), vec![object("a", 3)]));
-        let since = Since { changes: Vec::new(), relisted, reached: Some(position(10)) };
+        let since = MemberChanges { changes: Vec::new(), relisted, reached: Some(position(10)) };
         assert!(since.apply(&mut merger, &id, now).is_empty());
     }
 }

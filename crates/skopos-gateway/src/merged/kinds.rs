@@ -54,7 +54,7 @@ pub(crate) struct Shape {
 pub(crate) struct Kind {
     pub(crate) history: Arc<History>,
     pub(crate) absences: Absences,
-    pub(crate) follows: FollowedStores,
+    pub(crate) followed_stores: FollowedStores,
     used: Mutex<Instant>,
 }
 
@@ -164,12 +164,13 @@ impl Kinds {
         if let Some(kind) = running.get(shape) {
             return kind.clone();
         }
-        let (absences, follows) = (Absences::default(), FollowedStores::new(self.options.clock.clone()));
+        let (absences, followed_stores) =
+            (Absences::default(), FollowedStores::new(self.options.clock.clone()));
         let stop = self.stop.child_token();
         let kind = Arc::new(Kind {
             history: history.clone(),
             absences: absences.clone(),
-            follows: follows.clone(),
+            followed_stores: followed_stores.clone(),
             used: Mutex::new(Instant::now()),
         });
         let feed = Feed {
@@ -178,14 +179,14 @@ impl Kinds {
             catalogs: self.catalogs.clone(),
             history: history.clone(),
             absences,
-            follows,
+            followed_stores,
         };
         let (all, limit) = (self.running.clone(), self.options.idle_stop);
         let idle = idle(all, self.listings.clone(), shape.clone(), stop.clone(), limit);
         self.tasks.spawn(async move {
             let keeping = async {
                 match file {
-                    Some(file) => file.keep(&history, &stop).await,
+                    Some(file) => file.save_periodically(&history, &stop).await,
                     None => stop.cancelled().await,
                 }
             };

@@ -15,7 +15,7 @@
 //! | `history` | the history, shared between feed and readers |
 //! | `item`, `render`, `source` | the lists and watches that `skopos-serve` makes of the history |
 //! | `union` | the union of the custom resources that the clusters serve; pure |
-//! | `united` | a cache of these unions |
+//! | `union_cache` | a cache of these unions |
 //! | `openapi` | the union of the clusters' OpenAPI documents |
 //! | `fresh` | catch-up of members for read-your-writes and consistent reads |
 //! | `describe` | discovery and OpenAPI of all clusters; custom resources |
@@ -95,7 +95,7 @@ mod source;
 mod tests;
 mod token_signer;
 mod union;
-mod united;
+mod union_cache;
 mod visibility_log;
 mod watch_authz;
 

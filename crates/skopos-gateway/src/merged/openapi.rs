@@ -85,11 +85,11 @@ impl Index {
 
 #[derive(Deserialize)]
 struct Wire {
-    paths: BTreeMap<String, Entry>,
+    paths: BTreeMap<String, IndexEntry>,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct IndexEntry {
     #[serde(rename = "serverRelativeURL")]
     server_relative_url: String,
 }

@@ -182,7 +182,7 @@ impl ResumeFile {
     }
 
     /// Writes the state at intervals if it has changed, and at the end.
-    pub(crate) async fn keep(&self, history: &History, stop: &CancellationToken) {
+    pub(crate) async fn save_periodically(&self, history: &History, stop: &CancellationToken) {
         let every = match &self.location {
             Location::Path(_) => WRITE_INTERVAL,
             Location::Object(objects, _) => objects.every,

@@ -21,7 +21,7 @@ use super::merged_version::MergedVersion;
 use super::merger::Resume;
 use super::source::MergedSource;
 use super::token_signer::TokenKey;
-use super::united::Unions;
+use super::union_cache::UnionCache;
 use super::visibility_log::{QueryKey, VisibilityLog};
 use super::watch_authz::{VisibleClusters, WatchAuthorizer};
 use crate::authz::{Attributes, Decision};
@@ -44,7 +44,7 @@ pub struct Merged {
     pub(super) kinds: Arc<Kinds>,
     pub(super) registry: Arc<Registry>,
     pub(super) catalogs: Catalogs,
-    pub(super) unions: Arc<Unions>,
+    pub(super) unions: Arc<UnionCache>,
     visibility_log: Arc<VisibilityLog>,
     key: TokenKey,
     /// The blocks from which compressed lists are made.
@@ -543,7 +543,7 @@ impl Read<'_> {
     }
 
     fn answer_status(&self) -> AnswerStatus {
-        let ages = self.kind.follows.ages();
+        let ages = self.kind.followed_stores.ages();
         self.status_builder.build(&self.kind.history.view().roster, &ages)
     }
 

@@ -116,7 +116,7 @@ impl Source for MergedSource {
 impl MergedSource {
     /// Returns the content now.
     pub(crate) fn newest(&self) -> MergedContents {
-        let ages = Arc::new(self.kind.follows.ages());
+        let ages = Arc::new(self.kind.followed_stores.ages());
         self.contents(self.kind.history.view(), ages)
     }
 

@@ -21,7 +21,7 @@ use skopos_wire::{GroupResource, Status};
 use crate::body::LimitedBody;
 use crate::headers;
 
-pub(crate) use self::stream::{About, Stream};
+pub(crate) use self::stream::{Stream, StreamInfo};
 
 /// A request for another protocol, and the connection that it came on.
 #[derive(Debug)]

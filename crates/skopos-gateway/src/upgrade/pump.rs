@@ -44,7 +44,7 @@ where
     let up_is_over = tokio::select! {
         () = &mut up => true,
         () = &mut down => false,
-        () = flow.quiet(idle) => return PumpEnd::Idle,
+        () = flow.wait_idle(idle) => return PumpEnd::Idle,
     };
     flow.moves();
     let rest = async {
@@ -55,7 +55,7 @@ where
     };
     tokio::select! {
         () = rest => PumpEnd::Finished,
-        () = flow.quiet(idle.min(HALF_CLOSED_TIMEOUT)) => PumpEnd::Idle,
+        () = flow.wait_idle(idle.min(HALF_CLOSED_TIMEOUT)) => PumpEnd::Idle,
     }
 }
 
@@ -96,7 +96,7 @@ impl Flow {
     }
 
     /// Waits until no bytes have moved for `long`.
-    async fn quiet(&self, long: Duration) {
+    async fn wait_idle(&self, long: Duration) {
         loop {
             let until = *self.moved.lock() + long;
             if until <= Instant::now() {

@@ -10,14 +10,14 @@ use super::union::{self, Offer, Union};
 
 /// The latest unions, for the sets of clusters that callers see.
 #[derive(Debug, Default)]
-pub(crate) struct Unions {
+pub(crate) struct UnionCache {
     /// The least recently used is at the front.
-    kept: Mutex<VecDeque<Arc<United>>>,
+    kept: Mutex<VecDeque<Arc<CachedUnion>>>,
 }
 
 /// The union of some clusters' resources.
 #[derive(Debug)]
-pub(crate) struct United {
+pub(crate) struct CachedUnion {
     /// The offers in this union. They hold the catalogs, so that no other catalog can have the same address.
     offers: Vec<Offer>,
     union: Union,
@@ -40,16 +40,16 @@ const MAX_DOCUMENT_BYTES: usize = 32 << 20;
 /// Maximum length of a cached `Accept` header.
 const MAX_ACCEPT_LEN: usize = 1024;
 
-// === impl Unions ===
+// === impl UnionCache ===
 
-impl Unions {
+impl UnionCache {
     /// Returns the union of these offers, which are sorted by cluster name.
-    pub(crate) fn get(&self, offers: Vec<Offer>) -> Arc<United> {
+    pub(crate) fn get(&self, offers: Vec<Offer>) -> Arc<CachedUnion> {
         if let Some(known) = self.find(&offers) {
             return known;
         }
         let union = union::unite(&offers);
-        let united = Arc::new(United { offers, union, documents: Mutex::default() });
+        let united = Arc::new(CachedUnion { offers, union, documents: Mutex::default() });
         let mut kept = self.kept.lock();
         while kept.len() >= MAX_UNIONS {
             kept.pop_front();
@@ -58,7 +58,7 @@ impl Unions {
         united
     }
 
-    fn find(&self, offers: &[Offer]) -> Option<Arc<United>> {
+    fn find(&self, offers: &[Offer]) -> Option<Arc<CachedUnion>> {
         let mut kept = self.kept.lock();
         let index = kept.iter().position(|united| united.is_of(offers))?;
         let united = kept.remove(index)?;
@@ -67,9 +67,9 @@ impl Unions {
     }
 }
 
-// === impl United ===
+// === impl CachedUnion ===
 
-impl United {
+impl CachedUnion {
     pub(crate) fn union(&self) -> &Union {
         &self.union
     }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_is_the_same_is_put_together_once() {
-        let (unions, catalog) = (Unions::default(), Arc::new(Catalog::default()));
+        let (unions, catalog) = (UnionCache::default(), Arc::new(Catalog::default()));
         let first = unions.get(vec![offer("a", &catalog), offer("b", &catalog)]);
         assert!(Arc::ptr_eq(&first, &unions.get(vec![offer("a", &catalog), offer("b", &catalog)])));
         let others = [
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_document_is_written_once_for_each_form() {
-        let united = Unions::default().get(Vec::new());
+        let united = UnionCache::default().get(Vec::new());
         let text =
             |text: &'static str| move || Some(("application/json", Bytes::from_static(text.as_bytes())));
         assert_eq!(united.document("x", text("a")).unwrap().1, "a");
