@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 /// A client of clusters by name, with the gateway's own credentials.
 pub trait Ask: Send + Sync + 'static {
-    /// Sends one request and reads the whole answer, of at most [`MOST_BYTES`]. Ends after `within` in any case.
+    /// Sends one request and reads the whole answer, of at most [`MAX_ANSWER_BYTES`]. Ends after `within` in any case.
     fn ask(
         &self,
         cluster: &str,
@@ -22,11 +22,11 @@ pub trait Ask: Send + Sync + 'static {
 
     /// Returns a number for the server that this name leads to now and its connection; `None` if there is none. An answer with
     /// another number says nothing about the server that has the name now.
-    fn way(&self, cluster: &str) -> Option<u64>;
+    fn generation(&self, cluster: &str) -> Option<u64>;
 }
 
 /// The maximum size of an answer. Reviews and key sets are far smaller.
-pub const MOST_BYTES: usize = 1024 * 1024;
+pub const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
 /// The reason why a cluster did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -13,8 +13,9 @@ use crate::auth::{AuthError, Identity};
 use crate::listen::Peer;
 use crate::route::Audited;
 
-/// The facts known about a request so far. Dropped without [`Trail::end`], it logs that the caller left before the answer.
-pub(crate) struct Trail {
+/// The facts known about a request so far. Dropped without [`AuditEntry::end`], it logs that the caller left before the
+/// answer.
+pub(crate) struct AuditEntry {
     began: Instant,
     from: IpAddr,
     method: http::Method,
@@ -41,10 +42,14 @@ const ABANDONED: u16 = 499;
 const ROUTES: [&str; 9] =
     ["clusters", "fleet", "virtualclusters", "api", "metrics", "healthz", "readyz", "livez", "other"];
 
-// === impl Trail ===
+// === impl AuditEntry ===
 
-impl Trail {
-    pub(crate) fn of(peer: &Peer, parts: &http::request::Parts, observer: Option<Arc<dyn Observer>>) -> Self {
+impl AuditEntry {
+    pub(crate) fn new(
+        peer: &Peer,
+        parts: &http::request::Parts,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Self {
         Self {
             began: Instant::now(),
             from: peer.address.ip(),
@@ -73,10 +78,10 @@ impl Trail {
     /// Logs the start of the answer.
     pub(crate) fn end(mut self, code: StatusCode, audited: Option<&Audited>) {
         self.ended = true;
-        self.tell(code, audited);
+        self.log(code, audited);
     }
 
-    fn tell(&self, code: StatusCode, audited: Option<&Audited>) {
+    fn log(&self, code: StatusCode, audited: Option<&Audited>) {
         let took = self.began.elapsed();
         self.write(code, took, audited);
         if let Some(observer) = &self.observer {
@@ -90,7 +95,7 @@ impl Trail {
         let nothing = Audited::default();
         let said = audited.unwrap_or(&nothing);
         let (allowed, by, decided) = match said.decision {
-            Some((allowed, source, age)) => (Some(allowed), Some(source.word()), Some(age)),
+            Some((allowed, source, age)) => (Some(allowed), Some(source.as_str()), Some(age)),
             None => (None, None, None),
         };
         let known = |text: &'static str| Some(text).filter(|text| !text.is_empty());
@@ -116,12 +121,12 @@ impl Trail {
     }
 }
 
-impl Drop for Trail {
+impl Drop for AuditEntry {
     fn drop(&mut self) {
         if self.ended {
             return;
         }
         let audited = Audited { what: self.path.as_str().into(), ..Audited::default() };
-        self.tell(StatusCode::from_u16(ABANDONED).unwrap_or(StatusCode::REQUEST_TIMEOUT), Some(&audited));
+        self.log(StatusCode::from_u16(ABANDONED).unwrap_or(StatusCode::REQUEST_TIMEOUT), Some(&audited));
     }
 }

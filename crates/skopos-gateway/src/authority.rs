@@ -16,7 +16,7 @@ pub(crate) struct Authority {
 ///
 /// # Errors
 /// 400 if two of them differ, if there are several `Host` headers, or if one is not a host name.
-pub(crate) fn settle(parts: &mut Parts) -> Result<(), Status> {
+pub(crate) fn normalize(parts: &mut Parts) -> Result<(), Status> {
     let wrong = || {
         Status::bad_request(
             "the request names its host twice with different values, or its host name is invalid",
@@ -41,8 +41,8 @@ pub(crate) fn settle(parts: &mut Parts) -> Result<(), Status> {
 // === impl Authority ===
 
 impl Authority {
-    /// Returns the host of a request after [`settle`].
-    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+    /// Returns the host of a request after [`normalize`].
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         headers.get(header::HOST).and_then(Self::from_header)
     }
 
@@ -101,7 +101,7 @@ mod tests {
             builder = builder.header("host", *host);
         }
         let mut parts = builder.body(()).unwrap().into_parts().0;
-        settle(&mut parts).map_err(|status| status.code)?;
+        normalize(&mut parts).map_err(|status| status.code)?;
         Ok(parts.headers.get("host").map(|host| host.to_str().unwrap().to_owned()))
     }
 

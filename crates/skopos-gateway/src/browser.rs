@@ -62,7 +62,7 @@ pub(crate) fn protect(answer: &mut Response) {
 }
 
 fn refuse_other_origins(headers: &HeaderMap, is_tls: bool) -> Result<(), Status> {
-    let own = Authority::of(headers);
+    let own = Authority::from_headers(headers);
     let is_own = |origin: &HeaderValue| own.as_ref().is_some_and(|own| own.is_origin(origin, is_tls));
     if !headers.get_all(header::ORIGIN).iter().all(is_own) {
         return Err(refused("a page of another origin (header Origin)"));

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::auth::{Authenticator, OidcError};
 use crate::clusters::Clusters;
 use crate::config::{Config, ConfigError, ConfigFollower};
-use crate::fleet::{self, KeptParts, SourceError, Wishes};
+use crate::fleet::{self, CachePolicy, KeptParts, SourceError};
 use crate::gateway::Gateway;
 use crate::lifecycle::{FleetHosts, Lifecycle};
 use crate::listen::{Drained, Handler, ListenError, ListenOptions, Listener, Peer, TlsFiles, descriptors};
@@ -38,7 +38,7 @@ pub struct Daemon {
     fleet: Fleet,
     current: Current,
     gateway: Arc<ArcSwap<Gateway>>,
-    wishes: Wishes,
+    cache_policy: CachePolicy,
     follower: Option<ConfigFollower>,
 }
 
@@ -89,13 +89,13 @@ pub struct Embedding {
 }
 
 /// The time given to operations, to the watches and to the merged views to end, each.
-const END: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time given to the fleet to freeze and to the merged views to settle, each.
-const FREEZE: Duration = Duration::from_secs(1);
+const FREEZE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The time given to the fleet to end. It writes its checkpoints last.
-const FLEET_END: Duration = Duration::from_secs(15);
+const FLEET_END_TIMEOUT: Duration = Duration::from_secs(15);
 
 // === impl Daemon ===
 
@@ -135,10 +135,10 @@ impl Daemon {
     ) -> Result<Self, DaemonError> {
         descriptors::raise_limit();
         let listener = Listener::bind(&listen_options(&config))?;
-        let wishes = Wishes::of(config.clone());
-        let fleet::Kept { keeper, restarts } = kept(&config, &wishes).await?;
+        let cache_policy = CachePolicy::new(config.clone());
+        let fleet::Storage { keeper, resume_storage } = open_storage(&config, &cache_policy).await?;
         let keeper = keeper.or_else(|| embedding.fleet.keeper.clone());
-        let (own, admits) = (embedding.fleet.cluster.admits.clone(), wishes.admits());
+        let (own, admits) = (embedding.fleet.cluster.admits.clone(), cache_policy.admits());
         let admits = Admits::new(move |kind| own.admits(kind) && admits.admits(kind));
         let cluster = ClusterOptions { admits, ..embedding.fleet.cluster };
         let instance = InstanceId::random();
@@ -161,7 +161,7 @@ impl Daemon {
             merged: Merged::new(
                 services.clone(),
                 KindsOptions {
-                    restarts,
+                    resume_storage,
                     idle_stop: services.config.cache.idle_stop.0,
                     ..KindsOptions::beside(per_cluster)
                 },
@@ -173,7 +173,7 @@ impl Daemon {
         };
         let authenticator = authenticator(&fleet, &current.services.config)?;
         let gateway = Arc::new(ArcSwap::from_pointee(current.gateway(authenticator)));
-        Ok(Self { listener, fleet, current, gateway, wishes, follower })
+        Ok(Self { listener, fleet, current, gateway, cache_policy, follower })
     }
 
     /// Returns the address, with the port that was chosen.
@@ -201,7 +201,7 @@ impl Daemon {
     pub async fn run(self, stop: CancellationToken) -> Drained {
         let stop = stop.child_token();
         let _dropped = stop.clone().drop_guard();
-        let Self { listener, fleet, current, gateway, wishes, follower } = self;
+        let Self { listener, fleet, current, gateway, cache_policy, follower } = self;
         current.state.listening(listener.stats());
         current.state.serving(current.clusters.clone(), current.merged.clone());
         let tasks = TaskTracker::new();
@@ -210,7 +210,7 @@ impl Daemon {
                 started_with: current.services.config.clone(),
                 gateway: gateway.clone(),
                 current: current.clone(),
-                wishes,
+                cache_policy,
             };
             // No changes are applied while the gateway stops.
             tasks.spawn(follower.run(stop.clone(), move |config| reload.take(config)));
@@ -223,8 +223,8 @@ impl Daemon {
             tokio::time::sleep(current.services.config.listen.shutdown_delay()).await;
             if current.services.config.checkpoints.is_some() {
                 // The checkpoints must match the last events that watches have sent, so that the watches can resume from them.
-                fleet.freeze(FREEZE).await;
-                current.merged.settle(FREEZE).await;
+                fleet.freeze(FREEZE_TIMEOUT).await;
+                current.merged.settle(FREEZE_TIMEOUT).await;
             }
             closing.cancel();
         };
@@ -232,11 +232,11 @@ impl Daemon {
         tasks.wait().await;
         let ended = [
             // Its operations reach hosts by way of the fleet.
-            current.lifecycle.shutdown(END).await,
-            current.clusters.shutdown(END).await,
-            fleet.shutdown(FLEET_END).await,
+            current.lifecycle.shutdown(END_TIMEOUT).await,
+            current.clusters.shutdown(END_TIMEOUT).await,
+            fleet.shutdown(FLEET_END_TIMEOUT).await,
             // Its checkpoint must not be older than that of the fleet.
-            current.merged.shutdown(END).await,
+            current.merged.shutdown(END_TIMEOUT).await,
         ];
         if ended.contains(&false) {
             tracing::warn!("the clusters did not end in time");
@@ -252,10 +252,13 @@ impl std::fmt::Debug for Daemon {
 }
 
 /// Opens the storage of the state that outlives the process.
-async fn kept(config: &Arc<Config>, wishes: &Wishes) -> Result<fleet::Kept, DaemonError> {
-    let (of, admits) = (config.clone(), wishes.admits());
-    let kept = tokio::task::spawn_blocking(move || fleet::keeping(&of, admits)).await;
-    kept.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| {
+async fn open_storage(
+    config: &Arc<Config>,
+    cache_policy: &CachePolicy,
+) -> Result<fleet::Storage, DaemonError> {
+    let (owned, admits) = (config.clone(), cache_policy.admits());
+    let storage = tokio::task::spawn_blocking(move || fleet::open_storage(&owned, admits)).await;
+    storage.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| {
         let checkpoints = config.checkpoints.as_ref();
         let folder = checkpoints.and_then(|checkpoints| checkpoints.folder.as_ref());
         let bucket = checkpoints.and_then(|checkpoints| checkpoints.bucket.as_ref());
@@ -332,7 +335,7 @@ struct Reload {
     started_with: Arc<Config>,
     gateway: Arc<ArcSwap<Gateway>>,
     current: Current,
-    wishes: Wishes,
+    cache_policy: CachePolicy,
 }
 
 // === impl Reload ===
@@ -346,7 +349,7 @@ impl Reload {
         for field in needs_restart(&self.started_with, config) {
             tracing::warn!(field, "a change of this field takes effect when the gateway is started again");
         }
-        self.wishes.take(config.clone());
+        self.cache_policy.replace(config.clone());
         let services = self.current.services.renewed(config.clone());
         self.current = Current {
             clusters: self.current.clusters.renewed(services.clone()),
@@ -383,7 +386,7 @@ fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         ("checkpoints", before.checkpoints != after.checkpoints),
         (
             "outbound.impersonate, outbound.readOnly, authorization.loopback, cache.managedFields: what is kept of objects in memory",
-            KeptParts::of(before) != KeptParts::of(after),
+            KeptParts::from_config(before) != KeptParts::from_config(after),
         ),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()

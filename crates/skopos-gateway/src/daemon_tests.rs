@@ -14,7 +14,7 @@ use crate::bucket::testing::{Mood, S3};
 use crate::config;
 
 /// Bounds the waits of a test; no time is measured by it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns the configuration of `skopos serve --kubeconfig FILE --allow-writes`.
 fn quick(kubeconfig: std::path::PathBuf) -> Config {
@@ -41,8 +41,8 @@ impl Running {
         config.listen.address = "127.0.0.1:0".parse().unwrap();
         let daemon = Daemon::of_config(config).await.unwrap();
         let mut changes = daemon.fleet().changes();
-        let running = Self::of(daemon, member, folder);
-        tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
+        let running = Self::from_daemon(daemon, member, folder);
+        tokio::time::timeout(TIMEOUT, changes.next()).await.unwrap().unwrap();
         running
     }
 
@@ -74,8 +74,8 @@ impl Running {
             });
         }
         let daemon = Daemon::of_config(config).await.unwrap();
-        let running = Self::of(daemon, servers[0].clone(), folder);
-        running.fleet.unread_sources(PATIENCE).await;
+        let running = Self::from_daemon(daemon, servers[0].clone(), folder);
+        running.fleet.unread_sources(TIMEOUT).await;
         (running, servers)
     }
 
@@ -107,10 +107,10 @@ impl Running {
         };
         let embedding = Embedding { dial: VclusterDial::Custom(Arc::new(dial)), ..Embedding::of(&config) };
         let daemon = Daemon::embedded(config, embedding).await.unwrap();
-        Self::of(daemon, virtuals.host().clone(), folder)
+        Self::from_daemon(daemon, virtuals.host().clone(), folder)
     }
 
-    fn of(daemon: Daemon, member: TestServer, folder: tempfile::TempDir) -> Self {
+    fn from_daemon(daemon: Daemon, member: TestServer, folder: tempfile::TempDir) -> Self {
         let (address, fleet, stop) = (daemon.address(), daemon.fleet().clone(), CancellationToken::new());
         let mut tasks = JoinSet::new();
         tasks.spawn(daemon.run(stop.clone()));
@@ -136,7 +136,7 @@ impl Running {
             let _ = stream.read_to_end(&mut answer).await;
             String::from_utf8_lossy(&answer).into_owned()
         };
-        tokio::time::timeout(PATIENCE, exchange).await.unwrap()
+        tokio::time::timeout(TIMEOUT, exchange).await.unwrap()
     }
 
     async fn get(&self, path: &str) -> String {
@@ -175,7 +175,7 @@ impl Running {
                 changes.next().await;
             }
         };
-        let found = tokio::time::timeout(PATIENCE, reached).await;
+        let found = tokio::time::timeout(TIMEOUT, reached).await;
         assert!(
             found.is_ok(),
             "{name}: not {wanted} {reason:?}: {:?}",
@@ -190,7 +190,7 @@ impl Running {
 
     async fn end(mut self) -> Drained {
         self.stop.cancel();
-        let ended = tokio::time::timeout(PATIENCE, self.tasks.join_next()).await;
+        let ended = tokio::time::timeout(TIMEOUT, self.tasks.join_next()).await;
         self.member.stop().await;
         ended.unwrap().unwrap().unwrap()
     }
@@ -206,8 +206,8 @@ async fn a_quick_start_changes_nothing_unless_it_is_told_to() {
         let listen = Some("127.0.0.1:0".parse().unwrap());
         let quick = config::QuickStart { kubeconfigs: vec![kubeconfig], listen, writes };
         let daemon = Daemon::of_config(quick.into()).await.unwrap();
-        let running = Running::of(daemon, member, folder);
-        assert_eq!(running.fleet.unread_sources(PATIENCE).await, 0);
+        let running = Running::from_daemon(daemon, member, folder);
+        assert_eq!(running.fleet.unread_sources(TIMEOUT).await, 0);
         let base = "/clusters/skopos-test/api/v1/namespaces/default/configmaps";
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
         let refused = if writes { None } else { Some(403) };
@@ -313,8 +313,8 @@ async fn after_it_was_told_to_stop_it_answers_for_a_while() {
     config.listen.shutdown_delay = Some(config::Span::seconds(3));
     let daemon = Daemon::of_config(config).await.unwrap();
     let mut changes = daemon.fleet().changes();
-    let running = Running::of(daemon, member, folder);
-    tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
+    let running = Running::from_daemon(daemon, member, folder);
+    tokio::time::timeout(TIMEOUT, changes.next()).await.unwrap().unwrap();
     assert!(running.get("/readyz").await.starts_with("HTTP/1.1 200"));
     let told = tokio::time::Instant::now();
     running.stop.cancel();
@@ -324,7 +324,7 @@ async fn after_it_was_told_to_stop_it_answers_for_a_while() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, unready).await.unwrap();
+    tokio::time::timeout(TIMEOUT, unready).await.unwrap();
     assert!(running.get(&path).await.starts_with("HTTP/1.1 200"), "new connections are answered");
     let address = running.address;
     assert_eq!(running.end().await.cut, 0);
@@ -353,14 +353,14 @@ async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
     std::fs::create_dir(&own).unwrap();
     std::fs::write(own.join("all"), plain_kubeconfig("all", port, "/fleet")).unwrap();
     std::fs::write(own.join("again"), plain_kubeconfig("again", port, "/clusters/again")).unwrap();
-    let running = Running::of(daemon, member, folder);
+    let running = Running::from_daemon(daemon, member, folder);
     let mut changes = running.fleet.changes();
     let joined = async {
         while ["all", "again", "skopos-test"].iter().any(|name| running.fleet.get(name).is_none()) {
             changes.next().await;
         }
     };
-    tokio::time::timeout(PATIENCE, joined).await.unwrap();
+    tokio::time::timeout(TIMEOUT, joined).await.unwrap();
     let (code, again) = running.ask("GET", "/clusters/again/api/v1/secrets", "", &Value::Null).await;
     assert_eq!((code, &again["reason"]), (508, &"LoopDetected".into()), "{again}");
     assert!(again["message"].as_str().unwrap().contains("is this gateway itself"), "{again}");
@@ -368,7 +368,7 @@ async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
     assert!(list.starts_with("HTTP/1.1 200") && list.contains("kube-system"), "{list}");
     // Requests of the gateway to itself are refused, and not repeated.
     let asked = async || running.refused_loops().await;
-    tokio::time::timeout(PATIENCE, async {
+    tokio::time::timeout(TIMEOUT, async {
         while asked().await < 3.0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -403,7 +403,8 @@ async fn two_gateways_with_each_others_fleet_rest() {
         let later =
             config::KubeconfigSource { path: other.clone(), ..config.clusters.kubeconfigs[0].clone() };
         config.clusters.kubeconfigs.push(later);
-        gateways.push((Running::of(Daemon::of_config(config).await.unwrap(), member, folder), other));
+        gateways
+            .push((Running::from_daemon(Daemon::of_config(config).await.unwrap(), member, folder), other));
     }
     let ports = [gateways[1].0.address.port(), gateways[0].0.address.port()];
     for ((running, other), port) in gateways.iter().zip(ports) {
@@ -415,7 +416,7 @@ async fn two_gateways_with_each_others_fleet_rest() {
                 changes.next().await;
             }
         };
-        tokio::time::timeout(PATIENCE, joined).await.unwrap();
+        tokio::time::timeout(TIMEOUT, joined).await.unwrap();
     }
     for (running, _) in &gateways {
         let list = running.get("/fleet/api/v1/namespaces").await;
@@ -427,7 +428,7 @@ async fn two_gateways_with_each_others_fleet_rest() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, refused).await.expect("the other gateway is refused");
+        tokio::time::timeout(TIMEOUT, refused).await.expect("the other gateway is refused");
         // Each shows only its own member's objects: no changes go round.
         let list = running.get("/fleet/api/v1/namespaces").await;
         assert!(!list.contains(r#""skopos.dev/cluster":"other""#), "{list}");
@@ -457,8 +458,8 @@ async fn a_gateway_that_starts_again_from_a_bucket_answers_for_a_cluster_that_is
     let start = || async {
         let daemon = Daemon::of_config(config.clone()).await.unwrap();
         let mut changes = daemon.fleet().changes();
-        let running = Running::of(daemon, member.clone(), tempfile::tempdir().unwrap());
-        let Some(FleetChange::Added(cluster)) = tokio::time::timeout(PATIENCE, changes.next()).await.unwrap()
+        let running = Running::from_daemon(daemon, member.clone(), tempfile::tempdir().unwrap());
+        let Some(FleetChange::Added(cluster)) = tokio::time::timeout(TIMEOUT, changes.next()).await.unwrap()
         else {
             panic!("no cluster")
         };
@@ -467,7 +468,7 @@ async fn a_gateway_that_starts_again_from_a_bucket_answers_for_a_cluster_that_is
     };
     let halt = |mut running: Running| async move {
         running.stop.cancel();
-        let ended = tokio::time::timeout(PATIENCE, running.tasks.join_next()).await;
+        let ended = tokio::time::timeout(TIMEOUT, running.tasks.join_next()).await;
         ended.unwrap().unwrap().unwrap();
     };
     let (running, cluster, path) = start().await;
@@ -479,7 +480,7 @@ async fn a_gateway_that_starts_again_from_a_bucket_answers_for_a_cluster_that_is
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, written).await.unwrap();
+    tokio::time::timeout(TIMEOUT, written).await.unwrap();
     drop(cluster);
     halt(running).await;
     let names = s3.names();
@@ -555,16 +556,16 @@ async fn a_changed_configuration_takes_effect_and_a_wrong_one_does_not() {
     let mut tasks = JoinSet::new();
     tasks.spawn(daemon.run(stop.clone()));
     std::fs::write(&path, "listen: [\n").unwrap();
-    tokio::time::timeout(PATIENCE, changes.wait_for(|state| state.refused.is_some())).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, changes.wait_for(|state| state.refused.is_some())).await.unwrap().unwrap();
     assert!(Arc::ptr_eq(&before, &gateway.load_full()));
     std::fs::write(&path, format!("{text}cache: {{maxAge: 5s}}\n")).unwrap();
-    tokio::time::timeout(PATIENCE, changes.wait_for(|state| state.generation == 2)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, changes.wait_for(|state| state.generation == 2)).await.unwrap().unwrap();
     let taken = async {
         while Arc::ptr_eq(&before, &gateway.load_full()) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, taken).await.unwrap();
+    tokio::time::timeout(TIMEOUT, taken).await.unwrap();
     stop.cancel();
     tasks.join_next().await.unwrap().unwrap();
 }
@@ -592,8 +593,8 @@ async fn a_change_is_in_force_as_a_whole_or_refused() {
     let daemon = Daemon::of_file(path.clone()).await.unwrap();
     let (gateway, mut state) = (daemon.gateway.clone(), daemon.follower.as_ref().unwrap().subscribe());
     let mut changes = daemon.fleet().changes();
-    let running = Running::of(daemon, member, folder);
-    tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
+    let running = Running::from_daemon(daemon, member, folder);
+    tokio::time::timeout(TIMEOUT, changes.next()).await.unwrap().unwrap();
     let cluster = running.fleet.members().values().next().unwrap().clone();
     let get = async |plural: &str| {
         let path = format!("/clusters/{}/api/v1/namespaces/default/{plural}/it", cluster.id());
@@ -608,7 +609,7 @@ async fn a_change_is_in_force_as_a_whole_or_refused() {
 
     // Writes go through from now on, and Secrets are not kept.
     write("outbound: {impersonate: true}");
-    tokio::time::timeout(PATIENCE, state.wait_for(|state| state.generation == 2)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, state.wait_for(|state| state.generation == 2)).await.unwrap().unwrap();
     for plural in ["configmaps", "secrets"] {
         let asked = get(plural).await;
         assert!(asked.contains("skopos-source: member") && asked.contains("last-applied"), "{asked}");
@@ -618,13 +619,13 @@ async fn a_change_is_in_force_as_a_whole_or_refused() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, gone).await.unwrap();
+    tokio::time::timeout(TIMEOUT, gone).await.unwrap();
 
     // An unusable configuration is refused completely, and reported.
     let before = gateway.load_full();
     write("authentication: {oidc: {issuer: 'https://issuer.example', audiences: [x]}}");
     let refused = state.wait_for(|state| state.refused.is_some());
-    let refused = tokio::time::timeout(PATIENCE, refused).await.unwrap().unwrap().clone();
+    let refused = tokio::time::timeout(TIMEOUT, refused).await.unwrap().unwrap().clone();
     assert!(refused.refused.unwrap().reason.contains("needs listen.tls"));
     assert!(refused.generation == 2 && refused.config.outbound.impersonate);
     assert!(Arc::ptr_eq(&before, &gateway.load_full()));
@@ -696,7 +697,7 @@ async fn whoever_pauses_a_virtual_cluster_the_state_that_is_shown_is_right() {
     running.shows(SHOP, Condition::Paused, Some("scaled to zero")).await;
     patch(json!({"spec": {"replicas": 1}})).await;
     running.shows(SHOP, Condition::Live, None).await;
-    way.shutdown(PATIENCE).await;
+    way.shutdown(TIMEOUT).await;
     running.end().await;
     virtuals.stop().await;
 }

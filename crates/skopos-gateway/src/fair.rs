@@ -11,14 +11,14 @@ use tokio::sync::oneshot;
 ///
 /// A key has at most `per_key` permits, and at most `queue` acquisitions that wait. A free permit goes to the key whose turn it
 /// is, so a key with a thousand waiting acquisitions delays another by one permit.
-pub(crate) struct FairSemaphore<K: Hash + Eq + Clone>(Arc<Shared<K>>);
+pub(crate) struct FairSemaphore<K: Hash + Eq + Clone>(Arc<SemaphoreInner<K>>);
 
 /// A handle that does not keep the semaphore alive.
-pub(crate) struct WeakFairSemaphore<K: Hash + Eq + Clone>(Weak<Shared<K>>);
+pub(crate) struct WeakFairSemaphore<K: Hash + Eq + Clone>(Weak<SemaphoreInner<K>>);
 
 /// A permit of a [`FairSemaphore`], given back when dropped.
 pub(crate) struct FairPermit<K: Hash + Eq + Clone> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<SemaphoreInner<K>>,
     key: K,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct FairLimits {
 #[error("too many acquisitions are waiting")]
 pub(crate) struct QueueFull;
 
-struct Shared<K: Hash + Eq + Clone> {
+struct SemaphoreInner<K: Hash + Eq + Clone> {
     limits: FairLimits,
     state: Mutex<State<K>>,
 }
@@ -47,12 +47,12 @@ struct State<K: Hash + Eq + Clone> {
     held: usize,
     users: HashMap<K, User<K>>,
     /// Keys with waiting acquisitions, the next one first.
-    turns: VecDeque<K>,
+    queue_order: VecDeque<K>,
 }
 
 struct User<K: Hash + Eq + Clone> {
     held: usize,
-    /// Whether the key is in `turns`.
+    /// Whether the key is in `queue_order`.
     has_turn: bool,
     waiting: VecDeque<oneshot::Sender<FairPermit<K>>>,
 }
@@ -66,8 +66,8 @@ enum Entered<K: Hash + Eq + Clone> {
 
 impl<K: Hash + Eq + Clone> FairSemaphore<K> {
     pub(crate) fn new(limits: FairLimits) -> Self {
-        let state = State { held: 0, users: HashMap::new(), turns: VecDeque::new() };
-        Self(Arc::new(Shared { limits, state: Mutex::new(state) }))
+        let state = State { held: 0, users: HashMap::new(), queue_order: VecDeque::new() };
+        Self(Arc::new(SemaphoreInner { limits, state: Mutex::new(state) }))
     }
 
     /// Waits for a permit. Dropping the future leaves the queue.
@@ -109,12 +109,12 @@ impl<K: Hash + Eq + Clone> Drop for FairPermit<K> {
     }
 }
 
-// === impl Shared ===
+// === impl SemaphoreInner ===
 
-impl<K: Hash + Eq + Clone> Shared<K> {
+impl<K: Hash + Eq + Clone> SemaphoreInner<K> {
     fn enter(&self, key: &K) -> Result<Entered<K>, QueueFull> {
         let mut state = self.state.lock();
-        let State { held, users, turns } = &mut *state;
+        let State { held, users, queue_order } = &mut *state;
         let user = users.entry(key.clone()).or_insert_with(User::new);
         if *held < self.limits.permits && user.held < self.limits.per_key && user.waiting.is_empty() {
             *held += 1;
@@ -128,7 +128,7 @@ impl<K: Hash + Eq + Clone> Shared<K> {
             return Err(QueueFull);
         }
         if !std::mem::replace(&mut user.has_turn, true) {
-            turns.push_back(key.clone());
+            queue_order.push_back(key.clone());
         }
         let (permit, waiting) = oneshot::channel();
         user.waiting.push_back(permit);
@@ -163,8 +163,8 @@ impl<K: Hash + Eq + Clone> Shared<K> {
 impl<K: Hash + Eq + Clone> State<K> {
     /// Takes the next waiting acquisition of a key that may have another permit, and counts the permit.
     fn next(&mut self, per_key: usize) -> Option<(K, oneshot::Sender<FairPermit<K>>)> {
-        for _ in 0..self.turns.len() {
-            let key = self.turns.pop_front()?;
+        for _ in 0..self.queue_order.len() {
+            let key = self.queue_order.pop_front()?;
             let user = self.users.get_mut(&key)?;
             while user.waiting.front().is_some_and(oneshot::Sender::is_closed) {
                 user.waiting.pop_front();
@@ -172,7 +172,7 @@ impl<K: Hash + Eq + Clone> State<K> {
             let waiting = if user.held < per_key { user.waiting.pop_front() } else { None };
             user.has_turn = !user.waiting.is_empty();
             if user.has_turn {
-                self.turns.push_back(key.clone());
+                self.queue_order.push_back(key.clone());
             }
             match waiting {
                 Some(waiting) => {
@@ -223,7 +223,7 @@ mod tests {
 
     fn is_empty(semaphore: &FairSemaphore<&'static str>) -> bool {
         let state = semaphore.0.state.lock();
-        state.held == 0 && state.users.is_empty() && state.turns.is_empty()
+        state.held == 0 && state.users.is_empty() && state.queue_order.is_empty()
     }
 
     #[tokio::test(start_paused = true)]

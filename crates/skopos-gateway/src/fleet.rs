@@ -23,7 +23,7 @@ use skopos_serve::Registry;
 
 use crate::bucket;
 use crate::config::{self, Config, HostCluster, LoopbackTrust, ManagedFields};
-use crate::merged::Restarts;
+use crate::merged::ResumeStorage;
 
 /// Returns the fleet options of `config`: the content to keep, its lifetime and its bounds.
 #[must_use]
@@ -39,7 +39,7 @@ pub fn options(config: &Config) -> FleetOptions {
         }
         known.map(|known| resource_id(&known))
     });
-    let kept = KeptParts::of(config);
+    let kept = KeptParts::from_config(config);
     let cluster = ClusterOptions {
         kinds: pinned.collect(),
         prefetch_documents: true,
@@ -61,31 +61,31 @@ pub(crate) fn writes(config: &Config) -> bool {
 
 /// The cache settings of the configuration in force. Cheap to clone; all clones share the same settings.
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes(Arc<ArcSwap<Config>>);
+pub(crate) struct CachePolicy(Arc<ArcSwap<Config>>);
 
-impl Wishes {
+impl CachePolicy {
     /// Makes the settings of `config`.
-    pub(crate) fn of(config: Arc<Config>) -> Self {
+    pub(crate) fn new(config: Arc<Config>) -> Self {
         Self(Arc::new(ArcSwap::new(config)))
     }
 
     /// Replaces the settings by those of `config`.
-    pub(crate) fn take(&self, config: Arc<Config>) {
+    pub(crate) fn replace(&self, config: Arc<Config>) {
         self.0.store(config);
     }
 
     /// Returns the filter of resources that may be kept in memory and on disk.
     pub(crate) fn admits(&self) -> Admits {
-        let wishes = self.0.clone();
-        Admits::new(move |kind| wishes.load().cache.keeps(&kind.group, &kind.plural))
+        let cache_policy = self.0.clone();
+        Admits::new(move |kind| cache_policy.load().cache.keeps(&kind.group, &kind.plural))
     }
 }
 
 /// The storage that outlives the process: the clusters' content, and the state from which merged views resume.
 #[derive(Clone, Default)]
-pub(crate) struct Kept {
+pub(crate) struct Storage {
     pub(crate) keeper: Option<Arc<dyn Keeper>>,
-    pub(crate) restarts: Restarts,
+    pub(crate) resume_storage: ResumeStorage,
 }
 
 /// Opens the storage that `config` names, for the resources that `admits` permits. Connects to nothing, so an unreachable
@@ -93,30 +93,30 @@ pub(crate) struct Kept {
 ///
 /// # Errors
 /// If the folder cannot be used, or another gateway uses it; if the bucket cannot be used as configured.
-pub(crate) fn keeping(config: &Config, admits: Admits) -> io::Result<Kept> {
-    let Some(checkpoints) = &config.checkpoints else { return Ok(Kept::default()) };
+pub(crate) fn open_storage(config: &Config, admits: Admits) -> io::Result<Storage> {
+    let Some(checkpoints) = &config.checkpoints else { return Ok(Storage::default()) };
     let mut options = KeeperOptions::default();
     options.every = checkpoints.every.0;
     options.limits.bytes = checkpoints.kind_bytes.0;
     options.total_bytes = checkpoints.total_bytes.0;
     options.orphans = checkpoints.retain.0;
     options.admits = admits;
-    let (keeper, restarts) = match (&checkpoints.folder, &checkpoints.bucket) {
+    let (keeper, resume_storage) = match (&checkpoints.folder, &checkpoints.bucket) {
         (Some(folder), _) => {
             let keeper = CheckpointKeeper::new(Directory::open(folder.join("clusters"))?, options);
             let merged = folder.join("merged");
             private_folder(&merged)?;
-            (keeper, Restarts::Folder(merged))
+            (keeper, ResumeStorage::Folder(merged))
         }
         (None, Some(source)) => {
             let bucket = bucket::open(source, bucket::environment()).map_err(io::Error::other)?;
             let keeper = CheckpointKeeper::new(bucket.below("clusters"), options);
             // One more level, because a bucket folder has its own list.
-            (keeper, Restarts::Bucket { bucket: bucket.below("views"), every: checkpoints.every.0 })
+            (keeper, ResumeStorage::Bucket { bucket: bucket.below("views"), every: checkpoints.every.0 })
         }
-        (None, None) => return Ok(Kept::default()),
+        (None, None) => return Ok(Storage::default()),
     };
-    Ok(Kept { keeper: Some(Arc::new(keeper)), restarts })
+    Ok(Storage { keeper: Some(Arc::new(keeper)), resume_storage })
 }
 
 /// The reason why a source of clusters cannot be followed.
@@ -161,8 +161,8 @@ pub async fn follow(
     let addresses = addresses(&clusters.addresses)?;
     // Hosts come first, so that a cluster from another source is never taken for one of them.
     let mut hosts = Hosts::new(fleet);
-    let of_secrets = hosts.of_all(clusters.secrets.iter().map(|source| &source.host)).await?;
-    let of_vclusters = hosts.of_all(clusters.vclusters.iter().map(|source| &source.host)).await?;
+    let secret_hosts = hosts.resolve_all(clusters.secrets.iter().map(|source| &source.host)).await?;
+    let vcluster_hosts = hosts.resolve_all(clusters.vclusters.iter().map(|source| &source.host)).await?;
     for source in &clusters.kubeconfigs {
         let paths = kubeconfig_paths(&source.path);
         let file = KubeconfigFile::list(paths, KubeconfigPolicy::trusted()).labels(source.labels.clone());
@@ -175,7 +175,7 @@ pub async fn follow(
         let folder = KubeconfigFolder::new(&source.path, policy(source.allow, &addresses));
         fleet.follow(folder.labels(source.labels.clone()));
     }
-    for (source, (host, _)) in clusters.secrets.iter().zip(of_secrets) {
+    for (source, (host, _)) in clusters.secrets.iter().zip(secret_hosts) {
         let flavour = match source.flavour {
             config::SecretFlavour::ClusterApi => SecretFlavour::ClusterApi,
             config::SecretFlavour::Plain => SecretFlavour::Plain,
@@ -184,7 +184,7 @@ pub async fn follow(
         fleet.follow(secrets.namespaces(source.namespaces.iter().cloned()));
     }
     let mut found = BTreeMap::new();
-    for (source, (host, helm)) in clusters.vclusters.iter().zip(of_vclusters) {
+    for (source, (host, helm)) in clusters.vclusters.iter().zip(vcluster_hosts) {
         let policy = policy(config::KubeconfigSwitches::default(), &addresses);
         found.insert(host.id().to_string(), helm);
         let vclusters = VclusterSource::new(host, policy).dial(dial.clone());
@@ -196,12 +196,12 @@ pub async fn follow(
 /// Host clusters, as members of the fleet with their own names, so that they can review rights.
 struct Hosts<'a> {
     fleet: &'a Fleet,
-    known: BTreeMap<ClusterId, (Place, Cluster)>,
+    known: BTreeMap<ClusterId, (HostAccess, Cluster)>,
 }
 
 /// The access to a host cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum HostAccess {
     /// The cluster in which this process runs.
     Here,
     /// A context of a kubeconfig.
@@ -216,56 +216,56 @@ impl<'a> Hosts<'a> {
     }
 
     /// Returns the clusters of `hosts`, in their order.
-    async fn of_all(
+    async fn resolve_all(
         &mut self,
         hosts: impl Iterator<Item = &HostCluster>,
     ) -> Result<Vec<(Cluster, Helm)>, SourceError> {
         let mut found = Vec::new();
         for host in hosts {
-            found.push(self.of(host).await?);
+            found.push(self.resolve(host).await?);
         }
         Ok(found)
     }
 
     /// Returns the cluster and the way in which helm reaches it: by the same context as all other requests, even if the
     /// current context changes.
-    async fn of(&mut self, host: &HostCluster) -> Result<(Cluster, Helm), SourceError> {
-        let (name, place) = place(host).await?;
-        let wrong = |error: &dyn std::fmt::Display| place.wrong(error);
+    async fn resolve(&mut self, host: &HostCluster) -> Result<(Cluster, Helm), SourceError> {
+        let (name, access) = host_access(host).await?;
+        let wrong = |error: &dyn std::fmt::Display| access.wrong(error);
         let id = match &host.name {
             Some(name) => ClusterId::new(name).map_err(|error| wrong(&error))?,
             None => ClusterId::from_name(&name),
         };
-        let helm = place.helm();
+        let helm = access.helm();
         if let Some((known, cluster)) = self.known.get(&id) {
-            return match *known == place {
+            return match *known == access {
                 true => Ok((cluster.clone(), helm)),
                 false => Err(SourceError::SameName {
                     name: id,
                     one: known.to_string(),
-                    another: place.to_string(),
+                    another: access.to_string(),
                 }),
             };
         }
-        let joined = match &place {
-            Place::Context { kubeconfig, context } => {
+        let joined = match &access {
+            HostAccess::Context { kubeconfig, context } => {
                 let file = KubeconfigFile::list(kubeconfig.clone(), KubeconfigPolicy::trusted());
                 self.fleet.join_context(id.clone(), file, context).await
             }
-            Place::Here => {
+            HostAccess::Here => {
                 let config = kube::Config::incluster().map_err(|error| wrong(&error))?;
                 self.fleet.join(id.clone(), ClusterSpec::from_config(config))
             }
         };
         let cluster = joined.map_err(|error| wrong(&error))?;
-        self.known.insert(id, (place, cluster.clone()));
+        self.known.insert(id, (access, cluster.clone()));
         Ok((cluster, helm))
     }
 }
 
-// === impl Place ===
+// === impl HostAccess ===
 
-impl Place {
+impl HostAccess {
     fn wrong(&self, error: &dyn std::fmt::Display) -> SourceError {
         SourceError::Host { kubeconfig: self.to_string(), problem: error.to_string() }
     }
@@ -280,7 +280,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for HostAccess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Here => f.write_str("in this pod"),
@@ -292,12 +292,12 @@ impl std::fmt::Display for Place {
 }
 
 /// Returns the name and the access of a host. If no context is configured, reads the current one once.
-async fn place(host: &HostCluster) -> Result<(String, Place), SourceError> {
+async fn host_access(host: &HostCluster) -> Result<(String, HostAccess), SourceError> {
     let Some(kubeconfig) = host.kubeconfig.as_deref().map(kubeconfig_paths) else {
-        return Ok(("host".to_owned(), Place::Here));
+        return Ok(("host".to_owned(), HostAccess::Here));
     };
     if let Some(context) = host.context.clone() {
-        return Ok((context.clone(), Place::Context { kubeconfig, context }));
+        return Ok((context.clone(), HostAccess::Context { kubeconfig, context }));
     }
     let unknown = |error: &dyn std::fmt::Display| SourceError::Host {
         kubeconfig: kubeconfig.to_string(),
@@ -311,7 +311,7 @@ async fn place(host: &HostCluster) -> Result<(String, Place), SourceError> {
         (None, [only]) => ("host".to_owned(), (*only).to_owned()),
         (None, _) => return Err(unknown(&"it has no current one")),
     };
-    Ok((name, Place::Context { kubeconfig, context }))
+    Ok((name, HostAccess::Context { kubeconfig, context }))
 }
 
 /// Returns the kubeconfigs in a field of the configuration: a file or a list such as `a:b`. Each path may begin with `~/`.
@@ -383,7 +383,7 @@ pub(crate) enum KeptParts {
 
 impl KeptParts {
     /// Returns the parts to keep according to `config`.
-    pub(crate) fn of(config: &Config) -> Self {
+    pub(crate) fn from_config(config: &Config) -> Self {
         match config.cache.managed_fields {
             _ if !writes(config) => Self::WithoutLastApplied,
             ManagedFields::Drop => Self::WithoutManagedFields,

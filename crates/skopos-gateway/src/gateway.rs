@@ -18,14 +18,14 @@ use crate::path::Path;
 use crate::query::Query;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route};
-use crate::upgrade::{self, Wish};
+use crate::upgrade::{self, UpgradeRequest};
 use crate::via::InstanceId;
 use crate::{audit, authority, browser, headers, media_type};
 
 /// The gateway: authenticates requests and dispatches them by the first segment of their paths. Cheap to clone.
 #[derive(Clone)]
 pub struct Gateway {
-    shared: Arc<Shared>,
+    shared: Arc<GatewayInner>,
 }
 
 /// A builder of a gateway.
@@ -38,7 +38,7 @@ pub struct GatewayBuilder {
     observer: Option<Arc<dyn Observer>>,
 }
 
-struct Shared {
+struct GatewayInner {
     instance: InstanceId,
     authenticator: Authenticator,
     body_bytes: usize,
@@ -67,8 +67,8 @@ impl Gateway {
     pub async fn answer(&self, peer: Arc<Peer>, request: http::Request<LimitedBody>) -> Response {
         let (parts, body) = request.into_parts();
         let asked_to_switch = headers::wants_upgrade(&parts.headers);
-        let mut trail = audit::Trail::of(&peer, &parts, self.shared.observer.clone());
-        let answered = self.shared.answer(&peer, parts, body, &mut trail).await;
+        let mut audit_entry = audit::AuditEntry::new(&peer, &parts, self.shared.observer.clone());
+        let answered = self.shared.answer(&peer, parts, body, &mut audit_entry).await;
         let mut answer = answered.unwrap_or_else(|status| response::status(&status));
         browser::protect(&mut answer);
         let headers = answer.headers_mut();
@@ -78,7 +78,7 @@ impl Gateway {
             answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
         }
         let audited: Option<Audited> = answer.extensions_mut().remove();
-        trail.end(answer.status(), audited.as_ref());
+        audit_entry.end(answer.status(), audited.as_ref());
         answer
     }
 }
@@ -130,19 +130,21 @@ impl GatewayBuilder {
     #[must_use]
     pub fn build(self) -> Gateway {
         let Self { instance, authenticator, body_bytes, routes, open, observer } = self;
-        Gateway { shared: Arc::new(Shared { instance, authenticator, body_bytes, routes, open, observer }) }
+        Gateway {
+            shared: Arc::new(GatewayInner { instance, authenticator, body_bytes, routes, open, observer }),
+        }
     }
 }
 
-// === impl Shared ===
+// === impl GatewayInner ===
 
-impl Shared {
+impl GatewayInner {
     async fn answer(
         &self,
         peer: &Peer,
         mut parts: http::request::Parts,
         body: LimitedBody,
-        trail: &mut audit::Trail,
+        audit_entry: &mut audit::AuditEntry,
     ) -> Result<Response, Status> {
         headers::admit(&mut parts.headers)?;
         self.instance.admit(&parts.headers)?;
@@ -156,12 +158,12 @@ impl Shared {
             let message = "the server does not allow this method on the requested resource";
             return Err(Status::failure(405, StatusReason::MethodNotAllowed, message));
         }
-        authority::settle(&mut parts)?;
+        authority::normalize(&mut parts)?;
         browser::admit_change(&parts.method, &parts.headers, peer.tls)?;
         if !is_bodiless(&parts.method) && !body.is_end_stream() {
             media_type::admit(&parts.headers)?;
         }
-        let wish = if switches { Some(Wish::of(&mut parts, &body)?) } else { None };
+        let upgrade = if switches { Some(UpgradeRequest::from_request(&mut parts, &body)?) } else { None };
         let mut headers = std::mem::take(&mut parts.headers);
         let path = Path::parse(parts.uri.path())?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
@@ -177,10 +179,10 @@ impl Shared {
             draining: peer.draining.clone(),
         };
         if let Some(route) = self.open.get(&segment) {
-            if wish.is_some() {
+            if upgrade.is_some() {
                 return Err(upgrade::only_into_pods());
             }
-            trail.routed(&segment);
+            audit_entry.routed(&segment);
             return Ok(route.answer(call(Arc::default(), headers, body, None)).await);
         }
         if self.authenticator.is_ambient(peer) {
@@ -188,12 +190,12 @@ impl Shared {
         }
         // Only authenticated callers learn which routes exist.
         let identity =
-            self.authenticator.identify(peer, &headers).await.inspect_err(|why| trail.unknown(why))?;
+            self.authenticator.identify(peer, &headers).await.inspect_err(|why| audit_entry.unknown(why))?;
         peer.record.caller_known();
-        trail.known(&identity);
+        audit_entry.known(&identity);
         let Some(route) = self.routes.get(&segment) else { return Ok(not_found()) };
-        trail.routed(&segment);
-        if wish.is_some() && !route.switches() {
+        audit_entry.routed(&segment);
+        if upgrade.is_some() && !route.switches() {
             return Err(upgrade::only_into_pods());
         }
         let identity = match Impersonation::parse(&headers)? {
@@ -201,9 +203,9 @@ impl Shared {
             Some(_) => return Err(no_impersonation()),
             None => identity,
         };
-        trail.known(&identity);
+        audit_entry.known(&identity);
         forget_credentials(&mut headers);
-        Ok(route.answer(call(identity, headers, body, wish)).await)
+        Ok(route.answer(call(identity, headers, body, upgrade)).await)
     }
 }
 

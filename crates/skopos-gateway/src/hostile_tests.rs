@@ -26,7 +26,7 @@ use crate::listen::{Drained, InMemory, ListenOptions, ListenStats, Listener, Tls
 use crate::testing::Lab;
 
 /// Bounds the waits of a test; no time is measured by it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A gateway on a socket.
 struct Served {
@@ -77,9 +77,9 @@ impl Served {
     async fn end_well(mut self) {
         assert_eq!(self.ask("GET /clusters/a/api/v1/namespaces HTTP/1.1").await.0, 200);
         self.stop.cancel();
-        timeout(PATIENCE, self.tasks.join_next()).await.unwrap().unwrap().unwrap();
+        timeout(TIMEOUT, self.tasks.join_next()).await.unwrap().unwrap().unwrap();
         assert_eq!((self.stats.connections(), self.stats.half_open()), (0, 0));
-        assert!(self.lab.services.fleet.shutdown(PATIENCE).await);
+        assert!(self.lab.services.fleet.shutdown(TIMEOUT).await);
     }
 
     fn closed_for(&self, reason: &str) -> u64 {
@@ -96,7 +96,7 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, sent: &[u8]) 
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8_lossy(&answer).into_owned()
     };
-    timeout(PATIENCE, exchange).await.expect("an end")
+    timeout(TIMEOUT, exchange).await.expect("an end")
 }
 
 /// Waits until the other end closes; returns the number of bytes received.
@@ -108,7 +108,7 @@ async fn closed(stream: &mut (impl AsyncRead + Unpin)) -> usize {
             all += read;
         }
     };
-    timeout(PATIENCE, reading).await.expect("an end");
+    timeout(TIMEOUT, reading).await.expect("an end");
     all
 }
 
@@ -125,11 +125,11 @@ async fn a_listener_that_is_dropped_leaves_no_connection() {
         &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true HTTP/1.1\r\nhost: localhost\r\n\r\n";
     watch.write_all(asked.as_bytes()).await.unwrap();
     let mut begun = [0; 12];
-    timeout(PATIENCE, watch.read_exact(&mut begun)).await.unwrap().unwrap();
+    timeout(TIMEOUT, watch.read_exact(&mut begun)).await.unwrap().unwrap();
     assert_eq!(&begun, b"HTTP/1.1 200");
     served.tasks.abort_all();
     closed(&mut watch).await;
-    assert!(served.lab.services.fleet.shutdown(PATIENCE).await);
+    assert!(served.lab.services.fleet.shutdown(TIMEOUT).await);
 }
 
 #[tokio::test]
@@ -279,7 +279,7 @@ async fn a_thousand_half_open_connections_take_no_place_from_others() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, accepted).await.unwrap();
+    timeout(TIMEOUT, accepted).await.unwrap();
     assert!(served.stats.half_open() <= Limits::default().half_open as usize, "{}", served.stats.half_open());
     assert!(served.closed_for("half_open") >= 400);
     // The oldest was closed.
@@ -296,7 +296,7 @@ async fn idle_connections_of_unknown_callers_make_room_for_others() {
     let list = "GET /clusters/a/api/v1/namespaces HTTP/1.1\r\nhost: localhost\r\n\r\n";
     known.write_all(list.as_bytes()).await.unwrap();
     let mut begun = [0; 12];
-    timeout(PATIENCE, known.read_exact(&mut begun)).await.unwrap().unwrap();
+    timeout(TIMEOUT, known.read_exact(&mut begun)).await.unwrap().unwrap();
     let mut idle = Vec::new();
     for n in 0..200 {
         let mut stream = served.connect().await;
@@ -370,7 +370,7 @@ async fn who_does_not_read_is_closed() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, given_up).await.expect("the connection is given up");
+    timeout(TIMEOUT, given_up).await.expect("the connection is given up");
     assert!(closed(&mut stream).await < 20_000_000, "the rest is not sent");
     served.end_well().await;
 }
@@ -551,7 +551,7 @@ async fn a_caller_is_who_its_certificate_names_and_nobody_without_one() {
     assert!(!said.contains("HTTP/1.1 200"), "{said}");
     served.stop.cancel();
     let mut tasks = served.tasks;
-    timeout(PATIENCE, tasks.join_next()).await.unwrap();
+    timeout(TIMEOUT, tasks.join_next()).await.unwrap();
 }
 
 /// Connects with a client certificate, over HTTP/1.1.

@@ -13,7 +13,6 @@
     reason = "a Status is what the API answers; it is made once for a request that failed"
 )]
 
-mod answers;
 pub mod ask;
 mod audit;
 pub mod auth;
@@ -30,7 +29,6 @@ pub mod clusters;
 pub mod config;
 mod consistency;
 mod daemon;
-mod ending;
 mod fair;
 pub mod fleet;
 pub mod gateway;
@@ -45,7 +43,7 @@ pub mod merged;
 mod paged;
 pub mod path;
 mod pem;
-pub mod places;
+pub mod per_user_limit;
 pub mod query;
 mod reasons;
 pub mod response;
@@ -57,8 +55,10 @@ mod secrecy_tests;
 mod services;
 pub mod state;
 pub mod target;
+mod terminating_body;
 #[cfg(test)]
 mod testing;
+mod ttl_cache;
 #[cfg(test)]
 mod unchanged_clients;
 pub mod upgrade;

@@ -6,16 +6,16 @@ use std::time::Duration;
 use skopos_serve::{Allowance, Share};
 use tokio::time::Instant;
 
-/// Snapshots of lists with pages to come, by version. Each is kept for [`LAST`] after its last use. Beyond a maximum number
-/// the least recently used one is dropped.
+/// Snapshots of lists with pages to come, by version. Each is kept for [`SNAPSHOT_TTL`] after its last use. Beyond a
+/// maximum number the least recently used one is dropped.
 ///
 /// A snapshot costs only the objects replaced since, unless it was never the newest state: then it costs all its objects. The
 /// cost is counted, and beyond the budget the most expensive snapshots are dropped.
 #[derive(Debug)]
 pub(crate) struct Paged<V, S> {
     /// The snapshots, in order of last use.
-    states: VecDeque<Kept<V, S>>,
-    most: usize,
+    states: VecDeque<PagedSnapshot<V, S>>,
+    max_states: usize,
     /// The number of bytes of objects replaced so far.
     replaced: usize,
     /// The approximate number of bytes held by the snapshots alone.
@@ -23,7 +23,7 @@ pub(crate) struct Paged<V, S> {
 }
 
 #[derive(Debug)]
-struct Kept<V, S> {
+struct PagedSnapshot<V, S> {
     version: V,
     state: S,
     used: Instant,
@@ -34,17 +34,17 @@ struct Kept<V, S> {
 }
 
 /// The approximate overhead of a replaced object: the copied part of the index.
-const OVERHEAD: usize = 512;
+const REPLACED_OVERHEAD: usize = 512;
 
 /// The lifetime of a continue token, as on an API server whose etcd is compacted every five minutes.
-const LAST: Duration = Duration::from_secs(300);
+const SNAPSHOT_TTL: Duration = Duration::from_secs(300);
 
 // === impl Paged ===
 
 impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
-    /// Creates an empty set of at most `most` snapshots, within `allowance`.
-    pub(crate) fn new(most: usize, allowance: &Allowance) -> Self {
-        Self { states: VecDeque::new(), most, replaced: 0, held: allowance.share() }
+    /// Creates an empty set of at most `max_states` snapshots, within `allowance`.
+    pub(crate) fn new(max_states: usize, allowance: &Allowance) -> Self {
+        Self { states: VecDeque::new(), max_states, replaced: 0, held: allowance.share() }
     }
 
     /// Keeps the snapshot of a list with pages to come; `own` bytes of it are not in the newest state. Returns the snapshots
@@ -54,8 +54,8 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         let mut gone = self.tidy();
         if self.get(version).is_none() {
             let (used, replaced) = (Instant::now(), self.replaced);
-            self.states.push_back(Kept { version, state, used, replaced, own });
-            if self.states.len() > self.most {
+            self.states.push_back(PagedSnapshot { version, state, used, replaced, own });
+            if self.states.len() > self.max_states {
                 gone.extend(self.states.pop_front().map(|kept| kept.state));
             }
         }
@@ -67,7 +67,7 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
     /// [`keep`](Self::keep) does.
     #[must_use]
     pub(crate) fn replaced(&mut self, sizes: impl IntoIterator<Item = usize>) -> Vec<S> {
-        let bytes: usize = sizes.into_iter().map(|size| size + OVERHEAD).sum();
+        let bytes: usize = sizes.into_iter().map(|size| size + REPLACED_OVERHEAD).sum();
         self.replaced = self.replaced.wrapping_add(bytes);
         self.relieve()
     }
@@ -132,16 +132,16 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         self.held.set(own + shared.unwrap_or_default());
     }
 
-    fn size_of(&self, kept: &Kept<V, S>) -> usize {
+    fn size_of(&self, kept: &PagedSnapshot<V, S>) -> usize {
         if kept.own > 0 { kept.own } else { self.replaced.wrapping_sub(kept.replaced) }
     }
 }
 
-// === impl Kept ===
+// === impl PagedSnapshot ===
 
-impl<V, S> Kept<V, S> {
+impl<V, S> PagedSnapshot<V, S> {
     fn is_old(&self) -> bool {
-        self.used.elapsed() >= LAST
+        self.used.elapsed() >= SNAPSHOT_TTL
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
         assert!(paged.keep(1, state.clone(), 0).is_empty());
         assert!(paged.keep(2, Arc::new(2), 0).is_empty());
         for _ in 0..10 {
-            tokio::time::advance(LAST - Duration::from_secs(1)).await;
+            tokio::time::advance(SNAPSHOT_TTL - Duration::from_secs(1)).await;
             assert_eq!(paged.get(1).as_deref(), Some(&1), "asked for again and again");
         }
         assert_eq!((paged.get(2), paged.tidy().len(), versions(&paged)), (None, 1, vec![1]));
@@ -175,7 +175,7 @@ mod tests {
         // The second page of the same list.
         assert!(paged.keep(19, Arc::new(0), 0).is_empty());
         assert_eq!((paged.get(19).as_deref(), paged.len()), (Some(&19), 3));
-        tokio::time::advance(LAST).await;
+        tokio::time::advance(SNAPSHOT_TTL).await;
         assert_eq!(paged.tidy().len(), 3);
         assert_eq!((paged.len(), Arc::strong_count(&state)), (0, 1));
     }
@@ -188,15 +188,15 @@ mod tests {
         assert_eq!(allowance.used(), 0, "nobody keeps it");
         let _ = (pods.keep(1, Arc::new(1), 0), maps.keep(1, Arc::new(1), 0));
         assert!(pods.replaced([30_000, 0]).is_empty());
-        assert_eq!((pods.bytes(), maps.bytes()), (30_000 + 2 * OVERHEAD, 0));
+        assert_eq!((pods.bytes(), maps.bytes()), (30_000 + 2 * REPLACED_OVERHEAD, 0));
         let _ = pods.keep(2, Arc::new(2), 0);
         assert!(maps.replaced([40_000]).is_empty());
-        assert_eq!(allowance.used(), 70_000 + 3 * OVERHEAD);
+        assert_eq!(allowance.used(), 70_000 + 3 * REPLACED_OVERHEAD);
         // The oldest is dropped, and its bytes are free.
         assert_eq!(pods.replaced([30_000]), [Arc::new(1)]);
-        assert_eq!((versions(&pods), pods.bytes()), (vec![2], 30_000 + OVERHEAD));
+        assert_eq!((versions(&pods), pods.bytes()), (vec![2], 30_000 + REPLACED_OVERHEAD));
         assert_eq!(maps.replaced([40_000]), [Arc::new(1)]);
-        tokio::time::advance(LAST).await;
+        tokio::time::advance(SNAPSHOT_TTL).await;
         assert_eq!((pods.tidy().len(), allowance.used()), (1, 0));
     }
 
@@ -217,7 +217,7 @@ mod tests {
         // These snapshots never had the objects replaced in the newest state.
         assert_eq!(keep(&mut pods, 4, 0), NONE);
         assert!(pods.replaced([5_000]).is_empty());
-        assert_eq!(pods.bytes(), 95_000 + OVERHEAD);
+        assert_eq!(pods.bytes(), 95_000 + REPLACED_OVERHEAD);
         // The least recently used is dropped, not the newest, which may be larger.
         assert!(pods.get(1).is_some());
         assert_eq!(keep(&mut pods, 5, 31_000), [2]);

@@ -68,7 +68,7 @@ impl Path {
     }
 
     /// Makes a path from segments of a parsed path.
-    pub(crate) fn of<'a>(segments: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn from_segments<'a>(segments: impl IntoIterator<Item = &'a str>) -> Self {
         Self { segments: segments.into_iter().map(str::to_owned).collect() }
     }
 

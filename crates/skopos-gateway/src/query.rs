@@ -11,7 +11,7 @@ pub struct Query {
 }
 
 /// The maximum length of a query. The API server's own clients stay far below.
-const LONGEST: usize = 32 * 1024;
+const MAX_QUERY_BYTES: usize = 32 * 1024;
 
 // === impl Query ===
 
@@ -21,7 +21,7 @@ impl Query {
     /// # Errors
     /// If it is too long, is not UTF-8, or has an escape or a semicolon that readers interpret differently.
     pub fn parse(text: &str) -> Result<Self, Status> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_QUERY_BYTES {
             return Err(Status::bad_request("the query is too long"));
         }
         let mut pairs = Vec::new();
@@ -150,7 +150,9 @@ mod tests {
 
     #[test]
     fn what_readers_differ_about_is_refused() {
-        for text in ["a=%", "a=%zz", "a=%f", "%ff=1", "a;b", "watch=1;limit=2", &"a".repeat(LONGEST + 1)] {
+        for text in
+            ["a=%", "a=%zz", "a=%f", "%ff=1", "a;b", "watch=1;limit=2", &"a".repeat(MAX_QUERY_BYTES + 1)]
+        {
             assert_eq!(Query::parse(text).unwrap_err().code, 400, "{text}");
         }
         assert_eq!(parse("watch=0&watch=1").flag("watch").unwrap_err().code, 400);

@@ -6,7 +6,7 @@ use skopos::{Cause, ResourceId, StaleReason};
 use skopos_fleet::{Cluster, Condition, FleetError};
 
 /// Returns the meaning of a fleet error for a caller.
-pub(crate) fn of_error(error: &FleetError) -> String {
+pub(crate) fn describe_error(error: &FleetError) -> String {
     match error {
         FleetError::Unreachable { since, .. } => format!("unreachable for {:.0?}", since.elapsed()),
         FleetError::Paused { paused, .. } => paused.to_string(),
@@ -24,7 +24,7 @@ pub(crate) fn of_error(error: &FleetError) -> String {
 }
 
 /// Returns the state of a cluster as far as it concerns this resource; `None` if nothing is wrong.
-pub(crate) fn of_cluster(cluster: &Cluster, resource: &ResourceId) -> Option<String> {
+pub(crate) fn describe_cluster(cluster: &Cluster, resource: &ResourceId) -> Option<String> {
     let state = cluster.state();
     let is_of_another = state.kind.as_ref().is_some_and(|kind| kind != resource);
     let condition = match (state.condition, &state.paused) {

@@ -13,7 +13,7 @@ use crate::body::LimitedBody;
 use crate::path::Path;
 use crate::query::Query;
 use crate::response::Response;
-use crate::upgrade::Wish;
+use crate::upgrade::UpgradeRequest;
 
 /// The maximum lifetime of a watch. Clients resume with a new watch, which is authorized again.
 pub const WATCH_LIFETIME: Duration = Duration::from_secs(600);
@@ -32,7 +32,7 @@ pub struct Call {
     /// The body, within the configured limit.
     pub body: LimitedBody,
     /// The requested switch to another protocol. Only for routes that [switch](Route::switches).
-    pub upgrade: Option<Wish>,
+    pub upgrade: Option<UpgradeRequest>,
     /// The identity whose rights count, with the [`actor`](Identity::actor) if a caller impersonates it.
     pub identity: Arc<Identity>,
     /// Cancelled when the gateway is about to stop; streams end then.

@@ -352,7 +352,7 @@ async fn what_one_cluster_allowed_is_not_allowed_in_another_that_takes_its_name(
     let lab = Lab::guarded(&["home", "a"], |_| {});
     lab.admit("t-jane", "jane");
     lab.member("a").auth().answer_reviews(|_| true);
-    let source = QuietSource::of_member(&lab.services.fleet, "a").await;
+    let source = QuietSource::for_member(&lab.services.fleet, "a").await;
     let paths = ["/clusters/a/api/v1/pods", "/fleet/api/v1/pods?clusters=a"];
     for path in paths {
         assert_eq!(lab.get_as("t-jane", path).await.code, 200, "{path}");

@@ -11,12 +11,12 @@ use kube::client::Body;
 use skopos::transport::{RequestClass, RequestOptions};
 use skopos_fleet::{Cluster, ClusterId, Fleet, FleetError};
 
-use crate::ask::{Ask, AskError, MOST_BYTES};
+use crate::ask::{Ask, AskError, MAX_ANSWER_BYTES};
 use crate::authz::{Attributes, Authorizer};
 use crate::catalog::DefinitionsCache;
 use crate::config::Config;
 use crate::consistency::{Floors, Listings, PendingWrite};
-use crate::places::Places;
+use crate::per_user_limit::PerUserLimit;
 
 /// The services shared by all routes. Cheap to clone.
 #[derive(Clone)]
@@ -32,9 +32,9 @@ pub struct Services {
     /// The recent lists from members, made while memory was behind.
     pub(crate) listings: Listings,
     /// The watches of each caller.
-    pub watches: Places,
+    pub watches: PerUserLimit,
     /// The streams into pods of each caller.
-    pub streams: Places,
+    pub streams: PerUserLimit,
     /// The resources that each cluster defines itself.
     pub(crate) definitions: DefinitionsCache,
 }
@@ -46,8 +46,8 @@ impl Services {
     #[must_use]
     pub fn new(fleet: Fleet, config: Arc<Config>) -> Self {
         let authorizer = Authorizer::new(&config, Arc::new(FleetAsk::new(fleet.clone())));
-        let watches = Places::new("watches", config.listen.limits.watches_per_user);
-        let streams = Places::new("streams", config.outbound.streams.per_user);
+        let watches = PerUserLimit::new("watches", config.listen.limits.watches_per_user);
+        let streams = PerUserLimit::new("streams", config.outbound.streams.per_user);
         Self {
             fleet,
             authorizer,
@@ -137,13 +137,13 @@ impl Ask for FleetAsk {
             });
             let answer = cluster.request(request, within).await.map_err(|error| down(&error))?;
             let (parts, body) = answer.into_parts();
-            let body = Limited::new(body, MOST_BYTES).collect().await;
+            let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
             let body = body.map_err(|error| AskError::Down(error.to_string().into()))?;
             Ok(Response::from_parts(parts, body.to_bytes()))
         })
     }
 
-    fn way(&self, cluster: &str) -> Option<u64> {
+    fn generation(&self, cluster: &str) -> Option<u64> {
         self.find(cluster).ok().map(|cluster| cluster.way())
     }
 }

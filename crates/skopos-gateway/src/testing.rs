@@ -115,7 +115,7 @@ impl Ask for Script {
         })
     }
 
-    fn way(&self, _: &str) -> Option<u64> {
+    fn generation(&self, _: &str) -> Option<u64> {
         Some(0)
     }
 }
@@ -277,7 +277,7 @@ pub(crate) struct QuietSource(Arc<Mutex<Option<Roster>>>);
 impl QuietSource {
     /// Makes a source that lists a member in place of this process, so that it can list another cluster with the same name
     /// later.
-    pub(crate) async fn of_member(fleet: &Fleet, name: &str) -> Self {
+    pub(crate) async fn for_member(fleet: &Fleet, name: &str) -> Self {
         let source = Self::default();
         fleet.follow(source.clone());
         tokio::task::yield_now().await;

@@ -35,7 +35,7 @@ pub(crate) fn spelled_as_list(method: &Method, path: Path, query: Query) -> Resu
     if !selectors.is_empty() {
         watch = watch.with("fieldSelector", selectors.join(","));
     }
-    Ok((Path::of(version.iter().chain(collection).copied()), watch))
+    Ok((Path::from_segments(version.iter().chain(collection).copied()), watch))
 }
 
 /// Returns a value escaped for a field selector: commas, equals signs and backslashes belong to the selector.

@@ -27,11 +27,11 @@ use self::certificate::SystemNames;
 use self::oidc::Provider;
 use self::token::{Token, TokenHash};
 use self::token_review::{ReviewSource, Reviewer};
-use crate::answers::{Answer, Answers, Holds};
 use crate::ask::Ask;
 use crate::authority::Authority;
 use crate::config::Config;
 use crate::listen::Peer;
+use crate::ttl_cache::{Fetched, Ttl, TtlCache};
 
 pub(crate) use self::identity::service_account;
 pub use self::identity::{Actor, Identity};
@@ -41,7 +41,7 @@ pub use self::oidc::OidcError;
 /// Authenticator of callers. Cheap to clone.
 #[derive(Clone)]
 pub struct Authenticator {
-    shared: Arc<Shared>,
+    shared: Arc<AuthenticatorInner>,
 }
 
 /// The reason why a caller is not authenticated.
@@ -59,23 +59,23 @@ pub enum AuthError {
     Unavailable(&'static str),
 }
 
-struct Shared {
+struct AuthenticatorInner {
     /// True if callers must authenticate.
     demanded: bool,
     certificates: Option<SystemNames>,
     reviewer: Option<Arc<Reviewer>>,
     oidc: Option<Arc<Provider>>,
-    known: Answers<TokenHash, Result<Arc<Identity>, AuthError>>,
+    known: TtlCache<TokenHash, Result<Arc<Identity>, AuthError>>,
 }
 
 /// Maximum number of cached tokens with their users.
-const MOST_KNOWN: usize = 10_000;
+const MAX_TOKENS: usize = 10_000;
 
 /// Lifetime of a cached answer. A revoked token must not be valid for longer.
-const HOLDS: Duration = Duration::from_secs(10);
+const TOKEN_TTL: Duration = Duration::from_secs(10);
 
 /// Timeout of one authentication.
-const DEADLINE: Duration = Duration::from_secs(10);
+const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 // === impl Authenticator ===
 
@@ -86,12 +86,12 @@ impl Authenticator {
     /// Returns an error if the OpenID provider's URL or CA cannot be used.
     pub fn new(config: &Config, ask: Arc<dyn Ask>) -> Result<Self, OidcError> {
         let ways = &config.authentication;
-        let shared = Shared {
+        let shared = AuthenticatorInner {
             demanded: ways.is_configured(),
             certificates: ways.client_certificates.as_ref().map(SystemNames::from),
             reviewer: ways.token_review.as_ref().map(|options| Arc::new(Reviewer::new(options, ask))),
             oidc: ways.oidc.as_ref().map(Provider::new).transpose()?.map(Arc::new),
-            known: Answers::new(MOST_KNOWN, DEADLINE),
+            known: TtlCache::new(MAX_TOKENS, AUTHENTICATION_TIMEOUT),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -107,7 +107,7 @@ impl Authenticator {
         if let Some((shown, system)) = self.shown(peer) {
             return certificate::identity(shown, system, jiff::Timestamp::now()).map(Arc::new);
         }
-        let Some(token) = Token::of(headers)? else { return Err(AuthError::Nothing) };
+        let Some(token) = Token::from_headers(headers)? else { return Err(AuthError::Nothing) };
         let shared = self.shared.clone();
         let (key, source) = (token.hash(), peer.into());
         let ask = move || async move { shared.look_up(&token, source).await }.boxed();
@@ -136,22 +136,26 @@ impl std::fmt::Debug for Authenticator {
     }
 }
 
-// === impl Shared ===
+// === impl AuthenticatorInner ===
 
-impl Shared {
-    async fn look_up(&self, token: &Token, source: ReviewSource) -> Answer<Result<Arc<Identity>, AuthError>> {
+impl AuthenticatorInner {
+    async fn look_up(
+        &self,
+        token: &Token,
+        source: ReviewSource,
+    ) -> Fetched<Result<Arc<Identity>, AuthError>> {
         if let Some(provider) = self.oidc.as_ref().filter(|provider| provider.issued(token)) {
-            return match provider.identity(token, DEADLINE).await {
+            return match provider.identity(token, AUTHENTICATION_TIMEOUT).await {
                 Ok((identity, valid_for)) => {
-                    let holds = Holds::SinceAsked(HOLDS.min(valid_for));
-                    Answer { value: Ok(Arc::new(identity)), holds }
+                    let ttl = Ttl::FromRequest(TOKEN_TTL.min(valid_for));
+                    Fetched { value: Ok(Arc::new(identity)), ttl }
                 }
                 Err(error) => failed(error),
             };
         }
         match &self.reviewer {
-            Some(reviewer) => match reviewer.identity(token, source, DEADLINE).await {
-                Ok(identity) => Answer { value: Ok(Arc::new(identity)), holds: Holds::SinceAsked(HOLDS) },
+            Some(reviewer) => match reviewer.identity(token, source, AUTHENTICATION_TIMEOUT).await {
+                Ok(identity) => Fetched { value: Ok(Arc::new(identity)), ttl: Ttl::FromRequest(TOKEN_TTL) },
                 Err(error) => failed(error),
             },
             None => failed(AuthError::Refused("nobody is configured who could know the token")),
@@ -159,12 +163,12 @@ impl Shared {
     }
 }
 
-fn failed<V>(error: AuthError) -> Answer<Result<V, AuthError>> {
-    let holds = match error {
-        AuthError::Unavailable(_) => Holds::SinceCome(Duration::from_secs(1)),
-        _ => Holds::SinceAsked(HOLDS),
+fn failed<V>(error: AuthError) -> Fetched<Result<V, AuthError>> {
+    let ttl = match error {
+        AuthError::Unavailable(_) => Ttl::FromResponse(Duration::from_secs(1)),
+        _ => Ttl::FromRequest(TOKEN_TTL),
     };
-    Answer { value: Err(error), holds }
+    Fetched { value: Err(error), ttl }
 }
 
 /// Returns the identity of any caller on this machine, for a gateway without authentication. A web page may make its own
@@ -173,7 +177,7 @@ fn anonymous(peer: &Peer, headers: &HeaderMap) -> Result<Arc<Identity>, AuthErro
     if !peer.address.ip().to_canonical().is_loopback() {
         return Err(AuthError::Refused("the caller is not on this machine"));
     }
-    match Authority::of(headers).is_some_and(|authority| authority.is_loopback()) {
+    match Authority::from_headers(headers).is_some_and(|authority| authority.is_loopback()) {
         true => Ok(Arc::new(Identity::loopback())),
         false => Err(AuthError::Refused("the Host header does not name this machine")),
     }

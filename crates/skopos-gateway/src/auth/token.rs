@@ -17,7 +17,7 @@ pub(super) struct Token(Zeroizing<String>);
 pub(super) type TokenHash = [u8; 32];
 
 /// Maximum length; longer tokens are refused unread. Those of real providers are shorter.
-const LONGEST: usize = 16 * 1024;
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
 // === impl Token ===
 
@@ -26,7 +26,7 @@ impl Token {
     ///
     /// # Errors
     /// Returns an error if there are several, or if it is not a valid token.
-    pub(super) fn of(headers: &HeaderMap) -> Result<Option<Self>, AuthError> {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, AuthError> {
         let mut all = headers.get_all(header::AUTHORIZATION).iter();
         let Some(value) = all.next() else { return Ok(None) };
         if all.next().is_some() {
@@ -38,7 +38,10 @@ impl Token {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(AuthError::Refused("only bearer tokens are accepted"));
         }
-        if token.is_empty() || token.len() > LONGEST || token.contains(|c: char| !c.is_ascii_graphic()) {
+        if token.is_empty()
+            || token.len() > MAX_TOKEN_BYTES
+            || token.contains(|c: char| !c.is_ascii_graphic())
+        {
             return Err(AuthError::Refused(
                 "the bearer token is empty, too long, or has characters of no token",
             ));
@@ -74,19 +77,19 @@ impl fmt::Debug for Token {
 mod tests {
     use super::*;
 
-    fn of(values: &[&str]) -> Result<Option<String>, AuthError> {
+    fn parse(values: &[&str]) -> Result<Option<String>, AuthError> {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(header::AUTHORIZATION, value.parse().unwrap());
         }
-        Token::of(&headers).map(|token| token.map(|token| token.expose().to_owned()))
+        Token::from_headers(&headers).map(|token| token.map(|token| token.expose().to_owned()))
     }
 
     #[test]
     fn a_token_is_read_and_never_printed() {
-        assert_eq!(of(&[]), Ok(None));
+        assert_eq!(parse(&[]), Ok(None));
         for spelling in ["Bearer secret", "bearer secret", "BEARER  secret "] {
-            assert_eq!(of(&[spelling]), Ok(Some("secret".into())), "{spelling}");
+            assert_eq!(parse(&[spelling]), Ok(Some("secret".into())), "{spelling}");
         }
         assert_eq!(format!("{:?}", Token(Zeroizing::new("secret".into()))), "Token");
     }
@@ -113,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_is_no_token_is_refused() {
-        let long = format!("Bearer {}", "x".repeat(LONGEST + 1));
+        let long = format!("Bearer {}", "x".repeat(MAX_TOKEN_BYTES + 1));
         for values in [
             &["Basic YTpi"][..],
             &["Bearer"],
@@ -122,7 +125,7 @@ mod tests {
             &["Bearer a", "Bearer b"],
             &[&long],
         ] {
-            assert!(of(values).is_err(), "{values:?}");
+            assert!(parse(values).is_err(), "{values:?}");
         }
     }
 }

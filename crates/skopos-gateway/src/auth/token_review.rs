@@ -9,11 +9,11 @@ use tokio::time::timeout;
 
 use super::token::TokenHash;
 use super::{AuthError, Identity, Token};
-use crate::answers::{Answer, Answers, Holds};
 use crate::ask::{self, Ask};
 use crate::config;
 use crate::fair::{FairLimits, FairPermit, FairSemaphore};
 use crate::listen::{Peer, SourceNetwork};
+use crate::ttl_cache::{Fetched, Ttl, TtlCache};
 
 /// Reviewer of tokens at one cluster.
 ///
@@ -26,20 +26,20 @@ pub(super) struct Reviewer {
     audiences: Vec<String>,
     shared_accounts: bool,
     only_jwt: bool,
-    good: Answers<TokenHash, ()>,
-    of_good: FairSemaphore<SourceNetwork>,
-    of_unknown: FairSemaphore<SourceNetwork>,
-    of_suspects: FairSemaphore<SourceNetwork>,
+    good: TtlCache<TokenHash, ()>,
+    good_permits: FairSemaphore<SourceNetwork>,
+    unknown_permits: FairSemaphore<SourceNetwork>,
+    suspect_permits: FairSemaphore<SourceNetwork>,
 }
 
 /// Limits on concurrent reviews of tokens that were valid recently. Each is reviewed again every ten seconds.
-const GOOD: FairLimits = FairLimits { permits: 32, per_key: 24, queue: 1024 };
+const GOOD_LIMITS: FairLimits = FairLimits { permits: 32, per_key: 24, queue: 1024 };
 
 /// Limits on concurrent reviews of new tokens.
-const UNKNOWN: FairLimits = FairLimits { permits: 24, per_key: 18, queue: 1024 };
+const UNKNOWN_LIMITS: FairLimits = FairLimits { permits: 24, per_key: 18, queue: 1024 };
 
 /// Limits on concurrent reviews for connections whose last token was refused.
-const SUSPECTS: FairLimits = FairLimits { permits: 8, per_key: 4, queue: 256 };
+const SUSPECT_LIMITS: FairLimits = FairLimits { permits: 8, per_key: 4, queue: 256 };
 
 /// Time for which a token counts as good after a review; it only determines the queue.
 const GOOD_TTL: Duration = Duration::from_secs(3600);
@@ -64,10 +64,10 @@ impl Reviewer {
             audiences,
             shared_accounts,
             only_jwt,
-            good: Answers::new(MAX_GOOD, GOOD_TTL),
-            of_good: FairSemaphore::new(GOOD),
-            of_unknown: FairSemaphore::new(UNKNOWN),
-            of_suspects: FairSemaphore::new(SUSPECTS),
+            good: TtlCache::new(MAX_GOOD, GOOD_TTL),
+            good_permits: FairSemaphore::new(GOOD_LIMITS),
+            unknown_permits: FairSemaphore::new(UNKNOWN_LIMITS),
+            suspect_permits: FairSemaphore::new(SUSPECT_LIMITS),
         }
     }
 
@@ -86,16 +86,16 @@ impl Reviewer {
             return Err(AuthError::Unavailable("too many tokens are being reviewed"));
         };
         let identity = self.review(token, within / 2).await?;
-        let kept = async { Answer { value: (), holds: Holds::SinceAsked(GOOD_TTL) } };
+        let kept = async { Fetched { value: (), ttl: Ttl::FromRequest(GOOD_TTL) } };
         self.good.get(token.hash(), || kept.boxed()).await;
         Ok(identity)
     }
 
     async fn acquire(&self, token: &Token, source: ReviewSource) -> Option<FairPermit<SourceNetwork>> {
-        let semaphore = match self.good.kept(&token.hash()) {
-            Some(_) => &self.of_good,
-            None if source.is_suspect => &self.of_suspects,
-            None => &self.of_unknown,
+        let semaphore = match self.good.peek(&token.hash()) {
+            Some(_) => &self.good_permits,
+            None if source.is_suspect => &self.suspect_permits,
+            None => &self.unknown_permits,
         };
         semaphore.acquire(source.network).await.ok()
     }

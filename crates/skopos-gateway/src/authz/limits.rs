@@ -10,11 +10,11 @@ use crate::fair::{FairLimits, FairPermit, FairSemaphore, QueueFull, WeakFairSema
 /// Limits of the reviews of each cluster, shared fairly between callers. Cheap to clone.
 #[derive(Clone, Default)]
 pub(super) struct ReviewLimits {
-    clusters: Arc<Mutex<Clusters>>,
+    clusters: Arc<Mutex<ClusterSemaphores>>,
 }
 
 #[derive(Default)]
-struct Clusters {
+struct ClusterSemaphores {
     /// Semaphores by cluster. Callers may name clusters that do not exist, so unused ones are removed.
     semaphores: HashMap<Arc<str>, WeakFairSemaphore<Arc<str>>>,
     /// The number of semaphores at which unused ones are removed.
@@ -40,16 +40,16 @@ impl ReviewLimits {
     /// # Errors
     /// Returns at once if the user already has too many waiting reviews there.
     pub(super) async fn acquire(&self, cluster: &Arc<str>, user: &str) -> Result<ReviewPermit, QueueFull> {
-        let semaphore = self.clusters.lock().of(cluster);
+        let semaphore = self.clusters.lock().semaphore(cluster);
         let permit = semaphore.acquire(user.into()).await?;
         Ok(ReviewPermit { _permit: permit, _semaphore: semaphore })
     }
 }
 
-// === impl Clusters ===
+// === impl ClusterSemaphores ===
 
-impl Clusters {
-    fn of(&mut self, cluster: &Arc<str>) -> FairSemaphore<Arc<str>> {
+impl ClusterSemaphores {
+    fn semaphore(&mut self, cluster: &Arc<str>) -> FairSemaphore<Arc<str>> {
         if let Some(known) = self.semaphores.get(cluster).and_then(WeakFairSemaphore::upgrade) {
             return known;
         }

@@ -26,11 +26,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use self::limits::ReviewLimits;
 use self::outages::Outages;
 use self::policy::Policy;
-use crate::answers::{Aged, Answer, Answers, Holds};
 use crate::ask::{Ask, AskError};
 use crate::auth::Identity;
 use crate::config::{AuthorizationMode, Config, LoopbackTrust, MemberDown};
 use crate::log_limit::LogLimit;
+use crate::ttl_cache::{Cached, Fetched, Ttl, TtlCache};
 
 pub use self::attributes::Attributes;
 pub use self::impersonation::Refusal;
@@ -87,9 +87,9 @@ struct Rules {
     /// Whether no request may change a cluster.
     read_only: bool,
     policy: Policy,
-    holds: Duration,
+    ttl: Duration,
     deadline: Duration,
-    known: Answers<Key, Verdict>,
+    known: TtlCache<Key, Verdict>,
     limits: ReviewLimits,
     outages: Outages,
 }
@@ -99,7 +99,7 @@ struct Rules {
 struct Key {
     cluster: Arc<str>,
     /// The server and connection that the name led to.
-    way: Option<u64>,
+    generation: Option<u64>,
     who: Arc<Identity>,
     what: Attributes,
 }
@@ -113,18 +113,18 @@ struct Verdict {
 }
 
 /// The maximum number of cached decisions.
-const MOST_KNOWN: usize = 100_000;
+const MAX_DECISIONS: usize = 100_000;
 
 /// The maximum size of a cached question, in bytes. Callers choose names and paths, and all entries together must have a
 /// bound.
-const LONGEST_KNOWN: usize = 1024;
+const MAX_KEY_BYTES: usize = 1024;
 
 /// The delay beyond the deadline after which an answer counts as not polled in the meantime.
-const LATE: Duration = Duration::from_secs(1);
+const POLL_GRACE: Duration = Duration::from_secs(1);
 
 /// The interval at which open watches are authorized again. With a decision that may be 10 s old, a revoked right ends a watch
 /// within 60 s.
-const AGAIN: Duration = Duration::from_secs(45);
+const REAUTHORIZE_INTERVAL: Duration = Duration::from_secs(45);
 
 /// The interval of reviews while a watch is open and its right cannot be decided.
 const UNDECIDED_INTERVAL: Duration = Duration::from_secs(5);
@@ -223,7 +223,7 @@ impl Authorizer {
     pub async fn revoked(&self, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Decision {
         let mut undecided: Option<Instant> = None;
         loop {
-            sleep(if undecided.is_some() { UNDECIDED_INTERVAL } else { AGAIN }).await;
+            sleep(if undecided.is_some() { UNDECIDED_INTERVAL } else { REAUTHORIZE_INTERVAL }).await;
             let decision = self.decide(cluster, who, what).await;
             if decision.allowed {
                 undecided = None;
@@ -246,7 +246,7 @@ impl Authorizer {
         what: &Attributes,
     ) -> Decision {
         loop {
-            sleep(AGAIN).await;
+            sleep(REAUTHORIZE_INTERVAL).await;
             let decision = self.decide(cluster, who, what).await;
             if !decision.allowed {
                 let why = decision.end_reason();
@@ -276,9 +276,9 @@ impl Rules {
             trusted: trusts.then(Identity::loopback),
             read_only: config.outbound.read_only,
             policy: Policy::new(rules.policy.clone()),
-            holds: rules.cache.0.min(Duration::from_secs(10)),
+            ttl: rules.cache.0.min(Duration::from_secs(10)),
             deadline: config.cache.member_deadline.0,
-            known: Answers::new(MOST_KNOWN, config.cache.member_deadline.0),
+            known: TtlCache::new(MAX_DECISIONS, config.cache.member_deadline.0),
             limits,
             outages: Outages::default(),
         }
@@ -290,17 +290,22 @@ impl Rules {
 
     fn without_asking(&self, cluster: &str, who: &Identity, what: &Attributes) -> Option<Decision> {
         if self.trusts(who) {
-            return Some(Verdict::allowed("", DecisionSource::Trusted).aged(Duration::ZERO));
+            return Some(Verdict::allowed("", DecisionSource::Trusted).with_age(Duration::ZERO));
         }
         if !who.is_known_in(cluster) {
-            return Some(Verdict::denied(ELSEWHERE, DecisionSource::Policy).aged(Duration::ZERO));
+            return Some(Verdict::denied(ELSEWHERE, DecisionSource::Policy).with_age(Duration::ZERO));
         }
         let by_policy = self.mode == AuthorizationMode::Policy;
-        by_policy.then(|| self.by_policy(cluster, who, what).aged(Duration::ZERO))
+        by_policy.then(|| self.by_policy(cluster, who, what).with_age(Duration::ZERO))
     }
 
     fn key(&self, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Key {
-        Key { cluster: cluster.into(), way: self.ask.way(cluster), who: who.clone(), what: what.clone() }
+        Key {
+            cluster: cluster.into(),
+            generation: self.ask.generation(cluster),
+            who: who.clone(),
+            what: what.clone(),
+        }
     }
 
     async fn decide(self: &Arc<Self>, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Decision {
@@ -321,31 +326,33 @@ impl Rules {
             return decision;
         }
         let key = self.key(cluster, who, what);
-        if !self.outages.is_out(cluster) {
+        if !self.outages.is_down(cluster) {
             return match timeout_at(until, self.ask(key)).await {
                 Ok(decision) => decision,
-                Err(_) if self.outages.is_out(cluster) => self.down(cluster, who, what).aged(Duration::ZERO),
+                Err(_) if self.outages.is_down(cluster) => {
+                    self.down(cluster, who, what).with_age(Duration::ZERO)
+                }
                 // The cluster was asked too late to count as failed.
-                Err(_) => Verdict::undecided(DecisionSource::MemberBusy, Some(1)).aged(Duration::ZERO),
+                Err(_) => Verdict::undecided(DecisionSource::MemberBusy, Some(1)).with_age(Duration::ZERO),
             };
         }
-        if let Some(kept) = self.known.kept(&key) {
+        if let Some(kept) = self.known.peek(&key) {
             return kept.into();
         }
         let asker = self.clone();
         self.outages.ask_again(cluster, async move {
             asker.ask(key).await;
         });
-        self.down(cluster, who, what).aged(Duration::ZERO)
+        self.down(cluster, who, what).with_age(Duration::ZERO)
     }
 
     async fn ask(self: &Arc<Self>, key: Key) -> Decision {
         let (asker, asked_for) = (self.clone(), key.clone());
         let by_member = async move {
             let answer = asker.by_member(&asked_for).await;
-            match asked_for.bytes() <= LONGEST_KNOWN {
+            match asked_for.bytes() <= MAX_KEY_BYTES {
                 true => answer,
-                false => Answer { holds: Holds::SinceAsked(Duration::ZERO), ..answer },
+                false => Fetched { ttl: Ttl::FromRequest(Duration::ZERO), ..answer },
             }
         };
         self.known.get(key, move || by_member.boxed()).await.into()
@@ -376,16 +383,16 @@ impl Rules {
         loop {
             let begun = Instant::now();
             let answer = review::review(&*self.ask, cluster, who, what, within).await;
-            if answer.is_ok() || begun.elapsed() <= self.deadline + LATE {
+            if answer.is_ok() || begun.elapsed() <= self.deadline + POLL_GRACE {
                 return answer;
             }
             within = self.deadline;
         }
     }
 
-    async fn by_member(&self, key: &Key) -> Answer<Verdict> {
-        let Key { cluster, who, what, way } = key;
-        if way.is_none() {
+    async fn by_member(&self, key: &Key) -> Fetched<Verdict> {
+        let Key { cluster, who, what, generation } = key;
+        if generation.is_none() {
             return no_member();
         }
         let asked = Instant::now();
@@ -404,7 +411,7 @@ impl Rules {
                 self.outages.answered(cluster);
                 let source = DecisionSource::Member;
                 let value = Verdict { allowed, reason: reason.into(), source, retry_after: None };
-                Answer { value, holds: Holds::SinceAsked(self.holds) }
+                Fetched { value, ttl: Ttl::FromRequest(self.ttl) }
             }
             Err(AskError::Unknown(_)) => no_member(),
             Err(AskError::Busy { retry_after }) => {
@@ -418,14 +425,14 @@ impl Rules {
             Err(error) if error.is_down() => {
                 tracing::debug!(%cluster, %error, "a member cannot be asked for its policy");
                 self.outages.failed(cluster);
-                Answer { value: self.down(cluster, who, what), holds: Holds::SinceCome(outages::PAUSE) }
+                Fetched { value: self.down(cluster, who, what), ttl: Ttl::FromResponse(outages::RETRY_DELAY) }
             }
             Err(error) => {
                 if UNUSABLE.permits() {
                     tracing::warn!(%cluster, %error, "a member does not say what callers may do: may the gateway create subjectaccessreviews there?");
                 }
                 let value = Verdict::undecided(DecisionSource::MemberDown, None);
-                Answer { value, holds: Holds::SinceCome(outages::PAUSE) }
+                Fetched { value, ttl: Ttl::FromResponse(outages::RETRY_DELAY) }
             }
         }
     }
@@ -450,14 +457,14 @@ impl Drop for Unanswered<'_> {
 static UNUSABLE: LogLimit = LogLimit::new(LOG_INTERVAL);
 
 /// Denies a request for a cluster that does not exist, as if the cluster denied it.
-fn no_member() -> Answer<Verdict> {
+fn no_member() -> Fetched<Verdict> {
     let value = Verdict::denied("there is no such cluster", DecisionSource::NoMember);
-    Answer { value, holds: Holds::SinceCome(outages::PAUSE) }
+    Fetched { value, ttl: Ttl::FromResponse(outages::RETRY_DELAY) }
 }
 
-fn undecided(source: DecisionSource, retry_after: Duration) -> Answer<Verdict> {
+fn undecided(source: DecisionSource, retry_after: Duration) -> Fetched<Verdict> {
     let seconds = u32::try_from(retry_after.as_secs()).unwrap_or(u32::MAX).max(1);
-    Answer { value: Verdict::undecided(source, Some(seconds)), holds: Holds::SinceCome(Duration::ZERO) }
+    Fetched { value: Verdict::undecided(source, Some(seconds)), ttl: Ttl::FromResponse(Duration::ZERO) }
 }
 
 // === impl Key ===
@@ -484,7 +491,7 @@ impl Verdict {
         Self { retry_after, ..Self::denied("it could not be decided", source) }
     }
 
-    fn aged(self, age: Duration) -> Decision {
+    fn with_age(self, age: Duration) -> Decision {
         let Self { allowed, reason, source, retry_after } = self;
         Decision { allowed, reason, source, age, retry_after, refusal: None }
     }
@@ -510,9 +517,9 @@ impl Decision {
     }
 }
 
-impl From<Aged<Verdict>> for Decision {
-    fn from(known: Aged<Verdict>) -> Self {
-        known.value.aged(known.age)
+impl From<Cached<Verdict>> for Decision {
+    fn from(known: Cached<Verdict>) -> Self {
+        known.value.with_age(known.age)
     }
 }
 
@@ -521,7 +528,7 @@ impl From<Aged<Verdict>> for Decision {
 impl DecisionSource {
     /// Returns a short stable name, for logs and metrics.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Member => "member",
             Self::Policy => "policy",

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// The members that did not answer lately, and the tasks that ask them again. The tasks end when this is dropped.
 #[derive(Default)]
 pub(super) struct Outages {
-    out: Mutex<HashMap<Arc<str>, Outage>>,
+    down: Mutex<HashMap<Arc<str>, Outage>>,
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -22,40 +22,40 @@ struct Outage {
 
 /// The time after a failed review during which callers do not wait for the member. If it were longer, the first caller after a
 /// quiet time would find a recovered member down.
-const OUT_FOR: Duration = Duration::from_secs(30);
+const OUTAGE_DURATION: Duration = Duration::from_secs(30);
 
 /// The pause between two reviews sent to a member that is down, however many callers wait.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 impl Outages {
     /// Records that the member did not answer.
     pub(super) fn failed(&self, cluster: &Arc<str>) {
         let now = Instant::now();
-        let mut out = self.out.lock();
-        out.retain(|_, outage| now - outage.failed < OUT_FOR);
-        match out.get_mut(cluster) {
+        let mut down = self.down.lock();
+        down.retain(|_, outage| now - outage.failed < OUTAGE_DURATION);
+        match down.get_mut(cluster) {
             Some(outage) => outage.failed = now,
-            None => drop(out.insert(cluster.clone(), Outage { failed: now, asking: None })),
+            None => drop(down.insert(cluster.clone(), Outage { failed: now, asking: None })),
         }
     }
 
     /// Records that the member answered.
     pub(super) fn answered(&self, cluster: &str) {
-        self.out.lock().remove(cluster);
+        self.down.lock().remove(cluster);
     }
 
     /// Returns whether the member did not answer lately.
-    pub(super) fn is_out(&self, cluster: &str) -> bool {
-        self.out.lock().get(cluster).is_some_and(|outage| outage.failed.elapsed() < OUT_FOR)
+    pub(super) fn is_down(&self, cluster: &str) -> bool {
+        self.down.lock().get(cluster).is_some_and(|outage| outage.failed.elapsed() < OUTAGE_DURATION)
     }
 
     /// Runs `ask` in the background. It must end without outside help and report its result. Runs at most one per failed
     /// member, and none right after the last failure.
     pub(super) fn ask_again(&self, cluster: &str, ask: impl Future<Output = ()> + Send + 'static) {
-        let mut out = self.out.lock();
-        let Some(outage) = out.get_mut(cluster) else { return };
+        let mut down = self.down.lock();
+        let Some(outage) = down.get_mut(cluster) else { return };
         let asking = outage.asking.as_ref().is_some_and(|task| !task.is_finished());
-        if asking || outage.failed.elapsed() < PAUSE {
+        if asking || outage.failed.elapsed() < RETRY_DELAY {
             return;
         }
         let mut tasks = self.tasks.lock();

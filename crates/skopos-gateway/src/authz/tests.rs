@@ -135,7 +135,7 @@ async fn a_decision_is_kept_for_ten_seconds_for_and_against() {
 /// Callers choose the names, so overlong ones must not fill memory.
 #[tokio::test(start_paused = true)]
 async fn a_decision_on_what_no_object_is_called_is_not_kept() {
-    for (length, asked) in [(253, 1), (LONGEST_KNOWN, 2)] {
+    for (length, asked) in [(253, 1), (MAX_KEY_BYTES, 2)] {
         let script = allowing();
         let authorizer = authorizer(&script);
         let what = Attributes { name: "x".repeat(length), ..pods() };
@@ -245,7 +245,7 @@ impl Ask for Crowded {
         })
     }
 
-    fn way(&self, _: &str) -> Option<u64> {
+    fn generation(&self, _: &str) -> Option<u64> {
         Some(0)
     }
 }

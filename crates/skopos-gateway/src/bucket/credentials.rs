@@ -26,10 +26,10 @@ pub(super) struct FileCredentials {
 }
 
 /// The interval at which the key files are read again, so that new keys are used soon.
-const READ_AGAIN: Duration = Duration::from_secs(10);
+const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The maximum size of a key file. The longest session tokens have some two thousand bytes.
-const MOST_BYTES: u64 = 16 << 10;
+const MAX_BYTES: u64 = 16 << 10;
 
 /// The environment variables with credentials. All others are meant for other programs.
 const CREDENTIALS: [&str; 9] = [
@@ -80,10 +80,10 @@ impl FileCredentials {
 
     async fn read(&self) -> Result<AwsCredential, Error> {
         Ok(AwsCredential {
-            key_id: word(&self.files.access_key).await?,
-            secret_key: word(&self.files.secret_key).await?,
+            key_id: read_key(&self.files.access_key).await?,
+            secret_key: read_key(&self.files.secret_key).await?,
             token: match &self.files.session_token {
-                Some(path) => Some(word(path).await?),
+                Some(path) => Some(read_key(path).await?),
                 None => None,
             },
         })
@@ -96,7 +96,7 @@ impl CredentialProvider for FileCredentials {
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
         if let Some((at, latest)) = &*self.latest.lock()
-            && at.elapsed() < READ_AGAIN
+            && at.elapsed() < REREAD_INTERVAL
         {
             return Ok(latest.clone());
         }
@@ -113,19 +113,19 @@ impl fmt::Debug for FileCredentials {
 }
 
 /// Reads the content of a file without the line end. Errors do not contain it.
-async fn word(path: &Path) -> Result<String, Error> {
+async fn read_key(path: &Path) -> Result<String, Error> {
     let unusable = |why: String| Error::Generic {
         store: "credentials",
         source: format!("{}: {why}", PathBuf::from(path).display()).into(),
     };
     let file = tokio::fs::File::open(path).await.map_err(|error| unusable(error.to_string()))?;
     let mut bytes = Vec::new();
-    let reading = file.take(MOST_BYTES).read_to_end(&mut bytes).await;
+    let reading = file.take(MAX_BYTES).read_to_end(&mut bytes).await;
     reading.map_err(|error| unusable(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| unusable("it is no text".into()))?;
     match text.trim() {
         "" => Err(unusable("it is empty".into())),
-        word if word.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(word.to_owned()),
+        read_key if read_key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(read_key.to_owned()),
         _ => Err(unusable("it has more than one word".into())),
     }
 }

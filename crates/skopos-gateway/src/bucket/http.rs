@@ -25,42 +25,42 @@ use skopos::transport::{
 };
 use skopos_fleet::checkpoint::BucketLimits;
 
-use super::place::{Endpoint, origin};
+use super::location::{Endpoint, origin};
 use crate::config::BucketSource;
 use crate::pem;
 
 /// A factory of HTTP clients.
 #[derive(Debug)]
 pub(super) struct Connector {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectorInner>,
 }
 
-struct Shared {
+struct ConnectorInner {
     /// The only CAs trusted at the endpoint.
     ca: Option<(String, Vec<Vec<u8>>)>,
     options: TransportOptions,
     deadline: Duration,
     /// The maximum size of an answer, in bytes.
-    most: u64,
+    max_bytes: u64,
     /// Transports by scheme, host and port: of the bucket and of the services for credentials.
-    ways: Mutex<HashMap<String, Transport>>,
+    transports: Mutex<HashMap<String, Transport>>,
 }
 
 /// An HTTP client. Clients differ only in whether plain HTTP is allowed.
 #[derive(Debug)]
 struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectorInner>,
     clear: bool,
 }
 
 /// The allowance for an answer beyond the object, in bytes.
-const MOST_SAID: u64 = 16 << 20;
+const MAX_RESPONSE_OVERHEAD: u64 = 16 << 20;
 
 /// The maximum number of bytes read of an error response.
-const MOST_OF_ERROR: usize = 64 << 10;
+const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// The maximum length of an error code.
-const MOST_OF_CODE: usize = 64;
+const MAX_CODE_LEN: usize = 64;
 
 // === impl Connector ===
 
@@ -90,8 +90,16 @@ impl Connector {
             },
             ..TransportOptions::default()
         };
-        let (deadline, most) = (limits.request, limits.bytes + MOST_SAID);
-        Ok(Self { shared: Arc::new(Shared { ca, options, deadline, most, ways: Mutex::default() }) })
+        let (deadline, max_bytes) = (limits.request, limits.bytes + MAX_RESPONSE_OVERHEAD);
+        Ok(Self {
+            shared: Arc::new(ConnectorInner {
+                ca,
+                options,
+                deadline,
+                max_bytes,
+                transports: Mutex::default(),
+            }),
+        })
     }
 }
 
@@ -110,7 +118,7 @@ impl HttpService for Client {
         if !self.clear && request.uri().scheme() != Some(&http::uri::Scheme::HTTPS) {
             return Err(failed(HttpErrorKind::Unknown, "it is not asked for without TLS"));
         }
-        let transport = self.shared.way(request.uri()).await?;
+        let transport = self.shared.transport(request.uri()).await?;
         let (parts, body) = request.into_parts();
         let class = match parts.method {
             Method::GET | Method::HEAD => RequestClass::Read,
@@ -125,11 +133,11 @@ impl HttpService for Client {
         (*request.method_mut(), *request.uri_mut()) = (parts.method, parts.uri);
         *request.headers_mut() = parts.headers;
         request.extensions_mut().insert(options);
-        let answer = transport.send(request).await.map_err(|error| of_transport(&error))?;
+        let answer = transport.send(request).await.map_err(|error| http_error(&error))?;
         match answer.status().is_success() {
             true => {
                 let (parts, body) = answer.into_parts();
-                let body = Answer { body: Mutex::new(body), left: self.shared.most };
+                let body = BoundedBody { body: Mutex::new(body), left: self.shared.max_bytes };
                 Ok(Response::from_parts(parts, HttpResponseBody::new(body)))
             }
             false => Ok(in_short(answer).await),
@@ -140,28 +148,28 @@ impl HttpService for Client {
 /// Reduces an error response to its code. The rest may contain anything, even the signature of the request.
 async fn in_short(answer: Response<TransportBody>) -> HttpResponse {
     let (parts, body) = answer.into_parts();
-    let said = Limited::new(body, MOST_OF_ERROR).collect().await;
+    let said = Limited::new(body, MAX_ERROR_BYTES).collect().await;
     let said = said.map_or_else(|_| Bytes::new(), |said| said.to_bytes());
-    let code = code_of(&String::from_utf8_lossy(&said)).unwrap_or_default().to_owned();
+    let code = error_code(&String::from_utf8_lossy(&said)).unwrap_or_default().to_owned();
     let mut short = Response::new(HttpResponseBody::from(code));
     *short.status_mut() = parts.status;
     short
 }
 
 /// Returns the word between `<Code>` and `</Code>`, if it is one.
-fn code_of(said: &str) -> Option<&str> {
+fn error_code(said: &str) -> Option<&str> {
     let (code, _) = said.split_once("<Code>")?.1.split_once("</Code>")?;
-    let is_word = code.len() <= MOST_OF_CODE && code.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let is_word = code.len() <= MAX_CODE_LEN && code.bytes().all(|byte| byte.is_ascii_alphabetic());
     is_word.then_some(code)
 }
 
-// === impl Shared ===
+// === impl ConnectorInner ===
 
-impl Shared {
+impl ConnectorInner {
     /// Returns the transport for the origin of `uri`.
-    async fn way(self: &Arc<Self>, uri: &Uri) -> Result<Transport, HttpError> {
+    async fn transport(self: &Arc<Self>, uri: &Uri) -> Result<Transport, HttpError> {
         let origin = origin(uri);
-        if let Some(known) = self.ways.lock().get(&origin) {
+        if let Some(known) = self.transports.lock().get(&origin) {
             return Ok(known.clone());
         }
         let own = self.clone();
@@ -173,29 +181,29 @@ impl Shared {
                 own.ca.as_ref().filter(|(of, _)| of.is_empty() || *of == origin).map(|(_, ca)| ca.clone());
             let transport = Transport::from_config(config, own.options.clone());
             let transport = transport.map_err(|error| error.to_string())?;
-            Ok::<_, String>(own.ways.lock().entry(origin).or_insert(transport).clone())
+            Ok::<_, String>(own.transports.lock().entry(origin).or_insert(transport).clone())
         });
         let made = made.await.unwrap_or_else(|error| Err(error.to_string()));
         made.map_err(|problem| failed(HttpErrorKind::Unknown, &problem))
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for ConnectorInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
 
 /// The body of an answer, with a limit on its size.
-struct Answer {
+struct BoundedBody {
     /// A mutex only to make the body `Sync`; it has one reader.
     body: Mutex<TransportBody>,
     left: u64,
 }
 
-// === impl Answer ===
+// === impl BoundedBody ===
 
-impl http_body::Body for Answer {
+impl http_body::Body for BoundedBody {
     type Data = Bytes;
     type Error = HttpError;
 
@@ -212,7 +220,7 @@ impl http_body::Body for Answer {
             Some(left) => self.left = left,
             None => return Poll::Ready(Some(Err(failed(HttpErrorKind::Decode, "the answer does not end")))),
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(|error| of_transport(&error))))
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| http_error(&error))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -225,7 +233,7 @@ impl http_body::Body for Answer {
 }
 
 /// Maps a transport error for `object_store`, which retries errors that may be transient.
-fn of_transport(error: &TransportError) -> HttpError {
+fn http_error(error: &TransportError) -> HttpError {
     let kind = match (error.death(), error.fault()) {
         (
             Death::HeadersDeadline { .. }
@@ -255,10 +263,10 @@ mod tests {
     #[test]
     fn of_an_error_only_its_code_is_told() {
         let said = "<Error><Code>AccessDenied</Code><Message>secret</Message></Error>";
-        assert_eq!(code_of(said), Some("AccessDenied"));
+        assert_eq!(error_code(said), Some("AccessDenied"));
         for none in ["", "<Code>", "<Code>a b</Code>", "<Code>/etc</Code>", "secret"] {
-            assert_eq!(code_of(none), None, "{none}");
+            assert_eq!(error_code(none), None, "{none}");
         }
-        assert_eq!(code_of(&format!("<Code>{}</Code>", "a".repeat(65))), None);
+        assert_eq!(error_code(&format!("<Code>{}</Code>", "a".repeat(65))), None);
     }
 }

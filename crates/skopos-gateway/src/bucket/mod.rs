@@ -2,7 +2,7 @@
 //!
 //! | module | its one idea |
 //! |---|---|
-//! | `place` | parsing of the URLs in the configuration; pure |
+//! | `location` | parsing of the URLs in the configuration; pure |
 //! | `http` | the requests of `object_store`, over the project's own connections |
 //! | `credentials` | credentials of the requests: from files, or from the environment of the process |
 //!
@@ -10,7 +10,7 @@
 
 mod credentials;
 mod http;
-mod place;
+mod location;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use skopos_fleet::checkpoint::{Bucket, BucketLimits};
 
 use self::credentials::{Environment, FileCredentials};
 use self::http::Connector;
-pub(crate) use self::place::{Endpoint, Place};
+pub(crate) use self::location::{BucketLocation, Endpoint};
 use crate::config::BucketSource;
 
 /// Opens the bucket that `source` names. Reads files; connects to nothing.
@@ -33,7 +33,7 @@ use crate::config::BucketSource;
 /// # Errors
 /// If the bucket cannot be used as configured. The message contains no credentials.
 pub(crate) fn open(source: &BucketSource, environment: Environment<'_>) -> Result<Bucket, String> {
-    let place = Place::parse(&source.url)?;
+    let location = BucketLocation::parse(&source.url)?;
     let limits =
         BucketLimits { answer: source.answer.0, request: source.deadline.0, ..BucketLimits::default() };
     let endpoint =
@@ -50,7 +50,7 @@ pub(crate) fn open(source: &BucketSource, environment: Environment<'_>) -> Resul
     // By default only TLS is allowed.
     let clear = endpoint.as_ref().is_some_and(Endpoint::is_clear);
     let mut builder = AmazonS3Builder::new()
-        .with_bucket_name(place.bucket)
+        .with_bucket_name(location.bucket)
         .with_retry(retry)
         // Not every service supports bulk deletion.
         .with_disable_bulk_delete(true)
@@ -67,7 +67,7 @@ pub(crate) fn open(source: &BucketSource, environment: Environment<'_>) -> Resul
         builder = builder.with_endpoint(endpoint.url());
     }
     let objects = builder.build().map_err(|error| error.to_string())?;
-    Ok(Bucket::new(Arc::new(objects), place.prefix, limits))
+    Ok(Bucket::new(Arc::new(objects), location.prefix, limits))
 }
 
 /// Returns the environment of the process.

@@ -28,21 +28,21 @@ pub(crate) struct Definitions {
 /// The definitions of a fleet's clusters, parsed once per version of their documents. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct DefinitionsCache {
-    known: Arc<Mutex<BTreeMap<ClusterId, Known>>>,
+    known: Arc<Mutex<BTreeMap<ClusterId, ClusterDocuments>>>,
 }
 
 type Names = Arc<BTreeSet<String>>;
 
 /// The parsed documents of a cluster.
-struct Known {
+struct ClusterDocuments {
     /// The cluster's connection. Another cluster with the same name has another one.
-    way: u64,
-    lists: BTreeMap<DocumentRequest, Entry>,
+    generation: u64,
+    lists: BTreeMap<DocumentRequest, NameList>,
 }
 
 /// A list of names, with its source.
 #[derive(Clone)]
-struct Entry {
+struct NameList {
     source: Source,
     names: Names,
 }
@@ -125,7 +125,7 @@ impl DefinitionsCache {
     ///
     /// # Errors
     /// The reason why they are not known.
-    pub(super) async fn of(
+    pub(super) async fn get(
         &self,
         recency: Recency,
         cluster: &Cluster,
@@ -153,7 +153,7 @@ impl DefinitionsCache {
     pub(crate) fn kept(&self, cluster: &Cluster) -> Option<Result<Definitions, Arc<str>>> {
         let defined = self.find(cluster, &DocumentRequest::definitions())?;
         let aggregated = self.find(cluster, &DocumentRequest::api_services());
-        let with = |defined: Entry| Definitions {
+        let with = |defined: NameList| Definitions {
             defined: defined.names,
             aggregated: names_of(aggregated.and_then(Result::ok)),
         };
@@ -184,18 +184,18 @@ impl DefinitionsCache {
         cluster: &Cluster,
         request: &DocumentRequest,
         within: Duration,
-    ) -> Result<Entry, Arc<str>> {
+    ) -> Result<NameList, Arc<str>> {
         if let Some(refusal) = self.refusal(cluster, request) {
             return Ok(refusal);
         }
         match recency.document(cluster, request, within).await {
             Ok(document) => self.read(cluster, request, document),
-            Err(error) => Err(reasons::of_error(&error).into()),
+            Err(error) => Err(reasons::describe_error(&error).into()),
         }
     }
 
     /// Returns a list in memory.
-    fn find(&self, cluster: &Cluster, request: &DocumentRequest) -> Option<Result<Entry, Arc<str>>> {
+    fn find(&self, cluster: &Cluster, request: &DocumentRequest) -> Option<Result<NameList, Arc<str>>> {
         match cluster.kept_document(request) {
             Some(document) => Some(self.read(cluster, request, document)),
             None => self.refusal(cluster, request).map(Ok),
@@ -203,14 +203,14 @@ impl DefinitionsCache {
     }
 
     /// Returns the refusal of a list that is too recent to ask again.
-    fn refusal(&self, cluster: &Cluster, request: &DocumentRequest) -> Option<Entry> {
-        self.last(cluster, request).filter(Entry::is_young_refusal)
+    fn refusal(&self, cluster: &Cluster, request: &DocumentRequest) -> Option<NameList> {
+        self.last(cluster, request).filter(NameList::is_young_refusal)
     }
 
     /// Returns the list that was read last, however old.
-    fn last(&self, cluster: &Cluster, request: &DocumentRequest) -> Option<Entry> {
+    fn last(&self, cluster: &Cluster, request: &DocumentRequest) -> Option<NameList> {
         let known = self.known.lock();
-        let known = known.get(cluster.id()).filter(|known| known.way == cluster.way())?;
+        let known = known.get(cluster.id()).filter(|known| known.generation == cluster.way())?;
         known.lists.get(request).cloned()
     }
 
@@ -219,14 +219,14 @@ impl DefinitionsCache {
         cluster: &Cluster,
         request: &DocumentRequest,
         document: Document,
-    ) -> Result<Entry, Arc<str>> {
+    ) -> Result<NameList, Arc<str>> {
         let source = match document.status.is_success() {
             true => Source::Document(document.body),
             false => Source::Refused(document.status, Instant::now()),
         };
-        let way = cluster.way();
+        let generation = cluster.way();
         let mut known = self.known.lock();
-        let own = known.get(cluster.id()).filter(|known| known.way == way);
+        let own = known.get(cluster.id()).filter(|known| known.generation == generation);
         let names = match own.and_then(|known| known.lists.get(request)).filter(|own| own.source.is(&source))
         {
             Some(same) => same.names.clone(),
@@ -238,10 +238,12 @@ impl DefinitionsCache {
                 twin.map_or_else(|| Arc::new(parsed), |twin| twin.names.clone())
             }
         };
-        let entry = Entry { source, names };
-        let own = known.entry(cluster.id().clone()).or_insert_with(|| Known { way, lists: BTreeMap::new() });
-        if own.way != way {
-            *own = Known { way, lists: BTreeMap::new() };
+        let entry = NameList { source, names };
+        let own = known
+            .entry(cluster.id().clone())
+            .or_insert_with(|| ClusterDocuments { generation, lists: BTreeMap::new() });
+        if own.generation != generation {
+            *own = ClusterDocuments { generation, lists: BTreeMap::new() };
         }
         own.lists.insert(request.clone(), entry.clone());
         Ok(entry)
@@ -253,13 +255,13 @@ impl DefinitionsCache {
     }
 }
 
-fn names_of(entry: Option<Entry>) -> Names {
+fn names_of(entry: Option<NameList>) -> Names {
     entry.map(|entry| entry.names).unwrap_or_default()
 }
 
-// === impl Entry ===
+// === impl NameList ===
 
-impl Entry {
+impl NameList {
     fn is_young_refusal(&self) -> bool {
         matches!(self.source, Source::Refused(_, at) if at.elapsed() < REFUSAL_TTL)
     }

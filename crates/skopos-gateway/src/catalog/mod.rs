@@ -37,9 +37,9 @@ type Names = (String, String, String);
 /// The reason why a discovery document gives no catalog. It contains nothing of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    #[error("its discovery document has more than {} MiB", MOST_BYTES >> 20)]
+    #[error("its discovery document has more than {} MiB", MAX_BYTES >> 20)]
     TooLarge,
-    #[error("its discovery document names more than {MOST_TYPES} resources, or {MOST_GROUPS} groups of them")]
+    #[error("its discovery document names more than {MAX_TYPES} resources, or {MAX_GROUPS} groups of them")]
     TooMany,
     #[error("its discovery document is none of the aggregated form, which Kubernetes has since 1.26")]
     OfAnotherForm,
@@ -54,7 +54,7 @@ pub(crate) struct Catalogs {
     /// The request sent to all members.
     request: Option<DocumentRequest>,
     definitions: DefinitionsCache,
-    known: Arc<Mutex<BTreeMap<ClusterId, Known>>>,
+    known: Arc<Mutex<BTreeMap<ClusterId, ParsedDocument>>>,
 }
 
 /// The required recency of a document.
@@ -67,7 +67,7 @@ enum Recency {
 }
 
 /// The parsed form of a document.
-struct Known {
+struct ParsedDocument {
     /// The document. While it is held, no other document can have the same address.
     body: Bytes,
     /// All resources in the document.
@@ -77,17 +77,17 @@ struct Known {
 }
 
 /// The maximum size of a discovery document, in bytes: far more than a large cluster has.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 /// The maximum number of resources of a cluster beyond the built-in ones, in all versions: ten times the 500 definitions in
 /// Kubernetes' scale targets.
-const MOST_TYPES: usize = 5_000;
+const MAX_TYPES: usize = 5_000;
 
 /// The maximum number of groups of such resources.
-const MOST_GROUPS: usize = 1_000;
+const MAX_GROUPS: usize = 1_000;
 
 /// The maximum number of short names, and of categories, of a resource.
-const MOST_NAMES: usize = 16;
+const MAX_NAMES: usize = 16;
 
 /// Returns a resource of `cluster` with its columns. Returns `None` if it is neither built in nor defined in the cluster, or
 /// if its definition cannot be read within `within`.
@@ -166,7 +166,7 @@ impl Catalogs {
     ///
     /// # Errors
     /// The reason why they are not known.
-    pub(crate) async fn of(&self, cluster: &Cluster, within: Duration) -> Result<Arc<Catalog>, Arc<str>> {
+    pub(crate) async fn get(&self, cluster: &Cluster, within: Duration) -> Result<Arc<Catalog>, Arc<str>> {
         self.at(Recency::Known, cluster, within).await
     }
 
@@ -191,14 +191,14 @@ impl Catalogs {
         let Some(request) = &self.request else { return Err("discovery is no document".into()) };
         let deadline = Instant::now() + within;
         let document = recency.document(cluster, request, within).await;
-        let document = document.map_err(|error| reasons::of_error(&error))?;
+        let document = document.map_err(|error| reasons::describe_error(&error))?;
         let offered = self.read(cluster.id(), &document)?;
         // Most clusters of a fleet have no resources of their own.
         if offered.types.is_empty() {
             return Ok(offered);
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let definitions = self.definitions.of(recency, cluster, left).await?;
+        let definitions = self.definitions.get(recency, cluster, left).await?;
         Ok(self.own(cluster.id(), offered, definitions))
     }
 
@@ -218,7 +218,8 @@ impl Catalogs {
             return Err(Malformed::Refused(document.status).to_string().into());
         }
         let body = &document.body;
-        let same = |known: &&Known| known.body.as_ptr() == body.as_ptr() && known.body.len() == body.len();
+        let same =
+            |known: &&ParsedDocument| known.body.as_ptr() == body.as_ptr() && known.body.len() == body.len();
         let known = self.known.lock().get(id).filter(same).map(|known| known.offered.clone());
         let offered = match known {
             Some(offered) => offered,
@@ -235,7 +236,7 @@ impl Catalogs {
             None => Catalog::parse(body).map(Arc::new),
         };
         let mut known = self.known.lock();
-        known.insert(id.clone(), Known { body: body.clone(), offered: offered.clone(), own: None });
+        known.insert(id.clone(), ParsedDocument { body: body.clone(), offered: offered.clone(), own: None });
         let members = self.fleet.members();
         if known.len() > members.len() {
             known.retain(|id, _| members.contains_key(id.as_str()));
@@ -247,7 +248,7 @@ impl Catalogs {
     /// Returns the resources of `offered` that the cluster stores itself. Equal results of several clusters are shared.
     fn own(&self, id: &ClusterId, offered: Arc<Catalog>, definitions: Definitions) -> Arc<Catalog> {
         let mut known = self.known.lock();
-        let is_same = |known: &&Known| {
+        let is_same = |known: &&ParsedDocument| {
             let of_same = known.offered.as_ref().is_ok_and(|own| Arc::ptr_eq(own, &offered));
             of_same && known.own.as_ref().is_some_and(|(own, _)| own.is(&definitions))
         };
@@ -284,7 +285,7 @@ impl Recency {
 impl Catalog {
     /// Reads an aggregated discovery document.
     pub(crate) fn parse(document: &[u8]) -> Result<Self, Malformed> {
-        if document.len() > MOST_BYTES {
+        if document.len() > MAX_BYTES {
             return Err(Malformed::TooLarge);
         }
         let listed: Listed = serde_json::from_slice(document).map_err(|_| Malformed::OfAnotherForm)?;
@@ -296,14 +297,14 @@ impl Catalog {
             for version in group.versions.iter().flatten() {
                 for described in version.resources.iter().flatten() {
                     catalog.add(&group.metadata.name, &version.version, described);
-                    if catalog.types.len() > MOST_TYPES {
+                    if catalog.types.len() > MAX_TYPES {
                         return Err(Malformed::TooMany);
                     }
                 }
             }
         }
         match catalog.groups() {
-            0..=MOST_GROUPS => Ok(catalog),
+            0..=MAX_GROUPS => Ok(catalog),
             _ => Err(Malformed::TooMany),
         }
     }
@@ -368,7 +369,7 @@ impl Catalog {
             return;
         }
         let names = |all: &Option<Vec<String>>| {
-            all.iter().flatten().filter(|name| is_label(name)).take(MOST_NAMES).cloned().collect()
+            all.iter().flatten().filter(|name| is_label(name)).take(MAX_NAMES).cloned().collect()
         };
         let mut resource = ResourceType::new(group, version, plural, &kind.kind);
         if is_label(&described.singular_resource) {
@@ -453,7 +454,7 @@ mod tests {
     use super::*;
     use crate::testing::Lab;
 
-    const LIMIT: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     fn crd() -> Value {
         json!({
@@ -481,25 +482,25 @@ mod tests {
         }
         let catalogs = Catalogs::new(lab.services.fleet.clone(), DefinitionsCache::default());
         let cluster = lab.services.fleet.cluster("a").unwrap();
-        let catalog = catalogs.of(&cluster, LIMIT).await.unwrap();
+        let catalog = catalogs.get(&cluster, TIMEOUT).await.unwrap();
         let boats = catalog.get("example.com", "v1", "boats").unwrap();
         assert!(boats.custom && boats.namespaced && boats.allows(Verb::Watch));
         assert_eq!(boats.short_names, ["bt"]);
         assert!(catalog.get("example.com", "v2", "boats").is_none());
         assert_eq!(catalog.versions("example.com", "boats").collect::<Vec<_>>(), ["v1"]);
         assert_eq!(catalog.types().count(), 1, "what is built in is known without");
-        let twin = catalogs.of(&lab.services.fleet.cluster("b").unwrap(), LIMIT).await.unwrap();
+        let twin = catalogs.get(&lab.services.fleet.cluster("b").unwrap(), TIMEOUT).await.unwrap();
         assert!(Arc::ptr_eq(&catalog, &twin), "what is the same is kept once");
-        let columns = resolve(&cluster, "example.com", "v1", "boats", LIMIT).await.unwrap();
+        let columns = resolve(&cluster, "example.com", "v1", "boats", TIMEOUT).await.unwrap();
         assert_eq!(columns.columns[0].name, "Sails");
 
         lab.member("a").pause().await;
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(Arc::ptr_eq(&catalog, &catalogs.of(&cluster, LIMIT).await.unwrap()));
+        assert!(Arc::ptr_eq(&catalog, &catalogs.get(&cluster, TIMEOUT).await.unwrap()));
         assert!(Arc::ptr_eq(&catalog, &catalogs.kept(&cluster).unwrap().unwrap()));
         assert!(has_definitions(&cluster));
-        assert!(resolve(&cluster, "example.com", "v1", "boats", LIMIT).await.is_some());
-        assert!(resolve(&cluster, "example.com", "v1", "cars", LIMIT).await.is_none());
+        assert!(resolve(&cluster, "example.com", "v1", "boats", TIMEOUT).await.is_some());
+        assert!(resolve(&cluster, "example.com", "v1", "cars", TIMEOUT).await.is_none());
     }
 
     fn document(group: &str, version: &str, resource: Value) -> Vec<u8> {
@@ -550,7 +551,7 @@ mod tests {
         let many: Vec<String> = (0..100).map(|n| format!("s{n}")).chain(["a/b".into()]).collect();
         let catalog = document("example.com", "v1", with("shortNames", json!(many)));
         let catalog = Catalog::parse(&catalog).unwrap();
-        assert_eq!(catalog.types().next().unwrap().short_names.len(), MOST_NAMES);
+        assert_eq!(catalog.types().next().unwrap().short_names.len(), MAX_NAMES);
     }
 
     #[test]
@@ -567,8 +568,8 @@ mod tests {
         }
         let empty = r#"{"kind":"APIGroupDiscoveryList","items":null}"#;
         assert_eq!(Catalog::parse(empty.as_bytes()), Ok(Catalog::default()));
-        assert_eq!(Catalog::parse(&vec![b' '; MOST_BYTES + 1]), Err(Malformed::TooLarge));
-        let resources: Vec<Value> = (0..=MOST_TYPES).map(|n| resource(&format!("r{n}"), "Boat")).collect();
+        assert_eq!(Catalog::parse(&vec![b' '; MAX_BYTES + 1]), Err(Malformed::TooLarge));
+        let resources: Vec<Value> = (0..=MAX_TYPES).map(|n| resource(&format!("r{n}"), "Boat")).collect();
         let many = json!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "example.com"},
             "versions": [{"version": "v1", "resources": resources}]}]});
         assert_eq!(Catalog::parse(many.to_string().as_bytes()), Err(Malformed::TooMany));
@@ -581,6 +582,6 @@ mod tests {
             let document = json!({"kind": "APIGroupDiscoveryList", "items": items});
             Catalog::parse(document.to_string().as_bytes()).map(|catalog| catalog.types().count())
         };
-        assert_eq!((wide(MOST_GROUPS), wide(MOST_GROUPS + 1)), (Ok(MOST_GROUPS), Err(Malformed::TooMany)));
+        assert_eq!((wide(MAX_GROUPS), wide(MAX_GROUPS + 1)), (Ok(MAX_GROUPS), Err(Malformed::TooMany)));
     }
 }

@@ -19,17 +19,17 @@ pub fn status_of(error: &FleetError) -> Status {
 
 /// Returns the error for a cluster that was replaced or rerouted during the review of the caller's permissions.
 pub(super) fn is_another_now() -> Status {
-    come_again("the cluster came to be another one, or to be reached another way, while it was asked")
+    retry_later("the cluster came to be another one, or to be reached another way, while it was asked")
 }
 
 /// Returns the error for a cluster that is not known yet, because not all sources have listed their clusters.
 pub(super) fn not_known_yet() -> Status {
     let message =
         "it is not known yet whether there is such a cluster: not all sources of clusters have been read";
-    come_again(message)
+    retry_later(message)
 }
 
-fn come_again(message: &str) -> Status {
+fn retry_later(message: &str) -> Status {
     Status::service_unavailable(message)
         .with_details(StatusDetails { retry_after_seconds: 1, ..StatusDetails::default() })
 }

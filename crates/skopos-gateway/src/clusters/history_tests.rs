@@ -151,7 +151,7 @@ async fn a_watch_that_began_ahead_of_memory_is_not_carried_over_a_gap() {
 #[tokio::test(start_paused = true)]
 async fn what_one_cluster_said_leads_nowhere_in_another_that_takes_its_name() {
     let lab = lab(&["a"]);
-    let source = QuietSource::of_member(&lab.services.fleet, "a").await;
+    let source = QuietSource::for_member(&lab.services.fleet, "a").await;
     for name in ["b", "c", "d"] {
         lab.member("a").create(pod(name)).unwrap();
     }

@@ -20,13 +20,13 @@ use super::view::{Row, View};
 use super::{Allowed, Clusters, status_of};
 use crate::catalog;
 use crate::consistency::{Floors, Requirement};
-use crate::ending::ending;
 use crate::fleet::{KeptParts, resource_id, writes};
 use crate::headers::{self, Stamp, stamp};
 use crate::query::Query;
 use crate::response::Response;
 use crate::route::{Audited, Call, WATCH_LIFETIME};
 use crate::target::ResourceTarget;
+use crate::terminating_body::end_when;
 
 /// The cached content of a kind, as one request sees it.
 #[derive(Clone)]
@@ -43,12 +43,12 @@ pub(super) struct Memory {
     /// The member's warnings for this kind.
     warnings: Vec<HeaderValue>,
     /// The source and the freshness of the last read, for the headers.
-    pub(super) said: Arc<Mutex<Option<Said>>>,
+    pub(super) last_read: Arc<Mutex<Option<ReadInfo>>>,
 }
 
 /// The source and the freshness of an answer.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct ReadInfo {
     freshness: Freshness,
     /// True if listed from the member for this read.
     live: bool,
@@ -87,7 +87,7 @@ impl Clusters {
             // The reason does not matter here: the member's own answer reports it.
             Err(_) => return None,
         };
-        let view = self.views.of(cluster.id(), &kind)?;
+        let view = self.views.get(cluster.id(), &kind)?;
         let namespace = match target.place(resource.namespaced) {
             Ok(namespace) => namespace,
             Err(status) => return Some(Err(status)),
@@ -96,7 +96,7 @@ impl Clusters {
         let presentation = match (resource.custom, answers) {
             // Its definition has everything.
             (true, _) => None,
-            (false, true) => self.presentations.of(cluster, &resource).await,
+            (false, true) => self.presentations.get(cluster, &resource).await,
             (false, false) => self.presentations.kept(cluster, &resource),
         };
         let other_columns = headers::wants_table(&call.headers)
@@ -105,7 +105,7 @@ impl Clusters {
             return None;
         }
         let one = (what.verb == "get").then(|| ObjectKey::checked(namespace, &what.name).ok()).flatten();
-        let floor = self.services.floors.of(cluster.id(), &what.group, &what.resource);
+        let floor = self.services.floors.get(cluster.id(), &what.group, &what.resource);
         let reads = cache.reads_of(cluster.id().as_str());
         let requirement = Requirement::new(reads, cache.max_age.0, &call.headers, floor);
         let memory = Memory {
@@ -117,9 +117,9 @@ impl Clusters {
             one,
             member_deadline: cache.member_deadline.0,
             warnings: warnings(&resource, presentation.as_deref(), other_columns),
-            said: Arc::default(),
+            last_read: Arc::default(),
         };
-        Some(self.tell(memory, &resource, namespace, call, target).await)
+        Some(self.respond(memory, &resource, namespace, call, target).await)
     }
 
     /// Returns whether memory may answer such a request at all.
@@ -132,7 +132,7 @@ impl Clusters {
             && accepts_json(&call.headers)
     }
 
-    async fn tell(
+    async fn respond(
         &self,
         memory: Memory,
         resource: &Arc<ResourceType>,
@@ -181,7 +181,7 @@ impl Clusters {
         call: &Call,
         target: &ResourceTarget,
     ) -> Result<Response, Status> {
-        let permit = self.services.watches.enter(&call.identity)?;
+        let permit = self.services.watches.acquire(&call.identity)?;
         let answer = skopos_serve::watch(memory, options, request).await?;
         let (authorizer, cluster) = (self.services.authorizer.clone(), memory.cluster.id().clone());
         let (draining, identity) = (call.draining.clone(), call.identity.clone());
@@ -196,7 +196,7 @@ impl Clusters {
             None
         };
         let held = (permit, memory.view.clone());
-        Ok(answer.map(|body| ending(body, end, held)))
+        Ok(answer.map(|body| end_when(body, end, held)))
     }
 }
 
@@ -259,18 +259,18 @@ fn selects_custom_fields(query: &Query) -> bool {
 
 impl Memory {
     /// Records the source of the answer.
-    pub(super) fn say(&self, freshness: Freshness, live: bool) {
-        *self.said.lock() = Some(Said { freshness, live, late: false });
+    pub(super) fn record_read(&self, freshness: Freshness, live: bool) {
+        *self.last_read.lock() = Some(ReadInfo { freshness, live, late: false });
     }
 
     fn stamp(&self, answer: &mut Response) {
-        let said = self.said.lock().clone();
-        let now = || Said { freshness: self.kind.informer().freshness(), live: false, late: false };
-        let said = said.unwrap_or_else(now);
-        let age = said.freshness.age();
-        let is_old = said.late || !said.live && !said.freshness.is_live();
-        let warning = is_old.then(|| self.warning(&said.freshness));
-        let source = if said.live { "member" } else { "memory" };
+        let last_read = self.last_read.lock().clone();
+        let now = || ReadInfo { freshness: self.kind.informer().freshness(), live: false, late: false };
+        let last_read = last_read.unwrap_or_else(now);
+        let age = last_read.freshness.age();
+        let is_old = last_read.late || !last_read.live && !last_read.freshness.is_live();
+        let warning = is_old.then(|| self.warning(&last_read.freshness));
+        let source = if last_read.live { "member" } else { "memory" };
         stamp(answer.headers_mut(), &Stamp { source, age, warning });
         for warning in &self.warnings {
             answer.headers_mut().append(header::WARNING, warning.clone());
@@ -309,7 +309,7 @@ impl Source for Memory {
             Wanted::NotOlderThan(revision) => self.not_older_than(revision, patience).await?,
             Wanted::Exactly(revision) => self.exactly(revision)?,
         };
-        self.say(snapshot.freshness(), false);
+        self.record_read(snapshot.freshness(), false);
         State::new(snapshot, own).ok_or_else(no_number)
     }
 

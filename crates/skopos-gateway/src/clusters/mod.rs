@@ -26,10 +26,10 @@ mod newest;
 mod noninterference_tests;
 #[cfg(test)]
 mod own_writes_tests;
-mod pass;
 mod presentation;
 #[cfg(test)]
 mod presentation_tests;
+mod proxy;
 mod state;
 mod stream;
 #[cfg(test)]
@@ -98,7 +98,7 @@ impl Clusters {
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
         let (compressed, per_cluster) = (bytes(cache.compressed_bytes.0), bytes(cache.bytes_per_cluster.0));
         let views = Views::new(compressed, per_cluster, services.listings.clone());
-        let kept = KeptParts::of(&services.config);
+        let kept = KeptParts::from_config(&services.config);
         Self { services, views, presentations: Presentations::new(), kept }
     }
 
@@ -148,7 +148,7 @@ impl Clusters {
         {
             return Err(errors::not_known_yet());
         }
-        let way = fleet.get(name).map(|cluster| cluster.way());
+        let generation = fleet.get(name).map(|cluster| cluster.way());
         // Authorization precedes the lookup: a caller without permission does not learn whether the cluster exists.
         let reviewed = self.reviewed(&call.identity).clone();
         let decision = self.services.authorizer.decide(name, &reviewed, what).await;
@@ -165,7 +165,7 @@ impl Clusters {
             }
         }
         let cluster = fleet.cluster(name).map_err(|error| status_of(&error))?;
-        if way != Some(cluster.way()) {
+        if generation != Some(cluster.way()) {
             return Err(errors::is_another_now());
         }
         let is_common = match self.is_trusted(&reviewed) {
@@ -185,7 +185,7 @@ impl Clusters {
                     return document;
                 }
                 audited.source = "member";
-                self.pass(allowed, None).await
+                self.forward(allowed, None).await
             }
             Target::Resource(target) if target.connects() => {
                 audited.source = "member";
@@ -198,7 +198,7 @@ impl Clusters {
                     return answer;
                 }
                 audited.source = "member";
-                self.pass(allowed, Some(target)).await
+                self.forward(allowed, Some(target)).await
             }
         }
     }

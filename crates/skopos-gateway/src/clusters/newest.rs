@@ -31,7 +31,7 @@ impl Memory {
     pub(super) async fn newest(&self) -> Result<State, ReadError> {
         let content = self.catch_up().content();
         if self.requirement.is_met_by(&content) {
-            return self.tell(content, false);
+            return self.state_of(content, false);
         }
         if !self.cluster.state().condition.is_asked() {
             return self.outdated(None);
@@ -45,7 +45,7 @@ impl Memory {
         let alternative = if self.one.is_some() { 1 } else { content.len() };
         if let Some(content) = self.catch_up().await_watch(&content, alternative, self.member_deadline).await
         {
-            return self.tell(content, false);
+            return self.state_of(content, false);
         }
         let mut states = self.cluster.states();
         // The cluster may be found unreachable meanwhile.
@@ -74,8 +74,8 @@ impl Memory {
         match read {
             Ok(read) => {
                 let live = read.source == Source::Live;
-                self.say(Freshness::Live { age: read.age }, live);
-                Ok(State::of_one(read.object))
+                self.record_read(Freshness::Live { age: read.age }, live);
+                Ok(State::from_object(read.object))
             }
             Err(error) => self.outdated(Some(error.to_string().into())),
         }
@@ -83,7 +83,7 @@ impl Memory {
 
     async fn ask_for_all(&self, limit: Duration) -> Result<State, ReadError> {
         match self.catch_up().ask(limit).await {
-            Ok(read) => self.tell(read.snapshot, read.source == Source::Live),
+            Ok(read) => self.state_of(read.snapshot, read.source == Source::Live),
             Err(why) => self.outdated(why),
         }
     }
@@ -92,17 +92,17 @@ impl Memory {
     fn outdated(&self, why: Option<Arc<str>>) -> Result<State, ReadError> {
         let content = self.catch_up().content();
         if self.requirement.is_met_by(&content) {
-            return self.tell(content, false);
+            return self.state_of(content, false);
         }
         let state = self.cluster.state();
         let asked = state.condition.is_asked();
         let consistent = self.requirement.is_consistent();
         if !consistent && (!asked || !self.requirement.is_strict(&content)) {
-            let told = self.tell(content, false);
-            if let Some(said) = self.said.lock().as_mut() {
-                said.late = true;
+            let state = self.state_of(content, false);
+            if let Some(last_read) = self.last_read.lock().as_mut() {
+                last_read.late = true;
             }
-            return told;
+            return state;
         }
         let wanted = match consistent {
             true => "a consistent read cannot be answered",
@@ -122,8 +122,8 @@ impl Memory {
         }))
     }
 
-    fn tell(&self, content: Snapshot<RawObject>, live: bool) -> Result<State, ReadError> {
-        self.say(content.freshness(), live);
+    fn state_of(&self, content: Snapshot<RawObject>, live: bool) -> Result<State, ReadError> {
+        self.record_read(content.freshness(), live);
         let own = if live { usize::try_from(content.json_bytes()).unwrap_or(usize::MAX) } else { 0 };
         State::new(content, own).ok_or_else(no_number)
     }

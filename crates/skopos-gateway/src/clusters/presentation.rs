@@ -15,12 +15,12 @@ use skopos_fleet::{Cluster, ClusterId};
 use skopos_serve::ResourceType;
 use skopos_serve::table::{IncludeObject, TableWriter};
 
-use crate::answers::{Answer, Answers, Holds};
+use crate::ttl_cache::{Fetched, Ttl, TtlCache};
 
 /// The presentations of all kinds of all members. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Presentations {
-    known: Arc<Answers<Key, Option<Arc<Presentation>>>>,
+    known: Arc<TtlCache<Key, Option<Arc<Presentation>>>>,
 }
 
 /// The presentation of a kind by one member.
@@ -47,7 +47,7 @@ struct Column {
 }
 
 /// Lifetime of an answer, because an upgrade of the member changes its presentation.
-const KEPT_FOR: Duration = Duration::from_secs(3600);
+const COLUMNS_TTL: Duration = Duration::from_secs(3600);
 
 /// Delay until a member without an answer is asked again.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
@@ -67,11 +67,11 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 impl Presentations {
     pub(super) fn new() -> Self {
-        Self { known: Arc::new(Answers::new(MAX_KNOWN, ASK_TIMEOUT)) }
+        Self { known: Arc::new(TtlCache::new(MAX_KNOWN, ASK_TIMEOUT)) }
     }
 
     /// Returns the member's presentation of a kind; `None` if it does not answer.
-    pub(super) async fn of(
+    pub(super) async fn get(
         &self,
         cluster: &Cluster,
         resource: &Arc<ResourceType>,
@@ -82,8 +82,8 @@ impl Presentations {
             async move {
                 let asked = tokio::time::timeout(ASK_TIMEOUT, ask(&cluster, &resource)).await;
                 let value = asked.ok().flatten().map(Arc::new);
-                let holds = if value.is_some() { KEPT_FOR } else { RETRY_DELAY };
-                Answer { value, holds: Holds::SinceCome(holds) }
+                let ttl = if value.is_some() { COLUMNS_TTL } else { RETRY_DELAY };
+                Fetched { value, ttl: Ttl::FromResponse(ttl) }
             }
             .boxed()
         };
@@ -92,7 +92,7 @@ impl Presentations {
 
     /// Returns the last answer of the member on this kind.
     pub(super) fn kept(&self, cluster: &Cluster, resource: &ResourceType) -> Option<Arc<Presentation>> {
-        self.known.kept(&key(cluster, resource))?.value
+        self.known.peek(&key(cluster, resource))?.value
     }
 }
 

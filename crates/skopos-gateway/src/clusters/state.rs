@@ -30,7 +30,7 @@ impl State {
     }
 
     /// Makes a state of the one requested object.
-    pub(super) fn of_one(object: Option<Object<RawObject>>) -> Self {
+    pub(super) fn from_object(object: Option<Object<RawObject>>) -> Self {
         let revision = object.as_ref().and_then(|object| object.resource_version().as_u64());
         Self { content: Content::One(object), revision: revision.unwrap_or_default(), own: 0 }
     }
@@ -91,11 +91,11 @@ impl Contents for State {
             Content::All(snapshot) => key.and_then(|key| snapshot.get(&key)),
             Content::One(object) => object.clone().filter(|object| Some(object.key()) == key.as_ref()),
         };
-        Ok(object.and_then(Row::of))
+        Ok(object.and_then(Row::from_object))
     }
 
     fn page(&self, namespace: Option<&str>, from: Option<&str>, max: usize) -> Result<Vec<Row>, Compacted> {
-        Ok(self.starting_at(namespace, from, max).into_iter().filter_map(Row::of).collect())
+        Ok(self.starting_at(namespace, from, max).into_iter().filter_map(Row::from_object).collect())
     }
 
     fn count(&self, namespace: Option<&str>, from: Option<&str>) -> Result<usize, Compacted> {

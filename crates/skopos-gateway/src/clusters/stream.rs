@@ -10,12 +10,12 @@ use kube::client::Body;
 use skopos::transport::{RequestClass, RequestOptions, Upgrade};
 use skopos_wire::Status;
 
-use super::pass::passed_on;
+use super::proxy::forward_response;
 use super::{Allowed, Clusters, status_of};
 use crate::authz::Attributes;
 use crate::response::{self, Response};
 use crate::route::Call;
-use crate::upgrade::{self, About, Stream};
+use crate::upgrade::{self, Stream, StreamInfo};
 
 impl Clusters {
     /// Switches to the requested protocol, if the member does.
@@ -26,11 +26,11 @@ impl Clusters {
         what: &Arc<str>,
     ) -> Result<Response, Status> {
         let Allowed { cluster, mut call } = allowed;
-        let wish = call.upgrade.take().ok_or_else(upgrade::required)?;
-        let place = self.services.streams.enter(&call.identity)?;
+        let upgrade = call.upgrade.take().ok_or_else(upgrade::required)?;
+        let permit = self.services.streams.acquire(&call.identity)?;
         let outbound = &self.services.config.outbound;
         let mut request = self.head(&call, &call.query)?.map(|()| Body::empty());
-        wish.ask(&call.headers, request.headers_mut());
+        upgrade.ask(&call.headers, request.headers_mut());
         request.extensions_mut().insert(RequestOptions {
             class: Some(RequestClass::Write),
             deadline: Some(outbound.deadline.0),
@@ -40,17 +40,18 @@ impl Clusters {
         match asked.map_err(|error| status_of(&error))? {
             Upgrade::Answered(answer) => {
                 let (parts, body) = answer.into_parts();
-                passed_on(&parts, response::whole(body))
+                forward_response(&parts, response::whole(body))
             }
             Upgrade::Switched(answer) => {
                 let (parts, member) = answer.into_parts();
                 let mut response = http::Response::new(response::whole(Bytes::new()));
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-                *response.headers_mut() = wish.answer(&parts.headers);
+                *response.headers_mut() = upgrade.answer(&parts.headers);
                 let cluster: Arc<str> = cluster.id().as_str().into();
                 let end = self.end_of_stream(&call, cluster.clone(), rights);
-                let about = About { cluster, user: call.identity.user.as_str().into(), what: what.clone() };
-                let stream = Stream::new(wish, member, outbound.streams.clone(), end, about, place);
+                let info =
+                    StreamInfo { cluster, user: call.identity.user.as_str().into(), what: what.clone() };
+                let stream = Stream::new(upgrade, member, outbound.streams.clone(), end, info, permit);
                 response.extensions_mut().insert(stream.switched());
                 Ok(response)
             }

@@ -28,14 +28,14 @@ struct Desk {
 }
 
 impl Desk {
-    fn of(lab: Lab) -> Self {
+    fn from_lab(lab: Lab) -> Self {
         let front = InMemory::new(lab.gateway.clone(), Limits::default());
         Self { front, member: lab.by_hand(), lab }
     }
 
     /// Makes a gateway that trusts all callers.
     fn trusting(change: impl FnOnce(&mut Config)) -> Self {
-        Self::of(Lab::with(&["a"], |config| {
+        Self::from_lab(Lab::with(&["a"], |config| {
             config.authorization.loopback = LoopbackTrust::Trusted;
             config.outbound.connect = ConnectPolicy::Streams;
             change(config);
@@ -44,7 +44,7 @@ impl Desk {
 
     /// Makes a gateway whose callers have tokens, and whose member decides.
     fn guarded(change: impl FnOnce(&mut Config)) -> Self {
-        let desk = Self::of(Lab::guarded(&["a"], |config| {
+        let desk = Self::from_lab(Lab::guarded(&["a"], |config| {
             config.outbound.connect = ConnectPolicy::Streams;
             config.outbound.impersonate = true;
             change(config);

@@ -19,10 +19,10 @@ use crate::daemon::Daemon;
 use crate::testing::{Certificate, head};
 
 /// Timeout of the test's waits; it measures nothing.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// More than all buffers on the way hold.
-const MUCH: usize = 8 << 20;
+const LARGE_BYTES: usize = 8 << 20;
 
 const EXEC: &str = "GET /clusters/a/api/v1/namespaces/shop/pods/web/exec?command=cat&stdin=true HTTP/1.1\r\n\
      host: localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: key\r\n\
@@ -54,9 +54,9 @@ async fn over_tls_on_both_ways_a_stream_brings_every_byte_and_its_end() {
 
     let mut client = connect(address.port(), &front).await;
     client.write_all(EXEC.as_bytes()).await.unwrap();
-    let answer = timeout(PATIENCE, head(&mut client)).await.unwrap();
+    let answer = timeout(TIMEOUT, head(&mut client)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
-    let said: Vec<u8> = (0..MUCH).map(|n| (n % 251) as u8).collect();
+    let said: Vec<u8> = (0..LARGE_BYTES).map(|n| (n % 251) as u8).collect();
     let (mut from, mut to) = split(client);
     let mut heard = Vec::new();
     let talk = async {
@@ -67,11 +67,11 @@ async fn over_tls_on_both_ways_a_stream_brings_every_byte_and_its_end() {
         };
         tokio::join!(says, from.read_to_end(&mut heard)).1.unwrap();
     };
-    timeout(PATIENCE, talk).await.expect("an end on both sides");
-    assert!(heard == said, "{} of {MUCH} bytes came back, or others", heard.len());
+    timeout(TIMEOUT, talk).await.expect("an end on both sides");
+    assert!(heard == said, "{} of {LARGE_BYTES} bytes came back, or others", heard.len());
 
     stop.cancel();
-    timeout(PATIENCE, tasks.join_next()).await.unwrap().unwrap().unwrap();
+    timeout(TIMEOUT, tasks.join_next()).await.unwrap().unwrap().unwrap();
     member.server.stop().await;
 }
 

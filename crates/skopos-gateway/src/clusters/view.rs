@@ -30,22 +30,22 @@ pub(crate) struct View {
     pub(super) blocks: Blocks,
     /// States for further pages, by epoch and revision: after a restore of etcd, the same revision belongs to another
     /// history.
-    paged: Mutex<Paged<(u64, u64), Kept>>,
+    paged: Mutex<Paged<(u64, u64), PagedState>>,
     /// Lists of the member, made because memory was behind.
     pub(super) listing: Arc<Listing>,
     used: Mutex<Instant>,
 }
 
 /// A state, with the number of bytes that it does not share with the store.
-type Kept = (Snapshot<RawObject>, usize);
+type PagedState = (Snapshot<RawObject>, usize);
 
 /// The reason why a pump has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stopped {
+pub(super) enum PumpEnd {
     /// A pause for the idle check.
-    InTime,
+    Paused,
     /// The end of the journal.
-    ForGood,
+    Closed,
 }
 
 /// One version of one object.
@@ -56,10 +56,10 @@ pub(crate) struct Row {
 }
 
 /// Maximum number of changes per read of the journal.
-const BATCH: usize = 1_000;
+const BATCH_SIZE: usize = 1_000;
 
 /// Maximum number of states for further pages.
-const MOST_PAGED: usize = 64;
+const MAX_PAGED: usize = 64;
 
 // === impl View ===
 
@@ -76,7 +76,7 @@ impl View {
             fate,
             window: Arc::new(window),
             blocks,
-            paged: Mutex::new(Paged::new(MOST_PAGED, paged)),
+            paged: Mutex::new(Paged::new(MAX_PAGED, paged)),
             listing,
             used: Mutex::new(Instant::now()),
         }
@@ -116,11 +116,11 @@ impl View {
         journal: &Journal<RawObject>,
         cursor: &mut Cursor<RawObject>,
         look: Instant,
-    ) -> Stopped {
+    ) -> PumpEnd {
         // At most as many as the journal holds.
         let mut gap: Vec<Event<Row>> = Vec::new();
         loop {
-            match cursor.read(BATCH) {
+            match cursor.read(BATCH_SIZE) {
                 Ok(batch) => {
                     let more = batch.reached.is_none();
                     let size = |old: &Object<RawObject>| old.raw().bytes().len();
@@ -148,15 +148,15 @@ impl View {
                     gap.clear();
                     let (snapshot, begun) = journal.begin();
                     *cursor = begun;
-                    let Some(start) = snapshot.resource_version().as_u64() else { return Stopped::ForGood };
+                    let Some(start) = snapshot.resource_version().as_u64() else { return PumpEnd::Closed };
                     self.replaced([snapshot.json_bytes() as usize]);
                     self.window.begin_anew(start);
                 }
             }
             let left = look.saturating_duration_since(Instant::now());
             match cursor.changed(left).await {
-                Err(_closed) => return Stopped::ForGood,
-                Ok(_) if Instant::now() >= look => return Stopped::InTime,
+                Err(_closed) => return PumpEnd::Closed,
+                Ok(_) if Instant::now() >= look => return PumpEnd::Paused,
                 Ok(_) => {}
             }
         }
@@ -182,7 +182,7 @@ impl View {
     }
 
     /// Returns a kept state of this epoch, and extends the time for which it is kept.
-    pub(super) fn remembered(&self, epoch: u64, revision: u64) -> Option<Kept> {
+    pub(super) fn remembered(&self, epoch: u64, revision: u64) -> Option<PagedState> {
         self.paged.lock().get((epoch, revision))
     }
 }
@@ -190,7 +190,7 @@ impl View {
 /// Converts a change to an event of watches.
 fn event(change: &Change<RawObject>) -> Option<Event<Row>> {
     let revision = change.resource_version.as_u64()?;
-    let row = |object: &Object<RawObject>| Row::of(object.clone());
+    let row = |object: &Object<RawObject>| Row::from_object(object.clone());
     let event = match (&change.new, change.last.as_ref().or(change.old.as_ref())) {
         (Some(new), _) => Event::put(revision, change.old.as_ref().and_then(row), row(new)?),
         (None, last) => Event::deleted(revision, row(last?)?),
@@ -202,7 +202,7 @@ fn event(change: &Change<RawObject>) -> Option<Event<Row>> {
 
 impl Row {
     /// Makes a row; `None` if its version is not a number.
-    pub(super) fn of(object: Object<RawObject>) -> Option<Self> {
+    pub(super) fn from_object(object: Object<RawObject>) -> Option<Self> {
         let revision = object.resource_version().as_u64()?;
         Some(Self { object, revision })
     }
@@ -252,7 +252,7 @@ mod tests {
     use crate::fleet::resource_id;
     use crate::testing::Lab;
 
-    const LIMIT: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
     async fn who_was_behind_when_the_journal_overflowed_lists_anew() {
@@ -263,27 +263,27 @@ mod tests {
             let created = lab.member("a").create(object).unwrap();
             created["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
         };
-        let transport = lab.services.fleet.cluster("a").unwrap().transport(LIMIT).await.unwrap();
+        let transport = lab.services.fleet.cluster("a").unwrap().transport(TIMEOUT).await.unwrap();
         let factory = InformerFactory::new(transport, FactoryOptions::default());
         let small = JournalOptions { events: 4, ..JournalOptions::default() };
         let options = InformerOptions::all().journal(small);
         let informer = factory.raw(&ApiResource::erase::<ConfigMap>(&()), options).unwrap();
-        informer.wait_synced(LIMIT).await.unwrap();
+        informer.wait_synced(TIMEOUT).await.unwrap();
         let journal = informer.store().journal().unwrap();
         let (snapshot, mut cursor) = journal.begin();
         let old = snapshot.resource_version().as_u64().unwrap();
         let last = (0..20).fold(snapshot.resource_version().clone(), |_, n| create(format!("x{n}")));
-        informer.wait_for(&last, LIMIT).await.unwrap();
+        informer.wait_for(&last, TIMEOUT).await.unwrap();
 
         let maps = Registry::builtin().lookup("configmaps").unwrap();
-        let kind = lab.services.fleet.cluster("a").unwrap().kind(&resource_id(&maps), LIMIT).await.unwrap();
+        let kind = lab.services.fleet.cluster("a").unwrap().kind(&resource_id(&maps), TIMEOUT).await.unwrap();
         let window = Window::new(WindowOptions::default(), old);
         let view = View::new(
             kind.fate(),
             window,
             BlockCache::new(0).blocks(),
             &Allowance::unbounded(),
-            Listings::default().of(lab.services.fleet.cluster("a").unwrap().id(), &kind),
+            Listings::default().get(lab.services.fleet.cluster("a").unwrap().id(), &kind),
         );
         assert!(view.window.start(old).is_ok());
         let caught_up = async {
@@ -294,8 +294,8 @@ mod tests {
             }
         };
         tokio::select! {
-            _ = view.pump(&journal, &mut cursor, Instant::now() + LIMIT) => panic!("there is more to come"),
-            caught_up = tokio::time::timeout(LIMIT, caught_up) => caught_up.unwrap(),
+            _ = view.pump(&journal, &mut cursor, Instant::now() + TIMEOUT) => panic!("there is more to come"),
+            caught_up = tokio::time::timeout(TIMEOUT, caught_up) => caught_up.unwrap(),
         }
         let last = last.as_u64().unwrap();
         assert!(view.window.oldest_start() >= last);

@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::view::{Row, Stopped, View};
+use super::view::{PumpEnd, Row, View};
 use crate::consistency::Listings;
 
 /// All views. Idle ones are dropped.
 #[derive(Clone)]
 pub(crate) struct Views {
-    shared: Arc<Shared>,
+    shared: Arc<ViewsInner>,
 }
 
 /// Statistics of lists and watches of single clusters.
@@ -40,21 +40,21 @@ pub struct Served {
     pub paged_bytes: usize,
 }
 
-struct Shared {
+struct ViewsInner {
     views: Mutex<All>,
     /// The statistics of dropped views.
     past: Mutex<Served>,
     compressed: BlockCache,
     listings: Listings,
-    beside: Beside,
+    limits: MemoryLimits,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-type All = HashMap<ClusterId, OfCluster>;
+type All = HashMap<ClusterId, ClusterViews>;
 
 /// The views of one cluster, with their common limits.
-struct OfCluster {
+struct ClusterViews {
     views: HashMap<ResourceId, Arc<View>>,
     /// The last revision of an earlier cluster of this name, by kind, with the time of its end.
     ended: HashMap<ResourceId, (u64, Instant)>,
@@ -64,33 +64,33 @@ struct OfCluster {
 
 /// The memory limits of one cluster's views together, whatever their number.
 #[derive(Clone, Copy, Debug)]
-struct Beside {
+struct MemoryLimits {
     /// The limit for events; states for further pages have the same limit.
     events: usize,
     frames: usize,
 }
 
 /// Time after which an unused view is dropped.
-const IDLE: Duration = Duration::from_secs(300);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Time for which the last revision of an earlier cluster is kept. A client that comes later with a revision of it has
 /// been away for longer than any watch lasts.
-const PAST: Duration = Duration::from_secs(3600);
+const PAST_REVISION_TTL: Duration = Duration::from_secs(3600);
 
 /// Interval of the idle checks.
-const LOOK: Duration = Duration::from_secs(60);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The references to an unused view: the map's and its task's.
-const OWN: usize = 2;
+const OWN_REFERENCES: usize = 2;
 
 /// Divisor of a cluster's memory budget for the limit of its events, and for that of its states for further pages.
-const EVENTS: usize = 4;
+const EVENT_DIVISOR: usize = 4;
 
 /// Divisor for the limit of frames. Frames are sent to all watches within moments, and can be made again.
-const FRAMES: usize = 16;
+const FRAME_DIVISOR: usize = 16;
 
 /// The minimum of each limit; with less, a few hundred changes at once would end watches.
-const LEAST: usize = 8 << 20;
+const MIN_LIMIT_BYTES: usize = 8 << 20;
 
 // === impl Views ===
 
@@ -98,16 +98,16 @@ impl Views {
     /// Makes the views. All clusters share `compressed` bytes for compressed objects; each cluster's stores have a budget
     /// of `per_cluster` bytes.
     pub(crate) fn new(compressed: usize, per_cluster: usize, listings: Listings) -> Self {
-        let part = |part: usize| (per_cluster / part).max(LEAST);
-        let beside = Beside { events: part(EVENTS), frames: part(FRAMES) };
+        let part = |part: usize| (per_cluster / part).max(MIN_LIMIT_BYTES);
+        let limits = MemoryLimits { events: part(EVENT_DIVISOR), frames: part(FRAME_DIVISOR) };
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let compressed = BlockCache::new(compressed);
-        let shared = Shared {
+        let shared = ViewsInner {
             views: Mutex::default(),
             past: Mutex::default(),
             compressed,
             listings,
-            beside,
+            limits,
             tasks,
             stop,
         };
@@ -126,7 +126,7 @@ impl Views {
     }
 
     /// Returns the view of a kind; `None` if the kind has no content or no journal, or versions that are not numbers.
-    pub(crate) fn of(&self, cluster: &ClusterId, kind: &CachedKind) -> Option<Arc<View>> {
+    pub(crate) fn get(&self, cluster: &ClusterId, kind: &CachedKind) -> Option<Arc<View>> {
         let mut clusters = self.shared.views.lock();
         let known = clusters.get(cluster).and_then(|of| of.views.get(kind.resource()).cloned());
         match known {
@@ -147,21 +147,21 @@ impl Views {
         }
         let start = snapshot.resource_version().as_u64()?;
         let key = (cluster.clone(), kind.resource().clone());
-        let of = clusters.entry(cluster.clone()).or_insert_with(|| OfCluster::new(self.shared.beside));
+        let of = clusters.entry(cluster.clone()).or_insert_with(|| ClusterViews::new(self.shared.limits));
         let window = of.window(kind.resource(), start);
         let view = Arc::new(View::new(
             kind.fate(),
             window,
             self.shared.compressed.blocks(),
             &of.paged,
-            self.shared.listings.of(cluster, kind),
+            self.shared.listings.get(cluster, kind),
         ));
         of.views.insert(key.1.clone(), view.clone());
         drop(clusters);
         let (views, tended, stop) = (self.clone(), view.clone(), self.shared.stop.clone());
         self.shared.tasks.spawn(async move {
             stop.run_until_cancelled(views.tend(&key, &tended, journal, cursor)).await;
-            views.forget(&key, &tended);
+            views.remove(&key, &tended);
         });
         Some(view)
     }
@@ -181,10 +181,11 @@ impl Views {
         journal: Journal<RawObject>,
         mut cursor: Cursor<RawObject>,
     ) {
-        while view.pump(&journal, &mut cursor, Instant::now() + LOOK).await == Stopped::InTime {
+        while view.pump(&journal, &mut cursor, Instant::now() + IDLE_CHECK_INTERVAL).await == PumpEnd::Paused
+        {
             view.tidy();
             self.shared.listings.tidy();
-            if self.forget_if_idle(key, view) {
+            if self.remove_if_idle(key, view) {
                 return;
             }
         }
@@ -192,12 +193,12 @@ impl Views {
 
     /// Drops a view that has been unused for a while. Requests take views under the same lock, so none can get a view
     /// after it was dropped.
-    fn forget_if_idle(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) -> bool {
+    fn remove_if_idle(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) -> bool {
         let mut views = self.shared.views.lock();
-        if Arc::strong_count(view) > OWN {
+        if Arc::strong_count(view) > OWN_REFERENCES {
             view.touch();
         }
-        let idle = view.idle() >= IDLE;
+        let idle = view.idle() >= IDLE_TIMEOUT;
         if idle {
             self.take_out(&mut views, key, view);
         }
@@ -205,7 +206,7 @@ impl Views {
     }
 
     /// Drops the view, and ends its watches.
-    fn forget(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) {
+    fn remove(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) {
         self.take_out(&mut self.shared.views.lock(), key, view);
         view.window.end();
     }
@@ -222,7 +223,7 @@ impl Views {
                 view.window.begin_anew(reached);
             }
         }
-        of.ended.retain(|_, (_, when)| when.elapsed() < PAST);
+        of.ended.retain(|_, (_, when)| when.elapsed() < PAST_REVISION_TTL);
         if of.views.is_empty() && of.ended.is_empty() {
             clusters.remove(cluster);
         }
@@ -246,14 +247,14 @@ impl Served {
     }
 }
 
-// === impl OfCluster ===
+// === impl ClusterViews ===
 
-impl OfCluster {
-    fn new(beside: Beside) -> Self {
+impl ClusterViews {
+    fn new(limits: MemoryLimits) -> Self {
         let mut window = WindowOptions::default();
-        window.allowance = Allowance::new(beside.events);
-        window.frame_allowance = Allowance::new(beside.frames);
-        Self { views: HashMap::new(), ended: HashMap::new(), window, paged: Allowance::new(beside.events) }
+        window.allowance = Allowance::new(limits.events);
+        window.frame_allowance = Allowance::new(limits.frames);
+        Self { views: HashMap::new(), ended: HashMap::new(), window, paged: Allowance::new(limits.events) }
     }
 
     /// Makes a window that begins at `start`. No watch may begin at a revision that only the history of another cluster
@@ -277,7 +278,7 @@ mod tests {
     use crate::fleet::resource_id;
     use crate::testing::Lab;
 
-    const LIMIT: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     fn maps() -> Arc<ResourceType> {
         Registry::builtin().lookup("configmaps").unwrap()
@@ -290,7 +291,7 @@ mod tests {
         let name = ClusterId::new("a").unwrap();
         let view_of = async |cluster: &str| {
             let cluster = lab.services.fleet.cluster(cluster).unwrap();
-            views.of(&name, &cluster.kind(&resource_id(&maps()), LIMIT).await.unwrap()).unwrap()
+            views.get(&name, &cluster.kind(&resource_id(&maps()), TIMEOUT).await.unwrap()).unwrap()
         };
         let before = view_of("a").await;
         let watch = before.window.subscribe();
@@ -303,31 +304,31 @@ mod tests {
     async fn who_has_a_view_is_told_by_it_however_long_it_took() {
         let lab = Lab::trusting(&["a"]);
         let cluster = lab.services.fleet.cluster("a").unwrap();
-        let kind = cluster.kind(&resource_id(&maps()), LIMIT).await.unwrap();
+        let kind = cluster.kind(&resource_id(&maps()), TIMEOUT).await.unwrap();
         let views = Views::new(0, 0, Listings::default());
         // A request that holds the view, but has not begun its watch.
-        let view = views.of(cluster.id(), &kind).unwrap();
-        tokio::time::sleep(2 * IDLE).await;
+        let view = views.get(cluster.id(), &kind).unwrap();
+        tokio::time::sleep(2 * IDLE_TIMEOUT).await;
         let watch = view.window.subscribe();
         let created = lab.member("a").create(json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"namespace": "default", "name": "x"}}));
         let created: u64 = created.unwrap()["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-        tokio::time::sleep(LIMIT).await;
+        tokio::time::sleep(TIMEOUT).await;
         assert!(view.window.reached() >= created && !watch.is_closed());
-        assert!(Arc::ptr_eq(&view, &views.of(cluster.id(), &kind).unwrap()));
+        assert!(Arc::ptr_eq(&view, &views.get(cluster.id(), &kind).unwrap()));
         // States for pages expire, however long the view is watched.
         view.remember(created, &kind.informer().snapshot(), 1);
-        tokio::time::sleep(IDLE - Duration::from_secs(1)).await;
+        tokio::time::sleep(IDLE_TIMEOUT - Duration::from_secs(1)).await;
         assert_eq!(view.paged_bytes(), 1);
-        tokio::time::sleep(2 * LOOK).await;
+        tokio::time::sleep(2 * IDLE_CHECK_INTERVAL).await;
         assert_eq!(view.paged_bytes(), 0);
         // The idle time begins when the last request drops the view.
         let (window, last) = (view.window.clone(), Arc::downgrade(&view));
         drop((watch, view));
-        tokio::time::sleep(IDLE / 2).await;
+        tokio::time::sleep(IDLE_TIMEOUT / 2).await;
         assert!(last.upgrade().is_some());
-        tokio::time::sleep(2 * IDLE).await;
+        tokio::time::sleep(2 * IDLE_TIMEOUT).await;
         assert!(last.upgrade().is_none() && window.subscribe().is_closed());
-        assert!(views.shutdown(LIMIT).await);
+        assert!(views.shutdown(TIMEOUT).await);
     }
 }

@@ -6,7 +6,7 @@ use skopos_config::ModelFault;
 use skopos_wire::label_problems;
 
 use super::{AuthorizationMode, Clusters, Config, LoopbackTrust, MemberDown, Span};
-use crate::bucket::{Endpoint, Place};
+use crate::bucket::{BucketLocation, Endpoint};
 
 /// Returns every setting that the schema allows and that makes no sense.
 pub(super) fn check(config: &Config) -> Vec<ModelFault> {
@@ -21,16 +21,16 @@ pub(super) fn check(config: &Config) -> Vec<ModelFault> {
 }
 
 /// The maximum lifetime of a cached decision. A longer one would outlive a revoked right.
-const MOST_CACHE: Duration = Duration::from_secs(10);
+const MAX_CACHE_TTL: Duration = Duration::from_secs(10);
 
 /// The maximum time that a read of a cluster may wait for the bucket right after the start.
-const MOST_ANSWER: Duration = Duration::from_secs(10);
+const MAX_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum shutdown delay. Service managers kill a process that takes longer to end.
 const MAX_SHUTDOWN_DELAY: Duration = Duration::from_secs(60);
 
 /// The shortest interval of checkpoints. A shorter one would cause constant writing.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
 struct Faults(Vec<ModelFault>);
 
@@ -115,8 +115,8 @@ impl Faults {
                 );
             }
         }
-        if rules.cache.0 > MOST_CACHE {
-            self.add("authorization.cache", format!("must be at most {}", Span(MOST_CACHE)));
+        if rules.cache.0 > MAX_CACHE_TTL {
+            self.add("authorization.cache", format!("must be at most {}", Span(MAX_CACHE_TTL)));
         }
         if rules.loopback == LoopbackTrust::Trusted && config.authentication.is_configured() {
             self.add("authorization.loopback", "Trusted is for gateways without authentication only");
@@ -162,8 +162,8 @@ impl Faults {
 
     fn checkpoints(&mut self, config: &Config) {
         let Some(checkpoints) = &config.checkpoints else { return };
-        if checkpoints.every.0 < SHORTEST {
-            self.add("checkpoints.every", format!("must be at least {}", Span(SHORTEST)));
+        if checkpoints.every.0 < MIN_CHECKPOINT_INTERVAL {
+            self.add("checkpoints.every", format!("must be at least {}", Span(MIN_CHECKPOINT_INTERVAL)));
         }
         match (&checkpoints.folder, &checkpoints.bucket) {
             (None, None) => self.add("checkpoints", "must name a folder or a bucket"),
@@ -173,15 +173,15 @@ impl Faults {
             _ => {}
         }
         let Some(bucket) = &checkpoints.bucket else { return };
-        if let Err(problem) = Place::parse(&bucket.url) {
+        if let Err(problem) = BucketLocation::parse(&bucket.url) {
             self.add("checkpoints.bucket.url", problem);
         }
         let endpoint = bucket.endpoint.as_deref().map(|url| Endpoint::parse(url, bucket.allow_http));
         if let Some(Err(problem)) = endpoint {
             self.add("checkpoints.bucket.endpoint", problem);
         }
-        if bucket.answer.0.is_zero() || bucket.answer.0 > MOST_ANSWER {
-            let most = Span(MOST_ANSWER);
+        if bucket.answer.0.is_zero() || bucket.answer.0 > MAX_ANSWER_TIMEOUT {
+            let most = Span(MAX_ANSWER_TIMEOUT);
             self.add("checkpoints.bucket.answer", format!("must be more than nothing and at most {most}"));
         }
         if bucket.deadline.0 < bucket.answer.0 {

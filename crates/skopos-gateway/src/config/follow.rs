@@ -45,7 +45,7 @@ pub struct ConfigFollower {
     last: Option<Option<String>>,
 }
 
-const EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 static EXHAUSTED: LogLimit = LogLimit::new(Duration::from_secs(60));
 
@@ -76,7 +76,7 @@ impl ConfigFollower {
         stop: CancellationToken,
         mut take: impl FnMut(&Arc<Config>) -> Result<(), Arc<str>> + Send,
     ) {
-        let mut ticks = interval(EVERY);
+        let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             let path = self.path.clone();
@@ -89,8 +89,8 @@ impl ConfigFollower {
                 continue;
             }
             self.last = match self.look(parsed, &mut take) {
-                Look::Settled => Some(text),
-                Look::Again => None,
+                Handled::Yes => Some(text),
+                Handled::Retry => None,
             };
         }
     }
@@ -99,7 +99,7 @@ impl ConfigFollower {
         &self,
         parsed: Result<Config, ConfigError>,
         take: &mut impl FnMut(&Arc<Config>) -> Result<(), Arc<str>>,
-    ) -> Look {
+    ) -> Handled {
         let config = match parsed {
             Ok(config) => Arc::new(config),
             // This error says nothing about the file.
@@ -107,17 +107,17 @@ impl ConfigFollower {
                 if EXHAUSTED.permits() {
                     tracing::warn!(%error, "the configuration cannot be read now, the one in force stays: it is tried again");
                 }
-                return Look::Again;
+                return Handled::Retry;
             }
             Err(error) => {
                 self.refuse(error.to_string().into());
-                return Look::Settled;
+                return Handled::Yes;
             }
         };
         let news = *self.state.borrow().config != *config;
         if news && let Err(reason) = take(&config) {
             self.refuse(reason);
-            return Look::Again;
+            return Handled::Retry;
         }
         let path = self.path.display();
         tracing::info!(%path, "configuration changed");
@@ -128,7 +128,7 @@ impl ConfigFollower {
                 state.generation += 1;
             }
         });
-        Look::Settled
+        Handled::Yes
     }
 
     fn refuse(&self, reason: Arc<str>) {
@@ -142,9 +142,9 @@ impl ConfigFollower {
 }
 
 /// Whether a text has been handled or must be read again.
-enum Look {
-    Settled,
-    Again,
+enum Handled {
+    Yes,
+    Retry,
 }
 
 #[cfg(test)]
@@ -159,10 +159,10 @@ mod tests {
         let mut take = |_: &Arc<Config>| Ok(());
         let unreadable = |error| Err(ConfigError::Unreadable { path: path.clone(), error });
         let exhausted = std::io::Error::from_raw_os_error(24);
-        assert!(matches!(follower.look(unreadable(exhausted), &mut take), Look::Again));
+        assert!(matches!(follower.look(unreadable(exhausted), &mut take), Handled::Retry));
         assert!(follower.state.borrow().refused.is_none());
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-        assert!(matches!(follower.look(unreadable(missing), &mut take), Look::Settled));
+        assert!(matches!(follower.look(unreadable(missing), &mut take), Handled::Yes));
         assert!(follower.state.borrow().refused.is_some());
     }
 }

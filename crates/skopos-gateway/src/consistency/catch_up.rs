@@ -65,7 +65,7 @@ impl CatchUp<'_> {
             }
             Ok(read)
         };
-        match timeout(limit, self.listing.turns.ask(read)).await {
+        match timeout(limit, self.listing.single_flight.run(read)).await {
             Ok(read) => read.map_err(Some),
             Err(_) => Err(None),
         }

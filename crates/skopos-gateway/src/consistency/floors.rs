@@ -14,7 +14,7 @@ use super::outcome::{Deleted, Outcome};
 /// The floors of all resources of all clusters. Cheap to clone; all clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Floors {
-    clusters: Arc<Mutex<HashMap<ClusterId, OfCluster>>>,
+    clusters: Arc<Mutex<HashMap<ClusterId, ClusterFloors>>>,
 }
 
 /// The floor of one resource: the writes through the gateway, and other state that a caller has seen.
@@ -23,21 +23,21 @@ pub(crate) struct Floor {
     /// The highest version named by an answer, and the time of the answer.
     version: Option<(u64, Instant)>,
     /// The recent changes of single objects, the last one of each, oldest first.
-    objects: Vec<Known>,
+    objects: Vec<ObjectChange>,
     /// The time of the last answer that says only that something may have changed before it.
     changed: Option<Instant>,
 }
 
 /// The last change of one object.
 #[derive(Clone, Debug)]
-struct Known {
+struct ObjectChange {
     key: ObjectKey,
-    done: Done,
+    change: ChangeKind,
     at: Instant,
 }
 
 #[derive(Clone, Debug)]
-enum Done {
+enum ChangeKind {
     /// The object has this version or a later one, unless it was deleted since.
     Written(u64),
     /// The object with this UID is gone. Content that still has it must be proven to be newer than the deletion.
@@ -54,7 +54,7 @@ pub(crate) struct PendingWrite {
 }
 
 #[derive(Debug, Default)]
-struct OfCluster {
+struct ClusterFloors {
     kinds: HashMap<Kind, Floor>,
     /// The floor of resources without an entry of their own, because there was no room.
     others: Option<Instant>,
@@ -67,7 +67,7 @@ type Kind = (String, String);
 const MAX_OBJECTS: usize = 32;
 
 /// The time that single objects stay in a floor. After it any live content is newer.
-const KNOWN_FOR: Duration = Duration::from_secs(120);
+const OBJECT_TTL: Duration = Duration::from_secs(120);
 
 /// The maximum number of resources of one cluster with a floor of their own: more than any cluster serves.
 const MAX_KINDS: usize = 4096;
@@ -86,7 +86,7 @@ impl Floors {
     }
 
     /// Returns the floor of a resource.
-    pub(crate) fn of(&self, cluster: &ClusterId, group: &str, resource: &str) -> Floor {
+    pub(crate) fn get(&self, cluster: &ClusterId, group: &str, resource: &str) -> Floor {
         let clusters = self.clusters.lock();
         let Some(of) = clusters.get(cluster) else { return Floor::default() };
         let mut floor = of.kinds.get(&kind(group, resource)).cloned().unwrap_or_default();
@@ -181,9 +181,9 @@ impl Floor {
         &'a self,
         content: &'a Snapshot<RawObject>,
     ) -> impl Iterator<Item = (&'a ObjectKey, u64)> + 'a {
-        let lost = |known: &'a Known| match known.done {
-            Done::Written(version) => known.is_lost_in(content).then_some((&known.key, version)),
-            Done::Deleted(_) => None,
+        let lost = |known: &'a ObjectChange| match known.change {
+            ChangeKind::Written(version) => known.is_lost_in(content).then_some((&known.key, version)),
+            ChangeKind::Deleted(_) => None,
         };
         self.objects.iter().filter_map(lost)
     }
@@ -194,21 +194,22 @@ impl Floor {
             Outcome::Written { key, version } => {
                 self.raise_version(version, now);
                 if let Some(key) = key {
-                    self.know(key, Done::Written(version), now);
+                    self.record(key, ChangeKind::Written(version), now);
                 }
             }
-            Outcome::Deleted(Deleted { key, uid }) => self.know(key, Done::Deleted(uid), now),
+            Outcome::Deleted(Deleted { key, uid }) => self.record(key, ChangeKind::Deleted(uid), now),
             Outcome::Leaving { object: Deleted { key, uid }, version } => {
                 self.raise_version(version, now);
-                self.know(key, Done::Deleted(uid), now);
+                self.record(key, ChangeKind::Deleted(uid), now);
             }
             Outcome::Unknown => self.changed = Some(now),
         }
         let over = self.objects.len().saturating_sub(MAX_OBJECTS);
-        let old = self.objects.iter().take_while(|known| known.at.elapsed() >= KNOWN_FOR).count();
+        let old = self.objects.iter().take_while(|known| known.at.elapsed() >= OBJECT_TTL).count();
         // A reached version covers the dropped writes, and a proof covers the dropped deletions.
         let gone = self.objects.drain(..over.max(old));
-        let deleted = gone.filter(|known| matches!(known.done, Done::Deleted(_))).map(|known| known.at).max();
+        let deleted =
+            gone.filter(|known| matches!(known.change, ChangeKind::Deleted(_))).map(|known| known.at).max();
         self.changed = self.changed.max(deleted);
     }
 
@@ -217,9 +218,9 @@ impl Floor {
         self.version = Some((highest, now));
     }
 
-    fn know(&mut self, key: ObjectKey, done: Done, at: Instant) {
+    fn record(&mut self, key: ObjectKey, change: ChangeKind, at: Instant) {
         self.objects.retain(|known| known.key != key);
-        self.objects.push(Known { key, done, at });
+        self.objects.push(ObjectChange { key, change, at });
     }
 
     /// Removes objects with a lost change. From now on a proof is needed in their place.
@@ -229,13 +230,13 @@ impl Floor {
     }
 }
 
-// === impl Known ===
+// === impl ObjectChange ===
 
-impl Known {
+impl ObjectChange {
     fn is_met_by(&self, content: &Snapshot<RawObject>) -> bool {
-        match &self.done {
-            Done::Written(_) => !self.is_lost_in(content) && !self.may_be_unreadable_in(content),
-            Done::Deleted(uid) => {
+        match &self.change {
+            ChangeKind::Written(_) => !self.is_lost_in(content) && !self.may_be_unreadable_in(content),
+            ChangeKind::Deleted(uid) => {
                 content.get(&self.key).is_none_or(|object| object.uid() != uid)
                     || content.is_proven_after(self.at)
             }
@@ -255,7 +256,7 @@ impl Known {
 
     /// Returns whether the content is past the written version but still has an older object.
     fn is_lost_in(&self, content: &Snapshot<RawObject>) -> bool {
-        let Done::Written(version) = self.done else { return false };
+        let ChangeKind::Written(version) = self.change else { return false };
         let is_older = |object: skopos::Object<RawObject>| object.resource_version().as_u64() < Some(version);
         has_reached(content, version) && content.get(&self.key).is_some_and(is_older)
     }

@@ -9,7 +9,7 @@ use skopos::{RawObject, Read, ResourceId, Snapshot};
 use skopos_fleet::{CachedKind, ClusterId, Fate};
 use tokio::time::Instant;
 
-use super::turns::Turns;
+use super::single_flight::SingleFlight;
 
 /// The listings of all kept resources. Cheap to clone; all clones share the same state.
 #[derive(Clone, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Listing {
     /// The fate of the cached copy that it belongs to.
     fate: Fate,
     /// The list under way, shared by all callers that need it at the same time.
-    pub(super) turns: Turns<Live>,
+    pub(super) single_flight: SingleFlight<Live>,
     ahead: Mutex<Option<Ahead>>,
 }
 
@@ -42,7 +42,7 @@ struct Ahead {
 
 impl Listings {
     /// Returns the listing of a resource.
-    pub(crate) fn of(&self, cluster: &ClusterId, kind: &CachedKind) -> Arc<Listing> {
+    pub(crate) fn get(&self, cluster: &ClusterId, kind: &CachedKind) -> Arc<Listing> {
         let key = (cluster.clone(), kind.resource().clone());
         let mut kinds = self.kinds.lock();
         if let Some(listing) = kinds.get(&key).filter(|listing| listing.fate.is_of(kind)) {
@@ -70,7 +70,7 @@ impl Listings {
 
 impl Listing {
     fn new(fate: Fate) -> Self {
-        Self { fate, turns: Turns::new(), ahead: Mutex::default() }
+        Self { fate, single_flight: SingleFlight::new(), ahead: Mutex::default() }
     }
 
     /// Records a list from the member.

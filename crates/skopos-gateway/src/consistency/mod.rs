@@ -15,7 +15,7 @@ mod floors;
 mod listings;
 mod outcome;
 mod requirement;
-mod turns;
+mod single_flight;
 
 pub(crate) use self::catch_up::CatchUp;
 pub(crate) use self::floors::{Floor, Floors, PendingWrite};

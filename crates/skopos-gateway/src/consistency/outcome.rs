@@ -44,7 +44,7 @@ pub(crate) struct Deleted {
 
 impl Outcome {
     /// Returns the outcome if the status alone decides it; `None` if the body says more.
-    pub(crate) fn of_status(status: StatusCode, what: &Attributes) -> Option<Self> {
+    pub(crate) fn from_status(status: StatusCode, what: &Attributes) -> Option<Self> {
         match status {
             // Writes of many objects, or of objects that are not stored.
             _ if status.is_success() && what.verb == "deletecollection" => Some(Self::Unknown),
@@ -58,10 +58,10 @@ impl Outcome {
     }
 
     /// Reads the answer to a successful write of one object.
-    pub(crate) fn of_answer(headers: &HeaderMap, body: &[u8], what: &Attributes) -> Self {
+    pub(crate) fn from_answer(headers: &HeaderMap, body: &[u8], what: &Attributes) -> Self {
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let answer = match content_type.unwrap_or_default() {
-            protobuf if protobuf.starts_with(protobuf::MEDIA_TYPE) => Answer::of_protobuf(body),
+            protobuf if protobuf.starts_with(protobuf::MEDIA_TYPE) => WriteResponse::from_protobuf(body),
             json if json.starts_with("application/json") => serde_json::from_slice(body).ok(),
             _ => None,
         };
@@ -95,7 +95,7 @@ const UNSTORED: [&str; 1] = ["token"];
 /// The fields read of an answer: the version of an object, or the deleted object of a Status.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Answer {
+struct WriteResponse {
     kind: String,
     metadata: Metadata,
     details: Details,
@@ -129,7 +129,7 @@ impl Metadata {
     }
 
     /// Reads the metadata by field numbers.
-    fn of_protobuf(message: &Message<'_>) -> Self {
+    fn from_protobuf(message: &Message<'_>) -> Self {
         const NAME: u64 = 1;
         const UID: u64 = 5;
         const RESOURCE_VERSION: u64 = 6;
@@ -150,11 +150,11 @@ impl Metadata {
     }
 }
 
-// === impl Answer ===
+// === impl WriteResponse ===
 
-impl Answer {
+impl WriteResponse {
     /// Reads an object or a Status by field numbers (`generated.proto` of k8s.io/apimachinery).
-    fn of_protobuf(body: &[u8]) -> Option<Self> {
+    fn from_protobuf(body: &[u8]) -> Option<Self> {
         const METADATA: u64 = 1;
         const STATUS_DETAILS: u64 = 5;
         const DETAILS_UID: u64 = 6;
@@ -163,7 +163,7 @@ impl Answer {
         let mut answer = Self { kind: envelope.kind.to_owned(), ..Self::default() };
         match envelope.kind {
             "Status" => answer.details.uid = text(&object.message(STATUS_DETAILS)?, DETAILS_UID),
-            _ => answer.metadata = Metadata::of_protobuf(&object.message(METADATA)?),
+            _ => answer.metadata = Metadata::from_protobuf(&object.message(METADATA)?),
         }
         Some(answer)
     }
@@ -189,7 +189,7 @@ mod tests {
     fn read(content_type: &'static str, body: &[u8], what: &Attributes) -> Outcome {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        Outcome::of_answer(&headers, body, what)
+        Outcome::from_answer(&headers, body, what)
     }
 
     fn written(version: u64) -> Outcome {
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_refusal_tells_something_or_nothing() {
         let of =
-            |code: u16, verb: &str| Outcome::of_status(StatusCode::from_u16(code).unwrap(), &write(verb));
+            |code: u16, verb: &str| Outcome::from_status(StatusCode::from_u16(code).unwrap(), &write(verb));
         for code in [404, 409, 410, 500, 502, 503, 504] {
             assert_eq!(of(code, "update"), Some(Outcome::Unknown), "{code}");
         }

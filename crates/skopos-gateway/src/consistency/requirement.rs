@@ -42,7 +42,7 @@ impl Requirement {
 
     /// Makes the requirement of a read of many clusters, whose answer states the age of each. It is bounded only if the
     /// configuration or the request says so.
-    pub(crate) fn of_many(reads: Reads, headers: &HeaderMap, floor: Floor) -> Self {
+    pub(crate) fn for_clusters(reads: Reads, headers: &HeaderMap, floor: Floor) -> Self {
         let age = match (reads, requested_age(headers)) {
             (Reads::Consistent, _) | (_, Some(Duration::ZERO)) => Age::Since(Instant::now()),
             (Reads::Bounded, Some(requested)) => Age::AtMost(requested),

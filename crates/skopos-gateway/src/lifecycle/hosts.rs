@@ -36,7 +36,7 @@ pub(crate) struct FleetHosts {
 }
 
 /// The time given to the sources of clusters to list them. Until then a missing host may still appear.
-const READING: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Hosts for FleetHosts {
     fn names(&self) -> BoxFuture<'_, Result<Vec<String>, NoHost>> {
@@ -44,7 +44,7 @@ impl Hosts for FleetHosts {
             if !self.named.is_empty() {
                 return Ok(self.named.keys().cloned().collect());
             }
-            let unread = self.fleet.unread_sources(READING).await;
+            let unread = self.fleet.unread_sources(LIST_TIMEOUT).await;
             let members = self.fleet.members();
             let hosts = members.values().filter(|cluster| self.helm(cluster).is_some());
             let hosts: Vec<String> = hosts.map(|cluster| cluster.id().to_string()).collect();
@@ -60,7 +60,7 @@ impl Hosts for FleetHosts {
             let began = Instant::now();
             let unread = match self.fleet.get(name) {
                 Some(_) => 0,
-                None => self.fleet.unread_sources(within.min(READING)).await,
+                None => self.fleet.unread_sources(within.min(LIST_TIMEOUT)).await,
             };
             let missing = if unread > 0 { NoHost::Down } else { NoHost::Unknown };
             let cluster = self.fleet.get(name).ok_or(missing)?;
@@ -101,11 +101,11 @@ mod tests {
         let fleet = Fleet::new(FleetOptions::default());
         let hosts = FleetHosts { fleet: fleet.clone(), named: BTreeMap::new() };
         assert_eq!(hosts.names().await, Ok(Vec::new()));
-        assert_eq!(hosts.find("a", READING).await.err(), Some(NoHost::Unknown));
+        assert_eq!(hosts.find("a", LIST_TIMEOUT).await.err(), Some(NoHost::Unknown));
         fleet.follow(KubeconfigFile::new("/nowhere/kubeconfig", KubeconfigPolicy::trusted()));
         assert_eq!(hosts.names().await, Err(NoHost::Down));
-        assert_eq!(hosts.find("a", READING).await.err(), Some(NoHost::Down));
-        assert!(fleet.shutdown(READING).await);
+        assert_eq!(hosts.find("a", LIST_TIMEOUT).await.err(), Some(NoHost::Down));
+        assert!(fleet.shutdown(LIST_TIMEOUT).await);
     }
 
     #[tokio::test]
@@ -130,6 +130,6 @@ mod tests {
         let files: BTreeSet<_> =
             names.iter().map(|name| helm(name).kubeconfig.unwrap().files()[0].clone()).collect();
         assert_eq!(files, [one, two].into());
-        assert!(fleet.shutdown(READING).await);
+        assert!(fleet.shutdown(LIST_TIMEOUT).await);
     }
 }

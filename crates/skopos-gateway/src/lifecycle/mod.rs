@@ -52,7 +52,7 @@ pub struct Lifecycle {
 }
 
 /// A request with its body read.
-struct Asked {
+struct LifecycleRequest {
     method: Method,
     path: Path,
     query: Query,
@@ -63,7 +63,7 @@ struct Asked {
 }
 
 /// The deadline of reads for a waiting caller, and of the request's body.
-const PATIENCE: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 // === impl Lifecycle ===
 
@@ -86,7 +86,7 @@ impl Lifecycle {
         self.operations.shutdown(limit).await
     }
 
-    async fn routed(&self, call: &Asked) -> Result<Response, Status> {
+    async fn routed(&self, call: &LifecycleRequest) -> Result<Response, Status> {
         let segments: Vec<&str> = call.path.segments().collect();
         if call.method != Method::GET && self.authorizer.is_read_only() {
             let why = "the gateway is read-only: outbound.readOnly, or a quick start without --allow-writes";
@@ -107,24 +107,25 @@ impl Lifecycle {
         }
     }
 
-    async fn list(&self, call: &Asked) -> Result<Response, Status> {
+    async fn list(&self, call: &LifecycleRequest) -> Result<Response, Status> {
         let name = self.host_name(call).await?;
         let namespace = call.query.single("namespace")?.filter(|namespace| !namespace.is_empty());
         self.require(&name, call, &rights::reading(namespace)).await?;
         let host = self.host(&name).await?;
-        let items = host.list(namespace, PATIENCE).await.map_err(|error| status_of(&error))?;
+        let items = host.list(namespace, READ_TIMEOUT).await.map_err(|error| status_of(&error))?;
         Ok(answer(StatusCode::OK, &json!({"host": name, "items": items})))
     }
 
-    async fn get(&self, call: &Asked, namespace: &str, name: &str) -> Result<Response, Status> {
+    async fn get(&self, call: &LifecycleRequest, namespace: &str, name: &str) -> Result<Response, Status> {
         let host_name = self.host_name(call).await?;
         self.require(&host_name, call, &rights::reading(Some(namespace))).await?;
         let host = self.host(&host_name).await?;
-        let found = host.find(name, Some(namespace), PATIENCE).await.map_err(|error| status_of(&error))?;
+        let found =
+            host.find(name, Some(namespace), READ_TIMEOUT).await.map_err(|error| status_of(&error))?;
         Ok(answer(StatusCode::OK, &found))
     }
 
-    async fn create(&self, call: &Asked) -> Result<Response, Status> {
+    async fn create(&self, call: &LifecycleRequest) -> Result<Response, Status> {
         let host_name = self.host_name(call).await?;
         self.require(&host_name, call, &rights::everything()).await?;
         let Creation { name, options } = Creation::parse(&call.body)?;
@@ -133,7 +134,7 @@ impl Lifecycle {
         self.start(host, Target { host: host_name, namespace, name }, Task::Create(Box::new(options)))
     }
 
-    async fn delete(&self, call: &Asked, namespace: &str, name: &str) -> Result<Response, Status> {
+    async fn delete(&self, call: &LifecycleRequest, namespace: &str, name: &str) -> Result<Response, Status> {
         let host = self.host_name(call).await?;
         let Deletion { mut options } = Deletion::parse(&call.query)?;
         self.require(&host, call, &rights::everything()).await?;
@@ -143,12 +144,12 @@ impl Lifecycle {
         self.begin(call, namespace, name, Task::Delete(options)).await
     }
 
-    async fn pause(&self, call: &Asked, namespace: &str, name: &str) -> Result<Response, Status> {
+    async fn pause(&self, call: &LifecycleRequest, namespace: &str, name: &str) -> Result<Response, Status> {
         let host_name = self.host_name(call).await?;
         let mut options = PauseOptions { synced: false, ..PauseOptions::default() };
-        self.require(&host_name, call, &rights::of_task(&Task::Pause(options), namespace)).await?;
+        self.require(&host_name, call, &rights::required_for(&Task::Pause(options), namespace)).await?;
         let host = self.host(&host_name).await?;
-        let synced = host.has_synced_namespaces(name, namespace, PATIENCE).await;
+        let synced = host.has_synced_namespaces(name, namespace, READ_TIMEOUT).await;
         if synced.map_err(|error| status_of(&error))? {
             self.require(&host_name, call, &[rights::pods_everywhere()]).await?;
             options.synced = true;
@@ -158,14 +159,20 @@ impl Lifecycle {
     }
 
     /// Begins an operation on an existing virtual cluster.
-    async fn begin(&self, call: &Asked, namespace: &str, name: &str, task: Task) -> Result<Response, Status> {
+    async fn begin(
+        &self,
+        call: &LifecycleRequest,
+        namespace: &str,
+        name: &str,
+        task: Task,
+    ) -> Result<Response, Status> {
         let host_name = self.host_name(call).await?;
-        self.require(&host_name, call, &rights::of_task(&task, namespace)).await?;
+        self.require(&host_name, call, &rights::required_for(&task, namespace)).await?;
         let host = self.host(&host_name).await?;
         let target = Target { host: host_name, namespace: namespace.to_owned(), name: name.to_owned() };
         // An unfinished deletion can be resumed even if the rest is gone.
         if !matches!(task, Task::Delete(_)) {
-            host.find(name, Some(namespace), PATIENCE).await.map_err(|error| status_of(&error))?;
+            host.find(name, Some(namespace), READ_TIMEOUT).await.map_err(|error| status_of(&error))?;
         }
         self.start(host, target, task)
     }
@@ -190,7 +197,7 @@ impl Lifecycle {
         }
     }
 
-    async fn operation(&self, call: &Asked, id: &str) -> Result<Response, Status> {
+    async fn operation(&self, call: &LifecycleRequest, id: &str) -> Result<Response, Status> {
         let missing = || Status::not_found(GroupResource::new(GROUP, "operations"), id);
         let operation = self.operations.find(id).ok_or_else(missing)?;
         let Target { host, namespace, .. } = operation.target();
@@ -203,7 +210,7 @@ impl Lifecycle {
     }
 
     /// Returns the requested host, or the only one.
-    async fn host_name(&self, call: &Asked) -> Result<String, Status> {
+    async fn host_name(&self, call: &LifecycleRequest) -> Result<String, Status> {
         if let Some(name) = call.query.single("host")? {
             return Ok(name.to_owned());
         }
@@ -217,11 +224,16 @@ impl Lifecycle {
 
     /// Finds a host. Call this only for authorized callers: others must not learn whether it exists.
     async fn host(&self, name: &str) -> Result<Host, Status> {
-        self.hosts.find(name, PATIENCE).await.map_err(|none| no_host(name, none))
+        self.hosts.find(name, READ_TIMEOUT).await.map_err(|none| no_host(name, none))
     }
 
     /// Checks that the caller has all these rights on the host.
-    async fn require(&self, host: &str, call: &Asked, rights: &[Attributes]) -> Result<(), Status> {
+    async fn require(
+        &self,
+        host: &str,
+        call: &LifecycleRequest,
+        rights: &[Attributes],
+    ) -> Result<(), Status> {
         for right in rights {
             let decision = self.authorizer.decide(host, &call.identity, right).await;
             let audited = Audited { cluster: Some(host.into()), ..call.audited.lock().clone() };
@@ -239,14 +251,15 @@ impl Route for Lifecycle {
         let lifecycle = self.clone();
         Box::pin(async move {
             let Call { method, path, query, headers, body, identity, .. } = call;
-            let body = match request::body(&headers, body, PATIENCE).await {
+            let body = match request::body(&headers, body, READ_TIMEOUT).await {
                 Ok(body) => body,
                 Err(status) => return response::status(&status),
             };
             let words: Vec<&str> = path.segments().collect();
             let what = format!("{method} virtualclusters {}", words.join("/"));
             let audited = Audited { what: what.into(), source: "gateway", ..Audited::default() };
-            let asked = Asked { method, path, query, body, identity, audited: Mutex::new(audited) };
+            let asked =
+                LifecycleRequest { method, path, query, body, identity, audited: Mutex::new(audited) };
             let answered = lifecycle.routed(&asked).await;
             let mut response = answered.unwrap_or_else(|status| response::status(&status));
             stamp(response.headers_mut(), &Stamp { source: "gateway", ..Stamp::default() });

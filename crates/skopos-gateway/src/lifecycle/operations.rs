@@ -20,18 +20,18 @@ use super::status_of;
 /// The running operations and the last finished ones. Clones are handles to the same state.
 #[derive(Clone, Default)]
 pub(super) struct Operations {
-    shared: Arc<Shared>,
+    shared: Arc<OperationsInner>,
 }
 
 #[derive(Default)]
-struct Shared {
-    known: Mutex<Known>,
+struct OperationsInner {
+    known: Mutex<OperationTable>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 #[derive(Default)]
-struct Known {
+struct OperationTable {
     /// The running operations with their complete tasks, which may be large and contain secrets.
     running: HashMap<Target, (Arc<Operation>, Task)>,
     /// All visible operations, oldest first.
@@ -77,13 +77,13 @@ pub(super) struct Operation {
 
 #[derive(Default)]
 struct State {
-    steps: VecDeque<Told>,
-    ended: Option<Ended>,
+    steps: VecDeque<StepRecord>,
+    finished: Option<Finished>,
 }
 
 /// A step, with its time.
 #[derive(Clone, Serialize)]
-struct Told {
+struct StepRecord {
     at: Timestamp,
     text: String,
     #[serde(flatten)]
@@ -91,19 +91,19 @@ struct Told {
 }
 
 #[derive(Clone)]
-struct Ended {
+struct Finished {
     at: Timestamp,
     result: Result<Value, Value>,
 }
 
 /// The maximum number of running operations.
-const MOST_RUNNING: usize = 100;
+const MAX_RUNNING: usize = 100;
 
 /// The maximum number of visible operations.
-const MOST_KNOWN: usize = 1000;
+const MAX_OPERATIONS: usize = 1000;
 
 /// The maximum number of steps kept of one operation, the last ones.
-const MOST_STEPS: usize = 200;
+const MAX_STEPS: usize = 200;
 
 // === impl Operations ===
 
@@ -111,19 +111,19 @@ impl Operations {
     /// Starts the task, unless it is running already.
     pub(super) fn start(&self, host: Host, target: Target, task: Task) -> Started {
         let mut known = self.shared.known.lock();
-        if let Some((running, wish)) = known.running.get(&target) {
-            return match *wish == task {
+        if let Some((running, task_running)) = known.running.get(&target) {
+            return match *task_running == task {
                 true => Started::Running(running.clone()),
                 false => Started::Busy { verb: running.verb, same: running.verb == task.verb(), target },
             };
         }
-        if known.running.len() >= MOST_RUNNING || self.shared.stop.is_cancelled() {
+        if known.running.len() >= MAX_RUNNING || self.shared.stop.is_cancelled() {
             return Started::Full;
         }
         let operation = Arc::new(Operation::new(target.clone(), task.verb()));
         known.running.insert(target, (operation.clone(), task.clone()));
         known.all.push_back(operation.clone());
-        while known.all.len() > MOST_KNOWN {
+        while known.all.len() > MAX_OPERATIONS {
             known.all.pop_front();
         }
         let (shared, running) = (Arc::downgrade(&self.shared), operation.clone());
@@ -150,7 +150,7 @@ impl Operations {
     }
 }
 
-impl Drop for Shared {
+impl Drop for OperationsInner {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -218,7 +218,7 @@ impl Operation {
             "id": self.id, "operation": self.verb, "host": host, "namespace": namespace, "name": name,
             "began": self.began, "steps": state.steps, "state": "Running",
         });
-        if let Some(Ended { at, result }) = &state.ended {
+        if let Some(Finished { at, result }) = &state.finished {
             let (word, field, value) = match result {
                 Ok(result) => ("Succeeded", "result", result),
                 Err(error) => ("Failed", "error", error),
@@ -231,16 +231,16 @@ impl Operation {
     }
 
     fn end(&self, result: Result<Value, Value>) {
-        self.state.lock().ended = Some(Ended { at: Timestamp::now(), result });
+        self.state.lock().finished = Some(Finished { at: Timestamp::now(), result });
     }
 }
 
 impl Progress for Operation {
     fn step(&self, step: Step) {
-        let told = Told { at: Timestamp::now(), text: step.to_string(), step };
+        let record = StepRecord { at: Timestamp::now(), text: step.to_string(), step };
         let mut state = self.state.lock();
-        state.steps.push_back(told);
-        while state.steps.len() > MOST_STEPS {
+        state.steps.push_back(record);
+        while state.steps.len() > MAX_STEPS {
             state.steps.pop_front();
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn namespace(namespace: &str) -> Attributes {
     Attributes::resource("delete", "", "v1", "namespaces").in_namespace(namespace).named(namespace)
 }
 
-pub(super) fn of_task(task: &Task, namespace: &str) -> Vec<Attributes> {
+pub(super) fn required_for(task: &Task, namespace: &str) -> Vec<Attributes> {
     let patch =
         ["statefulsets", "deployments"].map(|resource| in_namespace("patch", "apps", resource, namespace));
     match task {

@@ -20,20 +20,20 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::activity::{ConnectionActivity, WatchedBody};
 use super::framing::Inspected;
-use super::guard::{Guard, Place};
-use super::tls::TlsKeeper;
-use super::vitals::{Vitals, WatchedBody};
+use super::reaper::{ConnectionReaper, Registration};
+use super::tls::TlsReloader;
 use super::{Handler, Peer};
 use crate::browser;
 use crate::response::{self, Response};
 use crate::upgrade::Switched;
 
 /// The state shared by all connections.
-pub(super) struct Front<H> {
+pub(super) struct ConnectionContext<H> {
     pub(super) handler: H,
-    pub(super) guard: Arc<Guard>,
-    pub(super) tls: Option<Arc<TlsKeeper>>,
+    pub(super) reaper: Arc<ConnectionReaper>,
+    pub(super) tls: Option<Arc<TlsReloader>>,
     pub(super) tasks: TaskTracker,
     /// Cancelled when answers should end.
     pub(super) draining: CancellationToken,
@@ -41,9 +41,9 @@ pub(super) struct Front<H> {
     pub(super) cut: CancellationToken,
 }
 
-// === impl Front ===
+// === impl ConnectionContext ===
 
-impl<H: Handler> Front<H> {
+impl<H: Handler> ConnectionContext<H> {
     /// Serves a connection in a task of its own.
     pub(super) fn serve(
         self: Arc<Self>,
@@ -51,13 +51,13 @@ impl<H: Handler> Front<H> {
         address: SocketAddr,
     ) {
         let close = self.cut.child_token();
-        let place = self.guard.enter(address.into(), close.clone());
+        let registration = self.reaper.register(address.into(), close.clone());
         let tasks = self.tasks.clone();
         tasks.spawn(async move {
             // The streams run as separate tasks and end with the connection.
             let _streams = close.clone().drop_guard();
-            close.run_until_cancelled(self.run(stream, address, &place)).await;
-            drop(place);
+            close.run_until_cancelled(self.run(stream, address, &registration)).await;
+            drop(registration);
         });
     }
 
@@ -65,25 +65,25 @@ impl<H: Handler> Front<H> {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,
-        place: &Place,
+        registration: &Registration,
     ) {
         let Some(tls) = &self.tls else {
-            return self.http(stream, address, None, place).await;
+            return self.http(stream, address, None, registration).await;
         };
         let settings = tls.current();
-        // The guard closes connections whose handshake takes too long.
+        // The reaper closes connections whose handshake takes too long.
         match TlsAcceptor::from(settings.config.clone()).accept(stream).await {
             Ok(stream) => {
                 let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
                 let chain: Vec<_> = certificates.iter().map(|own| own.clone().into_owned()).collect();
                 let certificate = chain.first().cloned();
-                place.vitals.has_shown(chain);
+                registration.activity.set_chain(chain);
                 // From here on a change of the CAs closes the connection; an earlier change is checked now.
                 let now = tls.current();
-                if !now.has_clients_of(&settings) && !place.vitals.is_accepted_by(&now) {
+                if !now.has_clients_of(&settings) && !registration.activity.is_accepted_by(&now) {
                     return tracing::debug!(%address, "the CA of a client certificate was replaced");
                 }
-                self.http(stream, address, certificate, place).await;
+                self.http(stream, address, certificate, registration).await;
             }
             Err(error) => tracing::debug!(%error, %address, "TLS handshake failed"),
         }
@@ -94,25 +94,26 @@ impl<H: Handler> Front<H> {
         io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,
         certificate: Option<CertificateDer<'static>>,
-        place: &Place,
+        registration: &Registration,
     ) {
         let peer = Peer::new(address, self.tls.is_some(), self.draining.clone());
-        let record = place.vitals.record.clone();
+        let record = registration.activity.record.clone();
         let peer = Arc::new(Peer { certificate, record, ..peer });
-        let (handler, vitals, guard) = (self.handler.clone(), place.vitals.clone(), self.guard.clone());
+        let (handler, activity, reaper) =
+            (self.handler.clone(), registration.activity.clone(), self.reaper.clone());
         let switched = Arc::new(Mutex::new(None));
         let switches = switched.clone();
         let service = service_fn(move |request| {
-            answer(handler.clone(), peer.clone(), vitals.clone(), guard.clone(), switches.clone(), request)
+            answer(handler.clone(), peer.clone(), activity.clone(), reaper.clone(), switches.clone(), request)
         });
-        let builder = self.builder(&place.vitals);
-        let io = Inspected::new(io, place.vitals.clone());
+        let builder = self.builder(&registration.activity);
+        let io = Inspected::new(io, registration.activity.clone());
         let serving = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
         tokio::pin!(serving);
         let retired = async {
             tokio::select! {
                 () = self.draining.cancelled() => {}
-                () = place.vitals.retire.cancelled() => {}
+                () = registration.activity.retire.cancelled() => {}
             }
         };
         let ended = tokio::select! {
@@ -130,15 +131,15 @@ impl<H: Handler> Front<H> {
         let stream = switched.lock().take().and_then(|switched: Switched| switched.take());
         if let Some(stream) = stream {
             // The connection is neither idle nor without a request.
-            let _busy = place.vitals.begin(Version::HTTP_11);
+            let _busy = registration.activity.begin(Version::HTTP_11);
             stream.await;
         }
     }
 
-    fn builder(&self, vitals: &Vitals) -> auto::Builder<Streams> {
-        let limits = self.guard.limits();
+    fn builder(&self, activity: &ConnectionActivity) -> auto::Builder<Streams> {
+        let limits = self.reaper.limits();
         let headers = usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX);
-        let streams = Streams { tasks: self.tasks.clone(), open: vitals.close.clone() };
+        let streams = Streams { tasks: self.tasks.clone(), open: activity.close.clone() };
         let mut builder = auto::Builder::new(streams);
         builder
             .http1()
@@ -160,26 +161,26 @@ impl<H: Handler> Front<H> {
 async fn answer<H: Handler>(
     handler: H,
     peer: Arc<Peer>,
-    vitals: Arc<Vitals>,
-    guard: Arc<Guard>,
+    activity: Arc<ConnectionActivity>,
+    reaper: Arc<ConnectionReaper>,
     switched: Arc<Mutex<Option<Switched>>>,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<WatchedBody>, Infallible> {
-    let flight = vitals.begin(request.version());
-    guard.opened(&vitals);
+    let in_flight = activity.begin(request.version());
+    reaper.request_received(&activity);
     let is_head = request.method() == Method::HEAD;
-    if vitals.is_ambiguous() {
-        return Ok(flight.watch(ambiguous()));
+    if activity.is_ambiguous() {
+        return Ok(in_flight.watch(ambiguous()));
     }
     let mut response = handler.handle(peer, request).await;
-    guard.answered(&vitals);
+    reaper.request_answered(&activity);
     if let Some(stream) = response.extensions_mut().remove::<Switched>() {
         *switched.lock() = Some(stream);
     }
     if is_head || has_no_content(response.status()) {
         remove_body(&mut response, is_head);
     }
-    Ok(flight.watch(response))
+    Ok(in_flight.watch(response))
 }
 
 /// Refuses a request with two lengths. Nothing follows it on its connection.

@@ -11,13 +11,13 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::vitals::Vitals;
+use super::activity::ConnectionActivity;
 
 /// A connection whose bytes are inspected.
 pub(super) struct Inspected<S> {
     stream: S,
     framing: Framing,
-    vitals: Arc<Vitals>,
+    activity: Arc<ConnectionActivity>,
 }
 
 /// A parser of the framing of a connection. Malformed input is left to hyper, which then closes the connection.
@@ -43,7 +43,7 @@ enum State {
     Trailers,
     /// The header of a frame, as far as read.
     Frame {
-        header: [u8; FRAME_HEADER],
+        header: [u8; FRAME_HEADER_LEN],
         length: usize,
     },
     /// The number of bytes of a frame's payload.
@@ -71,7 +71,7 @@ struct Findings {
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-const FRAME_HEADER: usize = 9;
+const FRAME_HEADER_LEN: usize = 9;
 
 /// The longest line that matters: a length, or the encodings of a body.
 const MAX_LINE: usize = 256;
@@ -79,8 +79,8 @@ const MAX_LINE: usize = 256;
 // === impl Inspected ===
 
 impl<S> Inspected<S> {
-    pub(super) fn new(stream: S, vitals: Arc<Vitals>) -> Self {
-        Self { stream, framing: Framing::default(), vitals }
+    pub(super) fn new(stream: S, activity: Arc<ConnectionActivity>) -> Self {
+        Self { stream, framing: Framing::default(), activity }
     }
 }
 
@@ -95,7 +95,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Inspected<S> {
         let this = &mut *self;
         if let Some(read) = buffer.filled().get(before..) {
             let findings = this.framing.follow(read);
-            this.vitals.has_sent(findings.control_frames, findings.is_ambiguous);
+            this.activity.record_sent(findings.control_frames, findings.is_ambiguous);
         }
         polled
     }
@@ -167,7 +167,7 @@ impl Framing {
                 State::Frame { header, length } => {
                     header[*length] = *first;
                     *length += 1;
-                    if *length == FRAME_HEADER {
+                    if *length == FRAME_HEADER_LEN {
                         let header = *header;
                         findings.control_frames += u32::from(is_control(&header));
                         self.state = State::payload(&header);
@@ -244,10 +244,10 @@ impl Framing {
 
 impl State {
     fn frame() -> Self {
-        Self::Frame { header: [0; FRAME_HEADER], length: 0 }
+        Self::Frame { header: [0; FRAME_HEADER_LEN], length: 0 }
     }
 
-    fn payload(header: &[u8; FRAME_HEADER]) -> Self {
+    fn payload(header: &[u8; FRAME_HEADER_LEN]) -> Self {
         match u64::from(payload_length(header)) {
             0 => Self::frame(),
             length => Self::Payload(length),
@@ -282,14 +282,14 @@ impl Head {
     }
 }
 
-fn payload_length(header: &[u8; FRAME_HEADER]) -> u32 {
+fn payload_length(header: &[u8; FRAME_HEADER_LEN]) -> u32 {
     let [high, middle, low, ..] = *header;
     u32::from_be_bytes([0, high, middle, low])
 }
 
 /// Returns whether a frame demands a reply or does nothing: SETTINGS, PING, PRIORITY, and empty DATA that does not end a
 /// stream.
-fn is_control(header: &[u8; FRAME_HEADER]) -> bool {
+fn is_control(header: &[u8; FRAME_HEADER_LEN]) -> bool {
     const END_STREAM: u8 = 1;
     let [_, _, _, kind, flags, ..] = *header;
     match kind {

@@ -267,7 +267,7 @@ async fn stays_open(exchanges: Vec<Exchange>, is_http2: bool) -> Result<(), Stri
             }
             client.exchange(&exchange).await.map_err(|error| format!("round {round}: {error}"))?;
         }
-        // The guard checks the connections once a second.
+        // The reaper checks the connections once a second.
         sleep(Duration::from_millis(if round % 5 == 4 { 1001 } else { 20 })).await;
     }
     assert_eq!(server.closed(), 0);

@@ -3,18 +3,18 @@
 //! ```text
 //!  accept ─▶ half open ─▶ (TLS) ─▶ HTTP/1.1 or HTTP/2 ─▶ Handler
 //!               │                        │
-//!               └────── guard: looks at every connection each second, and closes those that break a limit
+//!               └────── reaper: looks at every connection each second, and closes those that break a limit
 //! ```
 
+mod activity;
 mod connection;
 pub(crate) mod descriptors;
 mod framing;
-mod guard;
 #[cfg(test)]
 mod kept_open_tests;
+mod reaper;
 mod source;
 mod tls;
-mod vitals;
 
 use std::fmt;
 use std::future::Future;
@@ -31,14 +31,14 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::connection::Front;
-use self::guard::Guard;
-use self::tls::TlsKeeper;
+use self::connection::ConnectionContext;
+use self::reaper::ConnectionReaper;
+use self::tls::TlsReloader;
 use crate::config::Limits;
 use crate::log_limit::LogLimit;
 use crate::response::Response;
 
-pub use self::guard::ListenStats;
+pub use self::reaper::ListenStats;
 pub(crate) use self::source::SourceNetwork;
 pub use self::tls::TlsError;
 
@@ -129,8 +129,8 @@ pub(crate) struct PeerRecord {
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
-    tls: Option<Arc<TlsKeeper>>,
-    guard: Arc<Guard>,
+    tls: Option<Arc<TlsReloader>>,
+    reaper: Arc<ConnectionReaper>,
     /// The number of descriptors reserved for other uses.
     reserve: Box<dyn Fn() -> usize + Send + Sync>,
 }
@@ -202,12 +202,12 @@ impl Listener {
                 return Err(ListenError::Exposed { address, missing });
             }
         }
-        let tls = options.tls.clone().map(TlsKeeper::load).transpose()?.map(Arc::new);
+        let tls = options.tls.clone().map(TlsReloader::load).transpose()?.map(Arc::new);
         let bound = |error| ListenError::Bind { address, error };
         let socket = listen(address).map_err(bound)?;
         let address = socket.local_addr().map_err(bound)?;
         let reserve = Box::new(|| descriptors::reserve(0, 0));
-        Ok(Self { socket, address, tls, guard: Guard::new(options.limits.clone()), reserve })
+        Ok(Self { socket, address, tls, reaper: ConnectionReaper::new(options.limits.clone()), reserve })
     }
 
     /// Keeps as many file descriptors free as `reserve` returns, which is called repeatedly.
@@ -226,29 +226,29 @@ impl Listener {
     /// Returns the counters, for metrics.
     #[must_use]
     pub fn stats(&self) -> ListenStats {
-        ListenStats::of(self.guard.clone())
+        ListenStats::new(self.reaper.clone())
     }
 
     /// Serves until cancelled. Then answers get their time to end, and the remaining connections are cut. When this returns,
     /// all connections and tasks have ended. If dropped before, it cuts all of them without waiting.
     pub async fn run(self, handler: impl Handler, stop: CancellationToken) -> Drained {
-        let limits = self.guard.limits().clone();
+        let limits = self.reaper.limits().clone();
         let tasks = TaskTracker::new();
         let draining = CancellationToken::new();
         let cut = CancellationToken::new();
         let _dropped = cut.clone().drop_guard();
-        let front = Arc::new(Front {
+        let context = Arc::new(ConnectionContext {
             handler,
-            guard: self.guard.clone(),
+            reaper: self.reaper.clone(),
             tls: self.tls.clone(),
             tasks: tasks.clone(),
             draining: draining.clone(),
             cut: cut.clone(),
         });
-        tasks.spawn(self.guard.clone().run(cut.clone()));
+        tasks.spawn(self.reaper.clone().run(cut.clone()));
         if let Some(tls) = &self.tls {
-            let guard = self.guard.clone();
-            tasks.spawn(tls.clone().follow(cut.clone(), move |settings| guard.recheck(settings)));
+            let reaper = self.reaper.clone();
+            tasks.spawn(tls.clone().follow(cut.clone(), move |settings| reaper.recheck(settings)));
         }
         let limit = descriptors::limit();
         let configured = limits.connections as usize;
@@ -262,11 +262,11 @@ impl Listener {
                 "the limit of open files permits fewer connections than listen.limits.connections: raise it (ulimit -n, LimitNOFILE)"
             );
         }
-        stop.run_until_cancelled(accept(&self.socket, &front, permitted)).await;
+        stop.run_until_cancelled(accept(&self.socket, &context, permitted)).await;
         drop(self.socket);
         draining.cancel();
-        let _ = tokio::time::timeout(limits.drain.0, self.guard.emptied()).await;
-        let left = self.guard.connections();
+        let _ = tokio::time::timeout(limits.drain.0, self.reaper.wait_until_empty()).await;
+        let left = self.reaper.connections();
         cut.cancel();
         tasks.close();
         tasks.wait().await;
@@ -283,7 +283,7 @@ impl fmt::Debug for Listener {
 /// A [`Listener`] of connections in memory, for tests on virtual time.
 #[cfg(test)]
 pub(crate) struct InMemory<H> {
-    front: Arc<Front<H>>,
+    context: Arc<ConnectionContext<H>>,
 }
 
 #[cfg(test)]
@@ -293,75 +293,81 @@ impl<H: Handler> InMemory<H> {
     }
 
     pub(crate) fn with_tls(handler: H, limits: Limits, files: TlsFiles) -> Self {
-        Self::over(handler, limits, Some(Arc::new(TlsKeeper::load(files).unwrap())))
+        Self::over(handler, limits, Some(Arc::new(TlsReloader::load(files).unwrap())))
     }
 
-    fn over(handler: H, limits: Limits, tls: Option<Arc<TlsKeeper>>) -> Self {
-        let front = Front {
+    fn over(handler: H, limits: Limits, tls: Option<Arc<TlsReloader>>) -> Self {
+        let context = ConnectionContext {
             handler,
-            guard: Guard::new(limits),
+            reaper: ConnectionReaper::new(limits),
             tls,
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
             cut: CancellationToken::new(),
         };
-        front.tasks.spawn(front.guard.clone().run(front.cut.clone()));
-        if let Some(tls) = &front.tls {
-            let guard = front.guard.clone();
-            front.tasks.spawn(tls.clone().follow(front.cut.clone(), move |settings| guard.recheck(settings)));
+        context.tasks.spawn(context.reaper.clone().run(context.cut.clone()));
+        if let Some(tls) = &context.tls {
+            let reaper = context.reaper.clone();
+            context
+                .tasks
+                .spawn(tls.clone().follow(context.cut.clone(), move |settings| reaper.recheck(settings)));
         }
-        Self { front: Arc::new(front) }
+        Self { context: Arc::new(context) }
     }
 
     pub(crate) fn connect(&self) -> tokio::io::DuplexStream {
         let (near, far) = tokio::io::duplex(4 * 1024);
-        self.front.clone().serve(far, SocketAddr::from(([127, 0, 0, 1], 999)));
+        self.context.clone().serve(far, SocketAddr::from(([127, 0, 0, 1], 999)));
         near
     }
 
     pub(crate) fn connections(&self) -> usize {
-        self.front.guard.connections()
+        self.context.reaper.connections()
     }
 
     /// Returns how many connections were closed for exceeding a limit.
     pub(crate) fn closed(&self) -> u64 {
-        ListenStats::of(self.front.guard.clone()).closed().map(|(_, count)| count).sum()
+        ListenStats::new(self.context.reaper.clone()).closed().map(|(_, count)| count).sum()
     }
 
     /// Drains all connections without cutting any.
     pub(crate) async fn drain(&self) {
-        self.front.draining.cancel();
-        self.front.guard.emptied().await;
+        self.context.draining.cancel();
+        self.context.reaper.wait_until_empty().await;
     }
 }
 
 /// Accepts connections without end. Beyond the limit, connections wait in the system's backlog.
-async fn accept<H: Handler>(socket: &TcpListener, front: &Arc<Front<H>>, permitted: impl Fn() -> usize) {
+async fn accept<H: Handler>(
+    socket: &TcpListener,
+    context: &Arc<ConnectionContext<H>>,
+    permitted: impl Fn() -> usize,
+) {
     /// The pause when descriptors or memory are exhausted, so that other connections can end.
-    const PAUSE: Duration = Duration::from_millis(50);
+    const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
     let log = LogLimit::new(Duration::from_secs(60));
     // After descriptor exhaustion fewer connections fit than computed.
     let mut scarce = usize::MAX;
     loop {
-        front.guard.make_room(|| permitted().min(scarce)).await;
+        context.reaper.make_room(|| permitted().min(scarce)).await;
         match socket.accept().await {
             Ok((stream, address)) => {
                 scarce = scarce.saturating_add(1);
                 // Small frames must not wait for acknowledgements. If this fails, they are only slower.
                 let _ = stream.set_nodelay(true);
-                front.clone().serve(stream, address);
+                context.clone().serve(stream, address);
             }
             Err(error) if descriptors::is_exhausted(&error) => {
-                let connections = front.guard.connections();
+                let connections = context.reaper.connections();
                 if log.permits() {
                     tracing::warn!(%error, connections, "out of file descriptors: idle connections are closed, and others wait. Raise the limit (ulimit -n, LimitNOFILE)");
                 }
                 scarce = connections.max(1);
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection could not be accepted");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }

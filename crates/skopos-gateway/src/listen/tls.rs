@@ -40,7 +40,7 @@ pub enum TlsError {
 
 /// The TLS settings for new connections.
 #[derive(Debug)]
-pub(super) struct TlsKeeper {
+pub(super) struct TlsReloader {
     files: TlsFiles,
     current: ArcSwap<Settings>,
     read: Mutex<Contents>,
@@ -57,11 +57,11 @@ pub(super) struct Settings {
 /// The contents of the files.
 type Contents = [Option<Vec<u8>>; 3];
 
-const LOOK: Duration = Duration::from_secs(10);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-// === impl TlsKeeper ===
+// === impl TlsReloader ===
 
-impl TlsKeeper {
+impl TlsReloader {
     pub(super) fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let (contents, settings) = read(&files)?;
         Ok(Self { files, current: ArcSwap::from_pointee(settings), read: Mutex::new(contents) })
@@ -78,9 +78,9 @@ impl TlsKeeper {
         stop: CancellationToken,
         clients_changed: impl Fn(&Settings) + Send,
     ) {
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while stop.run_until_cancelled(looks.tick()).await.is_some() {
+        let mut ticks = interval(RELOAD_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             let files = self.files.clone();
             let reading = tokio::task::spawn_blocking(move || read(&files));
             match stop.run_until_cancelled(reading).await {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use skopos::Digest;
 use skopos_wire::{ObjectKey, RawObject};
 
-use super::mark::Mark;
+use super::merged_version::MergedVersion;
 
-/// One version of an object, with the mark of its change. Cloning copies two words.
+/// One version of an object, with the merged version of its change. Cloning copies two words.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     /// The object as the member's server sent it.
     pub(crate) object: RawObject,
-    /// The mark of its last change.
-    pub(crate) mark: Mark,
+    /// The merged version of its last change.
+    pub(crate) merged_version: MergedVersion,
 }
 
 /// The objects of one member in key order. Cloning copies a pointer. A change copies the changed chunk and the list of
@@ -25,7 +25,7 @@ pub(crate) struct Contents {
 }
 
 /// The maximum number of objects in a chunk.
-const CHUNK: usize = 128;
+const MAX_CHUNK_LEN: usize = 128;
 
 // === impl Entry ===
 
@@ -52,7 +52,7 @@ impl Contents {
         let mut digest = Digest::EMPTY;
         entries.iter().for_each(|entry| entry.add_to(&mut digest));
         // Half full, so that the first insertions do not split each chunk.
-        let chunks = entries.chunks(CHUNK / 2).map(|chunk| Arc::new(chunk.to_vec())).collect();
+        let chunks = entries.chunks(MAX_CHUNK_LEN / 2).map(|chunk| Arc::new(chunk.to_vec())).collect();
         Self { chunks: Arc::new(chunks), digest }
     }
 
@@ -89,8 +89,8 @@ impl Contents {
             }
             Err(at) => chunk.insert(at, entry),
         }
-        if chunk.len() > CHUNK {
-            let upper = chunk.split_off(CHUNK / 2);
+        if chunk.len() > MAX_CHUNK_LEN {
+            let upper = chunk.split_off(MAX_CHUNK_LEN / 2);
             chunks.insert(index + 1, Arc::new(upper));
         }
         None
@@ -143,7 +143,10 @@ mod tests {
     fn entry(name: u32, version: u64) -> Entry {
         let value = json!({"metadata": {"namespace": "n", "name": format!("{name:04}"), "uid": "u",
             "resourceVersion": version.to_string()}});
-        Entry { object: RawObject::from_value(&value, &Limits::default()).unwrap(), mark: Mark::new(version) }
+        Entry {
+            object: RawObject::from_value(&value, &Limits::default()).unwrap(),
+            merged_version: MergedVersion::new(version),
+        }
     }
 
     #[test]

@@ -11,9 +11,9 @@ use skopos_serve::{ResourceType, discovery};
 use skopos_wire::{GroupResource, Status};
 use tokio::time::{Instant, timeout_at};
 
+use super::answer_status::{AnswerStatus, undecided};
 use super::openapi::{self, Index};
 use super::route::Merged;
-use super::standing::{Clusters, undecided};
 use super::union::{self, Offer};
 use crate::authz::Attributes;
 use crate::catalog::{self, Catalog};
@@ -23,10 +23,10 @@ use crate::response::{self, Response};
 use crate::route::{Audited, Call};
 
 /// Maximum number of documents that are read concurrently.
-const DOCUMENTS: usize = 64;
+const MAX_CONCURRENT_DOCUMENTS: usize = 64;
 
 /// Maximum number of clusters that are asked for the columns of a table.
-const DEFINITIONS: u32 = 3;
+const MAX_DEFINITION_READS: u32 = 3;
 
 impl Merged {
     /// Returns the discovery document: the built-in kinds, which reveal nothing about any cluster, and the kinds that are
@@ -49,20 +49,20 @@ impl Merged {
             return self.openapi(call, &path, &scope.seen).await;
         }
         let mut united = None;
-        let mut standing = Clusters::default();
+        let mut answer_status = AnswerStatus::default();
         if path == "/" || path == "/apis" || path.starts_with("/apis/") {
             let scope = self.scope(call, what).await?;
             if let Some(decision) = scope.decision.as_ref().filter(|decision| decision.allowed) {
                 *audited = std::mem::take(audited).decided(decision);
             }
             let (offers, unknown) = self.offers(&scope.seen).await;
-            let whole = self.unions.of(offers);
-            standing.missing = undecided(&scope.undecided);
-            standing.missing.extend(unknown);
-            standing.missing.extend_from_slice(&whole.union().otherwise);
+            let whole = self.unions.get(offers);
+            answer_status.missing = undecided(&scope.undecided);
+            answer_status.missing.extend(unknown);
+            answer_status.missing.extend_from_slice(&whole.union().otherwise);
             united = Some(whole);
-            standing.unread = scope.unread;
-            standing.denied = scope.denied;
+            answer_status.unread = scope.unread;
+            answer_status.denied = scope.denied;
         }
         let accept =
             call.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -80,7 +80,7 @@ impl Merged {
         };
         let (content_type, document) = document.ok_or_else(Status::resource_not_served)?;
         let mut answer = response::bytes(StatusCode::OK, content_type, document);
-        standing.warn(answer.headers_mut());
+        answer_status.warn(answer.headers_mut());
         Ok(answer)
     }
 
@@ -159,8 +159,8 @@ impl Merged {
         document_answer(&document, call.headers.get(header::IF_NONE_MATCH))
     }
 
-    /// Asks these clusters, at most [`DOCUMENTS`] concurrently; `None` for those that do not answer within the deadline
-    /// for members.
+    /// Asks these clusters, at most [`MAX_CONCURRENT_DOCUMENTS`] concurrently; `None` for those that do not answer
+    /// within the deadline for members.
     fn ask<T: Send + 'static>(
         &self,
         seen: &[Cluster],
@@ -172,7 +172,7 @@ impl Merged {
             async move { (cluster, answer.await.ok()) }.boxed()
         });
         let asked: Vec<BoxFuture<'static, _>> = asked.collect();
-        stream::iter(asked).buffered(DOCUMENTS).collect().boxed()
+        stream::iter(asked).buffered(MAX_CONCURRENT_DOCUMENTS).collect().boxed()
     }
 
     /// Adds the columns of the resource's definition, from the first of these clusters that has one in memory or returns
@@ -186,8 +186,8 @@ impl Merged {
         };
         let mut holders: Vec<&Cluster> = seen.iter().filter(has).collect();
         holders.sort_by_key(|cluster| !catalog::has_definitions(cluster));
-        let each = self.services.config.cache.member_deadline.0 / DEFINITIONS;
-        for cluster in holders.into_iter().take(DEFINITIONS as usize) {
+        let each = self.services.config.cache.member_deadline.0 / MAX_DEFINITION_READS;
+        for cluster in holders.into_iter().take(MAX_DEFINITION_READS as usize) {
             let defined = catalog::resolve(cluster, group, version, plural, each).await;
             if let Some(defined) = defined.filter(|defined| union::is_same(defined, &resource)) {
                 return defined;

@@ -12,11 +12,11 @@ use skopos_wire::{RawObject, ResourceVersion};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::follows::{Follows, Turn};
-use super::history::{History, Since};
+use super::followed_stores::{FollowId, FollowedStores};
+use super::history::{History, MemberChanges};
 use super::kinds::Shape;
-use super::merger::{Copy, Position, Told};
-use super::missed::Missed;
+use super::merger::{ContentSource, MemberChange, Position};
+use super::missed::MissedChanges;
 use super::union;
 use crate::catalog::Catalogs;
 use crate::reasons;
@@ -28,7 +28,7 @@ pub(crate) struct Feed {
     pub(crate) catalogs: Catalogs,
     pub(crate) history: Arc<History>,
     pub(crate) absences: Absences,
-    pub(crate) follows: Follows,
+    pub(crate) followed_stores: FollowedStores,
 }
 
 /// The reasons why members have no content, for reports of missing members.
@@ -47,19 +47,19 @@ pub(crate) enum Absence {
 }
 
 /// Timeout for the first content of a member; after it the attempt counts as failed and is repeated.
-const START: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Delay between a failure and the next attempt, unless the member changes earlier.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Maximum number of other versions of a resource in a message.
-const SAID: usize = 5;
+const MAX_NAMED_VERSIONS: usize = 5;
 
 /// Changes per read of the journal.
-const BATCH: usize = 256;
+const BATCH_SIZE: usize = 256;
 
 /// Timeout of one wait for changes; the wait is repeated.
-const WAIT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 // === impl Feed ===
 
@@ -68,11 +68,11 @@ impl Feed {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let feed = Arc::new(self);
         let mut changes = feed.fleet.changes();
-        let mut members: BTreeMap<ClusterId, Followed> = BTreeMap::new();
+        let mut members: BTreeMap<ClusterId, MemberTask> = BTreeMap::new();
         let mut tasks = JoinSet::new();
         let waiting: BTreeSet<ClusterId> = feed.fleet.members().keys().cloned().collect();
-        let opening = Arc::new(Opening { waiting: Mutex::new(waiting), history: feed.history.clone() });
-        opening.look();
+        let gate = Arc::new(ReadyGate { waiting: Mutex::new(waiting), history: feed.history.clone() });
+        gate.open_if_ready();
         loop {
             let change = tokio::select! {
                 () = stop.cancelled() => break,
@@ -84,9 +84,9 @@ impl Feed {
                 Some(FleetChange::Added(cluster)) => {
                     let (token, over) = (stop.child_token(), CancellationToken::new());
                     let followed =
-                        Followed { cluster: cluster.clone(), stop: token.clone(), over: over.clone() };
+                        MemberTask { cluster: cluster.clone(), stop: token.clone(), over: over.clone() };
                     let before = members.insert(cluster.id().clone(), followed);
-                    let (feed, opening) = (feed.clone(), opening.clone());
+                    let (feed, gate) = (feed.clone(), gate.clone());
                     tasks.spawn(async move {
                         let _over = over.drop_guard();
                         if cluster.replaces() {
@@ -95,7 +95,7 @@ impl Feed {
                             }
                             feed.forget(cluster.id());
                         }
-                        token.run_until_cancelled(feed.follow(cluster, &opening)).await;
+                        token.run_until_cancelled(feed.follow(cluster, &gate)).await;
                     });
                 }
                 Some(FleetChange::Forgotten(cluster)) => {
@@ -103,7 +103,7 @@ impl Feed {
                     if let Some(followed) = members.get(id).filter(|followed| followed.cluster == cluster) {
                         followed.stop.cancel();
                     }
-                    opening.settled(id);
+                    gate.settled(id);
                     // A cluster that came back under this name sends the difference.
                     if feed.fleet.get(id.as_str()).is_none() {
                         members.remove(id);
@@ -119,35 +119,35 @@ impl Feed {
     /// Forgets everything about a member.
     fn forget(&self, id: &ClusterId) {
         self.absences.clear(id);
-        self.follows.forget(id);
+        self.followed_stores.forget(id);
         self.history.vanish(id);
     }
 
     /// Reads one member's journal until the member is removed.
-    async fn follow(&self, cluster: Cluster, opening: &Opening) {
+    async fn follow(&self, cluster: Cluster, gate: &ReadyGate) {
         let id = cluster.id();
         let mut states = cluster.states();
         loop {
-            match self.look(&cluster).await {
-                Ok(()) => match cluster.kind(&self.shape.resource, START).await {
+            match self.check_discovery(&cluster).await {
+                Ok(()) => match cluster.kind(&self.shape.resource, START_TIMEOUT).await {
                     Ok(kind) => {
-                        self.read(id, &kind, opening).await;
-                        self.let_go(id, &kind);
+                        self.read(id, &kind, gate).await;
+                        self.drop_ended(id, &kind);
                     }
-                    Err(error) => self.absences.set(id, Absence::of(&error)),
+                    Err(error) => self.absences.set(id, Absence::from_error(&error)),
                 },
                 Err(absence) => self.absences.set(id, absence),
             }
-            opening.settled(id);
+            gate.settled(id);
             // A change of the member's state ends the delay early.
-            let _ = tokio::time::timeout(RETRY, states.changed()).await;
+            let _ = tokio::time::timeout(RETRY_DELAY, states.changed()).await;
         }
     }
 
     /// Removes the objects of a kind that was evicted or may not be kept any more. Nothing follows it now: to keep
     /// showing the objects would claim that nothing changes in a healthy cluster, and would use the memory that was to be
     /// freed. So the objects vanish, and later come back like those of a new cluster.
-    fn let_go(&self, id: &ClusterId, kind: &CachedKind) {
+    fn drop_ended(&self, id: &ClusterId, kind: &CachedKind) {
         let why = match kind.end_reason() {
             Some(Ended::Evicted) => Absence::Because("the memory of the cluster is used up".into()),
             Some(Ended::Unwanted) => Absence::Because("it may not be kept any more".into()),
@@ -155,22 +155,23 @@ impl Feed {
             _ => return,
         };
         self.absences.set(id, why);
-        self.follows.forget(id);
+        self.followed_stores.forget(id);
         self.history.vanish(id);
     }
 
     /// Checks with the member's discovery whether it serves the kind, so that no server gets requests for kinds it does
     /// not have.
-    async fn look(&self, cluster: &Cluster) -> Result<(), Absence> {
+    async fn check_discovery(&self, cluster: &Cluster) -> Result<(), Absence> {
         let Shape { resource, namespaced, custom: true } = &self.shape else { return Ok(()) };
-        let catalog = self.catalogs.of(cluster, START).await.map_err(Absence::Because)?;
+        let catalog = self.catalogs.get(cluster, START_TIMEOUT).await.map_err(Absence::Because)?;
         if let Some(own) = catalog.get(&resource.group, &resource.version, &resource.plural) {
             return match own.kind == resource.kind && own.namespaced == *namespaced {
                 true => Ok(()),
                 false => Err(Absence::Because(union::describe(own).into())),
             };
         }
-        let others: Vec<&str> = catalog.versions(&resource.group, &resource.plural).take(SAID).collect();
+        let others: Vec<&str> =
+            catalog.versions(&resource.group, &resource.plural).take(MAX_NAMED_VERSIONS).collect();
         match others.is_empty() {
             true => Err(Absence::NotServed),
             false => {
@@ -182,12 +183,12 @@ impl Feed {
     }
 
     /// Reads the journal until the cluster stops caching the kind.
-    async fn read(&self, id: &ClusterId, kind: &CachedKind, opening: &Opening) {
+    async fn read(&self, id: &ClusterId, kind: &CachedKind, gate: &ReadyGate) {
         let Some(journal) = kind.informer().store().journal() else {
             return self.absences.set(id, Absence::Because("the gateway keeps no journal of it".into()));
         };
         let store = kind.informer().store();
-        let mut turn = None;
+        let mut follow_id = None;
         loop {
             let (snapshot, mut cursor) = journal.begin();
             if snapshot.is_synced() {
@@ -196,21 +197,26 @@ impl Feed {
                 let position = Position { identity, epoch: snapshot.epoch(), version };
                 let objects: Vec<RawObject> = snapshot.iter().map(|object| object.raw().clone()).collect();
                 drop(snapshot);
-                let left = self.history.left(id).filter(|left| left.leads_to(&position));
-                let missed =
-                    left.and_then(|left| Some((Missed::since(&left, &journal, objects.clone())?, left.to)));
-                let copy = if turn.is_none() { Copy::New } else { Copy::Same };
-                turn = Some(match missed {
-                    None => self.take(id, &store, position, copy, objects, Since::default()),
+                let saved_member =
+                    self.history.saved_member(id).filter(|saved_member| saved_member.precedes(&position));
+                let missed = saved_member.and_then(|saved_member| {
+                    Some((MissedChanges::since(&saved_member, &journal, objects.clone())?, saved_member.to))
+                });
+                let content_source =
+                    if follow_id.is_none() { ContentSource::New } else { ContentSource::Same };
+                follow_id = Some(match missed {
+                    None => {
+                        self.take(id, &store, position, content_source, objects, MemberChanges::default())
+                    }
                     Some((missed, version)) => {
                         cursor = missed.cursor;
                         let at = |version| Position { version, ..position.clone() };
                         let since = since(at, missed.changes, Some(missed.reached));
-                        self.take(id, &store, at(version), copy, missed.objects, since)
+                        self.take(id, &store, at(version), content_source, missed.objects, since)
                     }
                 });
                 self.absences.clear(id);
-                opening.settled(id);
+                gate.settled(id);
             }
             tokio::select! {
                 over = self.read_on(id, kind, &mut cursor) => if !over { continue },
@@ -224,8 +230,8 @@ impl Feed {
                     rest => break rest,
                 }
             };
-            if let Some(turn) = turn {
-                self.follows.end(id, turn, rest.is_ok().then_some(last));
+            if let Some(follow_id) = follow_id {
+                self.followed_stores.end(id, follow_id, rest.is_ok().then_some(last));
             }
             return;
         }
@@ -238,14 +244,14 @@ impl Feed {
         id: &ClusterId,
         store: &Store<RawObject>,
         position: Position,
-        copy: Copy,
+        content_source: ContentSource,
         objects: Vec<RawObject>,
-        since: Since,
-    ) -> Turn {
-        let follow = || self.follows.begin(id, store.clone());
+        since: MemberChanges,
+    ) -> FollowId {
+        let follow = || self.followed_stores.begin(id, store.clone());
         let first = self.history.view().roster.get(id).is_none_or(|member| member.position.is_none());
         let followed = first.then(follow);
-        self.history.take(id, position, copy, objects, since);
+        self.history.take(id, position, content_source, objects, since);
         followed.unwrap_or_else(follow)
     }
 
@@ -256,8 +262,8 @@ impl Feed {
             match self.read_batch(id, kind, cursor) {
                 Ok(true) => tokio::task::consume_budget().await,
                 Ok(false) if closed => return true,
-                Ok(false) => closed = cursor.changed(WAIT).await.is_err(),
-                Err(JournalError::NotSynced) => return cursor.changed(WAIT).await.is_err(),
+                Ok(false) => closed = cursor.changed(WAIT_TIMEOUT).await.is_err(),
+                Err(JournalError::NotSynced) => return cursor.changed(WAIT_TIMEOUT).await.is_err(),
                 // History was broken: the next content yields the difference.
                 Err(_) => return false,
             }
@@ -271,7 +277,7 @@ impl Feed {
         kind: &CachedKind,
         cursor: &mut Cursor<RawObject>,
     ) -> Result<bool, JournalError> {
-        let batch = cursor.read(BATCH)?;
+        let batch = cursor.read(BATCH_SIZE)?;
         // The identity of a cached kind becomes known once, and does not change after that.
         let (identity, epoch) = (kind.informer().cluster(), batch.epoch);
         let at = |version| Position { identity: identity.clone(), epoch, version };
@@ -281,7 +287,7 @@ impl Feed {
             (at(version), objects)
         });
         let since = since(at, batch.changes, batch.reached);
-        self.history.change(id, Since { relisted, ..since });
+        self.history.change(id, MemberChanges { relisted, ..since });
         Ok(more)
     }
 }
@@ -291,24 +297,24 @@ fn since(
     at: impl Fn(ResourceVersion) -> Position,
     changes: Vec<Change<RawObject>>,
     reached: Option<ResourceVersion>,
-) -> Since {
-    let tell = |change: Change<RawObject>| {
+) -> MemberChanges {
+    let member_change = |change: Change<RawObject>| {
         let position = at(change.resource_version.clone());
-        let told = match (change.kind, change.new) {
+        let change = match (change.kind, change.new) {
             (ChangeKind::Deleted, _) => {
                 let last = change.last.map(|last| last.raw().clone());
-                Told::Deleted(change.old?.key().clone(), last)
+                MemberChange::Deleted(change.old?.key().clone(), last)
             }
-            (_, new) => Told::Put(new?.raw().clone()),
+            (_, new) => MemberChange::Put(new?.raw().clone()),
         };
-        Some((position, told))
+        Some((position, change))
     };
-    let changes = changes.into_iter().filter_map(tell).collect();
-    Since { changes, relisted: None, reached: reached.map(at) }
+    let changes = changes.into_iter().filter_map(member_change).collect();
+    MemberChanges { changes, relisted: None, reached: reached.map(at) }
 }
 
 /// A member with a running feed task.
-struct Followed {
+struct MemberTask {
     cluster: Cluster,
     stop: CancellationToken,
     /// Cancelled when the task has sent its last change.
@@ -316,18 +322,18 @@ struct Followed {
 }
 
 /// Gate that lets readers in once each initial member has content, or a reason why it has none.
-struct Opening {
+struct ReadyGate {
     waiting: Mutex<BTreeSet<ClusterId>>,
     history: Arc<History>,
 }
 
-impl Opening {
+impl ReadyGate {
     fn settled(&self, id: &ClusterId) {
         self.waiting.lock().remove(id);
-        self.look();
+        self.open_if_ready();
     }
 
-    fn look(&self) {
+    fn open_if_ready(&self) {
         if self.waiting.lock().is_empty() {
             self.history.open();
         }
@@ -338,7 +344,7 @@ impl Opening {
 
 impl Absences {
     /// Returns the reason why this member has no content, if known.
-    pub(crate) fn of(&self, id: &ClusterId) -> Option<Absence> {
+    pub(crate) fn get(&self, id: &ClusterId) -> Option<Absence> {
         self.reasons.lock().get(id).cloned()
     }
 
@@ -352,10 +358,10 @@ impl Absences {
 }
 
 impl Absence {
-    fn of(error: &FleetError) -> Self {
+    fn from_error(error: &FleetError) -> Self {
         match error {
             FleetError::Refused { code: 404, .. } => Self::NotServed,
-            other => Self::Because(reasons::of_error(other).into()),
+            other => Self::Because(reasons::describe_error(other).into()),
         }
     }
 }

@@ -27,11 +27,11 @@ pub(super) async fn catch_up(
 ) -> BTreeMap<ClusterId, String> {
     let catching_up = clusters.iter().filter_map(|cluster| {
         let (id, cache) = (cluster.id(), &services.config.cache);
-        let floor = services.floors.of(id, &resource.group, &resource.plural);
-        let requirement = Requirement::of_many(cache.reads_of(id.as_str()), headers, floor);
+        let floor = services.floors.get(id, &resource.group, &resource.plural);
+        let requirement = Requirement::for_clusters(cache.reads_of(id.as_str()), headers, floor);
         let kept = cluster.cached(resource).filter(|_| !requirement.is_empty())?;
         let one = async move {
-            let listing = services.listings.of(id, &kept);
+            let listing = services.listings.get(id, &kept);
             let floors = &services.floors;
             let catch_up =
                 CatchUp { cluster: id, kind: &kept, requirement: &requirement, floors, listing: &listing };
@@ -91,7 +91,7 @@ async fn newest(cluster: &Cluster, catch_up: &CatchUp<'_>, limit: Duration) -> R
 }
 
 fn reason(cluster: &Cluster, catch_up: &CatchUp<'_>) -> String {
-    reasons::of_cluster(cluster, catch_up.kind.resource())
+    reasons::describe_cluster(cluster, catch_up.kind.resource())
         .unwrap_or_else(|| "it refused to list them".to_owned())
 }
 
@@ -105,7 +105,7 @@ async fn heard(merged: &Kind, id: &ClusterId, content: &Snapshot<RawObject>) {
     let (epoch, version) = (content.epoch(), content.resource_version());
     let has_told = |roster: &Roster| {
         let member = roster.get(id).filter(|member| member.position.is_some());
-        member.is_none_or(|member| member.has_told(epoch, version))
+        member.is_none_or(|member| member.has_received(epoch, version))
     };
     merged.history.wait_for(has_told).await;
 }
@@ -117,5 +117,5 @@ fn show(merged: &Kind, id: &ClusterId, kept: &CachedKind, content: &Snapshot<Raw
     let position = Position { identity, epoch: content.epoch(), version: content.resource_version().clone() };
     let objects = content.iter().map(|object| object.raw().clone()).collect();
     let store = kept.informer().store();
-    merged.follows.listed(id, &store, content, || merged.history.take_ahead(id, position, objects));
+    merged.followed_stores.listed(id, &store, content, || merged.history.take_ahead(id, position, objects));
 }

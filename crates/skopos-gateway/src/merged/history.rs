@@ -10,18 +10,18 @@ use skopos_wire::RawObject;
 use tokio::sync::{Notify, broadcast, watch};
 
 use super::contents::Entry;
-use super::follows::Ages;
+use super::followed_stores::Ages;
 use super::item::MergedItem;
-use super::mark::{Maker, Mark};
-use super::merger::{Copy, Event, Merger, Position, Resume, Roster, Told, View};
-use super::restart::{Stand, Standing};
+use super::merged_version::{InstanceTag, MergedVersion};
+use super::merger::{ContentSource, Event, MemberChange, Merger, Position, Resume, Roster, View};
+use super::resume_state::{MemberState, ResumeState};
 use crate::clock::Clock;
 use crate::paged::Paged;
 
 /// The merged history of one kind.
 ///
-/// One short lock orders changes and readers: a change enters the content and the window at the same moment. A given-out
-/// mark covers all changes before it and none after it. No holder of the lock waits or does I/O.
+/// One short lock orders changes and readers: a change enters the content and the window at the same moment. A
+/// given-out merged version covers all changes before it and none after it. No holder of the lock waits or does I/O.
 #[derive(Debug)]
 pub(crate) struct History {
     core: Mutex<Core>,
@@ -29,48 +29,49 @@ pub(crate) struct History {
     clock: Clock,
     opened: watch::Sender<bool>,
     /// Notified after each message of a member, bookmarks included.
-    heard: Notify,
+    received: Notify,
     vanished: broadcast::Sender<ClusterId>,
 }
 
 #[derive(Debug)]
 struct Core {
     merger: Merger,
-    paged: Paged<Mark, Shown>,
+    paged: Paged<MergedVersion, Shown>,
 }
 
 /// Changes of a member, in order, with the position that they lead to, if known.
 #[derive(Debug, Default)]
-pub(crate) struct Since {
-    pub(crate) changes: Vec<(Position, Told)>,
+pub(crate) struct MemberChanges {
+    pub(crate) changes: Vec<(Position, MemberChange)>,
     /// The whole content, sorted by key, after a relist of the store. Objects that were created and deleted before it
     /// have no changes here, but a list shown ahead of the store may have had them.
     pub(crate) relisted: Option<(Position, Vec<RawObject>)>,
     pub(crate) reached: Option<Position>,
 }
 
-/// The content at a mark, and its ages then.
+/// The content at a merged version, and its ages then.
 type Shown = (Arc<Roster>, Arc<Ages>);
 
 /// The maximum number of states kept for further pages.
-const MOST_PAGED: usize = 512;
+const MAX_PAGED: usize = 512;
 
 // === impl History ===
 
 impl History {
-    /// Makes a history that continues from the saved state of an earlier process, if any; its marks are this maker's.
+    /// Makes a history that continues from the saved state of an earlier process, if any; its merged versions are this
+    /// gateway instance's.
     pub(crate) fn new(
-        past: Option<Standing>,
-        maker: Maker,
+        past: Option<ResumeState>,
+        instance: InstanceTag,
         options: WindowOptions,
         paged: &Allowance,
         clock: Clock,
     ) -> Self {
-        let merger = Merger::new(past, maker, clock.timestamp());
+        let merger = Merger::new(past, instance, clock.timestamp());
         let window = Arc::new(Window::new(options, merger.start().number()));
         let (vanished, _) = broadcast::channel(64);
-        let core = Mutex::new(Core { merger, paged: Paged::new(MOST_PAGED, paged) });
-        Self { core, window, clock, opened: watch::Sender::new(false), heard: Notify::new(), vanished }
+        let core = Mutex::new(Core { merger, paged: Paged::new(MAX_PAGED, paged) });
+        Self { core, window, clock, opened: watch::Sender::new(false), received: Notify::new(), vanished }
     }
 
     /// Returns the window: the events and their watchers.
@@ -111,22 +112,22 @@ impl History {
     pub(crate) async fn wait_for(&self, enough: impl Fn(&Roster) -> bool) {
         loop {
             // Created before the check, so that no later notification is missed.
-            let heard = self.heard.notified();
+            let received = self.received.notified();
             if enough(&self.core.lock().merger.roster()) {
                 return;
             }
-            heard.await;
+            received.await;
         }
     }
 
     /// Returns the state to save before this history is visible; see [`Merger::claim`].
-    pub(crate) fn claim(&self) -> Option<Standing> {
+    pub(crate) fn claim(&self) -> Option<ResumeState> {
         self.core.lock().merger.claim()
     }
 
-    /// Returns the saved position of the member; see [`Merger::left`].
-    pub(crate) fn left(&self, cluster: &ClusterId) -> Option<Stand> {
-        self.core.lock().merger.left(cluster).cloned()
+    /// Returns the saved position of the member; see [`Merger::saved_member`].
+    pub(crate) fn saved_member(&self, cluster: &ClusterId) -> Option<MemberState> {
+        self.core.lock().merger.saved_member(cluster).cloned()
     }
 
     /// Applies a member's whole content, sorted by key, and the changes since then, atomically.
@@ -134,22 +135,22 @@ impl History {
         &self,
         cluster: &ClusterId,
         position: Position,
-        copy: Copy,
+        content_source: ContentSource,
         objects: impl IntoIterator<Item = RawObject>,
-        since: Since,
+        since: MemberChanges,
     ) {
         let objects: Vec<RawObject> = objects.into_iter().collect();
         let gone = {
             let mut core = self.core.lock();
             let now = self.now();
-            let mut events = core.merger.take(cluster, position, copy, objects, now);
-            events.extend(since.tell(&mut core.merger, cluster, now));
+            let mut events = core.merger.take(cluster, position, content_source, objects, now);
+            events.extend(since.apply(&mut core.merger, cluster, now));
             self.publish(&mut core, events)
         };
         drop(gone);
         // Only notifies those that wait for content.
         self.opened.send_modify(|_| {});
-        self.heard.notify_waiters();
+        self.received.notify_waiters();
         self.window.wake();
     }
 
@@ -161,19 +162,19 @@ impl History {
             self.publish(&mut core, events)
         };
         drop(gone);
-        self.heard.notify_waiters();
+        self.received.notify_waiters();
         self.window.wake();
     }
 
     /// Applies changes of a member.
-    pub(crate) fn change(&self, cluster: &ClusterId, since: Since) {
+    pub(crate) fn change(&self, cluster: &ClusterId, since: MemberChanges) {
         let gone = {
             let mut core = self.core.lock();
-            let events = since.tell(&mut core.merger, cluster, self.now());
+            let events = since.apply(&mut core.merger, cluster, self.now());
             self.publish(&mut core, events)
         };
         drop(gone);
-        self.heard.notify_waiters();
+        self.received.notify_waiters();
         self.window.wake();
     }
 
@@ -205,20 +206,21 @@ impl History {
     pub(crate) fn view(&self) -> View {
         let mut core = self.core.lock();
         let view = core.merger.view(self.now());
-        self.window.advance(view.mark.number());
+        self.window.advance(view.merged_version.number());
         view
     }
 
-    /// Keeps the content at a mark, and its ages then, for further pages.
+    /// Keeps the content at a merged version, and its ages then, for further pages.
     pub(crate) fn remember(&self, view: &View, ages: &Arc<Ages>) {
-        let gone = self.core.lock().paged.keep(view.mark, (view.roster.clone(), ages.clone()), 0);
+        let gone = self.core.lock().paged.keep(view.merged_version, (view.roster.clone(), ages.clone()), 0);
         drop(gone);
     }
 
-    /// Returns the content at the mark of a paged list, and its ages then; extends the time for which it is kept.
-    pub(crate) fn view_at(&self, mark: Mark) -> Option<(View, Arc<Ages>)> {
-        let (roster, ages) = self.core.lock().paged.get(mark)?;
-        Some((View { mark, roster }, ages))
+    /// Returns the content at the merged version of a paged list, and its ages then; extends the time for which it is
+    /// kept.
+    pub(crate) fn view_at(&self, merged_version: MergedVersion) -> Option<(View, Arc<Ages>)> {
+        let (roster, ages) = self.core.lock().paged.get(merged_version)?;
+        Some((View { merged_version, roster }, ages))
     }
 
     /// Drops expired state; to be called at intervals.
@@ -234,14 +236,18 @@ impl History {
         (paged.len(), paged.bytes())
     }
 
-    /// Decides whether a watcher of these clusters can resume from `mark`, and from where.
-    pub(crate) fn resume(&self, mark: Mark, selects: impl Fn(&ClusterId) -> bool) -> Resume {
-        self.core.lock().merger.resume(mark, selects)
+    /// Decides whether a watcher of these clusters can resume from `merged_version`, and from where.
+    pub(crate) fn resume(
+        &self,
+        merged_version: MergedVersion,
+        selects: impl Fn(&ClusterId) -> bool,
+    ) -> Resume {
+        self.core.lock().merger.resume(merged_version, selects)
     }
 
     /// Returns the state that the next process needs.
-    pub(crate) fn standing(&self) -> Standing {
-        self.core.lock().merger.standing()
+    pub(crate) fn resume_state(&self) -> ResumeState {
+        self.core.lock().merger.resume_state()
     }
 
     /// Calls `f` under the lock, with whether the cluster has content.
@@ -251,41 +257,41 @@ impl History {
         f(view.roster.get(cluster).is_some_and(|member| member.position.is_some()))
     }
 
-    /// Calls `f` under the lock, with the mark of the cluster's last change.
-    pub(crate) fn with_changes<R>(&self, cluster: &ClusterId, f: impl FnOnce(Mark) -> R) -> R {
+    /// Calls `f` under the lock, with the merged version of the cluster's last change.
+    pub(crate) fn with_changes<R>(&self, cluster: &ClusterId, f: impl FnOnce(MergedVersion) -> R) -> R {
         let mut core = self.core.lock();
         let view = core.merger.view(self.now());
-        f(view.roster.get(cluster).map_or(view.mark, |member| member.changed()))
+        f(view.roster.get(cluster).map_or(view.merged_version, |member| member.changed()))
     }
 
-    /// Appends the events to the window, under the lock, so that they come in the order of their marks. The caller wakes
-    /// watchers and drops the returned states without the lock.
+    /// Appends the events to the window, under the lock, so that they come in the order of their merged versions. The
+    /// caller wakes watchers and drops the returned states without the lock.
     #[must_use]
     fn publish(&self, core: &mut Core, events: Vec<Event>) -> Vec<Shown> {
         let size = |old: &Entry| old.object.bytes().len();
         let gone = core.paged.replaced(events.iter().map(|event| event.old.as_ref().map_or(0, size)));
         self.window.append(events.into_iter().map(|event| {
             let item = |entry| MergedItem::new(event.cluster.clone(), entry);
-            let mark = event.mark.number();
+            let merged_version = event.merged_version.number();
             match event.deleted {
-                true => WindowEvent::deleted(mark, item(event.new)),
-                false => WindowEvent::put(mark, event.old.map(item), item(event.new)),
+                true => WindowEvent::deleted(merged_version, item(event.new)),
+                false => WindowEvent::put(merged_version, event.old.map(item), item(event.new)),
             }
         }));
         gone
     }
 }
 
-// === impl Since ===
+// === impl MemberChanges ===
 
-impl Since {
-    fn tell(self, merger: &mut Merger, cluster: &ClusterId, now: Timestamp) -> Vec<Event> {
+impl MemberChanges {
+    fn apply(self, merger: &mut Merger, cluster: &ClusterId, now: Timestamp) -> Vec<Event> {
         let mut events = Vec::new();
-        for (position, told) in self.changes {
-            events.extend(merger.change(cluster, position, told, now));
+        for (position, change) in self.changes {
+            events.extend(merger.change(cluster, position, change, now));
         }
         if let Some((position, objects)) = self.relisted {
-            events.extend(merger.take(cluster, position, Copy::Same, objects, now));
+            events.extend(merger.take(cluster, position, ContentSource::Same, objects, now));
         }
         if let Some(position) = self.reached {
             merger.reached(cluster, position);
@@ -303,7 +309,7 @@ mod tests {
     #[test]
     fn an_object_that_came_and_went_before_a_relist_does_not_stay() {
         let now = Timestamp::from_microsecond(1_000).unwrap();
-        let mut merger = Merger::new(None, Maker::new(1), now);
+        let mut merger = Merger::new(None, InstanceTag::new(1), now);
         merger.open(now);
         let id = ClusterId::new("c0").unwrap();
         let position = |version: u64| Position { identity: None, epoch: 0, version: version.into() };
@@ -312,12 +318,12 @@ mod tests {
                 "resourceVersion": version.to_string()}});
             RawObject::from_value(&value, &Limits::default()).unwrap()
         };
-        merger.take(&id, position(5), Copy::New, [object("a", 3)], now);
+        merger.take(&id, position(5), ContentSource::New, [object("a", 3)], now);
         // A list ahead of the store shows an object that is created and deleted between two lists of the store.
         merger.take_ahead(&id, position(8), [object("a", 3), object("b", 7)], now);
         let relisted = Some((position(9), vec![object("a", 3)]));
-        let since = Since { changes: Vec::new(), relisted, reached: Some(position(9)) };
-        let events = since.tell(&mut merger, &id, now);
+        let since = MemberChanges { changes: Vec::new(), relisted, reached: Some(position(9)) };
+        let events = since.apply(&mut merger, &id, now);
         assert!(
             matches!(events.as_slice(), [event] if event.deleted && event.new.object.name() == "b"),
             "{events:?}"
@@ -325,7 +331,7 @@ mod tests {
         // A relist that is older than the list ahead takes nothing back.
         merger.take_ahead(&id, position(12), [object("a", 11)], now);
         let relisted = Some((position(10), vec![object("a", 3)]));
-        let since = Since { changes: Vec::new(), relisted, reached: Some(position(10)) };
-        assert!(since.tell(&mut merger, &id, now).is_empty());
+        let since = MemberChanges { changes: Vec::new(), relisted, reached: Some(position(10)) };
+        assert!(since.apply(&mut merger, &id, now).is_empty());
     }
 }

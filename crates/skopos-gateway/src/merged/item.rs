@@ -9,7 +9,7 @@ use skopos_serve::Item;
 use skopos_wire::{FieldSource, LabelSource, ObjectKey, RawObject};
 
 use super::contents::Entry;
-use super::mark::Mark;
+use super::merged_version::MergedVersion;
 use super::render::{self, CLUSTER};
 
 /// One version of one object of one member. Cloning copies three words.
@@ -30,9 +30,9 @@ impl MergedItem {
         &self.cluster
     }
 
-    /// Returns the mark of the object's last change.
-    pub(crate) fn mark(&self) -> Mark {
-        self.entry.mark
+    /// Returns the merged version of the object's last change.
+    pub(crate) fn merged_version(&self) -> MergedVersion {
+        self.entry.merged_version
     }
 
     fn object(&self) -> &RawObject {
@@ -65,15 +65,15 @@ impl Item for MergedItem {
     }
 
     fn revision(&self) -> u64 {
-        self.entry.mark.number()
+        self.entry.merged_version.number()
     }
 
     fn json(&self) -> Bytes {
-        render::render(self.object(), &self.cluster, self.entry.mark)
+        render::render(self.object(), &self.cluster, self.entry.merged_version)
     }
 
     fn json_at(&self, revision: u64) -> Bytes {
-        render::render(self.object(), &self.cluster, Mark::new(revision))
+        render::render(self.object(), &self.cluster, MergedVersion::new(revision))
     }
 
     fn origin(&self) -> Bytes {
@@ -81,7 +81,7 @@ impl Item for MergedItem {
     }
 
     fn key(&self, namespace: Option<&str>) -> String {
-        place(&self.cluster, self.entry.key(), namespace)
+        position(&self.cluster, self.entry.key(), namespace)
     }
 
     fn cells(&self) -> Vec<Value> {
@@ -91,7 +91,7 @@ impl Item for MergedItem {
 
 /// Returns the object's position in lists: `CLUSTER/NAMESPACE/NAME`, or `CLUSTER/NAME` if the list is of one namespace or
 /// the object has none.
-fn place(cluster: &ClusterId, key: &ObjectKey, scope: Option<&str>) -> String {
+fn position(cluster: &ClusterId, key: &ObjectKey, scope: Option<&str>) -> String {
     match key.namespace() {
         Some(namespace) if scope.is_none() => format!("{cluster}/{namespace}/{}", key.name()),
         _ => format!("{cluster}/{}", key.name()),
@@ -100,7 +100,7 @@ fn place(cluster: &ClusterId, key: &ObjectKey, scope: Option<&str>) -> String {
 
 /// A parsed position in lists.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ListPosition<'a> {
     pub(crate) cluster: &'a str,
     /// The key; `None` for the position of the cluster's first object.
     pub(crate) key: Option<ObjectKey>,
@@ -108,7 +108,7 @@ pub(crate) struct Place<'a> {
     pub(crate) behind: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ListPosition<'a> {
     /// Reads the output of [`Item::key`]; a NUL at the end means the position behind it. Accepts any text, because tokens
     /// come from clients.
     pub(crate) fn read(text: &'a str, scope: Option<&str>) -> Self {
@@ -147,7 +147,10 @@ mod tests {
         let value = json!({"metadata": {"namespace": namespace, "name": name, "uid": "u", "resourceVersion": "7",
             "labels": {"app": "web", CLUSTER: "forged"}}});
         let object = RawObject::from_value(&value, &Limits::default()).unwrap();
-        MergedItem::new(ClusterId::new("north").unwrap(), Entry { object, mark: Mark::new(9) })
+        MergedItem::new(
+            ClusterId::new("north").unwrap(),
+            Entry { object, merged_version: MergedVersion::new(9) },
+        )
     }
 
     #[test]
@@ -156,17 +159,20 @@ mod tests {
             let item = item(namespace, "web");
             for end in ["", "\0"] {
                 let text = item.key(scope) + end;
-                let place = Place::read(&text, scope);
-                assert_eq!((place.cluster, place.behind), ("north", !end.is_empty()), "{text}");
-                assert_eq!(place.key.as_ref(), Some(item.entry.key()), "{text}");
-                assert_eq!(place.is_after(item.entry.key()), place.behind);
+                let position = ListPosition::read(&text, scope);
+                assert_eq!((position.cluster, position.behind), ("north", !end.is_empty()), "{text}");
+                assert_eq!(position.key.as_ref(), Some(item.entry.key()), "{text}");
+                assert_eq!(position.is_after(item.entry.key()), position.behind);
             }
         }
-        assert_eq!(Place::read("north", None), Place { cluster: "north", key: None, behind: false });
+        assert_eq!(
+            ListPosition::read("north", None),
+            ListPosition { cluster: "north", key: None, behind: false }
+        );
         // Whatever a token says.
         for text in ["", "/", "\0", "a//", "//\0", "a/b/c/d"] {
-            let _ = Place::read(text, None);
-            let _ = Place::read(text, Some("x"));
+            let _ = ListPosition::read(text, None);
+            let _ = ListPosition::read(text, Some("x"));
         }
     }
 

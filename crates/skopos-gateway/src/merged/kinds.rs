@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::feed::{Absences, Feed};
-use super::follows::Follows;
+use super::followed_stores::FollowedStores;
 use super::history::History;
-use super::mark::Maker;
-use super::shelf::{RestartFile, Restarts, Shelf};
+use super::merged_version::InstanceTag;
+use super::resume_store::{ResumeFile, ResumeStorage, ResumeStore};
 use crate::catalog::Catalogs;
 use crate::clock::Clock;
 use crate::clusters::Served;
@@ -27,8 +27,8 @@ use crate::fleet::resource_id;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KindsOptions {
-    /// The storage of restart files, one small file per kind.
-    pub restarts: Restarts,
+    /// The storage of resume files, one small file per kind.
+    pub resume_storage: ResumeStorage,
     /// The idle time after which a kind is stopped. Default 10 min.
     pub idle_stop: Duration,
     /// The size of the history of each kind, and of all together.
@@ -54,7 +54,7 @@ pub(crate) struct Shape {
 pub(crate) struct Kind {
     pub(crate) history: Arc<History>,
     pub(crate) absences: Absences,
-    pub(crate) follows: Follows,
+    pub(crate) followed_stores: FollowedStores,
     used: Mutex<Instant>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Kinds {
     catalogs: Catalogs,
     listings: Listings,
     options: KindsOptions,
-    shelf: Option<Shelf>,
+    resume_store: Option<ResumeStore>,
     running: Arc<Running>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -73,29 +73,29 @@ pub(crate) struct Kinds {
 type Running = Mutex<HashMap<Shape, Arc<Kind>>>;
 
 /// Number of idle checks within [`KindsOptions::idle_stop`].
-const LOOKS: u32 = 4;
+const IDLE_CHECKS: u32 = 4;
 
 /// The minimum time between two of these checks.
-const LEAST: Duration = Duration::from_secs(1);
+const MIN_IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The maximum, because the check also removes expired state.
-const MOST: Duration = Duration::from_secs(60);
+const MAX_IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interval of the checks whether all changes were passed on.
-const LOOK: Duration = Duration::from_millis(5);
+const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Minimum budget for the events of all kinds, for their frames, and for the states of further pages.
-const LEAST_BYTES: usize = 64 << 20;
+const MIN_BUDGET_BYTES: usize = 64 << 20;
 
-/// The maximum length of a restart file's name, which file systems limit.
-const MOST_NAME: usize = 240;
+/// The maximum length of a resume file's name, which file systems limit.
+const MAX_FILE_NAME: usize = 240;
 
 // === impl KindsOptions ===
 
 impl Default for KindsOptions {
     fn default() -> Self {
         Self {
-            restarts: Restarts::default(),
+            resume_storage: ResumeStorage::default(),
             idle_stop: Duration::from_secs(600),
             window: WindowOptions::default(),
             paged: Allowance::unbounded(),
@@ -111,10 +111,10 @@ impl KindsOptions {
     /// pages get as much, and the frames of the events a quarter of `per_cluster`; each gets at least 64 MiB.
     #[must_use]
     pub fn beside(per_cluster: usize) -> Self {
-        let most = per_cluster.saturating_mul(2).max(LEAST_BYTES);
+        let most = per_cluster.saturating_mul(2).max(MIN_BUDGET_BYTES);
         let mut window = WindowOptions::default();
         window.allowance = Allowance::new(most);
-        window.frame_allowance = Allowance::new((per_cluster / 4).max(LEAST_BYTES));
+        window.frame_allowance = Allowance::new((per_cluster / 4).max(MIN_BUDGET_BYTES));
         Self { window, paged: Allowance::new(most), ..Self::default() }
     }
 }
@@ -122,7 +122,7 @@ impl KindsOptions {
 // === impl Shape ===
 
 impl Shape {
-    pub(crate) fn of(resource: &ResourceType) -> Self {
+    pub(crate) fn new(resource: &ResourceType) -> Self {
         let (namespaced, custom) = (resource.namespaced, resource.custom);
         Self { resource: resource_id(resource), namespaced, custom }
     }
@@ -133,14 +133,14 @@ impl Shape {
 impl Kinds {
     pub(crate) fn new(fleet: Fleet, catalogs: Catalogs, listings: Listings, options: KindsOptions) -> Self {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let shelf = Shelf::of(&options.restarts);
-        if let Some(loading) = shelf.as_ref().and_then(Shelf::load) {
+        let resume_store = ResumeStore::from_storage(&options.resume_storage);
+        if let Some(loading) = resume_store.as_ref().and_then(ResumeStore::load) {
             let stop = stop.clone();
             tasks.spawn(async move {
                 stop.run_until_cancelled(loading).await;
             });
         }
-        Self { fleet, catalogs, listings, options, shelf, running: Arc::default(), stop, tasks }
+        Self { fleet, catalogs, listings, options, resume_store, running: Arc::default(), stop, tasks }
     }
 
     /// Returns the merged view of a kind; starts it if it does not run.
@@ -153,9 +153,9 @@ impl Kinds {
             Some(file) => file.read().await,
             None => None,
         };
-        let (maker, window) = (Maker::new(fastrand::u64(..)), self.options.window.clone());
+        let (instance, window) = (InstanceTag::new(fastrand::u64(..)), self.options.window.clone());
         let history =
-            Arc::new(History::new(past, maker, window, &self.options.paged, self.options.clock.clone()));
+            Arc::new(History::new(past, instance, window, &self.options.paged, self.options.clock.clone()));
         if let (Some(file), Some(claim)) = (&file, history.claim()) {
             file.claim(&claim).await;
         }
@@ -164,12 +164,13 @@ impl Kinds {
         if let Some(kind) = running.get(shape) {
             return kind.clone();
         }
-        let (absences, follows) = (Absences::default(), Follows::new(self.options.clock.clone()));
+        let (absences, followed_stores) =
+            (Absences::default(), FollowedStores::new(self.options.clock.clone()));
         let stop = self.stop.child_token();
         let kind = Arc::new(Kind {
             history: history.clone(),
             absences: absences.clone(),
-            follows: follows.clone(),
+            followed_stores: followed_stores.clone(),
             used: Mutex::new(Instant::now()),
         });
         let feed = Feed {
@@ -178,14 +179,14 @@ impl Kinds {
             catalogs: self.catalogs.clone(),
             history: history.clone(),
             absences,
-            follows,
+            followed_stores,
         };
         let (all, limit) = (self.running.clone(), self.options.idle_stop);
         let idle = idle(all, self.listings.clone(), shape.clone(), stop.clone(), limit);
         self.tasks.spawn(async move {
             let keeping = async {
                 match file {
-                    Some(file) => file.keep(&history, &stop).await,
+                    Some(file) => file.save_periodically(&history, &stop).await,
                     None => stop.cancelled().await,
                 }
             };
@@ -211,7 +212,7 @@ impl Kinds {
     pub(crate) async fn settle(&self, limit: Duration) {
         let settling = async {
             while !self.is_settled() {
-                sleep(LOOK).await;
+                sleep(SETTLE_POLL_INTERVAL).await;
             }
         };
         if timeout(limit, settling).await.is_err() {
@@ -225,13 +226,15 @@ impl Kinds {
         let members = self.fleet.members();
         let running = self.running.lock();
         running.iter().all(|(shape, kind)| {
-            let standing = kind.history.standing();
+            let resume_state = kind.history.resume_state();
             // Members whose content is not taken have nothing to pass on.
-            let mut taken = members.values().filter(|cluster| kind.absences.of(cluster.id()).is_none());
+            let mut taken = members.values().filter(|cluster| kind.absences.get(cluster.id()).is_none());
             taken.all(|cluster| {
                 let held = cluster.cached(&shape.resource).filter(CachedKind::has_content);
                 let held = held.map(|held| held.informer().snapshot().resource_version().clone());
-                held.is_none_or(|held| standing.members.get(cluster.id()).is_some_and(|told| told.to >= held))
+                held.is_none_or(|held| {
+                    resume_state.members.get(cluster.id()).is_some_and(|member| member.to >= held)
+                })
             })
         })
     }
@@ -249,8 +252,8 @@ impl Kinds {
         Some(kind.clone())
     }
 
-    fn file(&self, shape: &Shape) -> Option<RestartFile> {
-        let shelf = self.shelf.as_ref()?;
+    fn file(&self, shape: &Shape) -> Option<ResumeFile> {
+        let resume_store = self.resume_store.as_ref()?;
         let Shape { resource, namespaced, custom } = shape;
         let group = if resource.group.is_empty() { "core" } else { &resource.group };
         let mut name = format!("{group}.{}.{}", resource.version, resource.plural);
@@ -258,9 +261,9 @@ impl Kinds {
         if *custom {
             name = format!("{name}.{}.{}", resource.kind, if *namespaced { "namespaced" } else { "cluster" });
         }
-        let safe = name.len() <= MOST_NAME
+        let safe = name.len() <= MAX_FILE_NAME
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
-        safe.then(|| shelf.file(name)).flatten()
+        safe.then(|| resume_store.file(name)).flatten()
     }
 }
 
@@ -272,9 +275,9 @@ async fn idle(
     stop: CancellationToken,
     limit: Duration,
 ) {
-    let mut looks = interval((limit / LOOKS).clamp(LEAST, MOST));
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while stop.run_until_cancelled(looks.tick()).await.is_some() {
+    let mut ticks = interval((limit / IDLE_CHECKS).clamp(MIN_IDLE_CHECK_INTERVAL, MAX_IDLE_CHECK_INTERVAL));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         listings.tidy();
         let mut running = running.lock();
         // Under the lock, so that no request finds a kind that is being stopped.
@@ -300,7 +303,7 @@ mod tests {
 
     use super::super::contents::Entry;
     use super::super::item::MergedItem;
-    use super::super::mark::Mark;
+    use super::super::merged_version::MergedVersion;
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -309,18 +312,21 @@ mod tests {
         let value = json!({"metadata": {"namespace": "default", "name": "x", "uid": "u", "resourceVersion": "1",
             "annotations": {"large": "x".repeat(1 << 20)}}});
         let object = RawObject::from_value(&value, &Limits::default()).unwrap();
-        let item = |mark| {
-            let entry = Entry { object: object.clone(), mark: Mark::new(mark) };
+        let item = |merged_version| {
+            let entry = Entry { object: object.clone(), merged_version: MergedVersion::new(merged_version) };
             MergedItem::new(ClusterId::new("north").unwrap(), entry)
         };
         let windows: Vec<_> = (0..10).map(|_| Window::new(options.clone(), 0)).collect();
-        for mark in 1..=50 {
+        for merged_version in 1..=50 {
             for window in &windows {
-                window.push(Event::put(mark, None, item(mark)));
+                window.push(Event::put(merged_version, None, item(merged_version)));
             }
             tokio::time::advance(Duration::from_millis(100)).await;
             let held: usize = windows.iter().map(|window| window.stats().bytes).sum();
-            assert!(held <= LEAST_BYTES && (mark < 10 || held > LEAST_BYTES / 2), "{held}");
+            assert!(
+                held <= MIN_BUDGET_BYTES && (merged_version < 10 || held > MIN_BUDGET_BYTES / 2),
+                "{held}"
+            );
         }
         assert!(windows.iter().all(|window| window.stats().events > 1), "each has its part");
     }

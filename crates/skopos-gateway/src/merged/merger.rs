@@ -1,17 +1,18 @@
 //! The merger: makes one history of the changes of all members. Pure: no I/O, no clock, no tasks; the same calls give the
 //! same history.
 //!
-//! Each change of a member becomes one [`Event`] with a mark of its own, greater than all before. So the merged history
-//! contains each member's history in order; changes of different members are in the order of arrival. The content at a
-//! mark is a [`View`], which is cheap to keep and never changes.
+//! Each change of a member becomes one [`Event`] with a merged version of its own, greater than all before. So the
+//! merged history contains each member's history in order; changes of different members are in the order of arrival.
+//! The content at a merged version is a [`View`], which is cheap to keep and never changes.
 //!
-//! # The state at a mark
+//! # The state at a merged version
 //!
-//! The state is a vector: the position of each member's history. Within one process a mark is a position in the log of
-//! events, and needs no vector. Over a restart it does: [`Merger::standing`] returns, for each member, the marks between
-//! which its content was unchanged ([`Stand`]). If the member's store comes back with exactly that content, of the same
-//! cluster, a watcher that has seen all of it can resume without a gap: [`Merger::resume`]. All other watchers get 410: a
-//! restarted process does not have the objects of earlier changes, so it cannot send these.
+//! The state is a vector: the position of each member's history. Within one process a merged version is a position in
+//! the log of events, and needs no vector. Over a restart it does: [`Merger::resume_state`] returns, for each member,
+//! the merged versions between which its content was unchanged ([`MemberState`]). If the member's store comes back with
+//! exactly that content, of the same cluster, a watcher that has seen all of it can resume without a gap:
+//! [`Merger::resume`]. All other watchers get 410: a restarted process does not have the objects of earlier changes, so
+//! it cannot send these.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,18 +22,19 @@ use skopos_fleet::ClusterId;
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
 use super::contents::{Contents, Entry};
-use super::mark::{Maker, Mark, Marks};
-use super::restart::{Stand, Standing};
+use super::merged_version::{InstanceTag, MergedVersion, VersionClock};
+use super::resume_state::{MemberState, ResumeState};
 
 /// The state machine of one kind.
 #[derive(Debug)]
 pub(crate) struct Merger {
-    marks: Marks,
-    /// The mark at which the history of this process begins.
-    start: Mark,
+    clock: VersionClock,
+    /// The merged version at which the history of this process begins.
+    start: MergedVersion,
     roster: Arc<Roster>,
-    /// Members whose objects vanished without being deleted, with the mark. Watchers from before it cannot resume.
-    vanished: BTreeMap<ClusterId, Mark>,
+    /// Members whose objects vanished without being deleted, with the merged version. Watchers from before it cannot
+    /// resume.
+    vanished: BTreeMap<ClusterId, MergedVersion>,
     /// The state that an earlier process saved.
     past: Option<Past>,
     /// True once readers can have seen the content.
@@ -51,17 +53,17 @@ pub(crate) struct Member {
     pub(crate) contents: Contents,
     /// The position of a list that is ahead of the member's changes: changes up to it are not applied again.
     ahead: Option<Position>,
-    /// The mark of its last change.
-    changed: Mark,
+    /// The merged version of its last change.
+    changed: MergedVersion,
     /// The member's own version at that change.
     changed_at: ResourceVersion,
 }
 
 impl Member {
     /// Returns whether all changes up to this position were received.
-    pub(crate) fn has_told(&self, epoch: u64, version: &ResourceVersion) -> bool {
-        let told = |position: &Position| position.epoch == epoch && position.version >= *version;
-        self.position.as_ref().is_some_and(told)
+    pub(crate) fn has_received(&self, epoch: u64, version: &ResourceVersion) -> bool {
+        let covers = |position: &Position| position.epoch == epoch && position.version >= *version;
+        self.position.as_ref().is_some_and(covers)
     }
 
     /// Returns whether the list ahead covers a change at this position. Drops the list once the position is past it.
@@ -74,13 +76,13 @@ impl Member {
     /// Returns whether a deletion applies although the list ahead covers its version: the listed object is not newer than
     /// the deletion, so the object was deleted after the list. A deletion that a relist detects has the version before
     /// the list's.
-    fn has_after_all(&self, told: &Told, version: &ResourceVersion) -> bool {
-        let Told::Deleted(key, _) = told else { return false };
+    fn has_after_all(&self, change: &MemberChange, version: &ResourceVersion) -> bool {
+        let MemberChange::Deleted(key, _) = change else { return false };
         self.contents.get(key).is_some_and(|entry| entry.object.resource_version() <= version)
     }
 
-    /// Returns the mark of its last change.
-    pub(crate) fn changed(&self) -> Mark {
+    /// Returns the merged version of its last change.
+    pub(crate) fn changed(&self) -> MergedVersion {
         self.changed
     }
 }
@@ -98,7 +100,7 @@ pub(crate) struct Position {
 
 /// The source of a member's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Copy {
+pub(crate) enum ContentSource {
     /// The same store as before: after a gap.
     Same,
     /// Another store, with other epochs.
@@ -107,7 +109,7 @@ pub(crate) enum Copy {
 
 /// A change of one object, as received from its member.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub(crate) enum MemberChange {
     /// The object was created or changed to this state.
     Put(RawObject),
     /// The object was deleted. With its last state, if the member sent it.
@@ -117,27 +119,27 @@ pub(crate) enum Told {
 /// One change of the merged history.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    pub(crate) mark: Mark,
+    pub(crate) merged_version: MergedVersion,
     pub(crate) cluster: ClusterId,
     /// The entry before; `None` for a new object.
     pub(crate) old: Option<Entry>,
-    /// The entry now, or the last state of a deleted object. Its mark is that of the event.
+    /// The entry now, or the last state of a deleted object. Its merged version is that of the event.
     pub(crate) new: Entry,
     pub(crate) deleted: bool,
 }
 
-/// The content at one mark.
+/// The content at one merged version.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    pub(crate) mark: Mark,
+    pub(crate) merged_version: MergedVersion,
     pub(crate) roster: Arc<Roster>,
 }
 
-/// The decision whether a watcher may resume from a mark.
+/// The decision whether a watcher may resume from a merged version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resume {
-    /// Resume: the watcher misses all changes after this mark.
-    After(Mark),
+    /// Resume: the watcher misses all changes after this merged version.
+    After(MergedVersion),
     /// 410: some of the missed changes are not available.
     Expired,
 }
@@ -145,46 +147,47 @@ pub(crate) enum Resume {
 /// The state that an earlier process saved; it is kept after the history is opened.
 #[derive(Debug)]
 struct Past {
-    standing: Standing,
+    resume_state: ResumeState,
     /// The members that came back, with whether their content was the saved one.
-    taken_up: BTreeMap<ClusterId, bool>,
+    restored: BTreeMap<ClusterId, bool>,
 }
 
 // === impl Merger ===
 
 impl Merger {
-    /// Makes a history that begins now, after all marks of earlier processes; its marks are this maker's.
-    pub(crate) fn new(past: Option<Standing>, maker: Maker, now: Timestamp) -> Self {
-        let floor = past.as_ref().map_or(Mark::default(), |standing| standing.ceiling);
-        let marks = Marks::beginning(floor, now, maker);
-        let vanished = past.as_ref().map(|standing| standing.vanished.clone()).unwrap_or_default();
+    /// Makes a history that begins now, after all merged versions of earlier processes; its merged versions are this
+    /// gateway instance's.
+    pub(crate) fn new(past: Option<ResumeState>, instance: InstanceTag, now: Timestamp) -> Self {
+        let floor = past.as_ref().map_or(MergedVersion::default(), |resume_state| resume_state.ceiling);
+        let clock = VersionClock::starting_after(floor, now, instance);
+        let vanished = past.as_ref().map(|resume_state| resume_state.vanished.clone()).unwrap_or_default();
         Self {
-            start: marks.last(),
-            marks,
+            start: clock.last(),
+            clock,
             roster: Arc::default(),
             vanished,
-            past: past.map(|standing| Past { standing, taken_up: BTreeMap::new() }),
+            past: past.map(|resume_state| Past { resume_state, restored: BTreeMap::new() }),
             open: false,
         }
     }
 
-    /// Returns the saved state of an earlier process, with a ceiling for the marks that this one gives out before it
-    /// saves its own. It must be saved before the first mark is given out: otherwise a process after one that was killed
-    /// early would give out the same marks again.
-    pub(crate) fn claim(&self) -> Option<Standing> {
-        let past = self.past.as_ref()?.standing.clone();
-        Some(Standing { ceiling: self.start.after(HEADROOM), ..past })
+    /// Returns the saved state of an earlier process, with a ceiling for the merged versions that this one gives out
+    /// before it saves its own. It must be saved before the first merged version is given out: otherwise a process
+    /// after one that was killed early would give out the same merged versions again.
+    pub(crate) fn claim(&self) -> Option<ResumeState> {
+        let past = self.past.as_ref()?.resume_state.clone();
+        Some(ResumeState { ceiling: self.start.after(MAX_LEAD_MICROS), ..past })
     }
 
     /// Returns the saved position of a member that has not come back yet, before readers can have seen its content.
-    pub(crate) fn left(&self, cluster: &ClusterId) -> Option<&Stand> {
+    pub(crate) fn saved_member(&self, cluster: &ClusterId) -> Option<&MemberState> {
         let known = self.roster.get(cluster).is_some_and(|member| member.position.is_some());
         let past = self.past.as_ref().filter(|_| !known && !self.open)?;
-        past.standing.members.get(cluster)
+        past.resume_state.members.get(cluster)
     }
 
-    /// Returns the mark before the first event.
-    pub(crate) fn start(&self) -> Mark {
+    /// Returns the merged version before the first event.
+    pub(crate) fn start(&self) -> MergedVersion {
         self.start
     }
 
@@ -193,10 +196,10 @@ impl Merger {
     pub(crate) fn open(&mut self, now: Timestamp) {
         self.open = true;
         let Some(past) = &self.past else { return };
-        let lost = past.standing.members.keys().filter(|id| !past.taken_up.contains_key(*id));
+        let lost = past.resume_state.members.keys().filter(|id| !past.restored.contains_key(*id));
         let lost: Vec<_> = lost.cloned().collect();
         for cluster in lost {
-            self.vanished.insert(cluster, self.marks.next(now));
+            self.vanished.insert(cluster, self.clock.next(now));
         }
     }
 
@@ -229,11 +232,11 @@ impl Merger {
         &mut self,
         cluster: &ClusterId,
         position: Position,
-        copy: Copy,
+        content_source: ContentSource,
         objects: impl IntoIterator<Item = RawObject>,
         now: Timestamp,
     ) -> Vec<Event> {
-        let listed = copy == Copy::Same && self.member(cluster).is_listed_ahead(&position);
+        let listed = content_source == ContentSource::Same && self.member(cluster).is_listed_ahead(&position);
         if listed {
             return Vec::new();
         }
@@ -254,13 +257,13 @@ impl Merger {
             return Vec::new();
         }
         let before = self.member(cluster).contents.clone();
-        let told = differences(&before, objects);
+        let changes = differences(&before, objects);
         self.member(cluster).position = Some(position.clone());
-        let mut events = Vec::with_capacity(told.len());
-        for told in told {
-            self.tell(cluster, &position.version, told, now, &mut events);
+        let mut events = Vec::with_capacity(changes.len());
+        for change in changes {
+            self.apply(cluster, &position.version, change, now, &mut events);
         }
-        let first = (!known && events.is_empty()).then(|| self.marks.next(now));
+        let first = (!known && events.is_empty()).then(|| self.clock.next(now));
         let member = self.member(cluster);
         member.changed = first.unwrap_or(member.changed);
         // Even without a difference: an object may have been created and deleted in between.
@@ -273,7 +276,7 @@ impl Merger {
         &mut self,
         cluster: &ClusterId,
         position: Position,
-        told: Told,
+        change: MemberChange,
         now: Timestamp,
     ) -> Vec<Event> {
         let mut events = Vec::with_capacity(1);
@@ -281,10 +284,10 @@ impl Merger {
         let member = self.member(cluster);
         if !member.is_listed_ahead(&position) {
             member.position = Some(position);
-        } else if !member.has_after_all(&told, &version) {
+        } else if !member.has_after_all(&change, &version) {
             return events;
         }
-        self.tell(cluster, &version, told, now, &mut events);
+        self.apply(cluster, &version, change, now, &mut events);
         events
     }
 
@@ -301,10 +304,10 @@ impl Merger {
         let Some(member) = Arc::make_mut(&mut self.roster).remove(cluster) else { return false };
         let had_any = !member.contents.is_empty();
         // A watcher that has seen the empty content misses nothing.
-        let mark = if had_any { self.marks.next(now) } else { member.changed };
-        let last = self.marks.last();
-        self.vanished.retain(|_, when| when.after(MEMORY) > last);
-        self.vanished.insert(cluster.clone(), mark);
+        let merged_version = if had_any { self.clock.next(now) } else { member.changed };
+        let last = self.clock.last();
+        self.vanished.retain(|_, when| when.after(MAX_ABSENCE_MICROS) > last);
+        self.vanished.insert(cluster.clone(), merged_version);
         had_any
     }
 
@@ -313,29 +316,39 @@ impl Merger {
         self.roster.clone()
     }
 
-    /// Returns the content now: it has all changes so far, and all later ones have a greater mark.
+    /// Returns the content now: it has all changes so far, and all later ones have a greater merged version.
     pub(crate) fn view(&mut self, now: Timestamp) -> View {
-        View { mark: self.marks.present(now), roster: self.roster.clone() }
+        View { merged_version: self.clock.present(now), roster: self.roster.clone() }
     }
 
-    /// Decides whether a watcher of these clusters, whose state is that of `mark`, can get all changes that it misses. A
-    /// mark of neither this process nor a known earlier one has no known state.
+    /// Decides whether a watcher of these clusters, whose state is that of `merged_version`, can get all changes that
+    /// it misses. A merged version of neither this process nor a known earlier one has no known state.
     ///
     /// The owner of the event log decides whether the events since then are still there.
-    pub(crate) fn resume(&self, mark: Mark, selects: impl Fn(&ClusterId) -> bool) -> Resume {
-        let given_out = mark <= self.marks.last() && mark.after(MEMORY) > self.marks.last();
-        let mut vanished = self.vanished.iter().filter(|(_, when)| mark < **when);
+    pub(crate) fn resume(
+        &self,
+        merged_version: MergedVersion,
+        selects: impl Fn(&ClusterId) -> bool,
+    ) -> Resume {
+        let given_out = merged_version <= self.clock.last()
+            && merged_version.after(MAX_ABSENCE_MICROS) > self.clock.last();
+        let mut vanished = self.vanished.iter().filter(|(_, when)| merged_version < **when);
         if !given_out || vanished.any(|(cluster, _)| selects(cluster)) {
             return Resume::Expired;
         }
-        if mark >= self.start {
-            return if mark.maker() == self.marks.maker() { Resume::After(mark) } else { Resume::Expired };
+        if merged_version >= self.start {
+            return if merged_version.instance() == self.clock.instance() {
+                Resume::After(merged_version)
+            } else {
+                Resume::Expired
+            };
         }
-        let Some(past) = self.past.as_ref().filter(|past| past.standing.covers(mark)) else {
+        let Some(past) = self.past.as_ref().filter(|past| past.resume_state.covers(merged_version)) else {
             return Resume::Expired;
         };
-        let mut missed = past.standing.members.iter().filter(|(cluster, stand)| {
-            let unseen = mark < stand.changed || !past.taken_up.get(*cluster).is_some_and(|good| *good);
+        let mut missed = past.resume_state.members.iter().filter(|(cluster, member_state)| {
+            let unseen = merged_version < member_state.changed
+                || !past.restored.get(*cluster).is_some_and(|good| *good);
             unseen && selects(cluster)
         });
         match missed.next() {
@@ -344,12 +357,12 @@ impl Merger {
         }
     }
 
-    /// Returns the state that the next process needs so that watchers can resume. It covers all marks given out so far.
-    /// No mark beyond [`Standing::ceiling`] is given out before the next call.
-    pub(crate) fn standing(&self) -> Standing {
-        let stand = |member: &Member| {
+    /// Returns the state that the next process needs so that watchers can resume. It covers all merged versions given
+    /// out so far. No merged version beyond [`ResumeState::ceiling`] is given out before the next call.
+    pub(crate) fn resume_state(&self) -> ResumeState {
+        let member_state = |member: &Member| {
             let position = member.position.clone()?;
-            Some(Stand {
+            Some(MemberState {
                 changed: member.changed,
                 identity: position.identity,
                 epoch: position.epoch,
@@ -358,15 +371,15 @@ impl Merger {
                 content: member.contents.digest().to_string(),
             })
         };
-        let members = self.roster.iter().filter_map(|(id, member)| Some((id.clone(), stand(member)?)));
-        let before = self.past.iter().flat_map(|past| &past.standing.makers);
-        let mut makers = vec![self.marks.maker()];
-        makers.extend(before.copied().filter(|maker| *maker != self.marks.maker()));
-        makers.truncate(MAKERS);
-        Standing {
-            mark: self.marks.last(),
-            makers,
-            ceiling: self.marks.last().after(HEADROOM),
+        let members = self.roster.iter().filter_map(|(id, member)| Some((id.clone(), member_state(member)?)));
+        let before = self.past.iter().flat_map(|past| &past.resume_state.instances);
+        let mut instances = vec![self.clock.instance()];
+        instances.extend(before.copied().filter(|instance| *instance != self.clock.instance()));
+        instances.truncate(MAX_INSTANCES);
+        ResumeState {
+            merged_version: self.clock.last(),
+            instances,
+            ceiling: self.clock.last().after(MAX_LEAD_MICROS),
             members: members.collect(),
             vanished: self.vanished.clone(),
         }
@@ -382,54 +395,74 @@ impl Merger {
     ) {
         let objects: Vec<RawObject> = objects.into_iter().collect();
         let since = |changed, changed_at| {
-            let entries = objects.iter().cloned().map(|object| Entry { object, mark: changed });
+            let entries = objects.iter().cloned().map(|object| Entry { object, merged_version: changed });
             let contents = Contents::from_sorted(entries.collect());
             Member { position: Some(position.clone()), contents, ahead: None, changed, changed_at }
         };
-        let left = self.past.as_ref().and_then(|past| past.standing.members.get(cluster));
-        // The same content as in the earlier process: it keeps its mark.
-        let as_left = left.filter(|stand| stand.is_at(&position)).and_then(|stand| {
-            Some(since(stand.changed, stand.from.clone())).filter(|member| stand.has(&member.contents))
-        });
+        let saved_member = self.past.as_ref().and_then(|past| past.resume_state.members.get(cluster));
+        // The same content as in the earlier process: it keeps its merged version.
+        let as_left =
+            saved_member.filter(|member_state| member_state.is_at(&position)).and_then(|member_state| {
+                Some(since(member_state.changed, member_state.from.clone()))
+                    .filter(|member| member_state.has_content(&member.contents))
+            });
         if let Some(past) = &mut self.past {
-            past.taken_up.insert(cluster.clone(), as_left.is_some());
+            past.restored.insert(cluster.clone(), as_left.is_some());
         }
-        let member = as_left.unwrap_or_else(|| since(self.marks.next(now), position.version.clone()));
+        let member = as_left.unwrap_or_else(|| since(self.clock.next(now), position.version.clone()));
         *self.member(cluster) = member;
     }
 
     /// Makes an event of a change, or two if another object has taken the name.
-    fn tell(
+    fn apply(
         &mut self,
         cluster: &ClusterId,
         version: &ResourceVersion,
-        told: Told,
+        change: MemberChange,
         now: Timestamp,
         events: &mut Vec<Event>,
     ) {
-        let mark = self.marks.next(now);
+        let merged_version = self.clock.next(now);
         let member = self.member(cluster);
-        (member.changed, member.changed_at) = (mark, version.clone());
-        match told {
-            Told::Put(object) => {
+        (member.changed, member.changed_at) = (merged_version, version.clone());
+        match change {
+            MemberChange::Put(object) => {
                 let old = member.contents.get(object.key()).cloned();
                 match old {
                     Some(old) if old.object.uid() != object.uid() => {
-                        self.tell(cluster, version, Told::Deleted(old.key().clone(), None), now, events);
-                        self.tell(cluster, version, Told::Put(object), now, events);
+                        self.apply(
+                            cluster,
+                            version,
+                            MemberChange::Deleted(old.key().clone(), None),
+                            now,
+                            events,
+                        );
+                        self.apply(cluster, version, MemberChange::Put(object), now, events);
                     }
                     old => {
-                        let new = Entry { object, mark };
+                        let new = Entry { object, merged_version };
                         member.contents.insert(new.clone());
-                        events.push(Event { mark, cluster: cluster.clone(), old, new, deleted: false });
+                        events.push(Event {
+                            merged_version,
+                            cluster: cluster.clone(),
+                            old,
+                            new,
+                            deleted: false,
+                        });
                     }
                 }
             }
-            Told::Deleted(key, last) => {
+            MemberChange::Deleted(key, last) => {
                 let Some(old) = member.contents.remove(&key) else { return };
                 let object = last.unwrap_or_else(|| old.object.clone());
-                let new = Entry { object, mark };
-                events.push(Event { mark, cluster: cluster.clone(), old: Some(old), new, deleted: true });
+                let new = Entry { object, merged_version };
+                events.push(Event {
+                    merged_version,
+                    cluster: cluster.clone(),
+                    old: Some(old),
+                    new,
+                    deleted: true,
+                });
             }
         }
     }
@@ -445,37 +478,37 @@ impl Default for Member {
             position: None,
             ahead: None,
             contents: Contents::default(),
-            changed: Mark::default(),
+            changed: MergedVersion::default(),
             changed_at: ResourceVersion::ZERO,
         }
     }
 }
 
 /// Returns the changes from one content to another, in key order. Both contents must be in key order.
-fn differences(before: &Contents, now: impl IntoIterator<Item = RawObject>) -> Vec<Told> {
-    let mut told = Vec::new();
+fn differences(before: &Contents, now: impl IntoIterator<Item = RawObject>) -> Vec<MemberChange> {
+    let mut changes = Vec::new();
     let mut before = before.iter().peekable();
     for object in now {
         while let Some(gone) = before.next_if(|old| old.key() < object.key()) {
-            told.push(Told::Deleted(gone.key().clone(), None));
+            changes.push(MemberChange::Deleted(gone.key().clone(), None));
         }
         match before.next_if(|old| old.key() == object.key()) {
             Some(old) if old.object.is_same_content(&object) => {}
-            _ => told.push(Told::Put(object)),
+            _ => changes.push(MemberChange::Put(object)),
         }
     }
-    told.extend(before.map(|gone| Told::Deleted(gone.key().clone(), None)));
-    told
+    changes.extend(before.map(|gone| MemberChange::Deleted(gone.key().clone(), None)));
+    changes
 }
 
-/// Maximum lead of marks over the state saved for the next process: a minute, in microseconds.
-const HEADROOM: u64 = 60_000_000;
+/// Maximum lead of merged versions over the state saved for the next process: a minute, in microseconds.
+const MAX_LEAD_MICROS: u64 = 60_000_000;
 
-/// Maximum number of consecutive processes whose marks can be resumed from.
-const MAKERS: usize = 16;
+/// Maximum number of consecutive processes whose merged versions can be resumed from.
+const MAX_INSTANCES: usize = 16;
 
 /// Maximum absence of a watcher: an hour, in microseconds.
-const MEMORY: u64 = 3_600_000_000;
+const MAX_ABSENCE_MICROS: u64 = 3_600_000_000;
 
 #[cfg(test)]
 mod tests;

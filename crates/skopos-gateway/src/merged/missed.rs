@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use skopos::journal::{Change, Cursor, Journal};
 use skopos_wire::{RawObject, ResourceVersion};
 
-use super::restart::Stand;
+use super::resume_state::MemberState;
 
 /// A member's content at the recorded position, and the changes since.
-pub(crate) struct Missed {
+pub(crate) struct MissedChanges {
     /// The objects, sorted by key.
     pub(crate) objects: Vec<RawObject>,
     pub(crate) changes: Vec<Change<RawObject>>,
@@ -18,16 +18,20 @@ pub(crate) struct Missed {
 }
 
 /// Changes per read of the journal.
-const BATCH: usize = 256;
+const BATCH_SIZE: usize = 256;
 
-impl Missed {
-    /// Returns the changes since `left`. `now` is the member's current content, or that of a moment ago. Returns `None`
-    /// if the journal does not reach back that far.
-    pub(crate) fn since(left: &Stand, journal: &Journal<RawObject>, now: Vec<RawObject>) -> Option<Self> {
-        let mut cursor = journal.after(&left.to).ok()?;
+impl MissedChanges {
+    /// Returns the changes since `saved`. `now` is the member's current content, or that of a moment ago. Returns
+    /// `None` if the journal does not reach back that far.
+    pub(crate) fn since(
+        saved: &MemberState,
+        journal: &Journal<RawObject>,
+        now: Vec<RawObject>,
+    ) -> Option<Self> {
+        let mut cursor = journal.after(&saved.to).ok()?;
         let mut changes = Vec::new();
         loop {
-            let batch = cursor.read(BATCH).ok().filter(|batch| batch.epoch == left.epoch)?;
+            let batch = cursor.read(BATCH_SIZE).ok().filter(|batch| batch.epoch == saved.epoch)?;
             changes.extend(batch.changes);
             if let Some(reached) = batch.reached {
                 return Some(Self { objects: before(now, &changes), changes, reached, cursor });

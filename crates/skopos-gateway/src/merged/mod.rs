@@ -2,25 +2,25 @@
 //!
 //! ```text
 //!  journal of member a ──┐                                        ┌─▶ History ─▶ lists, pages (source)
-//!  journal of member b ──┼─▶ Feed ─▶ Merger: one history,         │             watches (window, guard)
-//!  journal of member c ──┘           one mark per change (pure) ──┘
+//!  journal of member b ──┼─▶ Feed ─▶ Merger (pure): one history,  │             watches (window, watch_authz)
+//!  journal of member c ──┘           one version per change ──────┘
 //! ```
 //!
 //! | module | its one idea |
 //! |---|---|
-//! | `merger`, `contents`, `mark` | the merge of all members' changes into one history; no I/O, no clock |
+//! | `merger`, `contents`, `merged_version` | the merge of all members' changes into one history; no I/O, no clock |
 //! | `missed` | the changes of a member since an earlier process recorded its position |
-//! | `restart`, `shelf` | the state that lets watches continue after a restart; its storage |
+//! | `resume_state`, `resume_store` | the state that lets watches continue after a restart; its storage |
 //! | `feed` | one task per member, from its journal into the history |
 //! | `history` | the history, shared between feed and readers |
 //! | `item`, `render`, `source` | the lists and watches that `skopos-serve` makes of the history |
 //! | `union` | the union of the custom resources that the clusters serve; pure |
-//! | `united` | a cache of these unions |
+//! | `union_cache` | a cache of these unions |
 //! | `openapi` | the union of the clusters' OpenAPI documents |
 //! | `fresh` | catch-up of members for read-your-writes and consistent reads |
 //! | `describe` | discovery and OpenAPI of all clusters; custom resources |
-//! | `route`, `standing` | requests: caller, resource, clusters; missing, stale and denied clusters |
-//! | `guard`, `sights`, `seal` | early ends of watches, changed permissions, signed tokens |
+//! | `route`, `answer_status` | requests: caller, resource, clusters; missing, stale and denied clusters |
+//! | `watch_authz`, `visibility_log`, `token_signer` | early ends of watches, changed permissions, signed tokens |
 //!
 //! Clusters: all, `?clusters=a,b`, `?clusterSelector=env=prod` (the clusters' own labels), or, for clients that cannot
 //! add parameters, `labelSelector=skopos.dev/cluster=a`. Lists are sorted by cluster, namespace and name. A list waits up
@@ -39,26 +39,28 @@
 //!
 //! # The merged resourceVersion
 //!
-//! Clients compare resourceVersions as decimal integers, so a merged one is a decimal integer, too: a [`Mark`]. It is the
-//! wall clock in microseconds, or one more than the previous mark if the clock has not advanced. Its lowest bits identify
-//! the gateway instance: of two gateways behind one address, neither resumes the other's watches. Marks grow over
-//! restarts. They reveal nothing about the activity of clusters that a caller may not read: a list's mark is the time of
-//! the list. A mark represents a vector: for each cluster its identity, epoch and resourceVersion, and over a restart the
-//! digest of its content. The vector stays in the gateway. If another cluster takes a name while the process runs, the
-//! difference is sent as deletions and additions. Over a restart, no watch resumes from a mark whose cluster was another,
-//! or whose identity is unknown.
+//! Clients compare resourceVersions as decimal integers, so a merged one is a decimal integer, too: a
+//! [`MergedVersion`]. It is the wall clock in microseconds, or one more than the previous merged version if the clock
+//! has not advanced. Its lowest bits identify the gateway instance: of two gateways behind one address, neither resumes
+//! the other's watches. Merged versions grow over restarts. They reveal nothing about the activity of clusters that a
+//! caller may not read: a list's merged version is the time of the list. A merged version represents a vector: for each
+//! cluster its identity, epoch and resourceVersion, and over a restart the digest of its content. The vector stays in
+//! the gateway. If another cluster takes a name while the process runs, the difference is sent as deletions and
+//! additions. Over a restart, no watch resumes from a merged version whose cluster was another, or whose identity is
+//! unknown.
 //!
-//! A mark is neither a secret nor a permission: an invented one yields what the caller may read anyway, or 410. So it is
-//! not signed; a decimal integer could not be.
+//! A merged version is neither a secret nor a permission: an invented one yields what the caller may read anyway, or
+//! 410. So it is not signed; a decimal integer could not be.
 //!
 //! # The cluster of an object
 //!
 //! Objects keep their namespace and name. They get the annotation `skopos.dev/cluster`, the label of the same name (if
 //! the cluster's name is a valid label value), and the annotation `skopos.dev/resource-version` with the member's own
-//! version. `metadata.resourceVersion` is the mark of the object's last change, because reflectors resume from it. The
-//! consequence: two clusters may have an object of the same namespace and name, and a cache that identifies objects by
-//! these alone (client-go's default key function, kube-rs' `ObjectRef`) shows one of the two. Give such a cache a key
-//! function with the label, or one informer per cluster: `labelSelector=skopos.dev/cluster=NAME`.
+//! version. `metadata.resourceVersion` is the merged version of the object's last change, because reflectors resume
+//! from it. The consequence: two clusters may have an object of the same namespace and name, and a cache that
+//! identifies objects by these alone (client-go's default key function, kube-rs' `ObjectRef`) shows one of the two.
+//! Give such a cache a key function with the label, or one informer per cluster:
+//! `labelSelector=skopos.dev/cluster=NAME`.
 //!
 //! # Clusters that join, fail, leave
 //!
@@ -69,35 +71,35 @@
 //! client lists again. The same applies to a resource that is evicted because the cluster's memory budget is used up. These
 //! are the cases in which a cluster ends a watch: the alternatives are false deletions or ghost objects.
 
+mod answer_status;
 mod contents;
 mod describe;
 mod feed;
-mod follows;
+mod followed_stores;
 mod fresh;
-mod guard;
 mod history;
 mod item;
 mod kinds;
-mod mark;
+mod merged_version;
 mod merger;
 mod missed;
 #[cfg(test)]
 mod noninterference_tests;
 mod openapi;
 mod render;
-mod restart;
+mod resume_state;
+mod resume_store;
 mod route;
-mod seal;
-mod shelf;
-mod sights;
 mod source;
-mod standing;
 #[cfg(test)]
 mod tests;
+mod token_signer;
 mod union;
-mod united;
+mod union_cache;
+mod visibility_log;
+mod watch_authz;
 
 pub use kinds::KindsOptions;
-pub use mark::Mark;
+pub use merged_version::MergedVersion;
+pub use resume_store::ResumeStorage;
 pub use route::Merged;
-pub use shelf::Restarts;

@@ -15,7 +15,7 @@ pub(crate) struct Index {
 }
 
 /// The maximum size of an index in bytes.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_INDEX_BYTES: usize = 1 << 20;
 
 /// The path of the index, and the prefix of its documents.
 const ROOT: &str = "/openapi/v3";
@@ -40,9 +40,9 @@ pub(crate) fn united(indexes: &[(Cluster, Index)]) -> String {
     // Votes per name, and the first cluster with each address. One pass, because untrusted servers decide on the number
     // of names.
     let mut votes: BTreeMap<&str, BTreeMap<&str, (usize, Reverse<usize>)>> = BTreeMap::new();
-    for (place, (_, index)) in indexes.iter().enumerate() {
+    for (position, (_, index)) in indexes.iter().enumerate() {
         for (name, address) in &index.addresses {
-            votes.entry(name).or_default().entry(address).or_insert((0, Reverse(place))).0 += 1;
+            votes.entry(name).or_default().entry(address).or_insert((0, Reverse(position))).0 += 1;
         }
     }
     let elected = votes.into_iter().filter_map(|(name, of_name)| {
@@ -74,7 +74,7 @@ impl Index {
     /// Parses a member's index. Leaves out addresses that lead elsewhere than to its documents; returns `None` if it is
     /// no index.
     pub(crate) fn parse(document: &[u8]) -> Option<Self> {
-        if document.len() > MOST_BYTES {
+        if document.len() > MAX_INDEX_BYTES {
             return None;
         }
         let wire: Wire = serde_json::from_slice(document).ok()?;
@@ -85,11 +85,11 @@ impl Index {
 
 #[derive(Deserialize)]
 struct Wire {
-    paths: BTreeMap<String, Entry>,
+    paths: BTreeMap<String, IndexEntry>,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct IndexEntry {
     #[serde(rename = "serverRelativeURL")]
     server_relative_url: String,
 }

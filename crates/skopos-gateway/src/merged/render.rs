@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use skopos_fleet::ClusterId;
 use skopos_wire::RawObject;
 
-use super::mark::Mark;
+use super::merged_version::MergedVersion;
 
 /// The label and annotation with the name of the object's cluster.
 pub(crate) const CLUSTER: &str = "skopos.dev/cluster";
@@ -18,19 +18,19 @@ pub(crate) const CLUSTER: &str = "skopos.dev/cluster";
 /// The annotation with the object's version in its member.
 pub(crate) const MEMBER_VERSION: &str = "skopos.dev/resource-version";
 
-/// Returns the object with `mark` as its version, and the name of its cluster in a label and an annotation. Replaces the
-/// member's own values of these: a member cannot choose the cluster of its objects.
-pub(crate) fn render(object: &RawObject, cluster: &ClusterId, mark: Mark) -> Bytes {
+/// Returns the object with `merged_version` as its version, and the name of its cluster in a label and an annotation.
+/// Replaces the member's own values of these: a member cannot choose the cluster of its objects.
+pub(crate) fn render(object: &RawObject, cluster: &ClusterId, merged_version: MergedVersion) -> Bytes {
     let json = object.bytes();
     let version = object.resource_version().to_string();
-    written(json, cluster, &version, mark).map_or_else(|_| json.clone(), Bytes::from)
+    written(json, cluster, &version, merged_version).map_or_else(|_| json.clone(), Bytes::from)
 }
 
 fn written(
     json: &[u8],
     cluster: &ClusterId,
     version: &str,
-    mark: Mark,
+    merged_version: MergedVersion,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let labels = [(CLUSTER, cluster.label_value())];
     let annotations = [(CLUSTER, cluster.as_str()), (MEMBER_VERSION, version)];
@@ -40,7 +40,7 @@ fn written(
     for (name, value) in &object.0 {
         writer.name(name);
         match &**name {
-            "metadata" => metadata(&mut writer, value, mark, &labels, &annotations)?,
+            "metadata" => metadata(&mut writer, value, merged_version, &labels, &annotations)?,
             _ => writer.raw(value.get()),
         }
     }
@@ -51,7 +51,7 @@ fn written(
 fn metadata(
     writer: &mut Writer<'_>,
     metadata: &RawValue,
-    mark: Mark,
+    merged_version: MergedVersion,
     labels: &[(&str, &str)],
     annotations: &[(&str, &str)],
 ) -> Result<(), serde_json::Error> {
@@ -61,7 +61,7 @@ fn metadata(
     for (name, value) in &members.0 {
         own.name(name);
         match &**name {
-            "resourceVersion" => own.raw(&format!("\"{mark}\"")),
+            "resourceVersion" => own.raw(&format!("\"{merged_version}\"")),
             "labels" => {
                 had_labels = true;
                 marked(&mut own, Some(value), &[CLUSTER], labels)?;
@@ -185,7 +185,7 @@ mod tests {
 
     fn rendered(object: &Value, cluster: &str) -> Value {
         let object = RawObject::from_value(object, &Limits::default()).unwrap();
-        let bytes = render(&object, &ClusterId::new(cluster).unwrap(), Mark::new(99));
+        let bytes = render(&object, &ClusterId::new(cluster).unwrap(), MergedVersion::new(99));
         serde_json::from_slice(&bytes).unwrap()
     }
 
@@ -215,7 +215,7 @@ mod tests {
         let tricky = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7",
             "labels":{"skopos.dev\/cluster":"other","skopos.dev/cluste\u0072":"third"}}}"#;
         let object = RawObject::copy_from(tricky.as_bytes(), &Limits::default()).unwrap();
-        let text = render(&object, &ClusterId::new("north").unwrap(), Mark::new(1));
+        let text = render(&object, &ClusterId::new("north").unwrap(), MergedVersion::new(1));
         let text = std::str::from_utf8(&text).unwrap();
         assert!(!text.contains("other") && !text.contains("third"), "{text}");
     }

@@ -13,27 +13,27 @@ use skopos_serve::{BlockCache, Blocks, Registry, Request, ResourceType, ServeOpt
 use skopos_wire::{GroupResource, Status};
 use tokio::time::{Instant, timeout};
 
+use super::answer_status::{AnswerStatus, ClusterSelection, StatusBuilder};
 use super::fresh;
-use super::guard::{Guard, Sight};
 use super::item::MergedItem;
 use super::kinds::{Kind, Kinds, KindsOptions, Shape};
-use super::mark::Mark;
+use super::merged_version::MergedVersion;
 use super::merger::Resume;
-use super::seal::SealKey;
-use super::sights::{Question, Sights};
 use super::source::MergedSource;
-use super::standing::{Clusters, Judge, Wanted};
-use super::united::Unions;
+use super::token_signer::TokenKey;
+use super::union_cache::UnionCache;
+use super::visibility_log::{QueryKey, VisibilityLog};
+use super::watch_authz::{VisibleClusters, WatchAuthorizer};
 use crate::authz::{Attributes, Decision};
 use crate::catalog::Catalogs;
 use crate::clusters::Served;
-use crate::ending::{ending, error_event};
 use crate::headers::{self, Stamp, stamp};
 use crate::query::Query;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route, WATCH_LIFETIME};
 use crate::services::Services;
 use crate::target::{ResourceTarget, Target};
+use crate::terminating_body::{end_when, error_event};
 use crate::via;
 use crate::watch_path::spelled_as_list;
 
@@ -44,22 +44,22 @@ pub struct Merged {
     pub(super) kinds: Arc<Kinds>,
     pub(super) registry: Arc<Registry>,
     pub(super) catalogs: Catalogs,
-    pub(super) unions: Arc<Unions>,
-    sights: Arc<Sights>,
-    key: SealKey,
+    pub(super) unions: Arc<UnionCache>,
+    visibility_log: Arc<VisibilityLog>,
+    key: TokenKey,
     /// The blocks from which compressed lists are made.
     blocks: Blocks,
 }
 
 /// The clusters of a request, after authorization.
 pub(super) struct Scope {
-    wanted: Wanted,
+    selection: ClusterSelection,
     /// The number of sources that have not listed their clusters yet.
     pub(super) unread: usize,
     /// The clusters that the request sees.
     pub(super) seen: Vec<Cluster>,
     /// The connection generation by which each cluster was asked.
-    ways: BTreeMap<ClusterId, u64>,
+    generations: BTreeMap<ClusterId, u64>,
     /// The clusters that an open watch need not ask: the request sees them, or must not.
     considered: Vec<Cluster>,
     pub(super) denied: Vec<String>,
@@ -74,7 +74,7 @@ const MAX_BLOCK_BYTES: usize = 256 << 20;
 
 /// Maximum number of clusters that are asked concurrently for a decision. A request queued behind clusters that do not
 /// answer would count as unanswered, too. Each cluster has connections of its own.
-const REVIEWS: usize = 4096;
+const MAX_CONCURRENT_REVIEWS: usize = 4096;
 
 // === impl Merged ===
 
@@ -83,7 +83,7 @@ impl Merged {
     #[must_use]
     pub fn new(services: Services, options: KindsOptions) -> Self {
         let catalogs = Catalogs::new(services.fleet.clone(), services.definitions.clone());
-        let key = options.seed.map_or_else(SealKey::random, SealKey::from_seed);
+        let key = options.seed.map_or_else(TokenKey::random, TokenKey::from_seed);
         let kinds = Arc::new(Kinds::new(
             services.fleet.clone(),
             catalogs.clone(),
@@ -98,7 +98,7 @@ impl Merged {
             registry,
             catalogs,
             unions: Arc::default(),
-            sights: Arc::default(),
+            visibility_log: Arc::default(),
             key,
             blocks,
         }
@@ -179,7 +179,7 @@ impl Merged {
             None => self.custom(call, what, &scope.seen).await?,
         };
         let namespace = target.place(resource.namespaced)?;
-        let shape = Shape::of(&resource);
+        let shape = Shape::new(&resource);
         let kind = self.kinds.get(&shape).await;
         // The first read of a kind starts it in each cluster; clusters without an answer by the deadline are named as
         // missing.
@@ -188,14 +188,14 @@ impl Merged {
         if timeout(limit, kind.history.opened_to(&seen)).await.is_err() {
             kind.history.open();
         }
-        let behind = match asks_for_newest(&call.query)? {
+        let behind = match wants_newest(&call.query)? {
             true => fresh::catch_up(&self.services, &kind, &scope.seen, &shape.resource, &call.headers).await,
             false => BTreeMap::new(),
         };
         // Clusters may also have been replaced meanwhile.
-        scope.drop_others(&self.services.fleet);
-        let Scope { wanted, unread, seen, considered, denied, undecided, .. } = scope;
-        let judge = Arc::new(Judge {
+        scope.drop_replaced(&self.services.fleet);
+        let Scope { selection, unread, seen, considered, denied, undecided, .. } = scope;
+        let status_builder = Arc::new(StatusBuilder {
             behind,
             seen,
             resource: shape.resource,
@@ -206,7 +206,17 @@ impl Merged {
             undecided,
         });
         let resource = &resource;
-        let read = Read { merged: self, call, target, resource, namespace, wanted, considered, judge, kind };
+        let read = Read {
+            merged: self,
+            call,
+            target,
+            resource,
+            namespace,
+            selection,
+            considered,
+            status_builder,
+            kind,
+        };
         let answer = match what.verb.as_str() {
             "watch" => read.watch().await,
             "list" => read.list().await,
@@ -225,11 +235,12 @@ impl Merged {
     /// All named clusters are asked, whatever their labels: labels of a cluster that the caller may not read select
     /// nothing, so the answer cannot reveal them.
     pub(super) async fn scope(&self, call: &Call, what: &Attributes) -> Result<Scope, Status> {
-        let wanted = wanted(&call.query)?;
+        let selection = parse_selection(&call.query)?;
         let unread = self.services.unread_sources().await;
         let members = self.services.fleet.members();
-        let named: Vec<Cluster> = members.values().filter(|cluster| wanted.names(cluster)).cloned().collect();
-        let ways = named.iter().map(|cluster| (cluster.id().clone(), cluster.way())).collect();
+        let named: Vec<Cluster> =
+            members.values().filter(|cluster| selection.names(cluster)).cloned().collect();
+        let generations = named.iter().map(|cluster| (cluster.id().clone(), cluster.way())).collect();
         let contexts: BTreeSet<Arc<str>> = named.iter().filter_map(Cluster::original_name).collect();
         let until = Instant::now() + self.services.config.cache.member_deadline.0;
         let decisions = stream::iter(named).map(|cluster| async move {
@@ -237,16 +248,16 @@ impl Merged {
             let decision = authorizer.decide_by(cluster.id().as_str(), &call.identity, what, until).await;
             (cluster, decision)
         });
-        let decisions: Vec<(Cluster, Decision)> = decisions.buffered(REVIEWS).collect().await;
+        let decisions: Vec<(Cluster, Decision)> = decisions.buffered(MAX_CONCURRENT_REVIEWS).collect().await;
         let is_known = |name: &str| members.contains_key(name) || contexts.contains(name);
-        let unknown = wanted.names.iter().flatten().filter(|name| !is_known(name));
+        let unknown = selection.names.iter().flatten().filter(|name| !is_known(name));
         let mut denied: Vec<String> = unknown.cloned().collect();
         let (mut decision, mut undecided) = (None, Vec::new());
         let mut seen = Vec::with_capacity(decisions.len());
         let mut considered = Vec::with_capacity(decisions.len());
         for (cluster, decided) in decisions {
             match decided.allowed {
-                true if !wanted.wants(&cluster) => {}
+                true if !selection.matches(&cluster) => {}
                 true => {
                     seen.push(cluster.clone());
                     considered.push(cluster);
@@ -269,8 +280,9 @@ impl Merged {
         {
             decision = Some(self.services.authorizer.decide(name, &call.identity, what).await);
         }
-        let mut scope = Scope { wanted, unread, seen, ways, considered, denied, undecided, decision };
-        scope.drop_others(&self.services.fleet);
+        let mut scope =
+            Scope { selection, unread, seen, generations, considered, denied, undecided, decision };
+        scope.drop_replaced(&self.services.fleet);
         Ok(scope)
     }
 }
@@ -279,10 +291,10 @@ impl Merged {
 
 impl Scope {
     /// Drops each cluster that was replaced under its name since it was asked: the new one has not decided.
-    fn drop_others(&mut self, fleet: &Fleet) {
+    fn drop_replaced(&mut self, fleet: &Fleet) {
         let is_same = |cluster: &Cluster| {
             let now = fleet.get(cluster.id().as_str()).map(|cluster| cluster.way());
-            now.as_ref() == self.ways.get(cluster.id())
+            now.as_ref() == self.generations.get(cluster.id())
         };
         let others: Vec<Cluster> = self.seen.extract_if(.., |cluster| !is_same(cluster)).collect();
         self.considered.retain(|cluster| !others.contains(cluster));
@@ -310,19 +322,19 @@ struct Read<'a> {
     resource: &'a Arc<ResourceType>,
     /// The namespace of the objects.
     namespace: Option<&'a str>,
-    wanted: Wanted,
+    selection: ClusterSelection,
     considered: Vec<Cluster>,
-    judge: Arc<Judge>,
+    status_builder: Arc<StatusBuilder>,
     kind: Arc<Kind>,
 }
 
 impl Read<'_> {
     async fn list(&self) -> Result<Response, Status> {
-        self.note(None);
+        self.record_visibility(None);
         let query = self.query(None);
-        let source = self.source(self.sight());
+        let source = self.source(self.visible());
         let mut answer = skopos_serve::list(&source, &self.options(), &self.request(&query)).await?;
-        self.stamp(answer.headers_mut(), &source.said.lock());
+        self.stamp(answer.headers_mut(), &source.last_status.lock());
         Ok(answer)
     }
 
@@ -330,14 +342,14 @@ impl Read<'_> {
     async fn get(&self) -> Result<Response, Status> {
         let what = &self.target.attributes;
         let query = self.query(None);
-        let source = self.source(self.sight());
+        let source = self.source(self.visible());
         let contents = source.newest();
-        let standing = contents.standing(&self.judge);
+        let answer_status = contents.answer_status(&self.status_builder);
         let holders = contents.holders(self.namespace, &what.name);
         let resource = GroupResource::new(&what.group, &what.resource);
         if holders.is_empty() {
             let mut missing = Status::not_found(resource, &what.name);
-            if let Some((id, _)) = standing.missing.first() {
+            if let Some((id, _)) = answer_status.missing.first() {
                 missing.message =
                     format!("{} in the clusters that are known; nothing is known of {id}", missing.message);
             }
@@ -357,60 +369,61 @@ impl Read<'_> {
             );
             return Err(Status::conflict(resource, &what.name, problem));
         };
-        self.stamp(answer.headers_mut(), &standing);
+        self.stamp(answer.headers_mut(), &answer_status);
         Ok(answer)
     }
 
     async fn watch(&self) -> Result<Response, Status> {
         let services = &self.merged.services;
-        let permit = services.watches.enter(&self.call.identity)?;
-        let sight = self.sight();
+        let permit = services.watches.acquire(&self.call.identity)?;
+        let visible = self.visible();
         // Before the watch is accepted, so that no vanished member is missed.
         let vanished = self.kind.history.follow_vanished();
-        let from = match self.resumes(&sight)? {
+        let from = match self.resume_point(&visible)? {
             Some(Resume::Expired) => {
-                self.require_what_was_listed().await?;
+                self.require_watchable().await?;
                 let oldest = self.kind.history.window().oldest_start();
                 let asked = self.call.query.single("resourceVersion")?.unwrap_or_default();
                 let event = error_event(&Status::too_old_resource_version(asked, oldest));
                 return Ok(response::bytes(StatusCode::OK, "application/json", event));
             }
-            Some(Resume::After(mark)) => Some(mark),
+            Some(Resume::After(merged_version)) => Some(merged_version),
             None => None,
         };
         let query = self.query(from);
-        let standing = self.standing();
-        let source = self.source(sight.clone());
-        let permitted = sight.clone();
+        let answer_status = self.answer_status();
+        let source = self.source(visible.clone());
+        let permitted = visible.clone();
         let request = self.request(&query).permitting(move |item: &MergedItem| permitted.permits(item));
         let answer = skopos_serve::watch(&source, &self.options(), &request).await?;
-        let guard = Guard {
+        let watch_authorizer = WatchAuthorizer {
             fleet: services.fleet.clone(),
             authorizer: services.authorizer.clone(),
             history: self.kind.history.clone(),
             who: self.call.identity.clone(),
             what: self.target.attributes.clone(),
-            wanted: self.wanted.clone(),
-            sight,
-            sights: self.merged.sights.clone(),
-            question: self.question(),
+            selection: self.selection.clone(),
+            visible,
+            visibility_log: self.merged.visibility_log.clone(),
+            query_key: self.query_key(),
             considered: self.considered.clone(),
             vanished,
             draining: self.call.draining.clone(),
         };
         let held = (permit, self.kind.clone());
-        let mut answer = answer.map(|body| ending(body, guard.end(), held));
-        self.stamp(answer.headers_mut(), &standing);
+        let mut answer = answer.map(|body| end_when(body, watch_authorizer.wait_for_end(), held));
+        self.stamp(answer.headers_mut(), &answer_status);
         Ok(answer)
     }
 
     /// Refuses a caller who may list a cluster but not watch it: its client would list again in an endless loop.
-    async fn require_what_was_listed(&self) -> Result<(), Status> {
+    async fn require_watchable(&self) -> Result<(), Status> {
         let what = &self.target.attributes;
         let list = Attributes { verb: "list".into(), ..what.clone() };
         let listed = self.merged.scope(self.call, &list).await?.seen;
-        let is_listed_only =
-            |cluster: &&Cluster| self.considered.contains(cluster) && !self.judge.seen.contains(cluster);
+        let is_listed_only = |cluster: &&Cluster| {
+            self.considered.contains(cluster) && !self.status_builder.seen.contains(cluster)
+        };
         let Some(cluster) = listed.iter().find(is_listed_only) else { return Ok(()) };
         let id = cluster.id();
         let why =
@@ -418,11 +431,11 @@ impl Read<'_> {
         Err(Status::forbidden(GroupResource::new(&what.group, &what.resource), &what.name, why))
     }
 
-    /// Returns the mark from which a watch resumes, if it resumes.
-    fn resumes(&self, sight: &Sight) -> Result<Option<Resume>, Status> {
+    /// Returns the merged version from which a watch resumes, if it resumes.
+    fn resume_point(&self, visible: &VisibleClusters) -> Result<Option<Resume>, Status> {
         let query = &self.call.query;
         if query.flag("sendInitialEvents")? {
-            self.note(None);
+            self.record_visibility(None);
             return Ok(None);
         }
         let version: u64 = match query.single("resourceVersion")?.unwrap_or_default().parse() {
@@ -430,46 +443,57 @@ impl Read<'_> {
             // An invalid version is refused later, by its parser.
             _ => return Ok(None),
         };
-        let mark = Mark::new(version);
-        self.note(Some(mark));
-        if !self.merged.sights.is_as_at(self.question(), mark) {
+        let merged_version = MergedVersion::new(version);
+        self.record_visibility(Some(merged_version));
+        if !self.merged.visibility_log.is_unchanged_since(self.query_key(), merged_version) {
             return Ok(Some(Resume::Expired));
         }
-        let resume = self.kind.history.resume(mark, |cluster| sight.sees(cluster));
-        let kept = |mark: Mark| mark.number() >= self.kind.history.window().oldest_start();
+        let resume = self.kind.history.resume(merged_version, |cluster| visible.contains(cluster));
+        let kept = |merged_version: MergedVersion| {
+            merged_version.number() >= self.kind.history.window().oldest_start()
+        };
         Ok(Some(match resume {
-            Resume::After(mark) if !kept(mark) => Resume::Expired,
+            Resume::After(merged_version) if !kept(merged_version) => Resume::Expired,
             resume => resume,
         }))
     }
 
-    /// Records what the caller sees now, and the mark from which it resumes, if given.
-    fn note(&self, from: Option<Mark>) {
+    /// Records what the caller sees now, and the merged version from which it resumes, if given.
+    fn record_visibility(&self, from: Option<MergedVersion>) {
         let view = self.kind.history.view();
         let is_new = |cluster: &ClusterId| {
             let member = view.roster.get(cluster);
-            let old = |mark| member.is_some_and(|m| m.contents.iter().any(|entry| entry.mark <= mark));
-            from.is_some_and(|mark| !old(mark))
+            let old = |merged_version| {
+                member.is_some_and(|m| m.contents.iter().any(|entry| entry.merged_version <= merged_version))
+            };
+            from.is_some_and(|merged_version| !old(merged_version))
         };
-        self.merged.sights.note(self.question(), &self.sight().all(), view.mark, is_new);
+        self.merged.visibility_log.record(
+            self.query_key(),
+            &self.visible().all(),
+            view.merged_version,
+            is_new,
+        );
     }
 
     /// Returns the key of the query; it is the same for lists and watches.
-    fn question(&self) -> Question {
+    fn query_key(&self) -> QueryKey {
         let who = serde_json::to_vec(&*self.call.identity).unwrap_or_default();
         let what = &self.target.attributes;
-        let of = |name| self.call.query.all(name).collect::<Vec<_>>().join(",");
-        let parts = [&what.group, &what.resource, &what.namespace, &what.name, &of(CLUSTERS), &of(SELECTOR)];
+        let value = |name| self.call.query.all(name).collect::<Vec<_>>().join(",");
+        let parts =
+            [&what.group, &what.resource, &what.namespace, &what.name, &value(CLUSTERS), &value(SELECTOR)];
         let parts: Vec<&[u8]> =
             std::iter::once(&*who).chain(parts.iter().map(|part| part.as_bytes())).collect();
-        Question::of(&parts)
+        QueryKey::from_parts(&parts)
     }
 
-    /// Returns the query for `skopos-serve`: without the parameters of the merged view, and with the mark to resume from.
-    fn query(&self, from: Option<Mark>) -> skopos_serve::Query {
+    /// Returns the query for `skopos-serve`: without the parameters of the merged view, and with the merged version to
+    /// resume from.
+    fn query(&self, from: Option<MergedVersion>) -> skopos_serve::Query {
         let mut query = self.call.query.without(&[CLUSTERS, SELECTOR]);
-        if let Some(mark) = from {
-            query = query.without(&["resourceVersion"]).with("resourceVersion", mark.to_string());
+        if let Some(merged_version) = from {
+            query = query.without(&["resourceVersion"]).with("resourceVersion", merged_version.to_string());
         }
         skopos_serve::Query::parse(&query.to_string())
     }
@@ -486,22 +510,28 @@ impl Read<'_> {
         }
     }
 
-    fn sight(&self) -> Sight {
-        Sight::new(self.judge.seen.iter().map(|cluster| cluster.id().clone()))
+    fn visible(&self) -> VisibleClusters {
+        VisibleClusters::new(self.status_builder.seen.iter().map(|cluster| cluster.id().clone()))
     }
 
-    fn source(&self, sight: Sight) -> MergedSource {
+    fn source(&self, visible: VisibleClusters) -> MergedSource {
         let what = &self.target.attributes;
-        let of = |name| self.call.query.all(name).collect::<Vec<_>>().join(",");
-        let list = [what.to_string(), of(CLUSTERS), of(SELECTOR), of("labelSelector"), of("fieldSelector")];
+        let value = |name| self.call.query.all(name).collect::<Vec<_>>().join(",");
+        let list = [
+            what.to_string(),
+            value(CLUSTERS),
+            value(SELECTOR),
+            value("labelSelector"),
+            value("fieldSelector"),
+        ];
         let parts: Vec<&str> = list.iter().map(String::as_str).collect();
-        let seal = self.merged.key.seal_for(&self.call.identity, &parts);
+        let signer = self.merged.key.signer_for(&self.call.identity, &parts);
         MergedSource {
             kind: self.kind.clone(),
-            sight,
-            seal: Arc::new(seal),
-            judge: self.judge.clone(),
-            said: Arc::default(),
+            visible,
+            signer: Arc::new(signer),
+            status_builder: self.status_builder.clone(),
+            last_status: Arc::default(),
             blocks: self.merged.blocks.clone(),
         }
     }
@@ -512,19 +542,19 @@ impl Read<'_> {
         options
     }
 
-    fn standing(&self) -> Clusters {
-        let ages = self.kind.follows.ages();
-        self.judge.look(&self.kind.history.view().roster, &ages)
+    fn answer_status(&self) -> AnswerStatus {
+        let ages = self.kind.followed_stores.ages();
+        self.status_builder.build(&self.kind.history.view().roster, &ages)
     }
 
-    fn stamp(&self, headers: &mut HeaderMap, standing: &Clusters) {
-        stamp(headers, &Stamp { source: "merged", age: standing.age, warning: None });
-        standing.warn(headers);
+    fn stamp(&self, headers: &mut HeaderMap, answer_status: &AnswerStatus) {
+        stamp(headers, &Stamp { source: "merged", age: answer_status.age, warning: None });
+        answer_status.warn(headers);
     }
 }
 
 /// Returns whether a request reads the newest state: it names neither a version nor a page.
-fn asks_for_newest(query: &Query) -> Result<bool, Status> {
+fn wants_newest(query: &Query) -> Result<bool, Status> {
     let is_unset = |name| Ok::<_, Status>(query.single(name)?.unwrap_or_default().is_empty());
     Ok(is_unset("resourceVersion")? && is_unset("continue")?)
 }
@@ -533,7 +563,7 @@ fn asks_for_newest(query: &Query) -> Result<bool, Status> {
 const CLUSTERS: &str = "clusters";
 const SELECTOR: &str = "clusterSelector";
 
-fn wanted(query: &Query) -> Result<Wanted, Status> {
+fn parse_selection(query: &Query) -> Result<ClusterSelection, Status> {
     let names: Vec<&str> = query.all(CLUSTERS).collect();
     let names = (!names.is_empty()).then(|| {
         let names = names.iter().flat_map(|names| names.split(',')).filter(|name| !name.is_empty());
@@ -542,5 +572,5 @@ fn wanted(query: &Query) -> Result<Wanted, Status> {
     let selector = query.single(SELECTOR)?.unwrap_or_default();
     let labels = LabelSelector::parse(selector)
         .map_err(|error| Status::bad_request(format!("clusterSelector: {error}")))?;
-    Ok(Wanted { names, labels })
+    Ok(ClusterSelection { names, labels })
 }

@@ -10,30 +10,30 @@ use skopos_fleet::ClusterId;
 use skopos_serve::{Blocks, Compacted, Contents, LeadingColumn, ReadError, Source, Wanted, Window};
 use skopos_wire::{ContinueToken, ObjectKey, Status};
 
-use super::follows::Ages;
-use super::guard::Sight;
-use super::item::{MergedItem, Place};
+use super::answer_status::{AnswerStatus, StatusBuilder};
+use super::followed_stores::Ages;
+use super::item::{ListPosition, MergedItem};
 use super::kinds::Kind;
-use super::mark::Mark;
+use super::merged_version::MergedVersion;
 use super::merger::{Member, View};
-use super::seal::Seal;
-use super::standing::{Clusters, Judge};
+use super::token_signer::TokenSigner;
+use super::watch_authz::VisibleClusters;
 
 /// The merged view of one kind, as one request sees it.
 #[derive(Clone)]
 pub(crate) struct MergedSource {
     pub(crate) kind: Arc<Kind>,
     /// The clusters that the request sees.
-    pub(crate) sight: Sight,
+    pub(crate) visible: VisibleClusters,
     /// The signer of continue tokens.
-    pub(crate) seal: Arc<Seal>,
-    pub(crate) judge: Arc<Judge>,
+    pub(crate) signer: Arc<TokenSigner>,
+    pub(crate) status_builder: Arc<StatusBuilder>,
     /// The state of the clusters at the last read; a list reports it in its metadata.
-    pub(crate) said: Arc<Mutex<Clusters>>,
+    pub(crate) last_status: Arc<Mutex<AnswerStatus>>,
     pub(crate) blocks: Blocks,
 }
 
-/// The content at one mark, as one request sees it.
+/// The content at one merged version, as one request sees it.
 pub(crate) struct MergedContents {
     view: View,
     /// The ages of the content.
@@ -62,12 +62,12 @@ impl Source for MergedSource {
             }
             Wanted::Exactly(requested) => {
                 let oldest = self.window().reached();
-                let shown = self.kind.history.view_at(Mark::new(requested));
+                let shown = self.kind.history.view_at(MergedVersion::new(requested));
                 let (view, ages) = shown.ok_or(Compacted { requested, oldest })?;
                 self.contents(view, ages)
             }
         };
-        *self.said.lock() = contents.standing(&self.judge);
+        *self.last_status.lock() = contents.answer_status(&self.status_builder);
         Ok(contents)
     }
 
@@ -80,7 +80,7 @@ impl Source for MergedSource {
     }
 
     fn progress(&self) -> u64 {
-        self.kind.history.view().mark.number()
+        self.kind.history.view().merged_version.number()
     }
 
     fn now(&self) -> Timestamp {
@@ -96,15 +96,15 @@ impl Source for MergedSource {
     }
 
     fn seal(&self, token: ContinueToken) -> String {
-        self.seal.seal(&token, self.now())
+        self.signer.sign(&token, self.now())
     }
 
     fn open(&self, token: &str) -> Result<ContinueToken, Status> {
-        self.seal.open(token, self.now())
+        self.signer.verify(token, self.now())
     }
 
     fn list_annotations(&self) -> Vec<(String, String)> {
-        self.said.lock().annotations()
+        self.last_status.lock().annotations()
     }
 
     /// Returns false: the number of objects is not revealed.
@@ -116,12 +116,12 @@ impl Source for MergedSource {
 impl MergedSource {
     /// Returns the content now.
     pub(crate) fn newest(&self) -> MergedContents {
-        let ages = Arc::new(self.kind.follows.ages());
+        let ages = Arc::new(self.kind.followed_stores.ages());
         self.contents(self.kind.history.view(), ages)
     }
 
     fn contents(&self, view: View, ages: Arc<Ages>) -> MergedContents {
-        MergedContents { view, ages, clusters: self.sight.all() }
+        MergedContents { view, ages, clusters: self.visible.all() }
     }
 }
 
@@ -139,13 +139,13 @@ impl MergedContents {
         namespace: Option<&'a str>,
         from: Option<&'a str>,
     ) -> impl Iterator<Item = MergedItem> + 'a {
-        let place = from.map(|from| Arc::new(Place::read(from, namespace)));
-        let first = place.as_ref().map(|place| place.cluster);
+        let position = from.map(|from| Arc::new(ListPosition::read(from, namespace)));
+        let first = position.as_ref().map(|position| position.cluster);
         self.members(first).flat_map(move |(id, member)| {
-            let place = place.clone().filter(|place| place.cluster == id.as_str());
+            let position = position.clone().filter(|position| position.cluster == id.as_str());
             let before = move |key: &ObjectKey| {
                 namespace.is_some_and(|namespace| key.namespace() < Some(namespace))
-                    || place.as_ref().is_some_and(|place| place.is_after(key))
+                    || position.as_ref().is_some_and(|position| position.is_after(key))
             };
             let entries = member.contents.seek(before);
             let entries = entries.take_while(move |entry| {
@@ -156,8 +156,8 @@ impl MergedContents {
     }
 
     /// Returns the state of the clusters for this content.
-    pub(crate) fn standing(&self, judge: &Judge) -> Clusters {
-        judge.look(&self.view.roster, &self.ages)
+    pub(crate) fn answer_status(&self, status_builder: &StatusBuilder) -> AnswerStatus {
+        status_builder.build(&self.view.roster, &self.ages)
     }
 
     /// Returns the clusters that have this object.
@@ -172,7 +172,7 @@ impl Contents for MergedContents {
     type Item = MergedItem;
 
     fn revision(&self) -> u64 {
-        self.view.mark.number()
+        self.view.merged_version.number()
     }
 
     fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<MergedItem>, Compacted> {

@@ -17,7 +17,7 @@ use skopos_testserver::{Fault, How, Match, TestServer};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{KindsOptions, Merged, Restarts};
+use super::{KindsOptions, Merged, ResumeStorage};
 use crate::auth::Identity;
 use crate::body::LimitedBody;
 use crate::config::{Config, LoopbackTrust};
@@ -57,7 +57,7 @@ struct Watch {
 const PODS: &str = "/api/v1/pods";
 
 /// A time longer than any wait of the gateway.
-const LONG: Duration = Duration::from_secs(120);
+const LONG_TIMEOUT: Duration = Duration::from_secs(120);
 
 // === impl Bed ===
 
@@ -178,9 +178,9 @@ impl Bed {
     }
 
     async fn told(&self, path: &str, accept: &str) -> Told {
-        let answer = timeout(LONG, self.answer(path, accept)).await.unwrap();
+        let answer = timeout(LONG_TIMEOUT, self.answer(path, accept)).await.unwrap();
         let (parts, body) = answer.into_parts();
-        let body = timeout(LONG, body.collect()).await.unwrap().unwrap().to_bytes();
+        let body = timeout(LONG_TIMEOUT, body.collect()).await.unwrap().unwrap().to_bytes();
         let json = serde_json::from_slice(&body).unwrap_or_else(|e| panic!("{e}: {body:?}"));
         Told { code: parts.status.as_u16(), headers: parts.headers, json }
     }
@@ -276,7 +276,7 @@ impl Watch {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }
-            let frame = timeout(LONG, self.body.frame()).await.expect("an event in time")?;
+            let frame = timeout(LONG_TIMEOUT, self.body.frame()).await.expect("an event in time")?;
             self.buffer.extend_from_slice(&frame.unwrap().into_data().unwrap());
         }
     }
@@ -567,7 +567,7 @@ async fn what_one_may_not_read_is_named_and_not_shown() {
     assert_eq!(bed.get(&format!("{PODS}?clusters=south")).await.code, 403);
     // A cluster without an answer has not denied: it may be shown once it answers.
     bed.server("south").pause_with(How::Rst).await;
-    sleep(LONG).await;
+    sleep(LONG_TIMEOUT).await;
     let list = bed.get(PODS).await;
     let missing = "south (it does not say whether you may read it)";
     assert_eq!(list.json["metadata"]["annotations"], json!({"skopos.dev/missing": missing}));
@@ -632,17 +632,17 @@ async fn a_watch_outlives_a_cluster_that_cannot_be_asked_for_rights() {
     let list = bed.until(PODS, |list| list.items().len() == 2).await;
     let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
     bed.server("south").pause_with(How::Rst).await;
-    watch.silent_for(LONG).await;
+    watch.silent_for(LONG_TIMEOUT).await;
     bed.relabel("north", "shop", "a", "1");
     says(&watch.event().await, "MODIFIED", "north/shop/a");
     // The cluster is back and unchanged: the watch continues with it.
     bed.server("south").resume().await.unwrap();
-    watch.silent_for(LONG).await;
+    watch.silent_for(LONG_TIMEOUT).await;
     bed.relabel("south", "shop", "b", "1");
     says(&watch.event().await, "MODIFIED", "south/shop/b");
     // The permission was revoked while the cluster could not be asked: nothing later is shown.
     bed.server("south").pause_with(How::Rst).await;
-    watch.silent_for(LONG).await;
+    watch.silent_for(LONG_TIMEOUT).await;
     bed.server("south").auth().answer_reviews(|_| false);
     bed.relabel("south", "shop", "b", "2");
     bed.server("south").resume().await.unwrap();
@@ -659,13 +659,13 @@ async fn who_could_not_be_told_of_a_clusters_changes_lists_anew() {
     let list = bed.until(PODS, |list| list.items().len() == 2).await;
     let mut open = bed.watch(&format!("resourceVersion={}", list.version())).await;
     bed.server("south").pause_with(How::Rst).await;
-    open.silent_for(LONG).await;
+    open.silent_for(LONG_TIMEOUT).await;
     // A list omits the cluster now; a watch gets its objects once the cluster can be asked.
     let list = bed.get(PODS).await;
     assert_eq!(list.items(), ["north/shop/a"]);
     assert!(list.warnings().contains("south"));
     let mut late = bed.watch(&format!("resourceVersion={}", list.version())).await;
-    late.silent_for(LONG).await;
+    late.silent_for(LONG_TIMEOUT).await;
     bed.pod("south", "shop", "c");
     bed.server("south").resume().await.unwrap();
     for watch in [&mut open, &mut late] {
@@ -681,7 +681,7 @@ async fn a_cluster_that_is_slow_to_say_what_one_may_holds_up_nobody_twice() {
     bed.pod("north", "shop", "a");
     bed.pod("south", "shop", "b");
     bed.until(PODS, |list| list.items().len() == 2).await;
-    sleep(LONG).await;
+    sleep(LONG_TIMEOUT).await;
     let reviews = Match::any().path_prefix("/apis/authorization.k8s.io/");
     let _slow = bed.server("south").faults().inject(Fault::DelayHeaders(Duration::from_secs(5))).on(reviews);
     let took = async || {
@@ -779,8 +779,10 @@ async fn a_cluster_that_is_not_chosen_any_more_shows_nothing_that_comes_then() {
 #[tokio::test(start_paused = true)]
 async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
     let folder = tempfile::tempdir().unwrap();
-    let options =
-        KindsOptions { restarts: Restarts::Folder(folder.path().to_owned()), ..KindsOptions::default() };
+    let options = KindsOptions {
+        resume_storage: ResumeStorage::Folder(folder.path().to_owned()),
+        ..KindsOptions::default()
+    };
     let mut bed = Bed::with(&["north", "south"], options.clone(), |config| {
         config.authorization.loopback = LoopbackTrust::Trusted;
     });
@@ -788,7 +790,7 @@ async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
     let early = bed.until(PODS, |list| list.items().len() == 1).await.version();
     bed.pod("south", "shop", "b");
     let seen = bed.until(PODS, |list| list.items().len() == 2).await.version();
-    assert!(bed.merged.shutdown(LONG).await);
+    assert!(bed.merged.shutdown(LONG_TIMEOUT).await);
     // The running store replaces a restored one here: the content as saved.
     bed.merged = Merged::new(bed.services.clone(), options);
     let mut watch = bed.watch(&format!("resourceVersion={seen}")).await;
@@ -810,8 +812,10 @@ async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
 #[tokio::test(start_paused = true)]
 async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
     let folder = tempfile::tempdir().unwrap();
-    let options =
-        KindsOptions { restarts: Restarts::Folder(folder.path().to_owned()), ..KindsOptions::default() };
+    let options = KindsOptions {
+        resume_storage: ResumeStorage::Folder(folder.path().to_owned()),
+        ..KindsOptions::default()
+    };
     let mut bed = Bed::with(&["north", "south"], options.clone(), |config| {
         config.authorization.loopback = LoopbackTrust::Trusted;
     });
@@ -819,7 +823,7 @@ async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
         bed.pod("north", "shop", name);
     }
     let seen = bed.until(PODS, |list| list.items().len() == 2).await.version();
-    assert!(bed.merged.shutdown(LONG).await);
+    assert!(bed.merged.shutdown(LONG_TIMEOUT).await);
     // Before the first request.
     bed.pod("north", "shop", "c");
     bed.servers["north"].delete("pods", Some("shop"), "a").unwrap();
@@ -833,8 +837,8 @@ async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
         kind: "Pod".into(),
     };
     let north = bed.services.fleet.get("north").unwrap();
-    let kind = north.kind(&pods, LONG).await.unwrap();
-    kind.informer().wait_for(&version.into(), LONG).await.unwrap();
+    let kind = north.kind(&pods, LONG_TIMEOUT).await.unwrap();
+    kind.informer().wait_for(&version.into(), LONG_TIMEOUT).await.unwrap();
     bed.merged = Merged::new(bed.services.clone(), options);
     let mut watch = bed.watch(&format!("resourceVersion={seen}")).await;
     for (what, name) in [("ADDED", "c"), ("DELETED", "a"), ("DELETED", "c"), ("ADDED", "d")] {
@@ -844,47 +848,51 @@ async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
     assert_eq!(bed.get(PODS).await.items(), ["north/shop/b", "north/shop/d"]);
 }
 
-/// Checks the case of a process that has given out marks and has not saved their ceiling.
+/// Checks the case of a process that has given out merged versions and has not saved their ceiling.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_is_killed_early_leaves_no_mark_to_be_given_out_again() {
     let folder = tempfile::tempdir().unwrap();
-    let options =
-        KindsOptions { restarts: Restarts::Folder(folder.path().to_owned()), ..KindsOptions::default() };
+    let options = KindsOptions {
+        resume_storage: ResumeStorage::Folder(folder.path().to_owned()),
+        ..KindsOptions::default()
+    };
     let mut bed = Bed::with(&["north"], options.clone(), |config| {
         config.authorization.loopback = LoopbackTrust::Trusted;
     });
     bed.pod("north", "shop", "a");
     bed.until(PODS, |list| list.items().len() == 1).await;
-    assert!(bed.merged.shutdown(LONG).await);
+    assert!(bed.merged.shutdown(LONG_TIMEOUT).await);
     bed.merged = Merged::new(bed.services.clone(), options.clone());
     let first = bed.until(PODS, |list| list.items().len() == 1).await.version();
     let file = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
     let left = std::fs::read(&file).unwrap();
     bed.pod("north", "shop", "b");
     let seen = bed.until(PODS, |list| list.items().len() == 2).await.version();
-    assert!(bed.merged.shutdown(LONG).await);
+    assert!(bed.merged.shutdown(LONG_TIMEOUT).await);
     std::fs::write(&file, left).unwrap();
     for name in ["c", "d", "e"] {
         bed.pod("north", "shop", name);
     }
     bed.merged = Merged::new(bed.services.clone(), options);
     bed.until(PODS, |list| list.items().len() == 5).await;
-    for mark in [first, seen] {
-        let mut watch = bed.watch(&format!("resourceVersion={mark}")).await;
-        assert_eq!(watch.next().await.unwrap()["object"]["code"], 410, "{mark}");
+    for merged_version in [first, seen] {
+        let mut watch = bed.watch(&format!("resourceVersion={merged_version}")).await;
+        assert_eq!(watch.next().await.unwrap()["object"]["code"], 410, "{merged_version}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn nobody_goes_on_where_another_cluster_has_taken_the_name() {
     let folder = tempfile::tempdir().unwrap();
-    let options =
-        KindsOptions { restarts: Restarts::Folder(folder.path().to_owned()), ..KindsOptions::default() };
+    let options = KindsOptions {
+        resume_storage: ResumeStorage::Folder(folder.path().to_owned()),
+        ..KindsOptions::default()
+    };
     let trusted = |config: &mut Config| config.authorization.loopback = LoopbackTrust::Trusted;
     let bed = Bed::with(&["north"], options.clone(), trusted);
     bed.pod("north", "shop", "a");
     let seen = bed.until(PODS, |list| list.items().len() == 1).await.version();
-    assert!(bed.merged.shutdown(LONG).await);
+    assert!(bed.merged.shutdown(LONG_TIMEOUT).await);
     let servers = bed.servers.clone();
     // The same objects at the same versions, with another identity.
     for (identity, goes_on) in [("uid 1", true), ("uid 2", false)] {
@@ -895,7 +903,7 @@ async fn nobody_goes_on_where_another_cluster_has_taken_the_name() {
             true => watch.silent().await,
             false => assert_eq!(watch.next().await.unwrap()["object"]["code"], 410),
         }
-        assert!(again.merged.shutdown(LONG).await);
+        assert!(again.merged.shutdown(LONG_TIMEOUT).await);
     }
 }
 
@@ -991,7 +999,7 @@ async fn kubectl_just_works() {
     let mut watch = kubectl(&["get", "pods", "-A", "-w"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let mut seen = Vec::new();
-    while let Some(line) = timeout(LONG, lines.next_line()).await.unwrap().unwrap() {
+    while let Some(line) = timeout(LONG_TIMEOUT, lines.next_line()).await.unwrap().unwrap() {
         seen.push(line);
         match seen.len() {
             3 => bed.server("south").pause_with(How::Rst).await,
@@ -1003,5 +1011,5 @@ async fn kubectl_just_works() {
     assert!(seen.last().unwrap().contains("north") && seen.last().unwrap().contains("late"), "{seen:?}");
     watch.kill().await.unwrap();
     stop.cancel();
-    timeout(LONG, tasks.join_next()).await.unwrap();
+    timeout(LONG_TIMEOUT, tasks.join_next()).await.unwrap();
 }

@@ -30,7 +30,7 @@ pub(crate) struct Union {
 }
 
 /// Maximum number of reported differences.
-const MOST_TOLD: usize = 100;
+const MAX_DIFFERENCES: usize = 100;
 
 /// Returns the definition that most clusters have; `None` if none has the resource. `offers` are sorted by cluster name.
 pub(crate) fn elect(offers: &[Offer], group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
@@ -79,7 +79,10 @@ pub(crate) fn unite(offers: &[Offer]) -> Union {
             (!is_same(own, winner)).then(|| (offer.cluster.clone(), describe(own)))
         })
     });
-    Union { otherwise: otherwise.take(MOST_TOLD).collect(), types: types.into_iter().cloned().collect() }
+    Union {
+        otherwise: otherwise.take(MAX_DIFFERENCES).collect(),
+        types: types.into_iter().cloned().collect(),
+    }
 }
 
 /// Returns whether both have the same kind and scope.
@@ -115,31 +118,31 @@ fn distinct(offers: &[Offer]) -> Vec<(&Offer, usize)> {
 /// The definitions of one resource, in the order of the clusters' names, with the number of clusters.
 #[derive(Debug, Default)]
 struct Ballot<'a> {
-    ways: Vec<(&'a Arc<ResourceType>, usize)>,
+    variants: Vec<(&'a Arc<ResourceType>, usize)>,
 }
 
 // === impl Ballot ===
 
 impl<'a> Ballot<'a> {
     fn cast(&mut self, resource: &'a Arc<ResourceType>, weight: usize) {
-        match self.ways.iter_mut().find(|(way, _)| *way == resource) {
+        match self.variants.iter_mut().find(|(variant, _)| *variant == resource) {
             Some((_, count)) => *count += weight,
-            None => self.ways.push((resource, weight)),
+            None => self.variants.push((resource, weight)),
         }
     }
 
     /// Returns the most frequent names among the definitions with the most frequent kind and scope.
     fn winner(&self) -> Option<&'a Arc<ResourceType>> {
-        let votes = |way: &ResourceType| -> usize {
-            self.ways.iter().filter(|(other, _)| is_same(way, other)).map(|(_, count)| count).sum()
+        let votes = |variant: &ResourceType| -> usize {
+            self.variants.iter().filter(|(other, _)| is_same(variant, other)).map(|(_, count)| count).sum()
         };
         // The first of the greatest.
-        let ways = self.ways.iter().rev();
-        ways.max_by_key(|(way, count)| (votes(way), *count)).map(|(way, _)| *way)
+        let variants = self.variants.iter().rev();
+        variants.max_by_key(|(variant, count)| (votes(variant), *count)).map(|(variant, _)| *variant)
     }
 
     fn is_contested(&self) -> bool {
-        self.ways.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if !is_same(a, b)))
+        self.variants.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if !is_same(a, b)))
     }
 }
 

@@ -22,15 +22,15 @@ pub(crate) struct Metrics {
 }
 
 /// A metric of each cluster: name, help, type and value.
-type OfCluster = (&'static str, &'static str, MetricType, fn(&ClusterStats) -> Option<f64>);
+type ClusterMetric = (&'static str, &'static str, MetricType, fn(&ClusterStats) -> Option<f64>);
 
 /// A metric of each kind.
-type OfKind = (&'static str, &'static str, MetricType, fn(&KindStats) -> Option<f64>);
+type KindMetric = (&'static str, &'static str, MetricType, fn(&KindStats) -> Option<f64>);
 
 const GAUGE: MetricType = MetricType::Gauge;
 const COUNTER: MetricType = MetricType::Counter;
 
-const CLUSTER: [OfCluster; 14] = [
+const CLUSTER_METRICS: [ClusterMetric; 14] = [
     ("cluster_up", "1 if the cluster answers", GAUGE, |c| {
         let up = matches!(c.state.condition, Condition::Live | Condition::Degraded);
         Some(f64::from(u8::from(up)))
@@ -75,9 +75,9 @@ const CLUSTER: [OfCluster; 14] = [
 ];
 
 /// A metric of memory used beside the stores.
-type Held = (&'static str, &'static str, fn(&Served) -> usize);
+type MemoryMetric = (&'static str, &'static str, fn(&Served) -> usize);
 
-const HELD: [Held; 3] = [
+const MEMORY_METRICS: [MemoryMetric; 3] = [
     (
         "event_bytes",
         "JSON that the events kept for watches hold, at most; the stores hold some of it, too",
@@ -91,7 +91,7 @@ const HELD: [Held; 3] = [
     ),
 ];
 
-const KIND: [OfKind; 10] = [
+const KIND_METRICS: [KindMetric; 10] = [
     ("kind_live", "1 if the content is proven to be young and its watch is well", GAUGE, |k| {
         Some(f64::from(u8::from(k.informer.freshness.is_live())))
     }),
@@ -162,9 +162,9 @@ impl Collector for Scrape {
         let most = services.config.metrics.max_series as usize;
         let members = services.fleet.members();
         let total = members.len();
-        let most_clusters = (most / CLUSTER.len()).min(total);
+        let most_clusters = (most / CLUSTER_METRICS.len()).min(total);
         let stats = members.values().take(most_clusters).map(skopos_fleet::Cluster::stats).collect();
-        let fitting = Fitting::of(stats, total, most);
+        let fitting = Fitting::new(stats, total, most);
 
         let mut own = |name: &str, help: &str, kind: MetricType, value: f64| {
             let metric = encoder.encode_descriptor(name, help, None, kind)?;
@@ -227,7 +227,7 @@ impl Collector for Scrape {
             }
         }
         if let Some((served, of_all)) = &served {
-            for (name, help, held) in HELD {
+            for (name, help, held) in MEMORY_METRICS {
                 let mut family = encoder.encode_descriptor(name, help, None, GAUGE)?;
                 for (path, served) in [("clusters", served), ("fleet", of_all)] {
                     let labels = [("path", path)];
@@ -258,13 +258,13 @@ impl fmt::Debug for Scrape {
 // === impl Fitting ===
 
 impl Fitting {
-    fn of(clusters: Vec<ClusterStats>, total: usize, most: usize) -> Self {
-        let mut room = most.saturating_sub(clusters.len() * CLUSTER.len());
+    fn new(clusters: Vec<ClusterStats>, total: usize, most: usize) -> Self {
+        let mut room = most.saturating_sub(clusters.len() * CLUSTER_METRICS.len());
         let mut left_out = total - clusters.len();
         let mut kinds = Vec::with_capacity(clusters.len());
         for cluster in &clusters {
-            let fit = (room / KIND.len()).min(cluster.kinds.len());
-            room -= fit * KIND.len();
+            let fit = (room / KIND_METRICS.len()).min(cluster.kinds.len());
+            room -= fit * KIND_METRICS.len();
             left_out += cluster.kinds.len() - fit;
             kinds.push(fit);
         }
@@ -272,7 +272,7 @@ impl Fitting {
     }
 
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for (name, help, kind, value) in CLUSTER {
+        for (name, help, kind, value) in CLUSTER_METRICS {
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for cluster in &self.clusters {
                 let Some(value) = value(cluster) else { continue };
@@ -280,7 +280,7 @@ impl Fitting {
                 sample(family.encode_family(&labels)?, kind, value)?;
             }
         }
-        for (name, help, kind, value) in KIND {
+        for (name, help, kind, value) in KIND_METRICS {
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for (cluster, fit) in self.clusters.iter().zip(&self.kinds) {
                 for of_kind in cluster.kinds.iter().take(*fit) {

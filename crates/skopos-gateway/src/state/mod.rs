@@ -159,7 +159,7 @@ impl State {
         if let Err(status) = self.observes(&call.identity, "/api/v1/status") {
             return response::status(&status);
         }
-        let report = status::Report::of(&self.shared);
+        let report = status::Report::new(&self.shared);
         response::bytes(
             StatusCode::OK,
             "application/json",

@@ -122,7 +122,7 @@ pub struct KindReport {
 // === impl Report ===
 
 impl Report {
-    pub(super) fn of(shared: &Shared) -> Self {
+    pub(super) fn new(shared: &Shared) -> Self {
         let fleet = &shared.services.fleet;
         let refused = shared.config.as_ref().and_then(|config| config.borrow().refused.clone());
         Self {
@@ -130,7 +130,7 @@ impl Report {
             connections: shared.listen.read().as_ref().map_or(0, |listen| listen.connections()),
             watches: shared.services.watches.open(),
             config_refused: refused.map(|refused| refused.reason.to_string()),
-            clusters: fleet.members().values().map(ClusterReport::of).collect(),
+            clusters: fleet.members().values().map(ClusterReport::from_cluster).collect(),
             problems: fleet.problems().iter().map(ToString::to_string).collect(),
         }
     }
@@ -139,7 +139,7 @@ impl Report {
 // === impl ClusterReport ===
 
 impl ClusterReport {
-    fn of(cluster: &Cluster) -> Self {
+    fn from_cluster(cluster: &Cluster) -> Self {
         let stats = cluster.stats();
         let label_value = Some(stats.id.label_value()).filter(|value| *value != stats.id.as_str());
         Self {
@@ -160,8 +160,8 @@ impl ClusterReport {
             bytes: stats.bytes,
             budget_bytes: stats.memory_budget,
             requests: stats.requests,
-            checkpoints: stats.kept.as_ref().map(CheckpointsReport::of),
-            kinds: stats.kinds.iter().map(KindReport::of).collect(),
+            checkpoints: stats.kept.as_ref().map(CheckpointsReport::from_stats),
+            kinds: stats.kinds.iter().map(KindReport::from_stats).collect(),
         }
     }
 }
@@ -169,7 +169,7 @@ impl ClusterReport {
 // === impl CheckpointsReport ===
 
 impl CheckpointsReport {
-    fn of(kept: &KeptStats) -> Self {
+    fn from_stats(kept: &KeptStats) -> Self {
         Self {
             age_seconds: kept.age.map(seconds),
             files: kept.files,
@@ -183,7 +183,7 @@ impl CheckpointsReport {
 // === impl KindReport ===
 
 impl KindReport {
-    fn of(kind: &KindStats) -> Self {
+    fn from_stats(kind: &KindStats) -> Self {
         let informer = &kind.informer;
         let freshness = match &informer.freshness {
             Freshness::Live { .. } => "live",

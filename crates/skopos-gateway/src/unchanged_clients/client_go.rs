@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::history::{History, Seen};
 use super::map;
-use super::over_tcp::{PATIENCE, World};
+use super::over_tcp::{TIMEOUT, World};
 
 /// An informer in a process of its own, killed on drop.
 struct Informer {
@@ -52,7 +52,7 @@ impl Informer {
 
     async fn quit(mut self) {
         self.stdin.write_all(b"quit\n").await.unwrap();
-        assert!(timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap().success());
+        assert!(timeout(TIMEOUT, self.child.wait()).await.unwrap().unwrap().success());
     }
 }
 
@@ -72,7 +72,7 @@ async fn settled(informers: &[Informer], truth: &History) {
             sleep(std::time::Duration::from_millis(10)).await;
         }
     };
-    if timeout(PATIENCE, waiting).await.is_err() {
+    if timeout(TIMEOUT, waiting).await.is_err() {
         let late = informers.iter().find(|informer| !informer.seen.is_at(truth)).unwrap();
         panic!("{} does not get there: {:?} instead of {:?}", late.name, late.seen.history(), truth.state());
     }

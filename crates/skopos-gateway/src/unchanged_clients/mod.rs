@@ -38,10 +38,10 @@ struct World {
 }
 
 /// The maximum duration of a fault between gateway and member, in seconds.
-const LONGEST: u64 = 20;
+const MAX_FAULT_SECONDS: u64 = 20;
 
 /// Longer than any recovery takes.
-const PLENTY: Duration = Duration::from_secs(300);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(300);
 
 // === impl World ===
 
@@ -79,7 +79,7 @@ impl World {
         {
             let (ours, theirs) = (seen.history(), &self.truth);
             assert!(
-                began.elapsed() < PLENTY,
+                began.elapsed() < RECOVERY_TIMEOUT,
                 "{way:?} on the {server} does not get there: {:?} instead of {:?}",
                 ours.state(),
                 theirs.state()
@@ -114,7 +114,7 @@ impl World {
     async fn fail(&mut self) {
         let member = self.lab.member("a").clone();
         let faults = member.faults().clone();
-        let for_a_while = Duration::from_millis(self.random.u64(..LONGEST * 1000));
+        let for_a_while = Duration::from_millis(self.random.u64(..MAX_FAULT_SECONDS * 1000));
         let how = [How::Fin, How::Rst][self.random.usize(..2)];
         let both = self.links.clone();
         let link = move |mood| both.iter().for_each(|link| link.set(mood));
@@ -162,7 +162,7 @@ impl World {
 
     async fn end(mut self) {
         self.tasks.shutdown().await;
-        assert!(self.lab.services.fleet.shutdown(PLENTY).await);
+        assert!(self.lab.services.fleet.shutdown(RECOVERY_TIMEOUT).await);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::config;
 use crate::daemon::Daemon;
 
 /// Bounds the waits of a test; no time is measured by it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A member, a gateway, and a proxy between the gateway and its clients that can cut.
 pub(super) struct World {
@@ -60,7 +60,7 @@ impl World {
         let mut tasks = JoinSet::new();
         let stopped = stop.clone();
         tasks.spawn(async move { _ = daemon.run(stopped).await });
-        timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
+        timeout(TIMEOUT, changes.next()).await.unwrap().unwrap();
         let name = fleet.members().keys().next().unwrap().to_string();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let through = listener.local_addr().unwrap();
@@ -96,7 +96,7 @@ impl World {
 
     pub(super) async fn end(mut self) {
         self.stop.cancel();
-        while timeout(PATIENCE, self.tasks.join_next()).await.unwrap().is_some() {}
+        while timeout(TIMEOUT, self.tasks.join_next()).await.unwrap().is_some() {}
         self.member.stop().await;
     }
 }
@@ -145,7 +145,7 @@ async fn kube_gets_lists_and_watches() {
     let version = all.metadata.resource_version.unwrap();
     let mut events = std::pin::pin!(maps.watch(&WatchParams::default(), &version).await.unwrap());
     world.member.delete("configmaps", Some("red"), "b").unwrap();
-    let event = timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap();
+    let event = timeout(TIMEOUT, events.next()).await.unwrap().unwrap().unwrap();
     assert!(
         matches!(&event, WatchEvent::Deleted(map) if map.metadata.name.as_deref() == Some("b")),
         "{event:?}"
@@ -174,7 +174,7 @@ async fn kube_watchers_see_what_happens_though_connections_are_cut_on_either_sid
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(PATIENCE, settled).await.expect("both see what there is");
+        timeout(TIMEOUT, settled).await.expect("both see what there is");
         match round {
             0 => world.cut(),
             1 => drop(world.member.faults().kill_connections(How::Rst)),
@@ -194,7 +194,7 @@ async fn kube_watchers_see_what_happens_though_connections_are_cut_on_either_sid
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, settled).await.expect("both see what there is");
+    timeout(TIMEOUT, settled).await.expect("both see what there is");
     for seen in &all {
         assert_eq!((seen.history().differs(&truth), seen.lists()), (None, 1));
     }

@@ -21,11 +21,11 @@ use skopos_wire::{GroupResource, Status};
 use crate::body::LimitedBody;
 use crate::headers;
 
-pub(crate) use self::stream::{About, Stream};
+pub(crate) use self::stream::{Stream, StreamInfo};
 
 /// A request for another protocol, and the connection that it came on.
 #[derive(Debug)]
-pub struct Wish {
+pub struct UpgradeRequest {
     protocol: Protocol,
     client: OnUpgrade,
 }
@@ -60,15 +60,15 @@ const INBOUND: [HeaderName; 4] = [
     STREAM_PROTOCOL,
 ];
 
-// === impl Wish ===
+// === impl UpgradeRequest ===
 
-impl Wish {
+impl UpgradeRequest {
     /// Reads a request with an `Upgrade` header.
     ///
     /// # Errors
     /// 400 if it cannot be granted: with HTTP/1.0 or HTTP/2, a method other than GET and POST, or a body. Also with a protocol
     /// that the Kubernetes API does not use, or a bearer token among the protocols of a WebSocket.
-    pub fn of(parts: &mut request::Parts, body: &LimitedBody) -> Result<Self, Status> {
+    pub fn from_request(parts: &mut request::Parts, body: &LimitedBody) -> Result<Self, Status> {
         let refused = |why: &str| Err(Status::bad_request(why));
         if parts.version != Version::HTTP_11 || ![Method::GET, Method::POST].contains(&parts.method) {
             return refused("a connection switches to another protocol by a GET or POST of HTTP/1.1");
@@ -76,7 +76,7 @@ impl Wish {
         if !body.is_end_stream() || parts.headers.contains_key(header::TRANSFER_ENCODING) {
             return refused("a request for another protocol has no body");
         }
-        let Some(protocol) = Protocol::of(&parts.headers) else {
+        let Some(protocol) = Protocol::from_headers(&parts.headers) else {
             return refused("a connection switches to websocket or to SPDY/3.1, and nothing else");
         };
         if !parts.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().all(is_harmless) {
@@ -114,7 +114,7 @@ impl Wish {
 
 impl Protocol {
     /// Returns the requested protocol, if the headers name exactly one.
-    fn of(headers: &HeaderMap) -> Option<Self> {
+    fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut asked = headers.get_all(header::UPGRADE).iter();
         let (Some(asked), None) = (asked.next(), asked.next()) else { return None };
         if !headers::has_token(headers, header::CONNECTION, "upgrade") {
@@ -172,13 +172,13 @@ pub(crate) fn only_into_pods() -> Status {
 mod tests {
     use super::*;
 
-    fn asked(lines: &[(&str, &str)]) -> Result<Wish, Status> {
+    fn asked(lines: &[(&str, &str)]) -> Result<UpgradeRequest, Status> {
         let mut builder = http::Request::get("/");
         for (name, value) in lines {
             builder = builder.header(*name, *value);
         }
         let (mut parts, ()) = builder.body(()).unwrap().into_parts();
-        Wish::of(&mut parts, &LimitedBody::whole(""))
+        UpgradeRequest::from_request(&mut parts, &LimitedBody::whole(""))
     }
 
     /// Returns the refusal of a request. Valid ones fail because they came on no connection.
@@ -257,7 +257,7 @@ mod tests {
         }
         let wish = |protocol| {
             let client = hyper::upgrade::on(http::Request::new(()));
-            Wish { protocol, client }
+            UpgradeRequest { protocol, client }
         };
         let mut outbound = HeaderMap::new();
         wish(Protocol::Spdy).ask(&inbound, &mut outbound);

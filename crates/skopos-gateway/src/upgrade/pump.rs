@@ -18,21 +18,21 @@ pub(super) struct Flow {
 
 /// The reason why copying ended without outside help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ran {
+pub(super) enum PumpEnd {
     /// Both ends have finished.
-    Dry,
+    Finished,
     /// No bytes moved for too long.
     Idle,
 }
 
 /// The buffer size of each direction. While one end does not read, the other is not read from.
-const HELD: usize = 32 * 1024;
+const BUFFER_BYTES: usize = 32 * 1024;
 
 /// The maximum pause of one side after the other has finished.
-const AFTER_END: Duration = Duration::from_secs(60);
+const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Copies bytes until both sides have finished. When one side ends, its end is forwarded, and the other may still send.
-pub(super) async fn pump<C, M>(client: C, member: M, idle: Duration, flow: &Flow) -> Ran
+pub(super) async fn pump<C, M>(client: C, member: M, idle: Duration, flow: &Flow) -> PumpEnd
 where
     C: AsyncRead + AsyncWrite,
     M: AsyncRead + AsyncWrite,
@@ -44,7 +44,7 @@ where
     let up_is_over = tokio::select! {
         () = &mut up => true,
         () = &mut down => false,
-        () = flow.quiet(idle) => return Ran::Idle,
+        () = flow.wait_idle(idle) => return PumpEnd::Idle,
     };
     flow.moves();
     let rest = async {
@@ -54,8 +54,8 @@ where
         }
     };
     tokio::select! {
-        () = rest => Ran::Dry,
-        () = flow.quiet(idle.min(AFTER_END)) => Ran::Idle,
+        () = rest => PumpEnd::Finished,
+        () = flow.wait_idle(idle.min(HALF_CLOSED_TIMEOUT)) => PumpEnd::Idle,
     }
 }
 
@@ -66,7 +66,7 @@ async fn one_way(
     flow: &Flow,
     moved: &AtomicU64,
 ) {
-    let mut held = vec![0; HELD];
+    let mut held = vec![0; BUFFER_BYTES];
     while let Ok(read @ 1..) = from.read(&mut held).await {
         let held = held.get(..read).unwrap_or_default();
         if to.write_all(held).await.is_err() || to.flush().await.is_err() {
@@ -96,7 +96,7 @@ impl Flow {
     }
 
     /// Waits until no bytes have moved for `long`.
-    async fn quiet(&self, long: Duration) {
+    async fn wait_idle(&self, long: Duration) {
         loop {
             let until = *self.moved.lock() + long;
             if until <= Instant::now() {
@@ -122,10 +122,10 @@ mod tests {
         running: Running,
     }
 
-    struct Running(JoinSet<(Ran, (u64, u64))>);
+    struct Running(JoinSet<(PumpEnd, (u64, u64))>);
 
     impl Running {
-        async fn ended(mut self) -> (Ran, (u64, u64)) {
+        async fn ended(mut self) -> (PumpEnd, (u64, u64)) {
             self.0.join_next().await.unwrap().unwrap()
         }
     }
@@ -151,14 +151,14 @@ mod tests {
         assert_eq!(said, "stdin");
         // One side has ended, and the other continues, with pauses.
         for _ in 0..3 {
-            tokio::time::sleep(AFTER_END - Duration::from_secs(1)).await;
+            tokio::time::sleep(HALF_CLOSED_TIMEOUT - Duration::from_secs(1)).await;
             member.write_all(b"out").await.unwrap();
         }
         drop(member);
         said.clear();
         client.read_to_string(&mut said).await.unwrap();
         assert_eq!(said, "outoutout");
-        assert_eq!(running.ended().await, (Ran::Dry, (5, 9)));
+        assert_eq!(running.ended().await, (PumpEnd::Finished, (5, 9)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -180,7 +180,7 @@ mod tests {
         let (read, ()) = tokio::join!(reading, leaving);
         assert_eq!(read.unwrap(), 20 * 1024);
         drop(writes);
-        assert_eq!(running.ended().await.0, Ran::Dry);
+        assert_eq!(running.ended().await.0, PumpEnd::Finished);
     }
 
     #[tokio::test(start_paused = true)]
@@ -194,7 +194,7 @@ mod tests {
         };
         assert!(tokio::time::timeout(IDLE / 2, flood).await.is_err());
         assert!(written <= 40 * 1024, "{written}");
-        assert_eq!(running.ended().await.0, Ran::Idle);
+        assert_eq!(running.ended().await.0, PumpEnd::Idle);
         drop(client);
     }
 
@@ -205,7 +205,7 @@ mod tests {
         tokio::time::sleep(IDLE - Duration::from_secs(1)).await;
         client.write_all(b"x").await.unwrap();
         assert_eq!(member.read_u8().await.unwrap(), b'x');
-        assert_eq!(running.ended().await, (Ran::Idle, (1, 0)));
+        assert_eq!(running.ended().await, (PumpEnd::Idle, (1, 0)));
         let took = begun.elapsed();
         assert!(took >= IDLE * 2 - Duration::from_secs(1) && took < IDLE * 2, "{took:?}");
 
@@ -214,7 +214,7 @@ mod tests {
         drop(client);
         assert_eq!(member.read(&mut [0; 8]).await.unwrap(), 0);
         // The client sends nothing more, but does not end either.
-        assert_eq!(running.ended().await.0, Ran::Idle);
-        assert!(begun.elapsed() <= AFTER_END + Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!(running.ended().await.0, PumpEnd::Idle);
+        assert!(begun.elapsed() <= HALF_CLOSED_TIMEOUT + Duration::from_secs(1), "{:?}", begun.elapsed());
     }
 }

@@ -9,10 +9,10 @@ use hyper_util::rt::TokioIo;
 use skopos::transport::Tunnel;
 use tokio::time::{Instant, sleep};
 
-use super::pump::{Flow, Ran, pump};
-use super::{Switched, Wish};
+use super::pump::{Flow, PumpEnd, pump};
+use super::{Switched, UpgradeRequest};
 use crate::config::StreamLimits;
-use crate::places::Place;
+use crate::per_user_limit::Permit;
 
 /// A stream between a client and a member that have both switched.
 pub(crate) struct Stream {
@@ -21,20 +21,20 @@ pub(crate) struct Stream {
     limits: StreamLimits,
     /// Completes with the reason when the stream must end.
     end: BoxFuture<'static, &'static str>,
-    trail: Trail,
-    _place: Place,
+    audit: StreamAudit,
+    _permit: Permit,
 }
 
 /// The audit record of a stream, written when it ends in any way.
-struct Trail {
-    about: About,
+struct StreamAudit {
+    info: StreamInfo,
     begun: Instant,
     flow: Flow,
     why: &'static str,
 }
 
 /// The user and target of a stream, for the audit log.
-pub(crate) struct About {
+pub(crate) struct StreamInfo {
     pub(crate) cluster: Arc<str>,
     pub(crate) user: Arc<str>,
     pub(crate) what: Arc<str>,
@@ -45,15 +45,15 @@ pub(crate) struct About {
 impl Stream {
     /// Creates a stream. `end` ends it, in addition to its limits, its two ends and the member's transport.
     pub(crate) fn new(
-        wish: Wish,
+        upgrade: UpgradeRequest,
         member: Tunnel,
         limits: StreamLimits,
         end: BoxFuture<'static, &'static str>,
-        about: About,
-        place: Place,
+        info: StreamInfo,
+        permit: Permit,
     ) -> Self {
-        let trail = Trail { about, begun: Instant::now(), flow: Flow::new(), why: "never begun" };
-        Self { client: wish.into_client(), member, limits, end, trail, _place: place }
+        let audit = StreamAudit { info, begun: Instant::now(), flow: Flow::new(), why: "never begun" };
+        Self { client: upgrade.into_client(), member, limits, end, audit, _permit: permit }
     }
 
     /// Makes the task for the connection that switches.
@@ -62,17 +62,17 @@ impl Stream {
     }
 
     async fn run(self) {
-        let Self { client, member, limits, end, mut trail, _place } = self;
-        trail.why = "its connection was cut off";
+        let Self { client, member, limits, end, mut audit, _permit } = self;
+        audit.why = "its connection was cut off";
         let withdrawn = member.withdrawn();
         let pumping = async {
             let Ok(client) = client.await else { return "never begun" };
-            match pump(TokioIo::new(client), member, limits.idle.0, &trail.flow).await {
-                Ran::Dry => "done",
-                Ran::Idle => "idle",
+            match pump(TokioIo::new(client), member, limits.idle.0, &audit.flow).await {
+                PumpEnd::Finished => "done",
+                PumpEnd::Idle => "idle",
             }
         };
-        trail.why = tokio::select! {
+        audit.why = tokio::select! {
             biased;
             why = end => why,
             () = withdrawn => "the cluster is paused, gone, or reached another way",
@@ -82,14 +82,14 @@ impl Stream {
     }
 }
 
-impl Drop for Trail {
+impl Drop for StreamAudit {
     fn drop(&mut self) {
         let (to_member, to_client) = self.flow.bytes();
         tracing::info!(
             target: "skopos::audit",
-            user = &*self.about.user,
-            cluster = &*self.about.cluster,
-            what = &*self.about.what,
+            user = &*self.info.user,
+            cluster = &*self.info.cluster,
+            what = &*self.info.what,
             why = self.why,
             took = self.begun.elapsed().as_secs_f64(),
             to_member,

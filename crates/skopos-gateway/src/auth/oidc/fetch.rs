@@ -18,7 +18,7 @@ pub(super) trait Fetch: Send + Sync + 'static {
 }
 
 /// The maximum size of a document.
-const MOST_BYTES: usize = 1024 * 1024;
+const MAX_BYTES: usize = 1024 * 1024;
 
 /// Source of documents over HTTPS that follows no redirects.
 pub(super) struct HttpsFetch {
@@ -64,7 +64,7 @@ impl HttpsFetch {
         if answer.status() != http::StatusCode::OK {
             return Err(format!("{url} answered {}", answer.status()));
         }
-        let body = Limited::new(answer.into_body(), MOST_BYTES).collect().await;
+        let body = Limited::new(answer.into_body(), MAX_BYTES).collect().await;
         Ok(body.map_err(|error| format!("{url}: {error}"))?.to_bytes())
     }
 }

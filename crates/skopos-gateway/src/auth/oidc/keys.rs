@@ -11,14 +11,14 @@ use tokio::time::Instant;
 
 use super::AuthError;
 use super::fetch::Fetch;
-use crate::answers::{Answer, Answers, Holds};
+use crate::ttl_cache::{Fetched, Ttl, TtlCache};
 
 /// The keys of one issuer.
 pub(super) struct Keys {
     issuer: String,
     fetch: Arc<dyn Fetch>,
     last: Arc<Mutex<Option<Arc<KeySet>>>>,
-    fetching: Answers<(), Result<Arc<KeySet>, AuthError>>,
+    fetching: TtlCache<(), Result<Arc<KeySet>, AuthError>>,
 }
 
 /// The keys that the provider published.
@@ -29,23 +29,28 @@ struct KeySet {
 }
 
 /// Age at which keys are fetched again, so that revoked keys are not used for long.
-const FRESH: Duration = Duration::from_secs(300);
+const REFRESH_AGE: Duration = Duration::from_secs(300);
 
 /// Maximum age of keys in use while the provider does not answer.
-const USABLE: Duration = Duration::from_secs(3600);
+const MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// Minimum interval of fetches. A token with an unknown key also causes a fetch.
-const PAUSE: Duration = Duration::from_secs(10);
+const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum number of a provider's keys, and of unnamed keys that are tried.
-const MOST_KEYS: usize = 100;
-const MOST_TRIED: usize = 10;
+const MAX_KEYS: usize = 100;
+const MAX_TRIED: usize = 10;
 
 // === impl Keys ===
 
 impl Keys {
     pub(super) fn new(issuer: String, fetch: Arc<dyn Fetch>) -> Self {
-        Self { issuer, fetch, last: Arc::default(), fetching: Answers::new(1, crate::auth::DEADLINE) }
+        Self {
+            issuer,
+            fetch,
+            last: Arc::default(),
+            fetching: TtlCache::new(1, crate::auth::AUTHENTICATION_TIMEOUT),
+        }
     }
 
     /// Returns the keys that may have signed a token; after `within` at the latest.
@@ -56,7 +61,7 @@ impl Keys {
         within: Duration,
     ) -> Result<Vec<DecodingKey>, AuthError> {
         let last = self.last.lock().clone();
-        let fresh = last.as_ref().filter(|set| set.fetched.elapsed() < FRESH);
+        let fresh = last.as_ref().filter(|set| set.fetched.elapsed() < REFRESH_AGE);
         if let Some(found) = fresh.map(|set| set.find(id, algorithm)).filter(|found| !found.is_empty()) {
             return Ok(found);
         }
@@ -66,7 +71,7 @@ impl Keys {
                 found => Ok(found),
             },
             Err(error) => {
-                let usable = last.filter(|set| set.fetched.elapsed() < USABLE);
+                let usable = last.filter(|set| set.fetched.elapsed() < MAX_AGE);
                 let found = usable.map(|set| set.find(id, algorithm)).unwrap_or_default();
                 if found.is_empty() { Err(error) } else { Ok(found) }
             }
@@ -89,7 +94,7 @@ impl Keys {
                         Err(AuthError::Unavailable("the OpenID provider does not answer"))
                     }
                 };
-                Answer { value, holds: Holds::SinceCome(PAUSE) }
+                Fetched { value, ttl: Ttl::FromResponse(MIN_FETCH_INTERVAL) }
             })
         };
         self.fetching.get((), ask).await.value
@@ -112,8 +117,8 @@ async fn get(issuer: &str, fetch: &dyn Fetch, within: Duration) -> Result<Vec<Jw
     }
     let set = fetch.fetch(&description.jwks_uri, within).await?;
     let set: JwkSet = serde_json::from_slice(&set).map_err(|e| format!("{}: {e}", description.jwks_uri))?;
-    if set.keys.len() > MOST_KEYS {
-        return Err(format!("{} has more than {MOST_KEYS} keys", description.jwks_uri));
+    if set.keys.len() > MAX_KEYS {
+        return Err(format!("{} has more than {MAX_KEYS} keys", description.jwks_uri));
     }
     Ok(set.keys)
 }
@@ -137,7 +142,7 @@ impl KeySet {
         let all = self.keys.iter().filter(named).filter(for_signatures).filter(fits);
         all.filter_map(|key| DecodingKey::from_jwk(key).ok())
             .filter(|key| key.family() == algorithm.family())
-            .take(MOST_TRIED)
+            .take(MAX_TRIED)
             .collect()
     }
 }

@@ -53,7 +53,7 @@ const ALGORITHMS: [Algorithm; 9] = [
 const LEEWAY: Duration = Duration::from_secs(10);
 
 /// Maximum number of groups in a token.
-const MOST_GROUPS: usize = 1_000;
+const MAX_GROUPS: usize = 1_000;
 
 // === impl Provider ===
 
@@ -117,7 +117,7 @@ impl Provider {
         let groups: Vec<String> = match claims.get(groups_claim) {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::String(group)) => vec![group.clone()],
-            Some(Value::Array(groups)) if groups.len() <= MOST_GROUPS => {
+            Some(Value::Array(groups)) if groups.len() <= MAX_GROUPS => {
                 let texts: Option<Vec<String>> =
                     groups.iter().map(|group| group.as_str().map(str::to_owned)).collect();
                 texts.ok_or(AuthError::Refused("a group in the token is no text"))?

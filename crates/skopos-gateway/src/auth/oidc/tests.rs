@@ -14,7 +14,7 @@ use super::fetch::Fetch;
 use super::*;
 
 const ISSUER: &str = "https://id.example.com/realm";
-const DEADLINE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A provider whose documents a test sets.
 #[derive(Default)]
@@ -98,8 +98,8 @@ impl Setup {
     async fn identity(&self, token: &str) -> Result<Identity, AuthError> {
         let mut headers = HeaderMap::new();
         headers.insert(http::header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
-        let token = Token::of(&headers)?.unwrap();
-        Ok(self.provider.identity(&token, DEADLINE).await?.0)
+        let token = Token::from_headers(&headers)?.unwrap();
+        Ok(self.provider.identity(&token, TIMEOUT).await?.0)
     }
 
     async fn accepts(&self, claims: &Value) -> bool {
@@ -267,7 +267,7 @@ async fn documents_that_are_not_as_they_should_be_give_no_keys() {
 async fn nothing_is_fetched_without_tls() {
     let fetch = HttpsFetch::new(None).unwrap();
     for url in ["http://id.example.com/", "file:///etc/passwd", "nonsense", ""] {
-        assert!(fetch.fetch(url, DEADLINE).await.is_err(), "{url}");
+        assert!(fetch.fetch(url, TIMEOUT).await.is_err(), "{url}");
     }
     assert!(matches!(HttpsFetch::new(Some("no such file".as_ref())), Err(OidcError::Ca(_))));
 }

@@ -15,9 +15,9 @@ struct Truth {
     id: ClusterId,
     /// All changes so far, each with its version. A version may have several changes, as etcd deletes all keys of an
     /// expired lease at once.
-    history: Vec<(usize, Told)>,
+    history: Vec<(usize, MemberChange)>,
     /// The number of changes that the merger received; `None` before the first content.
-    told: Option<usize>,
+    received: Option<usize>,
     /// The number of changes in a list ahead of that.
     listed: usize,
     /// The version that gets no more changes: it was listed, and a list has all changes of a version.
@@ -26,7 +26,7 @@ struct Truth {
 
 /// A client that lists, watches, disconnects, and comes back.
 struct Watcher {
-    mark: Mark,
+    merged_version: MergedVersion,
     selected: BTreeSet<ClusterId>,
     state: State,
 }
@@ -49,10 +49,10 @@ impl Truth {
     /// Returns the content after the first `count` changes.
     fn content(&self, count: usize) -> BTreeMap<ObjectKey, RawObject> {
         let mut content = BTreeMap::new();
-        for (_, told) in &self.history[..count] {
-            match told {
-                Told::Put(object) => content.insert(object.key().clone(), object.clone()),
-                Told::Deleted(key, _) => content.remove(key),
+        for (_, change) in &self.history[..count] {
+            match change {
+                MemberChange::Put(object) => content.insert(object.key().clone(), object.clone()),
+                MemberChange::Deleted(key, _) => content.remove(key),
             };
         }
         content
@@ -70,7 +70,7 @@ impl Truth {
 
     /// Returns the number of changes that the merger must show.
     fn shown(&self) -> Option<usize> {
-        self.told.map(|told| told.max(self.listed))
+        self.received.map(|received| received.max(self.listed))
     }
 
     fn happen(&mut self, random: &mut fastrand::Rng) {
@@ -79,7 +79,7 @@ impl Truth {
         let mut at_once = self.history.iter().filter(|(version, _)| *version == newest);
         let shares = newest > self.closed
             && random.u32(..3) == 0
-            && at_once.all(|(_, told)| key_of(told).name() != name);
+            && at_once.all(|(_, change)| key_of(change).name() != name);
         let version = if shares { newest.max(1) } else { newest + 1 };
         let object = |uid: &str| {
             let value = json!({"metadata": {"namespace": "n", "name": name, "uid": uid,
@@ -87,23 +87,23 @@ impl Truth {
             RawObject::from_value(&value, &Limits::default()).unwrap()
         };
         let content = self.content(self.history.len());
-        let told = match content.get(&ObjectKey::namespaced("n", &name)) {
-            None => Told::Put(object(&format!("u{version}"))),
+        let change = match content.get(&ObjectKey::namespaced("n", &name)) {
+            None => MemberChange::Put(object(&format!("u{version}"))),
             Some(old) if random.u32(..3) == 0 => {
-                Told::Deleted(old.key().clone(), random.bool().then(|| object(old.uid())))
+                MemberChange::Deleted(old.key().clone(), random.bool().then(|| object(old.uid())))
             }
             // The object was deleted and created again, and the member only sends the new one.
-            Some(_) if random.u32(..5) == 0 => Told::Put(object(&format!("u{version}"))),
-            Some(old) => Told::Put(object(old.uid())),
+            Some(_) if random.u32(..5) == 0 => MemberChange::Put(object(&format!("u{version}"))),
+            Some(old) => MemberChange::Put(object(old.uid())),
         };
-        self.history.push((version, told));
+        self.history.push((version, change));
     }
 }
 
-fn key_of(told: &Told) -> &ObjectKey {
-    match told {
-        Told::Put(object) => object.key(),
-        Told::Deleted(key, _) => key,
+fn key_of(change: &MemberChange) -> &ObjectKey {
+    match change {
+        MemberChange::Put(object) => object.key(),
+        MemberChange::Deleted(key, _) => key,
     }
 }
 
@@ -118,12 +118,12 @@ impl World {
         let member = |n: u32| Truth {
             id: ClusterId::new(format!("c{n}")).unwrap(),
             history: Vec::new(),
-            told: None,
+            received: None,
             listed: 0,
             closed: 0,
         };
         let began = Timestamp::from_microsecond(1_000).unwrap();
-        let mut merger = Merger::new(None, Maker::new(seed), began);
+        let mut merger = Merger::new(None, InstanceTag::new(seed), began);
         merger.open(began);
         Self {
             random: fastrand::Rng::with_seed(seed),
@@ -137,14 +137,14 @@ impl World {
         }
     }
 
-    /// Makes a world in which a member has content, and returns the mark of a list.
-    fn shown() -> (Self, Mark) {
+    /// Makes a world in which a member has content, and returns the merged version of a list.
+    fn shown() -> (Self, MergedVersion) {
         let mut world = Self::new(1);
         world.members[0].happen(&mut world.random);
         world.take(0);
         let now = world.now();
-        let mark = world.merger.view(now).mark;
-        (world, mark)
+        let merged_version = world.merger.view(now).merged_version;
+        (world, merged_version)
     }
 
     fn now(&mut self) -> Timestamp {
@@ -187,11 +187,11 @@ impl World {
     fn tell_next(&mut self, which: usize) {
         let now = self.now();
         let member = &mut self.members[which];
-        let Some(told) = member.told else { return self.take(which) };
-        let Some((version, next)) = member.history.get(told) else {
-            return self.merger.reached(&member.id, position(member.version(told)));
+        let Some(received) = member.received else { return self.take(which) };
+        let Some((version, next)) = member.history.get(received) else {
+            return self.merger.reached(&member.id, position(member.version(received)));
         };
-        member.told = Some(told + 1);
+        member.received = Some(received + 1);
         let events = self.merger.change(&member.id, position(*version), next.clone(), now);
         self.publish(events);
     }
@@ -201,16 +201,17 @@ impl World {
         let member = &mut self.members[which];
         // After a gap the list may be late. A list has all changes that share a version.
         let newest = member.history.len();
-        let counts = (member.told.unwrap_or(newest)..=newest).filter(|count| member.is_whole(*count));
+        let counts = (member.received.unwrap_or(newest)..=newest).filter(|count| member.is_whole(*count));
         let counts: Vec<usize> = counts.collect();
         let count = counts[self.random.usize(..counts.len())];
-        let copy = if member.told.is_some() { Copy::Same } else { Copy::New };
-        if copy == Copy::New {
+        let content_source = if member.received.is_some() { ContentSource::Same } else { ContentSource::New };
+        if content_source == ContentSource::New {
             member.listed = 0;
         }
-        member.told = Some(count);
+        member.received = Some(count);
         let at = position(member.version(count));
-        let events = self.merger.take(&member.id, at, copy, member.content(count).into_values(), now);
+        let events =
+            self.merger.take(&member.id, at, content_source, member.content(count).into_values(), now);
         self.publish(events);
     }
 
@@ -233,14 +234,17 @@ impl World {
 
     fn vanish(&mut self, which: usize) {
         let now = self.now();
-        (self.members[which].told, self.members[which].listed) = (None, 0);
+        (self.members[which].received, self.members[which].listed) = (None, 0);
         self.merger.vanish(&self.members[which].id, now);
     }
 
     fn publish(&mut self, events: Vec<Event>) {
         for event in events {
-            assert!(self.log.last().is_none_or(|last| last.mark < event.mark), "marks grow strictly");
-            assert_eq!(event.new.mark, event.mark);
+            assert!(
+                self.log.last().is_none_or(|last| last.merged_version < event.merged_version),
+                "marks grow strictly"
+            );
+            assert_eq!(event.new.merged_version, event.merged_version);
             self.log.push(event);
         }
     }
@@ -251,7 +255,7 @@ impl World {
         let some = self.random.bool();
         let mut random = self.random.fork();
         let selected = all.filter(|_| !some || random.bool()).collect();
-        let mut watcher = Watcher { mark: Mark::default(), selected, state: State::new() };
+        let mut watcher = Watcher { merged_version: MergedVersion::default(), selected, state: State::new() };
         self.list(&mut watcher);
         self.watchers.push(watcher);
     }
@@ -259,33 +263,33 @@ impl World {
     fn list(&mut self, watcher: &mut Watcher) {
         let now = self.now();
         let view = self.merger.view(now);
-        assert!(view.mark >= watcher.mark, "lists do not go back");
+        assert!(view.merged_version >= watcher.merged_version, "lists do not go back");
         watcher.state = state_of(&view, &watcher.selected);
-        watcher.mark = view.mark;
+        watcher.merged_version = view.merged_version;
     }
 
     /// Runs one connection of a watcher, which ends after some events.
     fn watch(&mut self, which: usize, most: usize) {
         let mut watcher = self.watchers.remove(which);
-        let resume = self.merger.resume(watcher.mark, |cluster| watcher.selected.contains(cluster));
+        let resume = self.merger.resume(watcher.merged_version, |cluster| watcher.selected.contains(cluster));
         let Resume::After(from) = resume else {
             self.relists += 1;
             self.list(&mut watcher);
             return self.watchers.push(watcher);
         };
         self.resumed += 1;
-        let after = self.log.iter().filter(|event| event.mark > from);
+        let after = self.log.iter().filter(|event| event.merged_version > from);
         let mut events = after.filter(|event| watcher.selected.contains(&event.cluster));
         for event in events.by_ref().take(most) {
-            assert!(event.mark > watcher.mark);
-            watcher.mark = event.mark;
+            assert!(event.merged_version > watcher.merged_version);
+            watcher.merged_version = event.merged_version;
             apply(&mut watcher.state, event);
         }
         if events.next().is_none() {
             // A bookmark.
             let now = self.now();
             let view = self.merger.view(now);
-            watcher.mark = view.mark;
+            watcher.merged_version = view.merged_version;
             assert_eq!(watcher.state, state_of(&view, &watcher.selected), "caught up is equal");
         }
         self.watchers.push(watcher);
@@ -294,30 +298,30 @@ impl World {
     /// Restarts the process. Members are restored from checkpoints that are as new as the changes received, older, or
     /// lost; some have newer content before the first request.
     fn restart(&mut self) {
-        let standing = Standing::decode(&self.merger.standing().encode("k"), "k").unwrap();
+        let resume_state = ResumeState::decode(&self.merger.resume_state().encode("k"), "k").unwrap();
         let now = self.now();
-        self.merger = Merger::new(Some(standing), Maker::new(self.random.u64(..)), now);
+        self.merger = Merger::new(Some(resume_state), InstanceTag::new(self.random.u64(..)), now);
         self.log.clear();
         let graceful = self.random.bool();
         let mut ahead = BTreeSet::new();
         for which in 0..self.members.len() {
             let now = self.now();
-            let Some(told) = self.members[which].told else { continue };
-            if std::mem::take(&mut self.members[which].listed) > told {
+            let Some(received) = self.members[which].received else { continue };
+            if std::mem::take(&mut self.members[which].listed) > received {
                 ahead.insert(self.members[which].id.clone());
             }
-            let earliest = told.saturating_sub(2);
-            let latest = self.members[which].history.len().min(told + 2);
-            let restored = if graceful { told } else { self.random.usize(earliest..=latest) };
+            let earliest = received.saturating_sub(2);
+            let latest = self.members[which].history.len().min(received + 2);
+            let restored = if graceful { received } else { self.random.usize(earliest..=latest) };
             if !graceful && self.random.u32(..5) == 0 {
-                self.members[which].told = None;
+                self.members[which].received = None;
                 continue;
             }
             let member = &mut self.members[which];
-            member.told = Some(restored);
+            member.received = Some(restored);
             let content = member.content(restored).into_values();
             let at = position(member.version(restored));
-            let events = self.merger.take(&member.id, at, Copy::New, content, now);
+            let events = self.merger.take(&member.id, at, ContentSource::New, content, now);
             assert!(events.is_empty());
             if self.random.bool() {
                 self.tell_next(which);
@@ -327,13 +331,18 @@ impl World {
         self.merger.open(now);
         if graceful {
             for watcher in &self.watchers {
-                let stand = |id: &ClusterId| self.merger.past.as_ref().unwrap().standing.members.get(id);
-                let seen = |id: &ClusterId| stand(id).is_none_or(|stand| stand.changed <= watcher.mark);
-                let vanished =
-                    |id: &ClusterId| self.merger.vanished.get(id).is_some_and(|m| *m > watcher.mark);
+                let member_state =
+                    |id: &ClusterId| self.merger.past.as_ref().unwrap().resume_state.members.get(id);
+                let seen = |id: &ClusterId| {
+                    member_state(id).is_none_or(|member_state| member_state.changed <= watcher.merged_version)
+                };
+                let vanished = |id: &ClusterId| {
+                    self.merger.vanished.get(id).is_some_and(|m| *m > watcher.merged_version)
+                };
                 // Checkpoints do not have the list ahead.
                 if watcher.selected.iter().all(|id| seen(id) && !vanished(id) && !ahead.contains(id)) {
-                    let resume = self.merger.resume(watcher.mark, |id| watcher.selected.contains(id));
+                    let resume =
+                        self.merger.resume(watcher.merged_version, |id| watcher.selected.contains(id));
                     assert_eq!(resume, Resume::After(self.merger.start()), "who has seen all goes on");
                 }
             }
@@ -343,7 +352,7 @@ impl World {
     /// Delivers all changes, and lets all watchers catch up.
     fn settle(&mut self) {
         for which in 0..self.members.len() {
-            while self.members[which].told != Some(self.members[which].history.len()) {
+            while self.members[which].received != Some(self.members[which].history.len()) {
                 self.tell_next(which);
             }
         }
@@ -371,7 +380,7 @@ fn state_of(view: &View, selected: &BTreeSet<ClusterId>) -> State {
     let members = view.roster.iter().filter(|(id, _)| selected.contains(*id));
     let entries = members.flat_map(|(id, member)| member.contents.iter().map(move |entry| (id, entry)));
     entries
-        .inspect(|(_, entry)| assert!(entry.mark <= view.mark))
+        .inspect(|(_, entry)| assert!(entry.merged_version <= view.merged_version))
         .map(|(id, entry)| ((id.clone(), entry.key().clone()), seen(&entry.object)))
         .collect()
 }
@@ -432,38 +441,40 @@ fn a_view_does_not_change() {
 
 #[test]
 fn who_comes_with_a_mark_that_was_never_given_out_lists_anew() {
-    let (world, mark) = World::shown();
-    let resume = |merger: &Merger, mark| merger.resume(mark, |_| true);
-    assert_eq!(resume(&world.merger, mark), Resume::After(mark));
-    assert_eq!(resume(&world.merger, mark.after(1)), Resume::Expired);
-    assert_eq!(resume(&world.merger, Mark::new(1)), Resume::Expired);
-    // A mark given out after the last write of the restart file.
-    let standing = world.merger.standing();
-    let merger = Merger::new(Some(standing), Maker::new(2), Timestamp::from_microsecond(0).unwrap());
-    assert_eq!(resume(&merger, mark.after(1)), Resume::Expired);
+    let (world, merged_version) = World::shown();
+    let resume = |merger: &Merger, merged_version| merger.resume(merged_version, |_| true);
+    assert_eq!(resume(&world.merger, merged_version), Resume::After(merged_version));
+    assert_eq!(resume(&world.merger, merged_version.after(1)), Resume::Expired);
+    assert_eq!(resume(&world.merger, MergedVersion::new(1)), Resume::Expired);
+    // A merged version given out after the last write of the restart file.
+    let resume_state = world.merger.resume_state();
+    let merger =
+        Merger::new(Some(resume_state), InstanceTag::new(2), Timestamp::from_microsecond(0).unwrap());
+    assert_eq!(resume(&merger, merged_version.after(1)), Resume::Expired);
     assert!(
-        merger.start() > mark.after(HEADROOM),
+        merger.start() > merged_version.after(MAX_LEAD_MICROS),
         "marks of two processes never meet, whatever the clock says"
     );
 }
 
-/// Checks that a mark of another gateway expires. Two gateways behind one address receive changes in different orders.
+/// Checks that a merged version of another gateway expires. Two gateways behind one address receive changes in
+/// different orders.
 #[test]
 fn who_comes_with_the_mark_of_another_gateway_lists_anew() {
-    let (world, mark) = World::shown();
-    let standing = world.merger.standing();
-    let resume = |past: Option<Standing>, maker| {
+    let (world, merged_version) = World::shown();
+    let resume_state = world.merger.resume_state();
+    let resume = |past: Option<ResumeState>, instance| {
         let began = Timestamp::from_microsecond(500).unwrap();
-        let mut other = Merger::new(past, Maker::new(maker), began);
+        let mut other = Merger::new(past, InstanceTag::new(instance), began);
         let content = world.members[0].content(1).into_values();
-        other.take(&world.members[0].id, position(1), Copy::New, content, began);
+        other.take(&world.members[0].id, position(1), ContentSource::New, content, began);
         other.open(began);
         other.view(Timestamp::from_microsecond(1_000_000).unwrap());
-        other.resume(mark, |_| true)
+        other.resume(merged_version, |_| true)
     };
     assert_eq!(resume(None, 2), Resume::Expired);
-    assert!(matches!(resume(Some(standing.clone()), 2), Resume::After(_)), "the process after it");
-    let of_others = Standing { makers: vec![Maker::new(3)], ..standing };
+    assert!(matches!(resume(Some(resume_state.clone()), 2), Resume::After(_)), "the process after it");
+    let of_others = ResumeState { instances: vec![InstanceTag::new(3)], ..resume_state };
     assert_eq!(resume(Some(of_others), 2), Resume::Expired);
 }
 
@@ -475,19 +486,19 @@ fn a_member_that_went_for_good_is_no_deletion_and_ends_only_its_own_watches() {
         world.take(which);
     }
     let now = world.now();
-    let mark = world.merger.view(now).mark;
+    let merged_version = world.merger.view(now).merged_version;
     let (a, b) = (world.members[0].id.clone(), world.members[1].id.clone());
     let log = world.log.len();
     world.vanish(0);
     assert_eq!(world.log.len(), log, "nothing is said to have been deleted");
-    assert_eq!(world.merger.resume(mark, |id| *id == a), Resume::Expired);
-    assert_eq!(world.merger.resume(mark, |id| *id == b), Resume::After(mark));
+    assert_eq!(world.merger.resume(merged_version, |id| *id == a), Resume::Expired);
+    assert_eq!(world.merger.resume(merged_version, |id| *id == b), Resume::After(merged_version));
 }
 
 #[test]
 fn a_deletion_that_a_list_has_found_is_told_although_its_version_was_listed_ahead() {
     let now = Timestamp::from_microsecond(1_000).unwrap();
-    let mut merger = Merger::new(None, Maker::new(1), now);
+    let mut merger = Merger::new(None, InstanceTag::new(1), now);
     merger.open(now);
     let id = ClusterId::new("c0").unwrap();
     let object = |name: &str, version: u64| {
@@ -495,10 +506,10 @@ fn a_deletion_that_a_list_has_found_is_told_although_its_version_was_listed_ahea
             "resourceVersion": version.to_string()}});
         RawObject::from_value(&value, &Limits::default()).unwrap()
     };
-    merger.take(&id, position(5), Copy::New, [object("a", 3), object("b", 4)], now);
+    merger.take(&id, position(5), ContentSource::New, [object("a", 3), object("b", 4)], now);
     merger.take_ahead(&id, position(8), [object("a", 3), object("b", 8)], now);
     // A deletion that a list at 9 detects has the version before it.
-    let gone = |name: &str| Told::Deleted(object(name, 3).key().clone(), None);
+    let gone = |name: &str| MemberChange::Deleted(object(name, 3).key().clone(), None);
     let events = merger.change(&id, position(8), gone("a"), now);
     assert!(
         matches!(events.as_slice(), [event] if event.deleted && event.new.object.name() == "a"),
@@ -512,7 +523,7 @@ fn a_deletion_that_a_list_has_found_is_told_although_its_version_was_listed_ahea
 #[test]
 fn after_a_restore_the_same_version_may_stand_for_other_content() {
     let now = Timestamp::from_microsecond(1_000).unwrap();
-    let mut merger = Merger::new(None, Maker::new(1), now);
+    let mut merger = Merger::new(None, InstanceTag::new(1), now);
     merger.open(now);
     let id = ClusterId::new("c0").unwrap();
     let at = |epoch| Position { epoch, ..position(7) };
@@ -522,13 +533,13 @@ fn after_a_restore_the_same_version_may_stand_for_other_content() {
         RawObject::from_value(&value, &Limits::default()).unwrap()
     };
     let before = [object("a", "old"), object("b", "old")];
-    assert_eq!(merger.take(&id, at(1), Copy::New, before.clone(), now).len(), 2);
+    assert_eq!(merger.take(&id, at(1), ContentSource::New, before.clone(), now).len(), 2);
     assert!(
-        merger.take(&id, at(1), Copy::Same, before, now).is_empty(),
+        merger.take(&id, at(1), ContentSource::Same, before, now).is_empty(),
         "nothing differs within one history"
     );
     let other = object("a", "new");
-    let events = merger.take(&id, at(2), Copy::Same, [other.clone(), object("b", "old")], now);
+    let events = merger.take(&id, at(2), ContentSource::Same, [other.clone(), object("b", "old")], now);
     let [event] = events.as_slice() else { panic!("one object differs: {events:?}") };
     assert_eq!((event.new.object.bytes(), event.deleted), (other.bytes(), false));
     assert_eq!(
@@ -540,7 +551,7 @@ fn after_a_restore_the_same_version_may_stand_for_other_content() {
     assert_eq!(shown.object.bytes(), other.bytes(), "lists show what the restored server has");
     // A later read of the same store begins with the same epoch number, and may have another form of the same version.
     assert_eq!(
-        merger.take(&id, at(2), Copy::Same, [object("a", "newest"), object("b", "old")], now).len(),
+        merger.take(&id, at(2), ContentSource::Same, [object("a", "newest"), object("b", "old")], now).len(),
         1
     );
     let with_kind = r#"{"kind":"K","apiVersion":"v1","#.to_owned();
@@ -549,5 +560,5 @@ fn after_a_restore_the_same_version_may_stand_for_other_content() {
         RawObject::copy_from(text.as_bytes(), &Limits::default()).unwrap()
     };
     let same = [object("a", "newest"), object("b", "old")].map(as_in_watches);
-    assert!(merger.take(&id, at(3), Copy::Same, same, now).is_empty(), "it is the same content");
+    assert!(merger.take(&id, at(3), ContentSource::Same, same, now).is_empty(), "it is the same content");
 }

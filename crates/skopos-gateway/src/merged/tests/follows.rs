@@ -17,14 +17,14 @@ async fn a_copy_that_is_not_shown_does_not_make_what_is_shown_young() {
     let bed = Bed::new(&["north"]);
     bed.pod("north", "shop", "a");
     bed.until(PODS, |list| list.items().len() == 1 && list.warnings().is_empty()).await;
-    let shape = Shape::of(&Registry::builtin().resolve("", "v1", "pods").unwrap());
-    let follows = bed.merged.kinds.get(&shape).await.follows.clone();
+    let shape = Shape::new(&Registry::builtin().resolve("", "v1", "pods").unwrap());
+    let followed_stores = bed.merged.kinds.get(&shape).await.followed_stores.clone();
     let running = bed.services.fleet.cluster("north").unwrap().cached(&shape.resource).unwrap();
 
     // The followed store has ended, and another reader has started a new one before the feed's next attempt.
     let store = running.informer().store();
-    let turn = follows.begin(&id("north"), store.clone());
-    follows.end(&id("north"), turn, Some(store.snapshot()));
+    let turn = followed_stores.begin(&id("north"), store.clone());
+    followed_stores.end(&id("north"), turn, Some(store.snapshot()));
     sleep(FOR_LONG).await;
     assert!(running.informer().freshness().is_live());
     let list = bed.get(PODS).await;
@@ -32,14 +32,14 @@ async fn a_copy_that_is_not_shown_does_not_make_what_is_shown_young() {
     assert!(list.warnings().contains("data may be old: north"), "{}", list.warnings());
 
     // Without even that store.
-    follows.forget(&id("north"));
+    followed_stores.forget(&id("north"));
     let list = bed.get(PODS).await;
     assert_eq!(age(&list), None);
     assert!(list.warnings().contains("of unknown age"), "{}", list.warnings());
 
     // The late end of an old turn does not end a later one.
-    follows.begin(&id("north"), store);
-    follows.end(&id("north"), turn, None);
+    followed_stores.begin(&id("north"), store);
+    followed_stores.end(&id("north"), turn, None);
     let list = bed.get(PODS).await;
     assert_eq!(list.warnings(), "");
     assert!(age(&list).unwrap() < FOR_LONG.as_secs_f64());
@@ -115,7 +115,7 @@ async fn a_page_names_who_is_not_in_the_state_that_it_is_of() {
 #[tokio::test(start_paused = true)]
 async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
     let bed = Bed::new(&["north", "south"]);
-    let source = QuietSource::of_member(&bed.services.fleet, "north").await;
+    let source = QuietSource::for_member(&bed.services.fleet, "north").await;
     bed.pod("north", "shop", "a");
     bed.pod("south", "shop", "b");
     let list = bed.until(PODS, |list| list.items().len() == 2).await;
@@ -136,7 +136,7 @@ async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
 #[tokio::test(start_paused = true)]
 async fn an_open_watch_is_told_nothing_of_a_cluster_that_took_a_name_and_was_not_asked() {
     let bed = reviewed(&["north", "south"]);
-    let source = QuietSource::of_member(&bed.services.fleet, "north").await;
+    let source = QuietSource::for_member(&bed.services.fleet, "north").await;
     bed.pod("south", "shop", "b");
     let list = bed.until(PODS, |list| list.code == 200 && list.items().len() == 1).await;
     let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;

@@ -78,7 +78,7 @@ async fn a_kind_that_may_not_be_kept_any_more_leaves_memory_whoever_watches() {
     let list = bed.get(MAPS).await;
     assert_eq!(list.items().len(), 0);
     assert!(list.warnings().contains("may not be kept"), "{}", list.warnings());
-    sleep(LONG).await;
+    sleep(LONG_TIMEOUT).await;
     assert_eq!(bed.kept("north"), 0, "nothing begins it again");
     may.store(true, Ordering::Relaxed);
     bed.until(MAPS, |list| list.items() == ["north/default/a"]).await;
@@ -91,7 +91,7 @@ async fn what_was_paged_once_is_let_go_also_while_it_is_watched() {
     bed.map("north", "b", 10);
     let list = bed.until(MAPS, |list| list.items().len() == 2).await;
     let _watch = bed.watch_of(MAPS, &format!("resourceVersion={}", list.version())).await;
-    let shape = Shape::of(&bed.merged.registry.lookup("configmaps").unwrap());
+    let shape = Shape::new(&bed.merged.registry.lookup("configmaps").unwrap());
     let history = bed.merged.kinds.get(&shape).await.history.clone();
     bed.get(&format!("{MAPS}?limit=500")).await;
     assert_eq!(history.paged().0, 0, "all is on the first page");
@@ -124,5 +124,5 @@ async fn what_was_asked_for_once_is_let_go() {
     assert_eq!((bed.kept("north"), bed.kept("south")), (0, 0));
     // The next request starts it again.
     bed.until(MAPS, |list| list.items() == ["north/default/a"]).await;
-    assert!(bed.merged.shutdown(LONG).await);
+    assert!(bed.merged.shutdown(LONG_TIMEOUT).await);
 }

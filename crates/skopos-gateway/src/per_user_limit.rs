@@ -10,48 +10,48 @@ use crate::auth::Identity;
 
 /// Counters of the open watches or streams of each caller. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Places {
-    shared: Arc<Shared>,
+pub struct PerUserLimit {
+    shared: Arc<LimitInner>,
 }
 
 /// The permit of one watch or stream, returned when dropped.
 #[derive(Debug)]
-pub struct Place {
-    shared: Arc<Shared>,
+pub struct Permit {
+    shared: Arc<LimitInner>,
     user: Arc<str>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LimitInner {
     what: &'static str,
-    most: u32,
+    max: u32,
     open: Mutex<HashMap<Arc<str>, u32>>,
 }
 
-// === impl Places ===
+// === impl PerUserLimit ===
 
-impl Places {
-    /// Creates a limit of `most` for each user; `what` names the counted things in the plural.
+impl PerUserLimit {
+    /// Creates a limit of `max` for each user; `what` names the counted things in the plural.
     #[must_use]
-    pub fn new(what: &'static str, most: u32) -> Self {
-        Self { shared: Arc::new(Shared { what, most, open: Mutex::default() }) }
+    pub fn new(what: &'static str, max: u32) -> Self {
+        Self { shared: Arc::new(LimitInner { what, max, open: Mutex::default() }) }
     }
 
     /// Returns the same counters if the limit has not changed, otherwise new ones.
     #[must_use]
-    pub fn renewed(&self, most: u32) -> Self {
-        if most == self.shared.most { self.clone() } else { Self::new(self.shared.what, most) }
+    pub fn renewed(&self, max: u32) -> Self {
+        if max == self.shared.max { self.clone() } else { Self::new(self.shared.what, max) }
     }
 
     /// Takes a permit.
     ///
     /// # Errors
     /// 429 if the caller has as many as allowed.
-    pub fn enter(&self, who: &Identity) -> Result<Place, Status> {
+    pub fn acquire(&self, who: &Identity) -> Result<Permit, Status> {
         let who = who.caller();
         let mut open = self.shared.open.lock();
         let user: Arc<str> = match open.get_key_value(who.user.as_str()) {
-            Some((user, count)) if *count >= self.shared.most => {
+            Some((user, count)) if *count >= self.shared.max => {
                 let what = self.shared.what;
                 let message = format!("{user} has {count} {what} open, which is as many as allowed");
                 return Err(Status::too_many_requests(message, 10));
@@ -60,7 +60,7 @@ impl Places {
             None => who.user.as_str().into(),
         };
         *open.entry(user.clone()).or_default() += 1;
-        Ok(Place { shared: self.shared.clone(), user })
+        Ok(Permit { shared: self.shared.clone(), user })
     }
 
     /// Returns the number of permits in use, of all callers.
@@ -70,9 +70,9 @@ impl Places {
     }
 }
 
-// === impl Place ===
+// === impl Permit ===
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut open = self.shared.open.lock();
         if let Some(count) = open.get_mut(&self.user) {
@@ -90,15 +90,15 @@ mod tests {
 
     #[test]
     fn each_caller_has_so_many_places_and_gets_them_back() {
-        let limiter = Places::new("watches", 2);
+        let limiter = PerUserLimit::new("watches", 2);
         let (jane, joe) = (Identity::authenticated("jane", []), Identity::authenticated("joe", []));
-        let first = limiter.enter(&jane).unwrap();
-        let _second = limiter.enter(&jane).unwrap();
-        let refused = limiter.enter(&jane).unwrap_err();
+        let first = limiter.acquire(&jane).unwrap();
+        let _second = limiter.acquire(&jane).unwrap();
+        let refused = limiter.acquire(&jane).unwrap_err();
         assert_eq!((refused.code, refused.retry_after_seconds()), (429, Some(10)));
-        let joes = limiter.enter(&joe).unwrap();
+        let joes = limiter.acquire(&joe).unwrap();
         drop(first);
-        let third = limiter.enter(&jane).unwrap();
+        let third = limiter.acquire(&jane).unwrap();
         assert_eq!(limiter.open(), 3);
         drop((third, joes));
         assert_eq!(limiter.shared.open.lock().len(), 1);

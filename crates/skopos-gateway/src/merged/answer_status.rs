@@ -9,14 +9,14 @@ use skopos::ResourceId;
 use skopos_fleet::{Cluster, ClusterId, Condition};
 
 use super::feed::{Absence, Absences};
-use super::follows::{Age, Ages};
+use super::followed_stores::{Age, Ages};
 use super::merger::Roster;
 use crate::headers;
 use crate::reasons;
 
 /// The state of the requested clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Clusters {
+pub(crate) struct AnswerStatus {
     /// Clusters without content, with the reason.
     pub(crate) missing: Vec<(ClusterId, String)>,
     /// Clusters whose content is too old, with its age and the reason.
@@ -30,7 +30,7 @@ pub(crate) struct Clusters {
 }
 
 /// Builder of the clusters' state for one request.
-pub(crate) struct Judge {
+pub(crate) struct StatusBuilder {
     /// The clusters that the caller sees.
     pub(crate) seen: Vec<Cluster>,
     pub(crate) resource: ResourceId,
@@ -45,28 +45,28 @@ pub(crate) struct Judge {
 }
 
 /// Maximum number of clusters in a warning; the list's annotations name all.
-const NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// The maximum size of one annotation.
-const ANNOTATION: usize = 64 * 1024;
+const MAX_ANNOTATION_BYTES: usize = 64 * 1024;
 
-// === impl Judge ===
+// === impl StatusBuilder ===
 
-impl Judge {
+impl StatusBuilder {
     /// Returns the state of the clusters that the caller sees. `roster` and `ages` may be slightly out of date.
-    pub(crate) fn look(&self, roster: &Roster, ages: &Ages) -> Clusters {
-        let mut found = Clusters { age: Some(Duration::ZERO), ..Clusters::default() };
+    pub(crate) fn build(&self, roster: &Roster, ages: &Ages) -> AnswerStatus {
+        let mut found = AnswerStatus { age: Some(Duration::ZERO), ..AnswerStatus::default() };
         (found.unread, found.denied) = (self.unread, self.denied.clone());
         found.missing = undecided(&self.undecided);
         for cluster in &self.seen {
             let id = cluster.id();
             let has_content = roster.get(id).is_some_and(|member| member.position.is_some());
             if !has_content {
-                match self.absences.of(id) {
+                match self.absences.get(id) {
                     Some(Absence::NotServed) => {}
                     Some(Absence::Because(reason)) => found.missing.push((id.clone(), reason.to_string())),
                     None => {
-                        let reason = reasons::of_cluster(cluster, &self.resource);
+                        let reason = reasons::describe_cluster(cluster, &self.resource);
                         found
                             .missing
                             .push((id.clone(), reason.unwrap_or_else(|| "not listed yet".to_owned())));
@@ -81,16 +81,16 @@ impl Judge {
                 continue;
             }
             // The age of the content that is shown; another copy may be newer.
-            found.judge(cluster, &self.resource, ages.of(id), self.max_age, self.behind.get(id));
+            found.check_age(cluster, &self.resource, ages.get(id), self.max_age, self.behind.get(id));
         }
         found
     }
 }
 
-// === impl Clusters ===
+// === impl AnswerStatus ===
 
-impl Clusters {
-    fn judge(
+impl AnswerStatus {
+    fn check_age(
         &mut self,
         cluster: &Cluster,
         resource: &ResourceId,
@@ -98,15 +98,16 @@ impl Clusters {
         max_age: Duration,
         behind: Option<&String>,
     ) {
-        let most = age.and_then(|age| age.most);
-        self.age = self.age.zip(most).map(|(oldest, age)| oldest.max(age));
+        let bound = age.and_then(|age| age.bound);
+        self.age = self.age.zip(bound).map(|(oldest, age)| oldest.max(age));
         let state = cluster.state();
-        let off = matches!(state.condition, Condition::Paused | Condition::Unreachable | Condition::Removed);
+        let is_off =
+            matches!(state.condition, Condition::Paused | Condition::Unreachable | Condition::Removed);
         if let Some(why) = behind {
             self.stale.push((cluster.id().clone(), why.clone()));
-        } else if off || !age.is_some_and(|age| age.is_within(max_age)) {
-            let age = most.map_or("of unknown age".to_owned(), |age| format!("up to {age:.0?} old"));
-            let reason = reasons::of_cluster(cluster, resource).map(|reason| format!(", {reason}"));
+        } else if is_off || !age.is_some_and(|age| age.is_within(max_age)) {
+            let age = bound.map_or("of unknown age".to_owned(), |age| format!("up to {age:.0?} old"));
+            let reason = reasons::describe_cluster(cluster, resource).map(|reason| format!(", {reason}"));
             self.stale.push((cluster.id().clone(), age + &reason.unwrap_or_default()));
         }
     }
@@ -151,7 +152,8 @@ impl Clusters {
             ),
         ];
         let said = all.into_iter().filter(|(_, text)| !text.is_empty());
-        said.map(|(name, text)| (name.to_owned(), text.chars().take(ANNOTATION).collect())).collect()
+        said.map(|(name, text)| (name.to_owned(), text.chars().take(MAX_ANNOTATION_BYTES).collect()))
+            .collect()
     }
 }
 
@@ -161,23 +163,23 @@ pub(crate) fn undecided(clusters: &[ClusterId]) -> Vec<(ClusterId, String)> {
 }
 
 fn shortened(texts: impl Iterator<Item = String>, count: usize) -> String {
-    let mut text = texts.take(NAMED).collect::<Vec<_>>().join(", ");
-    if count > NAMED {
-        let _ = write!(text, ", and {} more", count - NAMED);
+    let mut text = texts.take(MAX_NAMED).collect::<Vec<_>>().join(", ");
+    if count > MAX_NAMED {
+        let _ = write!(text, ", and {} more", count - MAX_NAMED);
     }
     text
 }
 
 /// The clusters that a request selects.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct ClusterSelection {
     /// The names of `?clusters=a,b`; `None` for all clusters.
     pub(crate) names: Option<BTreeSet<String>>,
     /// The label selector of `?clusterSelector=`.
     pub(crate) labels: skopos_wire::LabelSelector,
 }
 
-impl Wanted {
+impl ClusterSelection {
     /// Returns whether the cluster is named: by its own name, or by a context that cannot be a cluster's name, such as
     /// `team/prod`. Its labels do not matter.
     pub(crate) fn names(&self, cluster: &Cluster) -> bool {
@@ -190,7 +192,7 @@ impl Wanted {
 
     /// Returns whether the cluster is named and has the labels. Only for clusters that the caller may read: for others,
     /// the answer would reveal their labels.
-    pub(crate) fn wants(&self, cluster: &Cluster) -> bool {
+    pub(crate) fn matches(&self, cluster: &Cluster) -> bool {
         self.names(cluster) && cluster.matches(&self.labels)
     }
 }
@@ -203,7 +205,7 @@ mod tests {
     fn headers_name_some_and_annotations_name_all() {
         let missing = (0..12).map(|n| (ClusterId::new(format!("c{n:02}")).unwrap(), "paused".to_owned()));
         let clusters =
-            Clusters { missing: missing.collect(), denied: vec!["x".into()], ..Clusters::default() };
+            AnswerStatus { missing: missing.collect(), denied: vec!["x".into()], ..AnswerStatus::default() };
         let mut headers = HeaderMap::new();
         clusters.warn(&mut headers);
         let said: Vec<_> = headers.get_all(header::WARNING).iter().map(|v| v.to_str().unwrap()).collect();

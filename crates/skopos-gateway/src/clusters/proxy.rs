@@ -16,30 +16,31 @@ use tokio::time::{sleep, timeout};
 
 use super::{Allowed, Clusters, status_of};
 use crate::consistency::{Outcome, PendingWrite};
-use crate::ending::{cut, ending};
 use crate::headers::{self, Stamp, stamp};
 use crate::query::Query;
 use crate::response::{self, BodyError, Response, ResponseBody};
 use crate::route::{Call, WATCH_LIFETIME};
 use crate::target::ResourceTarget;
+use crate::terminating_body::{abort_when, end_when};
 
 impl Clusters {
     /// Returns the member's answer.
-    pub(super) async fn pass(
+    pub(super) async fn forward(
         &self,
         allowed: Allowed,
         target: Option<ResourceTarget>,
     ) -> Result<Response, Status> {
         let Allowed { cluster, call } = allowed;
-        let long = target.as_ref().and_then(Long::of);
+        let long = target.as_ref().and_then(LongRunning::from_target);
         let permit = match long {
-            Some(_) => Some(self.services.watches.enter(&call.identity)?),
+            Some(_) => Some(self.services.watches.acquire(&call.identity)?),
             None => None,
         };
         let outbound = &self.services.config.outbound;
         let (draining, identity) = (call.draining.clone(), self.reviewed(&call.identity).clone());
         // A log that ends without the client counts as an answer in progress, and gets the same time.
-        let drains = long == Some(Long::Watch) || long == Some(Long::Log) && call.query.flag("follow")?;
+        let drains = long == Some(LongRunning::Watch)
+            || long == Some(LongRunning::Log) && call.query.flag("follow")?;
         let written = target.as_ref().filter(|target| is_write(target, &call));
         let written = written.map(|target| target.attributes.clone());
         let request = self.outbound(call, target.as_ref(), long).await?;
@@ -57,14 +58,16 @@ impl Clusters {
         let (parts, body) = answer.into_parts();
         let body = body.map_err(|error| -> BodyError { Box::new(error) }).boxed_unsync();
         let body = match (write, &target) {
-            (Some(write), Some(target)) => settle(write, target, &parts, body, outbound.deadline.0).await?,
+            (Some(write), Some(target)) => {
+                finish_write(write, target, &parts, body, outbound.deadline.0).await?
+            }
             _ => body,
         };
-        let (Some(long), Some(target)) = (long, target) else { return passed_on(&parts, body) };
+        let (Some(long), Some(target)) = (long, target) else { return forward_response(&parts, body) };
         let (authorizer, name) = (self.services.authorizer.clone(), cluster.id().clone());
         let lifetime = match long {
-            Long::Watch => WATCH_LIFETIME,
-            Long::Log => outbound.streams.lifetime.0,
+            LongRunning::Watch => WATCH_LIFETIME,
+            LongRunning::Log => outbound.streams.lifetime.0,
         };
         let end = async move {
             tokio::select! {
@@ -74,11 +77,11 @@ impl Clusters {
             }
         };
         let body = match long {
-            Long::Watch => ending(body, end.map(|_| None), permit),
-            Long::Log => cut(body, end, permit),
+            LongRunning::Watch => end_when(body, end.map(|_| None), permit),
+            LongRunning::Log => abort_when(body, end, permit),
         };
-        let mut response = passed_on(&parts, body)?;
-        if long == Long::Watch {
+        let mut response = forward_response(&parts, body)?;
+        if long == LongRunning::Watch {
             response.headers_mut().remove(header::CONTENT_LENGTH);
         }
         Ok(response)
@@ -88,11 +91,11 @@ impl Clusters {
         &self,
         call: Call,
         target: Option<&ResourceTarget>,
-        long: Option<Long>,
+        long: Option<LongRunning>,
     ) -> Result<Request<Body>, Status> {
         let outbound = &self.services.config.outbound;
         let head = match long {
-            Some(Long::Watch) => self.head(&call, &within_lifetime(&call.query)?)?,
+            Some(LongRunning::Watch) => self.head(&call, &within_lifetime(&call.query)?)?,
             _ => self.head(&call, &call.query)?,
         };
         // The complete body, within the limit, before the request goes to the member: a slow client must not occupy a
@@ -159,7 +162,7 @@ fn was_not_sent(error: &FleetError) -> bool {
 
 /// Records the outcome of a write before its caller gets the answer. An answer with one object is read completely for
 /// that.
-async fn settle(
+async fn finish_write(
     write: PendingWrite,
     target: &ResourceTarget,
     parts: &http::response::Parts,
@@ -167,7 +170,7 @@ async fn settle(
     limit: Duration,
 ) -> Result<ResponseBody, Status> {
     let what = &target.attributes;
-    if let Some(outcome) = Outcome::of_status(parts.status, what) {
+    if let Some(outcome) = Outcome::from_status(parts.status, what) {
         write.settle(outcome);
         return Ok(body);
     }
@@ -185,12 +188,12 @@ async fn settle(
     };
     let whole = match timeout(limit, reading).await {
         Ok(Ok(whole)) => whole,
-        Ok(Err(error)) => return Err(broke_off(&error)),
+        Ok(Err(error)) => return Err(write_interrupted(&error)),
         Err(_) => return Err(Status::timeout("the cluster's answer to the write did not come in time", 1)),
     };
     let read = read.freeze();
     if whole {
-        write.settle(Outcome::of_answer(&parts.headers, &read, what));
+        write.settle(Outcome::from_answer(&parts.headers, &read, what));
         return Ok(response::whole(read));
     }
     write.settle(Outcome::Unknown);
@@ -199,7 +202,7 @@ async fn settle(
 }
 
 /// Returns the error that tells the caller that the write may have been done.
-fn broke_off(error: &BodyError) -> Status {
+fn write_interrupted(error: &BodyError) -> Status {
     let message = format!("the cluster's answer to the write broke off: it may have been done: {error}");
     Status::failure(502, "BadGateway".to_owned(), message)
 }
@@ -209,17 +212,17 @@ const MAX_READ_ANSWER: usize = 8 << 20;
 
 /// A kind of answer that may take longer than others.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Long {
+enum LongRunning {
     /// A watch: it may end at any time, and the client resumes it.
     Watch,
     /// A log: no client resumes it, so a cut must not look like the end.
     Log,
 }
 
-// === impl Long ===
+// === impl LongRunning ===
 
-impl Long {
-    fn of(target: &ResourceTarget) -> Option<Self> {
+impl LongRunning {
+    fn from_target(target: &ResourceTarget) -> Option<Self> {
         match target.attributes.verb.as_str() {
             _ if target.reads_log() => Some(Self::Log),
             "watch" => Some(Self::Watch),
@@ -229,7 +232,10 @@ impl Long {
 }
 
 /// Converts a member's answer, if it is one of the API.
-pub(super) fn passed_on(parts: &http::response::Parts, body: ResponseBody) -> Result<Response, Status> {
+pub(super) fn forward_response(
+    parts: &http::response::Parts,
+    body: ResponseBody,
+) -> Result<Response, Status> {
     // The transport follows no redirects; no other answer that is not of the API reaches the client.
     if parts.status.is_informational()
         || parts.status.is_redirection() && parts.status != StatusCode::NOT_MODIFIED

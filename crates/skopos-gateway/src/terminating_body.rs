@@ -15,39 +15,39 @@ use crate::response::{BodyError, ResponseBody};
 
 /// Returns `body` until `end`. Then it ends with an ERROR event if there is a status, or in order, as watches do; in the
 /// latter case after the frames that are ready. `held` is dropped with it.
-pub(crate) fn ending<H: Send + Unpin + 'static>(
+pub(crate) fn end_when<H: Send + Unpin + 'static>(
     body: ResponseBody,
     end: impl Future<Output = Option<Status>> + Send + 'static,
     held: H,
 ) -> ResponseBody {
-    let end = async { end.await.map_or(End::InOrder, |status| End::Told(error_event(&status))) };
-    Ending { body, end: Some(Box::pin(end)), last: 0, _held: held }.boxed_unsync()
+    let end = async { end.await.map_or(End::Complete, |status| End::Event(error_event(&status))) };
+    TerminatingBody { body, end: Some(Box::pin(end)), last: 0, _held: held }.boxed_unsync()
 }
 
 /// Returns `body` until `end` gives the reason to cut it. Then it fails, so that no client takes it for complete. `held` is
 /// dropped with it.
-pub(crate) fn cut<H: Send + Unpin + 'static>(
+pub(crate) fn abort_when<H: Send + Unpin + 'static>(
     body: ResponseBody,
     end: impl Future<Output = &'static str> + Send + 'static,
     held: H,
 ) -> ResponseBody {
-    let end = async { End::Cut(end.await) };
-    Ending { body, end: Some(Box::pin(end)), last: 0, _held: held }.boxed_unsync()
+    let end = async { End::Abort(end.await) };
+    TerminatingBody { body, end: Some(Box::pin(end)), last: 0, _held: held }.boxed_unsync()
 }
 
 /// The maximum number of frames sent after the end. More may come as fast as they are sent.
-const LAST_FRAMES: usize = 1024;
+const MAX_LAST_FRAMES: usize = 1024;
 
 enum End {
     /// Ends with this frame.
-    Told(Bytes),
+    Event(Bytes),
     /// Ends as if the body were complete.
-    InOrder,
+    Complete,
     /// Ends with an error, for this reason.
-    Cut(&'static str),
+    Abort(&'static str),
 }
 
-struct Ending<H> {
+struct TerminatingBody<H> {
     body: ResponseBody,
     /// The end; `None` once it has come.
     end: Option<BoxFuture<'static, End>>,
@@ -56,7 +56,7 @@ struct Ending<H> {
     _held: H,
 }
 
-impl<H: Unpin> Body for Ending<H> {
+impl<H: Unpin> Body for TerminatingBody<H> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -67,15 +67,15 @@ impl<H: Unpin> Body for Ending<H> {
         if let Some(end) = &mut self.end {
             match end.as_mut().poll(cx) {
                 Poll::Pending => return Pin::new(&mut self.body).poll_frame(cx),
-                Poll::Ready(End::Told(frame)) => {
+                Poll::Ready(End::Event(frame)) => {
                     self.end = None;
                     return Poll::Ready(Some(Ok(Frame::data(frame))));
                 }
-                Poll::Ready(End::Cut(why)) => {
+                Poll::Ready(End::Abort(why)) => {
                     self.end = None;
                     return Poll::Ready(Some(Err(why.into())));
                 }
-                Poll::Ready(End::InOrder) => (self.end, self.last) = (None, LAST_FRAMES),
+                Poll::Ready(End::Complete) => (self.end, self.last) = (None, MAX_LAST_FRAMES),
             }
         }
         if self.last == 0 {
@@ -116,20 +116,20 @@ mod tests {
     async fn a_watch_that_is_ended_says_why() {
         let status = Status::expired("list anew");
         let told = status.clone();
-        let body = ending(response::whole("never".into()), async move { Some(told) }, ());
+        let body = end_when(response::whole("never".into()), async move { Some(told) }, ());
         let bytes = body.collect().await.unwrap().to_bytes();
         assert_eq!(bytes, error_event(&status));
-        let body = ending(response::whole("what is there".into()), async { None }, ());
+        let body = end_when(response::whole("what is there".into()), async { None }, ());
         assert_eq!(body.collect().await.unwrap().to_bytes(), "what is there");
-        let body = ending(response::whole("all".into()), std::future::pending(), ());
+        let body = end_when(response::whole("all".into()), std::future::pending(), ());
         assert_eq!(body.collect().await.unwrap().to_bytes(), "all");
     }
 
     #[tokio::test]
     async fn what_is_cut_is_not_taken_for_whole() {
-        let body = cut(response::whole("half of it".into()), async { "enough" }, ());
+        let body = abort_when(response::whole("half of it".into()), async { "enough" }, ());
         assert_eq!(body.collect().await.unwrap_err().to_string(), "enough");
-        let body = cut(response::whole("all".into()), std::future::pending(), ());
+        let body = abort_when(response::whole("all".into()), std::future::pending(), ());
         assert_eq!(body.collect().await.unwrap().to_bytes(), "all");
     }
 }

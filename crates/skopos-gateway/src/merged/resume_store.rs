@@ -1,4 +1,4 @@
-//! Storage of each kind's [`Standing`] for the next process.
+//! Storage of each kind's [`ResumeState`] for the next process.
 
 use std::collections::HashMap;
 use std::io::{self, Read as _};
@@ -16,11 +16,11 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::history::History;
-use super::restart::Standing;
+use super::resume_state::ResumeState;
 
-/// The place of restart files.
+/// The location of resume files.
 #[derive(Clone, Debug, Default)]
-pub enum Restarts {
+pub enum ResumeStorage {
     /// No files: watches from before a restart get 410.
     #[default]
     Nowhere,
@@ -36,63 +36,63 @@ pub enum Restarts {
     },
 }
 
-/// Provider of each kind's restart file.
+/// Provider of each kind's resume file.
 #[derive(Clone)]
-pub(crate) enum Shelf {
+pub(crate) enum ResumeStore {
     Folder(PathBuf),
-    Bucket(Arc<Objects>),
+    Bucket(Arc<BucketFiles>),
 }
 
-/// Restart files in a bucket.
-pub(crate) struct Objects {
+/// Resume files in a bucket.
+pub(crate) struct BucketFiles {
     bucket: Bucket,
     every: Duration,
     /// The states by kind: first as loaded, then as written.
-    standings: Mutex<HashMap<String, Standing>>,
+    resume_states: Mutex<HashMap<String, ResumeState>>,
     /// Cancelled when loading has ended.
     loaded: CancellationToken,
 }
 
-/// The restart file of one kind, which has its [`Standing`].
-pub(crate) struct RestartFile {
+/// The resume file of one kind, which has its [`ResumeState`].
+pub(crate) struct ResumeFile {
     kind: String,
-    place: Place,
+    location: Location,
 }
 
-enum Place {
+enum Location {
     Path(PathBuf),
-    Object(Arc<Objects>, FileName),
+    Object(Arc<BucketFiles>, FileName),
 }
 
 /// Interval of writing changed files in a folder.
-const WRITE: Duration = Duration::from_secs(1);
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Timeout of writing an object. It has a few dozen bytes per cluster.
-const WRITING: Duration = Duration::from_secs(2);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout of reading a file for the first reader of a kind.
-const READING: Duration = Duration::from_secs(2);
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The folder of the objects.
-const OBJECTS: &str = "merged";
+const OBJECT_FOLDER: &str = "merged";
 
 /// The number of objects that are read concurrently.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_READS: usize = 16;
 
-/// The maximum size of a restart file: ten thousand clusters need far less.
-const MOST_BYTES: u64 = 16 << 20;
+/// The maximum size of a resume file: ten thousand clusters need far less.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
-// === impl Shelf ===
+// === impl ResumeStore ===
 
-impl Shelf {
-    pub(crate) fn of(restarts: &Restarts) -> Option<Self> {
-        match restarts {
-            Restarts::Nowhere => None,
-            Restarts::Folder(folder) => Some(Self::Folder(folder.clone())),
-            Restarts::Bucket { bucket, every } => {
+impl ResumeStore {
+    pub(crate) fn from_storage(storage: &ResumeStorage) -> Option<Self> {
+        match storage {
+            ResumeStorage::Nowhere => None,
+            ResumeStorage::Folder(folder) => Some(Self::Folder(folder.clone())),
+            ResumeStorage::Bucket { bucket, every } => {
                 let (bucket, every) = (bucket.clone(), *every);
-                let (standings, loaded) = (Mutex::default(), CancellationToken::new());
-                Some(Self::Bucket(Arc::new(Objects { bucket, every, standings, loaded })))
+                let (resume_states, loaded) = (Mutex::default(), CancellationToken::new());
+                Some(Self::Bucket(Arc::new(BucketFiles { bucket, every, resume_states, loaded })))
             }
         }
     }
@@ -105,18 +105,20 @@ impl Shelf {
     }
 
     /// Returns the file of a kind, whose name must be safe in a file name.
-    pub(crate) fn file(&self, kind: String) -> Option<RestartFile> {
-        let place = match self {
-            Self::Folder(folder) => Place::Path(folder.join(format!("{kind}.merged"))),
-            Self::Bucket(objects) => Place::Object(objects.clone(), FileName::checked(OBJECTS, &kind)?),
+    pub(crate) fn file(&self, kind: String) -> Option<ResumeFile> {
+        let location = match self {
+            Self::Folder(folder) => Location::Path(folder.join(format!("{kind}.merged"))),
+            Self::Bucket(objects) => {
+                Location::Object(objects.clone(), FileName::checked(OBJECT_FOLDER, &kind)?)
+            }
         };
-        Some(RestartFile { kind, place })
+        Some(ResumeFile { kind, location })
     }
 }
 
-// === impl Objects ===
+// === impl BucketFiles ===
 
-impl Objects {
+impl BucketFiles {
     async fn load(&self) {
         let _loaded = self.loaded.clone().drop_guard();
         match timeout(self.bucket.limits().answer, self.read_all()).await {
@@ -132,27 +134,27 @@ impl Objects {
 
     async fn read_all(&self) -> io::Result<()> {
         let files = self.bucket.list().await?;
-        let reads = files.into_iter().filter(|file| file.bytes <= MOST_BYTES).map(|file| async move {
+        let reads = files.into_iter().filter(|file| file.bytes <= MAX_FILE_BYTES).map(|file| async move {
             let mut bytes = Vec::new();
             // The file is in memory already.
-            self.bucket.read(&file.name).await?.take(MOST_BYTES).read_to_end(&mut bytes)?;
+            self.bucket.read(&file.name).await?.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
             let kind = file.name.file().to_owned();
-            if let Some(standing) = decode(&bytes, &kind, &file.name) {
-                self.standings.lock().insert(kind, standing);
+            if let Some(resume_state) = decode(&bytes, &kind, &file.name) {
+                self.resume_states.lock().insert(kind, resume_state);
             }
             Ok(())
         });
-        stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await
+        stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS).try_collect().await
     }
 }
 
-// === impl RestartFile ===
+// === impl ResumeFile ===
 
-impl RestartFile {
+impl ResumeFile {
     /// Reads the state that an earlier process saved, if possible.
-    pub(crate) async fn read(&self) -> Option<Standing> {
-        match &self.place {
-            Place::Path(path) => match timeout(READING, tokio::fs::read(path))
+    pub(crate) async fn read(&self) -> Option<ResumeState> {
+        match &self.location {
+            Location::Path(path) => match timeout(READ_TIMEOUT, tokio::fs::read(path))
                 .await
                 .unwrap_or(Err(io::ErrorKind::TimedOut.into()))
             {
@@ -164,36 +166,36 @@ impl RestartFile {
                     None
                 }
             },
-            Place::Object(objects, _) => {
+            Location::Object(objects, _) => {
                 objects.loaded.cancelled().await;
-                objects.standings.lock().get(&self.kind).cloned()
+                objects.resume_states.lock().get(&self.kind).cloned()
             }
         }
     }
 
     /// Writes the state that must be saved before the first reader gets an answer; the reader waits for it.
-    pub(crate) async fn claim(&self, claim: &Standing) {
-        let written = timeout(WRITING, self.write(claim)).await;
+    pub(crate) async fn claim(&self, claim: &ResumeState) {
+        let written = timeout(WRITE_TIMEOUT, self.write(claim)).await;
         if let Err(error) = written.unwrap_or(Err(io::ErrorKind::TimedOut.into())) {
             tracing::warn!(kind = self.kind, %error, "cannot write a restart file");
         }
     }
 
     /// Writes the state at intervals if it has changed, and at the end.
-    pub(crate) async fn keep(&self, history: &History, stop: &CancellationToken) {
-        let every = match &self.place {
-            Place::Path(_) => WRITE,
-            Place::Object(objects, _) => objects.every,
+    pub(crate) async fn save_periodically(&self, history: &History, stop: &CancellationToken) {
+        let every = match &self.location {
+            Location::Path(_) => WRITE_INTERVAL,
+            Location::Object(objects, _) => objects.every,
         };
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut written: Option<Standing> = None;
+        let mut written: Option<ResumeState> = None;
         loop {
             let over = stop.run_until_cancelled(ticks.tick()).await.is_none();
-            let standing = history.standing();
-            if history.is_open() && written.as_ref() != Some(&standing) {
-                match self.write(&standing).await {
-                    Ok(()) => written = Some(standing),
+            let resume_state = history.resume_state();
+            if history.is_open() && written.as_ref() != Some(&resume_state) {
+                match self.write(&resume_state).await {
+                    Ok(()) => written = Some(resume_state),
                     Err(error) => tracing::warn!(kind = self.kind, %error, "cannot write a restart file"),
                 }
             }
@@ -205,10 +207,10 @@ impl RestartFile {
 
     /// Writes the state atomically for the next process. Unlike a checkpoint, the file is not synced: it is written each
     /// second. The checksum rejects a file torn by a crash of the machine, which costs watchers a 410.
-    async fn write(&self, standing: &Standing) -> io::Result<()> {
-        let bytes = standing.encode(&self.kind);
-        match &self.place {
-            Place::Path(path) => {
+    async fn write(&self, resume_state: &ResumeState) -> io::Result<()> {
+        let bytes = resume_state.encode(&self.kind);
+        match &self.location {
+            Location::Path(path) => {
                 let path = path.clone();
                 let written = spawn_blocking(move || {
                     path.parent().map_or(Ok(()), private_folder)?;
@@ -216,18 +218,18 @@ impl RestartFile {
                 });
                 written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
             }
-            Place::Object(objects, name) => {
+            Location::Object(objects, name) => {
                 // For a kind that is stopped and started again.
-                objects.standings.lock().insert(self.kind.clone(), standing.clone());
+                objects.resume_states.lock().insert(self.kind.clone(), resume_state.clone());
                 let writing = objects.bucket.write(name, Content::Bytes(bytes.into()));
-                timeout(WRITING, writing).await.unwrap_or(Err(io::ErrorKind::TimedOut.into())).map(drop)
+                timeout(WRITE_TIMEOUT, writing).await.unwrap_or(Err(io::ErrorKind::TimedOut.into())).map(drop)
             }
         }
     }
 }
 
-fn decode(bytes: &[u8], kind: &str, file: impl std::fmt::Display) -> Option<Standing> {
-    let decoded = Standing::decode(bytes, kind).inspect_err(|error| {
+fn decode(bytes: &[u8], kind: &str, file: impl std::fmt::Display) -> Option<ResumeState> {
+    let decoded = ResumeState::decode(bytes, kind).inspect_err(|error| {
         tracing::warn!(%file, %error, "a restart file is refused: watches begin anew");
     });
     decoded.ok()
@@ -243,7 +245,7 @@ mod tests {
         let path = folder.path().join("pods.merged");
         // Opening a FIFO for reading blocks until another process opens it for writing.
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        let file = RestartFile { kind: "pods".to_owned(), place: Place::Path(path.clone()) };
+        let file = ResumeFile { kind: "pods".to_owned(), location: Location::Path(path.clone()) };
         let read = timeout(Duration::from_secs(60), file.read()).await;
         std::fs::File::options().write(true).open(&path).unwrap();
         assert!(read.expect("a bound").is_none());

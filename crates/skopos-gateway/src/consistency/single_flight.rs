@@ -11,33 +11,33 @@ use parking_lot::Mutex;
 /// A queue that makes one read at a time. A read under way may have begun too early for a new caller. All such callers wait
 /// for the next read together.
 #[derive(Debug)]
-pub(crate) struct Turns<T: Clone> {
-    last: Mutex<Option<Turn<T>>>,
+pub(crate) struct SingleFlight<T: Clone> {
+    last: Mutex<Option<Flight<T>>>,
 }
 
 #[derive(Debug)]
-struct Turn<T: Clone> {
+struct Flight<T: Clone> {
     begun: Arc<AtomicBool>,
     read: WeakShared<BoxFuture<'static, T>>,
 }
 
-// === impl Turns ===
+// === impl SingleFlight ===
 
-impl<T: Clone + Send + Sync + 'static> Turns<T> {
+impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     pub(crate) fn new() -> Self {
         Self { last: Mutex::new(None) }
     }
 
     /// Returns the result of `read`, or of another read that also begins after this call. It is cancelled when no caller waits
     /// for it.
-    pub(crate) fn ask(
+    pub(crate) fn run(
         &self,
         read: impl Future<Output = T> + Send + 'static,
     ) -> Shared<BoxFuture<'static, T>> {
         let mut last = self.last.lock();
-        let known = last.as_ref().and_then(|turn| Some((turn.read.upgrade()?, turn)));
+        let known = last.as_ref().and_then(|flight| Some((flight.read.upgrade()?, flight)));
         let under_way = match known {
-            Some((next, turn)) if !turn.begun.load(Ordering::Acquire) => return next,
+            Some((next, flight)) if !flight.begun.load(Ordering::Acquire) => return next,
             known => known.map(|(under_way, _)| under_way),
         };
         let begun = Arc::new(AtomicBool::new(false));
@@ -50,7 +50,7 @@ impl<T: Clone + Send + Sync + 'static> Turns<T> {
             read.await
         };
         let read = read.boxed().shared();
-        *last = read.downgrade().map(|read| Turn { begun, read });
+        *last = read.downgrade().map(|read| Flight { begun, read });
         read
     }
 }
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    const TAKES: Duration = Duration::from_secs(2);
+    const READ_DURATION: Duration = Duration::from_secs(2);
 
     /// Reads that record when they began.
     #[derive(Clone, Default)]
@@ -81,7 +81,7 @@ mod tests {
                 let began = Instant::now();
                 reads.begun.fetch_add(1, Ordering::Relaxed);
                 assert_eq!(reads.under_way.fetch_add(1, Ordering::Relaxed), 0, "one at a time");
-                sleep(TAKES).await;
+                sleep(READ_DURATION).await;
                 reads.under_way.fetch_sub(1, Ordering::Relaxed);
                 began
             }
@@ -90,35 +90,35 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_asks_shares_a_read_that_begins_afterwards() {
-        let (turns, reads) = (Turns::new(), Reads::default());
+        let (single_flight, reads) = (SingleFlight::new(), Reads::default());
         let asked = (0..100).map(|n| {
-            let (turns, reads) = (&turns, &reads);
+            let (single_flight, reads) = (&single_flight, &reads);
             async move {
                 sleep(Duration::from_millis(100 * n)).await;
                 let asked = Instant::now();
-                let began = turns.ask(reads.read()).await;
-                assert!(began >= asked && asked.elapsed() <= 2 * TAKES);
+                let began = single_flight.run(reads.read()).await;
+                assert!(began >= asked && asked.elapsed() <= 2 * READ_DURATION);
             }
         });
         join_all(asked).await;
         assert_eq!(reads.begun.load(Ordering::Relaxed), 6, "in ten seconds, of two each");
         // Alone, a caller reads at once.
         let asked = Instant::now();
-        assert_eq!(turns.ask(reads.read()).await, asked);
+        assert_eq!(single_flight.run(reads.read()).await, asked);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_read_goes_on_as_long_as_anybody_waits_for_it_or_behind_it() {
-        let (turns, reads) = (Turns::new(), Reads::default());
-        let (first, begun) = (turns.ask(reads.read()), Instant::now());
-        assert!(timeout(TAKES / 2, first).await.is_err());
+        let (single_flight, reads) = (SingleFlight::new(), Reads::default());
+        let (first, begun) = (single_flight.run(reads.read()), Instant::now());
+        assert!(timeout(READ_DURATION / 2, first).await.is_err());
         // The first caller gave up: its read is cancelled and does not block others.
         reads.under_way.store(0, Ordering::Relaxed);
-        let second = turns.ask(reads.read());
-        assert!(timeout(TAKES / 2, second.clone()).await.is_err());
-        let third = turns.ask(reads.read());
+        let second = single_flight.run(reads.read());
+        assert!(timeout(READ_DURATION / 2, second.clone()).await.is_err());
+        let third = single_flight.run(reads.read());
         drop(second);
-        assert_eq!(third.await, begun + TAKES / 2 + TAKES);
+        assert_eq!(third.await, begun + READ_DURATION / 2 + READ_DURATION);
         assert_eq!(reads.begun.load(Ordering::Relaxed), 3);
     }
 }

@@ -5,7 +5,7 @@ use http::uri::Scheme;
 
 /// A bucket and a prefix: `s3://BUCKET/PREFIX`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Place<'a> {
+pub(crate) struct BucketLocation<'a> {
     pub(crate) bucket: &'a str,
     pub(crate) prefix: &'a str,
 }
@@ -14,9 +14,9 @@ pub(crate) struct Place<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint(Uri);
 
-// === impl Place ===
+// === impl BucketLocation ===
 
-impl<'a> Place<'a> {
+impl<'a> BucketLocation<'a> {
     pub(crate) fn parse(url: &'a str) -> Result<Self, String> {
         let rest = url.strip_prefix("s3://").ok_or("must be written as s3://BUCKET/PREFIX")?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -102,10 +102,10 @@ mod tests {
 
     #[test]
     fn places_are_read_as_people_write_them() {
-        let place = |bucket, prefix| Ok(Place { bucket, prefix });
-        assert_eq!(Place::parse("s3://my-bucket"), place("my-bucket", ""));
-        assert_eq!(Place::parse("s3://my-bucket/"), place("my-bucket", ""));
-        assert_eq!(Place::parse("s3://a.b.c/fleet/west_1/"), place("a.b.c", "fleet/west_1"));
+        let location = |bucket, prefix| Ok(BucketLocation { bucket, prefix });
+        assert_eq!(BucketLocation::parse("s3://my-bucket"), location("my-bucket", ""));
+        assert_eq!(BucketLocation::parse("s3://my-bucket/"), location("my-bucket", ""));
+        assert_eq!(BucketLocation::parse("s3://a.b.c/fleet/west_1/"), location("a.b.c", "fleet/west_1"));
         for wrong in [
             "my-bucket",
             "https://my-bucket",
@@ -119,7 +119,7 @@ mod tests {
             "s3://bucket/a?b",
             "s3://bucket/a%2fb",
         ] {
-            assert!(Place::parse(wrong).is_err(), "{wrong}");
+            assert!(BucketLocation::parse(wrong).is_err(), "{wrong}");
         }
     }
 

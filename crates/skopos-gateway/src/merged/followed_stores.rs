@@ -17,19 +17,19 @@ use crate::clock::Clock;
 /// Another store may exist already, for another reader or for a cluster that replaces this one, while the feed waits for
 /// its next attempt. That store's proof of age does not apply to the content shown.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Follows {
-    copies: Arc<Mutex<Copies>>,
+pub(crate) struct FollowedStores {
+    stores: Arc<Mutex<Stores>>,
     clock: Clock,
 }
 
 /// One period of following a store; each later period of the same member has another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turn(u64);
+pub(crate) struct FollowId(u64);
 
 #[derive(Debug, Default)]
-struct Copies {
-    turns: u64,
-    of: BTreeMap<ClusterId, (Turn, Followed)>,
+struct Stores {
+    last_id: u64,
+    by_member: BTreeMap<ClusterId, (FollowId, Followed)>,
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ struct Proof {
 #[derive(Debug)]
 pub(crate) struct Ages {
     now: Proof,
-    of: BTreeMap<ClusterId, Age>,
+    by_member: BTreeMap<ClusterId, Age>,
     clock: Clock,
 }
 
@@ -63,40 +63,40 @@ pub(crate) struct Age {
     /// True if the source of the content is healthy.
     live: bool,
     /// The upper bound of the age; `None` if nothing is proven.
-    pub(crate) most: Option<Duration>,
+    pub(crate) bound: Option<Duration>,
 }
 
-// === impl Follows ===
+// === impl FollowedStores ===
 
-impl Follows {
+impl FollowedStores {
     /// Makes a value that follows nothing yet.
     pub(crate) fn new(clock: Clock) -> Self {
-        Self { copies: Arc::default(), clock }
+        Self { stores: Arc::default(), clock }
     }
 
     /// Begins to follow a store: the content equals the store's, and each later change of the store is passed on.
-    pub(crate) fn begin(&self, id: &ClusterId, store: Store<RawObject>) -> Turn {
-        let mut copies = self.copies.lock();
-        copies.turns += 1;
-        let turn = Turn(copies.turns);
-        let before = copies.of.insert(id.clone(), (turn, Followed::Now(store, None)));
-        drop(copies);
+    pub(crate) fn begin(&self, id: &ClusterId, store: Store<RawObject>) -> FollowId {
+        let mut stores = self.stores.lock();
+        stores.last_id += 1;
+        let follow_id = FollowId(stores.last_id);
+        let before = stores.by_member.insert(id.clone(), (follow_id, Followed::Now(store, None)));
+        drop(stores);
         drop(before);
-        turn
+        follow_id
     }
 
     /// Ends a turn. `all` is the last content if it was passed on completely; `None` if that is not certain. Does nothing
     /// if another turn has begun.
-    pub(crate) fn end(&self, id: &ClusterId, turn: Turn, all: Option<Snapshot<RawObject>>) {
-        let mut copies = self.copies.lock();
-        if copies.of.get(id).is_none_or(|(current, _)| *current != turn) {
+    pub(crate) fn end(&self, id: &ClusterId, follow_id: FollowId, all: Option<Snapshot<RawObject>>) {
+        let mut stores = self.stores.lock();
+        if stores.by_member.get(id).is_none_or(|(current, _)| *current != follow_id) {
             return;
         }
         let before = match all {
-            Some(all) => copies.of.insert(id.clone(), (turn, Followed::Until(all))),
-            None => copies.of.remove(id),
+            Some(all) => stores.by_member.insert(id.clone(), (follow_id, Followed::Until(all))),
+            None => stores.by_member.remove(id),
         };
-        drop(copies);
+        drop(stores);
         drop(before);
     }
 
@@ -109,27 +109,27 @@ impl Follows {
         content: &Snapshot<RawObject>,
         take: impl FnOnce(),
     ) {
-        let mut copies = self.copies.lock();
-        let followed = copies.of.get_mut(id).map(|(_, followed)| followed);
+        let mut stores = self.stores.lock();
+        let followed = stores.by_member.get_mut(id).map(|(_, followed)| followed);
         let Some(Followed::Now(_, ahead)) = followed.filter(|followed| followed.is_of(store)) else { return };
         // Under the lock, so that a switch to another store happens before or after.
         take();
-        *ahead = content.age().map(|age| Proof::of_age(age, &self.clock));
+        *ahead = content.age().map(|age| Proof::from_age(age, &self.clock));
     }
 
     /// Removes the member, which has no content any more.
     pub(crate) fn forget(&self, id: &ClusterId) {
-        let before = self.copies.lock().of.remove(id);
+        let before = self.stores.lock().by_member.remove(id);
         drop(before);
     }
 
     /// Returns the age of each member's merged content. Call it before reading the content, which only gets newer.
     pub(crate) fn ages(&self) -> Ages {
-        let now = Proof::of_age(Duration::ZERO, &self.clock);
-        let copies = self.copies.lock();
-        let age = |(_, followed): &(Turn, Followed)| followed.age(&self.clock);
-        let of = copies.of.iter().map(|(id, copy)| (id.clone(), age(copy))).collect();
-        Ages { now, of, clock: self.clock.clone() }
+        let now = Proof::from_age(Duration::ZERO, &self.clock);
+        let stores = self.stores.lock();
+        let age = |(_, followed): &(FollowId, Followed)| followed.age(&self.clock);
+        let by_member = stores.by_member.iter().map(|(id, copy)| (id.clone(), age(copy))).collect();
+        Ages { now, by_member, clock: self.clock.clone() }
     }
 }
 
@@ -140,12 +140,12 @@ impl Followed {
 
     fn age(&self, clock: &Clock) -> Age {
         match self {
-            Self::Now(store, None) => Age::of(&store.freshness()),
+            Self::Now(store, None) => Age::from_freshness(&store.freshness()),
             Self::Now(store, Some(ahead)) => {
-                let most = Some(ahead.age(clock));
-                Age::of(&store.freshness()).or(Age { live: true, most })
+                let bound = Some(ahead.age(clock));
+                Age::from_freshness(&store.freshness()).or(Age { live: true, bound })
             }
-            Self::Until(snapshot) => Age::of(&snapshot.freshness()),
+            Self::Until(snapshot) => Age::from_freshness(&snapshot.freshness()),
         }
     }
 }
@@ -154,7 +154,7 @@ impl Followed {
 
 impl Proof {
     /// Makes the proof of content that has this age now.
-    fn of_age(age: Duration, clock: &Clock) -> Self {
+    fn from_age(age: Duration, clock: &Clock) -> Self {
         let (now, clock) = (Instant::now(), clock.now());
         Self { at: now.checked_sub(age).unwrap_or(now), clock: clock.checked_sub(age).unwrap_or(clock) }
     }
@@ -168,26 +168,26 @@ impl Proof {
 
 impl Ages {
     /// Returns the member's age now; `None` if nothing was known of it.
-    pub(crate) fn of(&self, id: &ClusterId) -> Option<Age> {
-        let Age { live, most } = *self.of.get(id)?;
-        Some(Age { live, most: most.map(|age| age.saturating_add(self.now.age(&self.clock))) })
+    pub(crate) fn get(&self, id: &ClusterId) -> Option<Age> {
+        let Age { live, bound } = *self.by_member.get(id)?;
+        Some(Age { live, bound: bound.map(|age| age.saturating_add(self.now.age(&self.clock))) })
     }
 }
 
 // === impl Age ===
 
 impl Age {
-    fn of(freshness: &Freshness) -> Self {
-        Self { live: freshness.is_live(), most: freshness.age() }
+    fn from_freshness(freshness: &Freshness) -> Self {
+        Self { live: freshness.is_live(), bound: freshness.age() }
     }
 
     /// Returns the younger of two ages of the same content.
     fn or(self, other: Self) -> Self {
-        let is_younger = |age: Self| (age.live, age.most.is_some(), std::cmp::Reverse(age.most));
+        let is_younger = |age: Self| (age.live, age.bound.is_some(), std::cmp::Reverse(age.bound));
         if is_younger(self) >= is_younger(other) { self } else { other }
     }
 
     pub(crate) fn is_within(self, max_age: Duration) -> bool {
-        self.live && self.most.is_some_and(|age| age <= max_age)
+        self.live && self.bound.is_some_and(|age| age <= max_age)
     }
 }

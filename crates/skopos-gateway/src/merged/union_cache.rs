@@ -10,14 +10,14 @@ use super::union::{self, Offer, Union};
 
 /// The latest unions, for the sets of clusters that callers see.
 #[derive(Debug, Default)]
-pub(crate) struct Unions {
+pub(crate) struct UnionCache {
     /// The least recently used is at the front.
-    kept: Mutex<VecDeque<Arc<United>>>,
+    kept: Mutex<VecDeque<Arc<CachedUnion>>>,
 }
 
 /// The union of some clusters' resources.
 #[derive(Debug)]
-pub(crate) struct United {
+pub(crate) struct CachedUnion {
     /// The offers in this union. They hold the catalogs, so that no other catalog can have the same address.
     offers: Vec<Offer>,
     union: Union,
@@ -29,47 +29,47 @@ pub(crate) struct United {
 pub(crate) type Document = (&'static str, Bytes);
 
 /// Maximum number of unions.
-const MOST: usize = 8;
+const MAX_UNIONS: usize = 8;
 
 /// Maximum number of documents per union: clients use three forms.
-const MOST_DOCUMENTS: usize = 4;
+const MAX_DOCUMENTS: usize = 4;
 
 /// Maximum total size of these documents.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_DOCUMENT_BYTES: usize = 32 << 20;
 
 /// Maximum length of a cached `Accept` header.
-const MOST_ACCEPT: usize = 1024;
+const MAX_ACCEPT_LEN: usize = 1024;
 
-// === impl Unions ===
+// === impl UnionCache ===
 
-impl Unions {
+impl UnionCache {
     /// Returns the union of these offers, which are sorted by cluster name.
-    pub(crate) fn of(&self, offers: Vec<Offer>) -> Arc<United> {
+    pub(crate) fn get(&self, offers: Vec<Offer>) -> Arc<CachedUnion> {
         if let Some(known) = self.find(&offers) {
             return known;
         }
         let union = union::unite(&offers);
-        let united = Arc::new(United { offers, union, documents: Mutex::default() });
+        let united = Arc::new(CachedUnion { offers, union, documents: Mutex::default() });
         let mut kept = self.kept.lock();
-        while kept.len() >= MOST {
+        while kept.len() >= MAX_UNIONS {
             kept.pop_front();
         }
         kept.push_back(united.clone());
         united
     }
 
-    fn find(&self, offers: &[Offer]) -> Option<Arc<United>> {
+    fn find(&self, offers: &[Offer]) -> Option<Arc<CachedUnion>> {
         let mut kept = self.kept.lock();
-        let place = kept.iter().position(|united| united.is_of(offers))?;
-        let united = kept.remove(place)?;
+        let index = kept.iter().position(|united| united.is_of(offers))?;
+        let united = kept.remove(index)?;
         kept.push_back(united.clone());
         Some(united)
     }
 }
 
-// === impl United ===
+// === impl CachedUnion ===
 
-impl United {
+impl CachedUnion {
     pub(crate) fn union(&self) -> &Union {
         &self.union
     }
@@ -78,7 +78,7 @@ impl United {
     pub(crate) fn document(&self, accept: &str, make: impl FnOnce() -> Option<Document>) -> Option<Document> {
         let known =
             self.documents.lock().iter().find(|(own, _)| **own == *accept).map(|(_, made)| made.clone());
-        if known.is_some() || accept.len() > MOST_ACCEPT {
+        if known.is_some() || accept.len() > MAX_ACCEPT_LEN {
             return known.or_else(make);
         }
         let made = make()?;
@@ -86,7 +86,7 @@ impl United {
         documents.push((accept.into(), made.clone()));
         let bytes =
             |all: &Vec<(Box<str>, Document)>| all.iter().map(|(_, (_, body))| body.len()).sum::<usize>();
-        while documents.len() > MOST_DOCUMENTS || bytes(&documents) > MOST_BYTES {
+        while documents.len() > MAX_DOCUMENTS || bytes(&documents) > MAX_DOCUMENT_BYTES {
             documents.remove(0);
         }
         Some(made)
@@ -111,26 +111,26 @@ mod tests {
 
     #[test]
     fn what_is_the_same_is_put_together_once() {
-        let (unions, catalog) = (Unions::default(), Arc::new(Catalog::default()));
-        let first = unions.of(vec![offer("a", &catalog), offer("b", &catalog)]);
-        assert!(Arc::ptr_eq(&first, &unions.of(vec![offer("a", &catalog), offer("b", &catalog)])));
+        let (unions, catalog) = (UnionCache::default(), Arc::new(Catalog::default()));
+        let first = unions.get(vec![offer("a", &catalog), offer("b", &catalog)]);
+        assert!(Arc::ptr_eq(&first, &unions.get(vec![offer("a", &catalog), offer("b", &catalog)])));
         let others = [
             vec![offer("a", &catalog)],
             vec![offer("a", &catalog), offer("c", &catalog)],
             vec![offer("a", &catalog), offer("b", &Arc::new(Catalog::default()))],
         ];
         for other in others {
-            assert!(!Arc::ptr_eq(&first, &unions.of(other)), "of another version, or of others");
+            assert!(!Arc::ptr_eq(&first, &unions.get(other)), "of another version, or of others");
         }
         for n in 0..20 {
-            unions.of(vec![offer(&format!("c{n}"), &catalog)]);
+            unions.get(vec![offer(&format!("c{n}"), &catalog)]);
         }
-        assert_eq!(unions.kept.lock().len(), MOST);
+        assert_eq!(unions.kept.lock().len(), MAX_UNIONS);
     }
 
     #[test]
     fn a_document_is_written_once_for_each_form() {
-        let united = Unions::default().of(Vec::new());
+        let united = UnionCache::default().get(Vec::new());
         let text =
             |text: &'static str| move || Some(("application/json", Bytes::from_static(text.as_bytes())));
         assert_eq!(united.document("x", text("a")).unwrap().1, "a");
@@ -141,8 +141,8 @@ mod tests {
             united.document(&n.to_string(), text("c"));
         }
         united.document(&"x".repeat(2000), text("d"));
-        assert_eq!(united.documents.lock().len(), MOST_DOCUMENTS);
-        united.document("large", || Some(("", Bytes::from(vec![0; MOST_BYTES + 1]))));
+        assert_eq!(united.documents.lock().len(), MAX_DOCUMENTS);
+        united.document("large", || Some(("", Bytes::from(vec![0; MAX_DOCUMENT_BYTES + 1]))));
         assert!(united.documents.lock().is_empty());
     }
 }

@@ -16,43 +16,43 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::answer_status::ClusterSelection;
 use super::history::History;
 use super::item::MergedItem;
-use super::mark::Mark;
-use super::sights::{Question, Sights};
-use super::standing::Wanted;
+use super::merged_version::MergedVersion;
+use super::visibility_log::{QueryKey, VisibilityLog};
 use crate::auth::Identity;
 use crate::authz::{Attributes, Authorizer, Decision};
 
 /// The clusters that a request sees. A watch may gain clusters, and may be suspended for some of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sight(Arc<ArcSwap<Seen>>);
+pub(crate) struct VisibleClusters(Arc<ArcSwap<Visibility>>);
 
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct Visibility {
     shown: Arc<BTreeSet<ClusterId>>,
     /// The clusters on suspension: their permission cannot be checked now.
-    held: BTreeMap<ClusterId, Held>,
+    suspended: BTreeMap<ClusterId, Suspension>,
 }
 
 /// The suspension of a cluster: its start, and whether an earlier event was skipped.
 #[derive(Clone, Debug)]
-struct Held {
-    since: Mark,
-    passed_over: Arc<AtomicBool>,
+struct Suspension {
+    since: MergedVersion,
+    skipped_event: Arc<AtomicBool>,
 }
 
 /// Supervisor of one open watch.
-pub(crate) struct Guard {
+pub(crate) struct WatchAuthorizer {
     pub(crate) fleet: Fleet,
     pub(crate) authorizer: Authorizer,
     pub(crate) history: Arc<History>,
     pub(crate) who: Arc<Identity>,
     pub(crate) what: Attributes,
-    pub(crate) wanted: Wanted,
-    pub(crate) sight: Sight,
-    pub(crate) sights: Arc<Sights>,
-    pub(crate) question: Question,
+    pub(crate) selection: ClusterSelection,
+    pub(crate) visible: VisibleClusters,
+    pub(crate) visibility_log: Arc<VisibilityLog>,
+    pub(crate) query_key: QueryKey,
     /// The clusters for which the visibility is decided.
     pub(crate) considered: Vec<Cluster>,
     /// Members that vanished since the watch was accepted.
@@ -61,28 +61,32 @@ pub(crate) struct Guard {
 }
 
 /// Delay until a cluster is asked again after a failed check, unless it changes.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-// === impl Sight ===
+// === impl VisibleClusters ===
 
-impl Sight {
+impl VisibleClusters {
     pub(crate) fn new(clusters: impl IntoIterator<Item = ClusterId>) -> Self {
         let shown = Arc::new(clusters.into_iter().collect());
-        Self(Arc::new(ArcSwap::from_pointee(Seen { shown, held: BTreeMap::new() })))
+        Self(Arc::new(ArcSwap::from_pointee(Visibility { shown, suspended: BTreeMap::new() })))
     }
 
-    pub(crate) fn sees(&self, cluster: &ClusterId) -> bool {
+    pub(crate) fn contains(&self, cluster: &ClusterId) -> bool {
         self.0.load().shown.contains(cluster)
     }
 
     /// Returns whether a watch may get this object. It gets nothing at all of a suspended cluster: with an old state and
     /// without the new one, the client would take the object for deleted.
     pub(crate) fn permits(&self, item: &MergedItem) -> bool {
-        let seen = self.0.load();
-        if let Some(held) = seen.held.get(item.cluster()).filter(|held| item.mark() <= held.since) {
-            held.passed_over.store(true, Ordering::Relaxed);
+        let visibility = self.0.load();
+        if let Some(suspension) = visibility
+            .suspended
+            .get(item.cluster())
+            .filter(|suspension| item.merged_version() <= suspension.since)
+        {
+            suspension.skipped_event.store(true, Ordering::Relaxed);
         }
-        seen.shown.contains(item.cluster())
+        visibility.shown.contains(item.cluster())
     }
 
     /// Returns the clusters that it sees.
@@ -90,50 +94,52 @@ impl Sight {
         self.0.load().shown.clone()
     }
 
-    fn held(&self, cluster: &ClusterId) -> Option<Held> {
-        self.0.load().held.get(cluster).cloned()
+    fn suspension(&self, cluster: &ClusterId) -> Option<Suspension> {
+        self.0.load().suspended.get(cluster).cloned()
     }
 
     fn show(&self, cluster: &ClusterId) {
-        self.edit(|seen| {
-            Arc::make_mut(&mut seen.shown).insert(cluster.clone());
-            seen.held.remove(cluster);
+        self.edit(|visibility| {
+            Arc::make_mut(&mut visibility.shown).insert(cluster.clone());
+            visibility.suspended.remove(cluster);
         });
     }
 
-    fn hold(&self, cluster: &ClusterId, at: Mark) {
-        self.edit(|seen| {
-            Arc::make_mut(&mut seen.shown).remove(cluster);
-            seen.held.insert(cluster.clone(), Held { since: at, passed_over: Arc::default() });
+    fn suspend(&self, cluster: &ClusterId, at: MergedVersion) {
+        self.edit(|visibility| {
+            Arc::make_mut(&mut visibility.shown).remove(cluster);
+            visibility
+                .suspended
+                .insert(cluster.clone(), Suspension { since: at, skipped_event: Arc::default() });
         });
     }
 
     /// Hides a cluster that had no content.
     fn hide(&self, cluster: &ClusterId) {
-        self.edit(|seen| {
-            Arc::make_mut(&mut seen.shown).remove(cluster);
-            seen.held.remove(cluster);
+        self.edit(|visibility| {
+            Arc::make_mut(&mut visibility.shown).remove(cluster);
+            visibility.suspended.remove(cluster);
         });
     }
 
-    fn edit(&self, edit: impl Fn(&mut Seen)) {
-        self.0.rcu(|seen| {
-            let mut seen = Seen::clone(seen);
-            edit(&mut seen);
-            seen
+    fn edit(&self, edit: impl Fn(&mut Visibility)) {
+        self.0.rcu(|visibility| {
+            let mut visibility = Visibility::clone(visibility);
+            edit(&mut visibility);
+            visibility
         });
     }
 }
 
-// === impl Guard ===
+// === impl WatchAuthorizer ===
 
-impl Guard {
+impl WatchAuthorizer {
     /// Waits until the watch must end. Returns the status for the client, or `None` for a normal end.
-    pub(crate) async fn end(mut self) -> Option<Status> {
+    pub(crate) async fn wait_for_end(mut self) -> Option<Status> {
         let draining = self.draining.clone();
         let mut rights = FuturesUnordered::new();
-        for id in self.sight.all().iter() {
-            rights.push(self.revoked(id));
+        for id in self.visible.all().iter() {
+            rights.push(self.wait_for_revocation(id));
         }
         let mut changes = self.fleet.changes();
         // At most one immediate and one delayed check per cluster.
@@ -142,161 +148,163 @@ impl Guard {
             let next = tokio::select! {
                 () = draining.cancelled() => return None,
                 Some(answer) = rights.next(), if !rights.is_empty() => {
-                    let Answer { id, decision, asked } = answer;
+                    let ClusterDecision { id, decision, asked } = answer;
                     asked.map(|after| asking.remove(&(id.clone(), after)));
-                    self.decided(id, &decision)
+                    self.on_decision(id, &decision)
                 }
                 gone = self.vanished.recv() => match gone {
-                    Ok(id) if !self.concerns(&id) => Next::Nothing,
+                    Ok(id) if !self.concerns(&id) => Action::Nothing,
                     Ok(_) | Err(RecvError::Lagged(_)) => {
-                        Next::End("the objects of a cluster are no longer kept: list anew")
+                        Action::End("the objects of a cluster are no longer kept: list anew")
                     }
                     Err(RecvError::Closed) => return None,
                 },
                 change = changes.next() => match change {
                     None => return None,
-                    Some(FleetChange::Added(cluster) | FleetChange::Changed(cluster)) => self.changed(&cluster),
-                    Some(_) => Next::Nothing,
+                    Some(FleetChange::Added(cluster) | FleetChange::Changed(cluster)) => self.on_cluster_changed(&cluster),
+                    Some(_) => Action::Nothing,
                 },
             };
             match next {
-                Next::Nothing => {}
-                Next::Ask(id, after) => {
+                Action::Nothing => {}
+                Action::Ask(id, after) => {
                     if asking.insert((id.clone(), after)) {
                         rights.push(self.ask(id, after));
                     }
                 }
-                Next::Shown(id) => rights.push(self.revoked(&id)),
-                Next::End(why) => return Some(Status::expired(why)),
+                Action::Shown(id) => rights.push(self.wait_for_revocation(&id)),
+                Action::End(why) => return Some(Status::expired(why)),
             }
         }
     }
 
     /// Waits until the cluster no longer confirms the permission.
-    fn revoked(&self, id: &ClusterId) -> BoxFuture<'static, Answer> {
+    fn wait_for_revocation(&self, id: &ClusterId) -> BoxFuture<'static, ClusterDecision> {
         let (authorizer, id) = (self.authorizer.clone(), id.clone());
         let (who, what) = (self.who.clone(), self.what.clone());
         async move {
             let decision = authorizer.unconfirmed(id.as_str(), &who, &what).await;
-            Answer { id, decision, asked: None }
+            ClusterDecision { id, decision, asked: None }
         }
         .boxed()
     }
 
     /// Asks a cluster for a decision, after a delay.
-    fn ask(&self, id: ClusterId, after: Duration) -> BoxFuture<'static, Answer> {
+    fn ask(&self, id: ClusterId, after: Duration) -> BoxFuture<'static, ClusterDecision> {
         let authorizer = self.authorizer.clone();
         let (who, what) = (self.who.clone(), self.what.clone());
         async move {
             sleep(after).await;
             let decision = authorizer.decide(id.as_str(), &who, &what).await;
-            Answer { id, decision, asked: Some(after) }
+            ClusterDecision { id, decision, asked: Some(after) }
         }
         .boxed()
     }
 
     /// Returns whether the watch may have sent events of a cluster.
     fn concerns(&self, id: &ClusterId) -> bool {
-        self.sight.sees(id) || self.sight.held(id).is_some()
+        self.visible.contains(id) || self.visible.suspension(id).is_some()
     }
 
     /// Handles a new cluster, or one whose state or labels changed.
-    fn changed(&mut self, cluster: &Cluster) -> Next {
+    fn on_cluster_changed(&mut self, cluster: &Cluster) -> Action {
         let id = cluster.id();
-        if self.concerns(id) && !self.wanted.wants(cluster) {
-            return self.unwanted(id);
+        if self.concerns(id) && !self.selection.matches(cluster) {
+            return self.on_deselected(id);
         }
-        if !self.wanted.names(cluster) {
-            return Next::Nothing;
+        if !self.selection.names(cluster) {
+            return Action::Nothing;
         }
         let is_new = !self.considered.contains(cluster);
-        if is_new && self.sight.sees(id) {
+        if is_new && self.visible.contains(id) {
             // Another cluster has the name, and has not confirmed the permission yet.
-            self.hold(id);
+            self.suspend(id);
         }
-        match is_new || self.sight.held(id).is_some() {
-            true => Next::Ask(id.clone(), Duration::ZERO),
-            false => Next::Nothing,
+        match is_new || self.visible.suspension(id).is_some() {
+            true => Action::Ask(id.clone(), Duration::ZERO),
+            false => Action::Nothing,
         }
     }
 
     /// Handles a cluster that no longer matches the request's selection.
-    fn unwanted(&mut self, id: &ClusterId) -> Next {
+    fn on_deselected(&mut self, id: &ClusterId) -> Action {
         if self.history.with_content(id, |has_content| has_content) {
-            return OTHERS;
+            return SELECTION_CHANGED;
         }
-        self.sight.hide(id);
+        self.visible.hide(id);
         self.considered.retain(|cluster| cluster.id() != id);
-        Next::Nothing
+        Action::Nothing
     }
 
     /// Handles a cluster's decision on the permission, or its failure to decide.
-    fn decided(&mut self, id: ClusterId, decision: &Decision) -> Next {
-        let shown = self.sight.sees(&id);
-        let held = self.sight.held(&id);
+    fn on_decision(&mut self, id: ClusterId, decision: &Decision) -> Action {
+        let shown = self.visible.contains(&id);
+        let suspension = self.visible.suspension(&id);
         if decision.is_undecided() {
             if shown {
-                self.hold(&id);
+                self.suspend(&id);
             }
-            return Next::Ask(id, RETRY);
+            return Action::Ask(id, RETRY_DELAY);
         }
-        match (decision.allowed, shown, held) {
-            (true, true, _) => Next::Nothing,
-            (true, false, Some(held)) => self.regain(id, &held),
-            (allowed, false, None) => self.consider(id, allowed),
-            (false, ..) => Next::End("what you may read has changed: list anew"),
+        match (decision.allowed, shown, suspension) {
+            (true, true, _) => Action::Nothing,
+            (true, false, Some(suspension)) => self.resume(id, &suspension),
+            (allowed, false, None) => self.on_new_cluster(id, allowed),
+            (false, ..) => Action::End("what you may read has changed: list anew"),
         }
     }
 
     /// Suspends a cluster whose permission cannot be checked. The watch gets no later changes; what it got stays.
-    fn hold(&self, id: &ClusterId) {
-        let now = self.history.view().mark;
-        self.sight.hold(id, now);
-        self.sights.hold(self.question, id, now);
+    fn suspend(&self, id: &ClusterId) {
+        let now = self.history.view().merged_version;
+        self.visible.suspend(id, now);
+        self.visibility_log.suspend(self.query_key, id, now);
     }
 
     /// Resumes a suspended cluster, or another one with its name.
-    fn regain(&mut self, id: ClusterId, held: &Held) -> Next {
+    fn resume(&mut self, id: ClusterId, suspension: &Suspension) -> Action {
         let now = self.fleet.get(id.as_str()).filter(|cluster| !self.considered.contains(cluster));
         self.considered.extend(now);
-        let (sight, sights) = (&self.sight, &self.sights);
+        let (visible, visibility_log) = (&self.visible, &self.visibility_log);
         self.history.with_changes(&id, |changed| {
-            if changed > held.since || held.passed_over.load(Ordering::Relaxed) {
-                return Next::End("a cluster that could not be asked for your rights has changed: list anew");
+            if changed > suspension.since || suspension.skipped_event.load(Ordering::Relaxed) {
+                return Action::End(
+                    "a cluster that could not be asked for your rights has changed: list anew",
+                );
             }
-            sight.show(&id);
-            sights.regain(self.question, &id, changed);
-            Next::Shown(id.clone())
+            visible.show(&id);
+            visibility_log.resume(self.query_key, &id, changed);
+            Action::Shown(id.clone())
         })
     }
 
     /// Handles a decision on a cluster that the watch does not include yet.
-    fn consider(&mut self, id: ClusterId, allowed: bool) -> Next {
-        let Some(cluster) = self.fleet.get(id.as_str()) else { return Next::Nothing };
+    fn on_new_cluster(&mut self, id: ClusterId, allowed: bool) -> Action {
+        let Some(cluster) = self.fleet.get(id.as_str()) else { return Action::Nothing };
         // Labels are not revealed to a caller who may not read the cluster.
-        let wanted = allowed && self.wanted.wants(&cluster);
-        if (wanted || !allowed) && !self.considered.contains(&cluster) {
+        let selection = allowed && self.selection.matches(&cluster);
+        if (selection || !allowed) && !self.considered.contains(&cluster) {
             self.considered.push(cluster);
         }
-        if !wanted {
-            return Next::Nothing;
+        if !selection {
+            return Action::Nothing;
         }
-        let (history, sight) = (&self.history, &self.sight);
+        let (history, visible) = (&self.history, &self.visible);
         history.with_content(&id, |has_content| {
             // Before readers are let in, watches that are already open get no new content.
             if has_content || !history.is_open() {
-                return OTHERS;
+                return SELECTION_CHANGED;
             }
             // No event was skipped, so later events are enough.
-            sight.show(&id);
-            self.sights.join(self.question, &id);
-            Next::Shown(id.clone())
+            visible.show(&id);
+            self.visibility_log.join(self.query_key, &id);
+            Action::Shown(id.clone())
         })
     }
 }
 
 /// A decision on a cluster.
-struct Answer {
+struct ClusterDecision {
     id: ClusterId,
     decision: Decision,
     /// The delay before the check; `None` if the cluster was shown until now.
@@ -304,11 +312,11 @@ struct Answer {
 }
 
 /// The next action.
-enum Next {
+enum Action {
     Nothing,
     Ask(ClusterId, Duration),
     Shown(ClusterId),
     End(&'static str),
 }
 
-const OTHERS: Next = Next::End("the clusters that are asked for are others now: list anew");
+const SELECTION_CHANGED: Action = Action::End("the clusters that are asked for are others now: list anew");

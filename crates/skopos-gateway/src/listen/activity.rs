@@ -20,12 +20,12 @@ use super::{PeerRecord, SourceNetwork};
 use crate::config::Limits;
 use crate::response::{BodyError, Response, ResponseBody};
 
-/// The activity of a connection, as observed by the guard.
+/// The activity of a connection, as observed by the reaper.
 #[derive(Debug)]
-pub(super) struct Vitals {
+pub(super) struct ConnectionActivity {
     opened: Instant,
     state: Mutex<State>,
-    bodies: Mutex<HashMap<u64, Arc<Handed>>>,
+    bodies: Mutex<HashMap<u64, Arc<UnreadSince>>>,
     next_body: AtomicU64,
     /// Whether the connection counts as half open.
     waiting: AtomicBool,
@@ -55,7 +55,7 @@ struct State {
 
 /// The limit that a connection exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Breach {
+pub(super) enum LimitExceeded {
     /// No complete request within the time for the first one.
     NoRequest,
     Idle,
@@ -75,11 +75,11 @@ const MAX_CONTROL_FRAMES: u32 = 1000;
 const RESET_WINDOW: Duration = Duration::from_secs(10);
 
 /// The maximum duration of a request of an unknown caller while there is no room for other connections.
-const UNKNOWN_REQUEST: Duration = Duration::from_secs(1);
+const MAX_UNKNOWN_REQUEST: Duration = Duration::from_secs(1);
 
-// === impl Vitals ===
+// === impl ConnectionActivity ===
 
-impl Vitals {
+impl ConnectionActivity {
     pub(super) fn new(source: SourceNetwork, close: CancellationToken) -> Arc<Self> {
         let now = Instant::now();
         Arc::new(Self {
@@ -111,12 +111,12 @@ impl Vitals {
     }
 
     /// Stops counting the connection as half open. Returns whether it did until now.
-    pub(super) fn settle(&self) -> bool {
+    pub(super) fn mark_settled(&self) -> bool {
         self.waiting.swap(false, Ordering::Relaxed)
     }
 
     /// Records the certificates of the client.
-    pub(super) fn has_shown(&self, chain: Vec<CertificateDer<'static>>) {
+    pub(super) fn set_chain(&self, chain: Vec<CertificateDer<'static>>) {
         // A connection has one handshake.
         let _ = self.chain.set(chain);
     }
@@ -132,7 +132,7 @@ impl Vitals {
     }
 
     /// Stops counting the connection as unknown. Returns whether it did until now.
-    pub(super) fn know(&self) -> bool {
+    pub(super) fn mark_known(&self) -> bool {
         self.unknown.swap(false, Ordering::Relaxed)
     }
 
@@ -155,7 +155,7 @@ impl Vitals {
     pub(super) fn overdue(&self) -> Option<(bool, Instant)> {
         let state = self.state.lock();
         let is_active = state.active > 0;
-        let is_due = !is_active || state.quiet_since.elapsed() >= UNKNOWN_REQUEST;
+        let is_due = !is_active || state.quiet_since.elapsed() >= MAX_UNKNOWN_REQUEST;
         is_due.then_some((is_active, state.quiet_since))
     }
 
@@ -164,33 +164,33 @@ impl Vitals {
         let mut state = self.state.lock();
         state.requests += 1;
         state.active += 1;
-        InFlight { vitals: self.clone(), finished: version < Version::HTTP_2 }
+        InFlight { activity: self.clone(), finished: version < Version::HTTP_2 }
     }
 
     /// Returns the limit that the connection exceeds, if any.
-    pub(super) fn breach(&self, limits: &Limits, now: Instant) -> Option<Breach> {
+    pub(super) fn exceeded_limit(&self, limits: &Limits, now: Instant) -> Option<LimitExceeded> {
         {
             let state = self.state.lock();
             if state.abandoned > limits.resets {
-                return Some(Breach::Resets);
+                return Some(LimitExceeded::Resets);
             }
             if state.control_frames > MAX_CONTROL_FRAMES {
-                return Some(Breach::Frames);
+                return Some(LimitExceeded::Frames);
             }
             if state.requests == 0 && now.duration_since(self.opened) > limits.handshake.0 {
-                return Some(Breach::NoRequest);
+                return Some(LimitExceeded::NoRequest);
             }
             if state.requests > 0
                 && state.active == 0
                 && now.duration_since(state.quiet_since) > limits.idle.0
             {
-                return Some(Breach::Idle);
+                return Some(LimitExceeded::Idle);
             }
         }
-        let stalled = |handed: &Arc<Handed>| {
-            handed.unread_since().is_some_and(|since| now.duration_since(since) > limits.stalled.0)
+        let stalled = |unread: &Arc<UnreadSince>| {
+            unread.unread_since().is_some_and(|since| now.duration_since(since) > limits.stalled.0)
         };
-        self.bodies.lock().values().any(stalled).then_some(Breach::Stalled)
+        self.bodies.lock().values().any(stalled).then_some(LimitExceeded::Stalled)
     }
 
     fn end(&self, finished: bool) {
@@ -205,7 +205,7 @@ impl Vitals {
     }
 
     /// Records control frames and ambiguous requests of the client.
-    pub(super) fn has_sent(&self, control_frames: u32, is_ambiguous: bool) {
+    pub(super) fn record_sent(&self, control_frames: u32, is_ambiguous: bool) {
         if is_ambiguous {
             self.is_ambiguous.store(true, Ordering::Relaxed);
         }
@@ -236,7 +236,7 @@ impl State {
 /// A request in progress, until the last byte of its answer is taken.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    vitals: Arc<Vitals>,
+    activity: Arc<ConnectionActivity>,
     finished: bool,
 }
 
@@ -246,11 +246,11 @@ impl InFlight {
     /// Returns the answer with an observed body.
     pub(super) fn watch(self, answer: Response) -> http::Response<WatchedBody> {
         let (parts, body) = answer.into_parts();
-        let id = self.vitals.next_body.fetch_add(1, Ordering::Relaxed);
-        let handed = Arc::new(Handed { since: Mutex::new(Some(Instant::now())) });
-        self.vitals.bodies.lock().insert(id, handed.clone());
+        let id = self.activity.next_body.fetch_add(1, Ordering::Relaxed);
+        let unread = Arc::new(UnreadSince { since: Mutex::new(Some(Instant::now())) });
+        self.activity.bodies.lock().insert(id, unread.clone());
         let unsent = declared_length(&parts.headers).or_else(|| body.size_hint().exact());
-        http::Response::from_parts(parts, WatchedBody { body, handed, id, unsent, flight: self })
+        http::Response::from_parts(parts, WatchedBody { body, unread, id, unsent, in_flight: self })
     }
 }
 
@@ -260,17 +260,17 @@ fn declared_length(headers: &HeaderMap) -> Option<u64> {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.vitals.end(self.finished);
+        self.activity.end(self.finished);
     }
 }
 
 /// The time of the last frame handed to hyper without a poll after it.
 #[derive(Debug)]
-struct Handed {
+struct UnreadSince {
     since: Mutex<Option<Instant>>,
 }
 
-impl Handed {
+impl UnreadSince {
     fn unread_since(&self) -> Option<Instant> {
         *self.since.lock()
     }
@@ -284,11 +284,11 @@ impl Handed {
 #[derive(Debug)]
 pub(super) struct WatchedBody {
     body: ResponseBody,
-    handed: Arc<Handed>,
+    unread: Arc<UnreadSince>,
     id: u64,
     /// The number of bytes left of the declared length.
     unsent: Option<u64>,
-    flight: InFlight,
+    in_flight: InFlight,
 }
 
 impl Body for WatchedBody {
@@ -304,7 +304,7 @@ impl Body for WatchedBody {
             Poll::Ready(Some(Ok(frame))) => Some(frame.data_ref().map_or(0, |data| data.remaining() as u64)),
             _ => None,
         };
-        *self.handed.since.lock() = data.map(|_| Instant::now());
+        *self.unread.since.lock() = data.map(|_| Instant::now());
         self.unsent = self.unsent.map(|unsent| unsent.saturating_sub(data.unwrap_or_default()));
         // An error is the gateway's own way to end an answer, and trailers are the last frame.
         let is_last = match &polled {
@@ -312,7 +312,7 @@ impl Body for WatchedBody {
             Poll::Ready(None | Some(Err(_))) => true,
             Poll::Pending => false,
         };
-        self.flight.finished |= is_last || self.is_complete();
+        self.in_flight.finished |= is_last || self.is_complete();
         polled
     }
 
@@ -334,8 +334,8 @@ impl WatchedBody {
 
 impl Drop for WatchedBody {
     fn drop(&mut self) {
-        self.flight.finished |= self.is_complete() || self.handed.unread_since().is_none();
-        self.flight.vitals.bodies.lock().remove(&self.id);
+        self.in_flight.finished |= self.is_complete() || self.unread.unread_since().is_none();
+        self.in_flight.activity.bodies.lock().remove(&self.id);
     }
 }
 
@@ -349,81 +349,85 @@ mod tests {
         Limits { resets: 3, stalled: Span::seconds(5), idle: Span::seconds(20), ..Limits::default() }
     }
 
-    fn vitals() -> Arc<Vitals> {
-        Vitals::new(std::net::SocketAddr::from(([127, 0, 0, 1], 1)).into(), CancellationToken::new())
+    fn activity() -> Arc<ConnectionActivity> {
+        ConnectionActivity::new(
+            std::net::SocketAddr::from(([127, 0, 0, 1], 1)).into(),
+            CancellationToken::new(),
+        )
     }
 
     fn answer(body: ResponseBody) -> Response {
         http::Response::new(body)
     }
 
-    async fn after(vitals: &Vitals, seconds: u64) -> Option<Breach> {
+    async fn after(activity: &ConnectionActivity, seconds: u64) -> Option<LimitExceeded> {
         tokio::time::advance(Duration::from_secs(seconds)).await;
-        vitals.breach(&limits(), Instant::now())
+        activity.exceeded_limit(&limits(), Instant::now())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_request_is_half_open_for_so_long() {
-        let vitals = vitals();
-        assert_eq!(after(&vitals, 9).await, None);
-        assert_eq!(after(&vitals, 2).await, Some(Breach::NoRequest));
+        let activity = activity();
+        assert_eq!(after(&activity, 9).await, None);
+        assert_eq!(after(&activity, 2).await, Some(LimitExceeded::NoRequest));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_in_progress_is_not_idle() {
-        let vitals = vitals();
-        let flight = vitals.begin(Version::HTTP_2);
-        assert_eq!(after(&vitals, 3600).await, None);
-        drop(flight);
-        assert_eq!(after(&vitals, 19).await, None);
-        assert_eq!(after(&vitals, 2).await, Some(Breach::Idle));
+        let activity = activity();
+        let in_flight = activity.begin(Version::HTTP_2);
+        assert_eq!(after(&activity, 3600).await, None);
+        drop(in_flight);
+        assert_eq!(after(&activity, 19).await, None);
+        assert_eq!(after(&activity, 2).await, Some(LimitExceeded::Idle));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_is_stalled_and_one_that_waits_is_not() {
         use http_body_util::BodyExt as _;
-        let vitals = vitals();
-        let flight = vitals.begin(Version::HTTP_2);
-        let mut unread = flight.watch(answer(response::whole(Bytes::from_static(b"x")))).into_body();
+        let activity = activity();
+        let in_flight = activity.begin(Version::HTTP_2);
+        let mut unread = in_flight.watch(answer(response::whole(Bytes::from_static(b"x")))).into_body();
         unread.frame().await.unwrap().unwrap();
-        assert_eq!(after(&vitals, 4).await, None);
-        assert_eq!(after(&vitals, 2).await, Some(Breach::Stalled));
+        assert_eq!(after(&activity, 4).await, None);
+        assert_eq!(after(&activity, 2).await, Some(LimitExceeded::Stalled));
         drop(unread);
-        assert_eq!(after(&vitals, 1).await, None);
+        assert_eq!(after(&activity, 1).await, None);
 
-        let flight = vitals.begin(Version::HTTP_2);
+        let in_flight = activity.begin(Version::HTTP_2);
         let silent =
             http_body_util::StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BodyError>>());
-        let mut waiting = flight.watch(answer(ResponseBody::new(silent))).into_body();
+        let mut waiting = in_flight.watch(answer(ResponseBody::new(silent))).into_body();
         assert!(futures::poll!(std::pin::pin!(waiting.frame())).is_pending());
-        assert_eq!(after(&vitals, 3600).await, None);
+        assert_eq!(after(&activity, 3600).await, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn abandoned_requests_are_counted_over_ten_seconds() {
-        let vitals = vitals();
+        let activity = activity();
         for _ in 0..3 {
-            drop(vitals.begin(Version::HTTP_2));
+            drop(activity.begin(Version::HTTP_2));
         }
-        assert_eq!(after(&vitals, 0).await, None);
+        assert_eq!(after(&activity, 0).await, None);
         tokio::time::advance(Duration::from_secs(11)).await;
         for _ in 0..3 {
-            drop(vitals.begin(Version::HTTP_2));
+            drop(activity.begin(Version::HTTP_2));
         }
-        assert_eq!(after(&vitals, 0).await, None);
-        drop(vitals.begin(Version::HTTP_2));
-        assert_eq!(after(&vitals, 0).await, Some(Breach::Resets));
+        assert_eq!(after(&activity, 0).await, None);
+        drop(activity.begin(Version::HTTP_2));
+        assert_eq!(after(&activity, 0).await, Some(LimitExceeded::Resets));
     }
 
     #[tokio::test]
     async fn answers_that_were_taken_whole_are_not_abandoned() {
         use http_body_util::BodyExt as _;
-        let vitals = vitals();
+        let activity = activity();
         for _ in 0..10 {
-            let body = vitals.begin(Version::HTTP_2).watch(answer(response::whole(Bytes::from_static(b"x"))));
+            let body =
+                activity.begin(Version::HTTP_2).watch(answer(response::whole(Bytes::from_static(b"x"))));
             body.into_body().collect().await.unwrap();
-            drop(vitals.begin(Version::HTTP_2).watch(answer(response::whole(Bytes::new()))));
+            drop(activity.begin(Version::HTTP_2).watch(answer(response::whole(Bytes::new()))));
         }
-        assert_eq!(vitals.breach(&limits(), Instant::now()), None);
+        assert_eq!(activity.exceeded_limit(&limits(), Instant::now()), None);
     }
 }

@@ -12,24 +12,24 @@ use crate::auth::Identity;
 
 /// The gateway's secret, new for each process, because the state behind a token does not outlive the process.
 #[derive(Clone)]
-pub(crate) struct SealKey([u8; 32]);
+pub(crate) struct TokenKey([u8; 32]);
 
 /// Signer of the tokens of one list of one caller.
-pub(crate) struct Seal {
+pub(crate) struct TokenSigner {
     /// The MAC state, fed with the caller and the list.
     mac: Hmac<Sha256>,
 }
 
 /// Lifetime of a token in seconds.
-const LIFETIME: i64 = 300;
+const LIFETIME_SECONDS: i64 = 300;
 
 /// Bytes of the signature, of the expiry.
-const TAG: usize = 32;
-const EXPIRY: usize = 8;
+const TAG_LEN: usize = 32;
+const EXPIRY_LEN: usize = 8;
 
-// === impl SealKey ===
+// === impl TokenKey ===
 
-impl SealKey {
+impl TokenKey {
     /// Makes a key from the system's source of randomness.
     pub(crate) fn random() -> Self {
         let mut key = [0; 32];
@@ -47,7 +47,7 @@ impl SealKey {
     }
 
     /// Returns the signer for a list of this caller: `list` names resource, clusters and selectors.
-    pub(crate) fn seal_for(&self, who: &Identity, list: &[&str]) -> Seal {
+    pub(crate) fn signer_for(&self, who: &Identity, list: &[&str]) -> TokenSigner {
         // HMAC takes a key of any length.
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         let who = serde_json::to_vec(who).unwrap_or_default();
@@ -56,16 +56,16 @@ impl SealKey {
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part);
         }
-        Seal { mac }
+        TokenSigner { mac }
     }
 }
 
-// === impl Seal ===
+// === impl TokenSigner ===
 
-impl Seal {
+impl TokenSigner {
     /// Returns the signed token for the client.
-    pub(crate) fn seal(&self, token: &ContinueToken, now: Timestamp) -> String {
-        let expiry = now.as_second().saturating_add(LIFETIME).to_be_bytes();
+    pub(crate) fn sign(&self, token: &ContinueToken, now: Timestamp) -> String {
+        let expiry = now.as_second().saturating_add(LIFETIME_SECONDS).to_be_bytes();
         let token = token.encode();
         let tag = self.tag(&expiry, &token).finalize().into_bytes();
         URL_SAFE_NO_PAD.encode([&tag[..], &expiry, token.as_bytes()].concat())
@@ -76,11 +76,11 @@ impl Seal {
     /// # Errors
     /// Returns 400 for malformed text, and 410 for a token of another list, caller or process, or an expired one: then
     /// the client lists again.
-    pub(crate) fn open(&self, sealed: &str, now: Timestamp) -> Result<ContinueToken, Status> {
+    pub(crate) fn verify(&self, signed: &str, now: Timestamp) -> Result<ContinueToken, Status> {
         let malformed = || Status::bad_request("continue key is not valid");
-        let bytes = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| malformed())?;
-        let (tag, rest) = bytes.split_at_checked(TAG).ok_or_else(malformed)?;
-        let (expiry, token) = rest.split_first_chunk::<EXPIRY>().ok_or_else(malformed)?;
+        let bytes = URL_SAFE_NO_PAD.decode(signed).map_err(|_| malformed())?;
+        let (tag, rest) = bytes.split_at_checked(TAG_LEN).ok_or_else(malformed)?;
+        let (expiry, token) = rest.split_first_chunk::<EXPIRY_LEN>().ok_or_else(malformed)?;
         let token = std::str::from_utf8(token).map_err(|_| malformed())?;
         if self.tag(expiry, token).verify_slice(tag).is_err() || now.as_second() > i64::from_be_bytes(*expiry)
         {
@@ -89,7 +89,7 @@ impl Seal {
         ContinueToken::decode(token).map_err(|_| malformed())
     }
 
-    fn tag(&self, expiry: &[u8; EXPIRY], token: &str) -> Hmac<Sha256> {
+    fn tag(&self, expiry: &[u8; EXPIRY_LEN], token: &str) -> Hmac<Sha256> {
         self.mac.clone().chain_update(expiry).chain_update(token)
     }
 }
@@ -104,34 +104,34 @@ mod tests {
 
     #[test]
     fn a_token_is_good_for_its_list_its_caller_and_some_minutes() {
-        let key = SealKey::random();
+        let key = TokenKey::random();
         let (jane, joe) = (Identity::authenticated("jane", []), Identity::authenticated("joe", []));
         let token = ContinueToken::new(42, "north/shop/web\0");
-        let seal = key.seal_for(&jane, &["v1 pods", "a,b"]);
-        let sealed = seal.seal(&token, at(1000));
-        assert_eq!(seal.open(&sealed, at(1000)), Ok(token.clone()));
-        assert_eq!(seal.open(&sealed, at(1300)), Ok(token));
-        let refused = |seal: Seal, time| seal.open(&sealed, time).unwrap_err().code;
-        assert_eq!(refused(key.seal_for(&jane, &["v1 pods", "a,b"]), at(1301)), 410);
-        assert_eq!(refused(key.seal_for(&joe, &["v1 pods", "a,b"]), at(1000)), 410);
-        assert_eq!(refused(key.seal_for(&jane, &["v1 pods", "a,c"]), at(1000)), 410);
-        assert_eq!(refused(key.seal_for(&jane, &["v1 podsa", ",b"]), at(1000)), 410);
-        assert_eq!(refused(SealKey::random().seal_for(&jane, &["v1 pods", "a,b"]), at(1000)), 410);
+        let signer = key.signer_for(&jane, &["v1 pods", "a,b"]);
+        let signed = signer.sign(&token, at(1000));
+        assert_eq!(signer.verify(&signed, at(1000)), Ok(token.clone()));
+        assert_eq!(signer.verify(&signed, at(1300)), Ok(token));
+        let refused = |signer: TokenSigner, time| signer.verify(&signed, time).unwrap_err().code;
+        assert_eq!(refused(key.signer_for(&jane, &["v1 pods", "a,b"]), at(1301)), 410);
+        assert_eq!(refused(key.signer_for(&joe, &["v1 pods", "a,b"]), at(1000)), 410);
+        assert_eq!(refused(key.signer_for(&jane, &["v1 pods", "a,c"]), at(1000)), 410);
+        assert_eq!(refused(key.signer_for(&jane, &["v1 podsa", ",b"]), at(1000)), 410);
+        assert_eq!(refused(TokenKey::random().signer_for(&jane, &["v1 pods", "a,b"]), at(1000)), 410);
     }
 
     #[test]
     fn whatever_is_changed_of_a_token_it_is_refused() {
-        let seal = SealKey::random().seal_for(&Identity::default(), &[]);
-        let sealed = seal.seal(&ContinueToken::new(42, "north/shop/web\0"), at(1000));
-        let bytes = URL_SAFE_NO_PAD.decode(&sealed).unwrap();
+        let signer = TokenKey::random().signer_for(&Identity::default(), &[]);
+        let signed = signer.sign(&ContinueToken::new(42, "north/shop/web\0"), at(1000));
+        let bytes = URL_SAFE_NO_PAD.decode(&signed).unwrap();
         for at_byte in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at_byte] ^= 1;
-            assert!(seal.open(&URL_SAFE_NO_PAD.encode(&changed), at(1000)).is_err(), "{at_byte}");
-            assert!(seal.open(&URL_SAFE_NO_PAD.encode(&bytes[..at_byte]), at(1000)).is_err());
+            assert!(signer.verify(&URL_SAFE_NO_PAD.encode(&changed), at(1000)).is_err(), "{at_byte}");
+            assert!(signer.verify(&URL_SAFE_NO_PAD.encode(&bytes[..at_byte]), at(1000)).is_err());
         }
         for text in ["", "%%%", "a", &ContinueToken::new(42, "a").encode()] {
-            assert!(seal.open(text, at(1000)).is_err(), "{text}");
+            assert!(signer.verify(text, at(1000)).is_err(), "{text}");
         }
     }
 }
