@@ -2,7 +2,7 @@
 use std::time::Duration;
 
 use kube::Config;
-use skopos::transport::{Death, Fault};
+use skopos::transport::{Fault, TransportErrorKind};
 use skopos::{Transport, TransportError, TransportOptions};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -46,7 +46,7 @@ impl Cluster {
     }
 
     fn explained(&self, error: &kube::Error, why: String) -> String {
-        let death = transport_error(error).map(|error| error.death().root());
+        let death = transport_error(error).map(|error| error.kind().root());
         death.and_then(|death| closed_without_answer(&self.url, death)).map_or(why, str::to_owned)
     }
 
@@ -83,8 +83,14 @@ impl Cluster {
 }
 
 /// Returns the hint for a server that closed an `http://` connection without an answer, as a TLS server does.
-pub(crate) fn closed_without_answer(url: &str, death: &Death) -> Option<&'static str> {
-    let closed = matches!(death, Death::GoAway { .. } | Death::Eof | Death::Reset(_) | Death::Protocol(_));
+pub(crate) fn closed_without_answer(url: &str, death: &TransportErrorKind) -> Option<&'static str> {
+    let closed = matches!(
+        death,
+        TransportErrorKind::GoAway { .. }
+            | TransportErrorKind::Eof
+            | TransportErrorKind::Reset(_)
+            | TransportErrorKind::Protocol(_)
+    );
     (closed && url.starts_with("http://"))
         .then_some("the server closed the connection without an answer: does it expect https://?")
 }
@@ -113,15 +119,16 @@ fn judge(error: &kube::Error) -> Verdict {
     }
     match transport_error(error) {
         Some(error) => {
-            let root = error.death().root();
+            let root = error.kind().root();
             match root {
-                Death::Tls(_) | Death::Auth(_) | Death::Redirected { .. } | Death::Request(_) => {
+                TransportErrorKind::Tls(_)
+                | TransportErrorKind::Auth(_)
+                | TransportErrorKind::Redirected { .. }
+                | TransportErrorKind::Request(_) => Verdict::Hopeless(root.to_string()),
+                TransportErrorKind::Proxy { fault, .. } if fault.fault() == Fault::Caller => {
                     Verdict::Hopeless(root.to_string())
                 }
-                Death::Proxy { fault, .. } if fault.fault() == Fault::Caller => {
-                    Verdict::Hopeless(root.to_string())
-                }
-                Death::Protocol(_) => {
+                TransportErrorKind::Protocol(_) => {
                     Verdict::Hopeless(format!("this is not a Kubernetes API server ({root})"))
                 }
                 _ => Verdict::TryAgain(plain(&root.to_string())),
@@ -166,8 +173,8 @@ mod tests {
 
     #[test]
     fn the_reason_of_the_transport_is_found() {
-        let error = TransportError::from(Death::PingTimeout);
+        let error = TransportError::from(TransportErrorKind::PingTimeout);
         let error = kube::Error::Service(Box::new(error));
-        assert_eq!(judge(&error), Verdict::TryAgain(Death::PingTimeout.to_string()));
+        assert_eq!(judge(&error), Verdict::TryAgain(TransportErrorKind::PingTimeout.to_string()));
     }
 }

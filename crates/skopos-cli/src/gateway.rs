@@ -7,7 +7,9 @@ use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use serde_json::Value;
-use skopos::transport::{Death, RequestOptions, TlsFault, TransportBody, TransportError, TransportOptions};
+use skopos::transport::{
+    RequestOptions, TlsFault, TransportBody, TransportError, TransportErrorKind, TransportOptions,
+};
 use skopos::{Status, Transport};
 use skopos_gateway::state::status::Report;
 
@@ -118,9 +120,9 @@ impl Gateway {
     }
 
     fn refused(&self, error: &TransportError) -> CliError {
-        let root = error.death().root();
+        let root = error.kind().root();
         match root {
-            Death::Tls(TlsFault::Untrusted(why)) => {
+            TransportErrorKind::Tls(TlsFault::Untrusted(why)) => {
                 CliError::new(format!("the certificate of the gateway at {} is not trusted: {why}", self.url))
                     .hint("give the gateway's CA with --certificate-authority FILE")
             }

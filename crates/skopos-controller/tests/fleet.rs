@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
-use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos::{FactoryOptions, InformerOptions, Transport, TransportOptions};
 use skopos_controller::{
     Context, Controller, ControllerOptions, ControllerStatus, FleetController, Member, Outcome,
@@ -36,7 +36,10 @@ impl Servers {
             let (servers, host) = (servers.clone(), spec.server().host().unwrap_or_default().to_owned());
             let dialer = dialer_fn(move |_| {
                 let server = servers.0.lock().get(&host).cloned();
-                let refused = |reason: String| Death::Refused { to: "memory".into(), reason: reason.into() };
+                let refused = |reason: String| TransportErrorKind::Refused {
+                    to: "memory".into(),
+                    reason: reason.into(),
+                };
                 let stream = server
                     .ok_or_else(|| refused("no such server".to_owned()))
                     .and_then(|server| server.connect().map_err(|error| refused(error.to_string())));

@@ -17,7 +17,7 @@ pub(crate) fn describe_error(error: &FleetError) -> String {
         // This text comes from the gateway itself.
         FleetError::Budget { reason, .. } => reason.to_string(),
         FleetError::Config { .. } => "its configuration cannot be used".into(),
-        FleetError::Transport { error, .. } => format!("connection: {}", error.death().root().kind()),
+        FleetError::Transport { error, .. } => format!("connection: {}", error.kind().root().label()),
         FleetError::Malformed { .. } => "its answer cannot be read".into(),
         _ => "it cannot be asked".into(),
     }
@@ -43,7 +43,7 @@ pub(crate) fn describe_cluster(cluster: &Cluster, resource: &ResourceId) -> Opti
 fn code(reason: &StaleReason) -> Option<String> {
     Some(match reason {
         StaleReason::Link(link) => match link.reason.as_ref()?.cause() {
-            Cause::Connection(death) => format!("connection: {}", death.root().kind()),
+            Cause::Connection(death) => format!("connection: {}", death.root().label()),
             Cause::Answer { code, .. } => format!("it answers {code}"),
             Cause::Silence => "its watch is silent".into(),
             Cause::Unusable => "its answer cannot be used".into(),

@@ -10,7 +10,7 @@ use http::Method;
 use parking_lot::Mutex;
 use serde_json::json;
 use skopos::Transport;
-use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos_fleet::{ClusterId, ClusterSpec, Connector, Fleet, FleetOptions, Paused, PausedBy};
 use skopos_testserver::{Fault, FaultGuard, TestServer};
 use tokio::time::Instant;
@@ -172,7 +172,10 @@ fn connector(
             *dials.lock().entry(id.clone()).or_default() += 1;
             let server = server.clone();
             async move {
-                let refused = |reason: String| Death::Refused { to: "memory".into(), reason: reason.into() };
+                let refused = |reason: String| TransportErrorKind::Refused {
+                    to: "memory".into(),
+                    reason: reason.into(),
+                };
                 match way {
                     Way::Hole => std::future::pending().await,
                     Way::Refuses => Err(refused("nobody listens".into())),

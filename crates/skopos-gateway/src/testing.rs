@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skopos::Transport;
-use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos_fleet::source::{Listed, Roster};
 use skopos_fleet::{ClusterId, ClusterSpec, Connector, Fleet, FleetOptions, Source};
 use skopos_testserver::{TestServer, User};
@@ -364,8 +364,10 @@ fn in_memory(members: Members, by_hand: ByHand) -> Connector {
                 None => Err(std::io::Error::other("no such member")),
             };
             let to = attempt.uri().to_string().into();
-            let refused =
-                move |error: std::io::Error| Death::Refused { to, reason: error.to_string().into() };
+            let refused = move |error: std::io::Error| TransportErrorKind::Refused {
+                to,
+                reason: error.to_string().into(),
+            };
             std::future::ready(dialed.map_err(refused))
         });
         Transport::with_dialer(spec.config(), options, dialer)

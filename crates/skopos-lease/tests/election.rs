@@ -8,7 +8,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use skopos_lease::{BootClock, Candidate, Election, EndReason, LeaseOptions, RenewalClock, Status};
 use skopos_testserver::{Fault, Match, TestServer};
-use skopos_transport::{Death, Dialed, Protocol, Transport, TransportOptions, WallClock, dialer_fn};
+use skopos_transport::{
+    Dialed, Protocol, Transport, TransportErrorKind, TransportOptions, WallClock, dialer_fn,
+};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -33,7 +35,7 @@ impl Process {
         let dialer = dialer_fn(move |_| {
             let connected = if is_cut.load(Ordering::SeqCst) { None } else { server.connect().ok() };
             async move {
-                let refused = || Death::Refused { to: "memory".into(), reason: "cut".into() };
+                let refused = || TransportErrorKind::Refused { to: "memory".into(), reason: "cut".into() };
                 connected.map(|stream| Dialed::new(stream, Protocol::Http2)).ok_or_else(refused)
             }
         });

@@ -11,7 +11,8 @@ use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use ipnet::IpNet;
 use skopos::transport::{
-    Death, RequestClass, RequestOptions, Transport, TransportBody, TransportError, TransportOptions,
+    RequestClass, RequestOptions, Transport, TransportBody, TransportError, TransportErrorKind,
+    TransportOptions,
 };
 use skopos_fleet::address::AddressPolicy;
 
@@ -161,7 +162,7 @@ impl HttpClient {
         let mut request =
             request.body(body.into()).map_err(|error| HttpError::NotSent(format!("{path}: {error}")))?;
         request.headers_mut().extend(headers);
-        self.transport.send(request).await.map_err(|error| self.error(error.death()))
+        self.transport.send(request).await.map_err(|error| self.error(error.kind()))
     }
 
     /// Distinguishes a body that came too slowly from one that was cut or is too long.
@@ -171,13 +172,13 @@ impl HttpClient {
         max_body: usize,
         error: &(dyn Error + Send + Sync + 'static),
     ) -> HttpError {
-        use Death::{BodyDeadline, CallerDeadline, ProgressDeadline};
+        use TransportErrorKind::{BodyDeadline, CallerDeadline, ProgressDeadline};
         let origin = &self.origin;
         if error.is::<LengthLimitError>() {
             return HttpError::Cut(format!("{origin}{path}: the body is longer than {max_body} bytes"));
         }
         let problem = format!("{origin}{path}: the body ended early: {error}");
-        match error.downcast_ref::<TransportError>().map(TransportError::death) {
+        match error.downcast_ref::<TransportError>().map(TransportError::kind) {
             Some(CallerDeadline { .. } | BodyDeadline { .. } | ProgressDeadline { .. }) => {
                 HttpError::Unknown(problem)
             }
@@ -185,8 +186,8 @@ impl HttpClient {
         }
     }
 
-    fn error(&self, death: &Death) -> HttpError {
-        use Death::*;
+    fn error(&self, death: &TransportErrorKind) -> HttpError {
+        use TransportErrorKind::*;
         let problem = format!("{}: {death}", self.origin);
         match death.root() {
             Dns { .. }

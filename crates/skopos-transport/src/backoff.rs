@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{error::Death, options::BackoffOptions, stats::Outage};
+use crate::{error::TransportErrorKind, options::BackoffOptions, stats::Outage};
 
 /// The backoff of one cluster: for any number of requests, a dead server sees only the dials that this admits.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct DialBackoff {
     rng: fastrand::Rng,
     /// Start of the first attempt of the current run of failures.
     failing_since: Option<Instant>,
-    closed: Option<(Instant, Arc<Death>)>,
+    closed: Option<(Instant, Arc<TransportErrorKind>)>,
     ever_connected: bool,
     failures: u64,
     /// Dials that may start at once, and the time of that count.
@@ -31,7 +31,7 @@ const DIALS_PER_SECOND: f64 = 4.0;
 #[derive(Debug, PartialEq)]
 pub(crate) enum Gate {
     Open,
-    Closed { until: Instant, last: Arc<Death> },
+    Closed { until: Instant, last: Arc<TransportErrorKind> },
 }
 
 impl DialBackoff {
@@ -72,7 +72,7 @@ impl DialBackoff {
     }
 
     /// Returns the error of the last dial, unless one has succeeded since.
-    pub(crate) fn last_error(&self) -> Option<&Arc<Death>> {
+    pub(crate) fn last_error(&self) -> Option<&Arc<TransportErrorKind>> {
         self.closed.as_ref().map(|(_, last)| last)
     }
 
@@ -82,7 +82,7 @@ impl DialBackoff {
     }
 
     /// Records that a dial started at `started` failed at `now`, or that its connection died before any response.
-    pub(crate) fn failed(&mut self, started: Instant, now: Instant, death: Arc<Death>) {
+    pub(crate) fn failed(&mut self, started: Instant, now: Instant, death: Arc<TransportErrorKind>) {
         self.failures += 1;
         let since = *self.failing_since.get_or_insert(started);
         let (interval, jitter) = (self.interval_since(since, now), 0.2 * self.rng.f64());
@@ -144,8 +144,8 @@ impl DialBackoff {
 mod tests {
     use super::*;
 
-    fn refused() -> Arc<Death> {
-        Arc::new(Death::Refused { to: "there".into(), reason: "no".into() })
+    fn refused() -> Arc<TransportErrorKind> {
+        Arc::new(TransportErrorKind::Refused { to: "there".into(), reason: "no".into() })
     }
 
     fn backoff(seed: u64) -> DialBackoff {

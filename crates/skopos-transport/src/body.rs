@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep};
 use crate::{
     conn_state::explain,
     dialer::Protocol,
-    error::{Death, TransportError},
+    error::{TransportError, TransportErrorKind},
     hub::Lease,
     lag::{LagTolerantDeadline, LagTolerantSleep, NEVER},
     options::Deadlines,
@@ -26,7 +26,7 @@ use crate::{
 
 /// The body of a response.
 ///
-/// It fails with the same [`Death`] as everything else on its connection. It holds its stream on the connection until it
+/// It fails with the same [`TransportErrorKind`] as everything else on its connection. It holds its stream on the connection until it
 /// has ended or is dropped. Its progress deadline counts only while the caller waits for bytes; the others always count.
 pub struct TransportBody {
     inner: Incoming,
@@ -88,7 +88,7 @@ impl TransportBody {
     /// Fails the stream for a known reason.
     fn fail(
         &mut self,
-        death: Death,
+        death: TransportErrorKind,
         blame_connection: bool,
     ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let lease = self.lease.take();
@@ -103,7 +103,7 @@ impl TransportBody {
     }
 
     /// Fails the stream with the reason that the connection's task knows.
-    fn explain(&mut self, error: Result<hyper::Error, Death>) {
+    fn explain(&mut self, error: Result<hyper::Error, TransportErrorKind>) {
         let Some(lease) = self.lease.take() else { return };
         let conn_state = lease.conn_state.clone();
         self.failing = Some(Box::pin(async move {
@@ -111,8 +111,8 @@ impl TransportBody {
                 Ok(error) => explain(conn_state, error).await,
                 Err(death) => conn_state.error(conn_state.first_error().cloned().unwrap_or(death)),
             };
-            if matches!(explained.death(), Death::StreamReset { .. }) {
-                lease.hub.count_error(Some(lease.id()), explained.death());
+            if matches!(explained.kind(), TransportErrorKind::StreamReset { .. }) {
+                lease.hub.count_error(Some(lease.id()), explained.kind());
             }
             explained
         }));
@@ -120,31 +120,31 @@ impl TransportBody {
 
     /// Returns the deadline that has passed, if any. It may pass even while bytes are available, if the reader is slower
     /// than the network.
-    fn passed_deadline(&mut self) -> Option<Death> {
+    fn passed_deadline(&mut self) -> Option<TransportErrorKind> {
         if let Some((timer, after)) = &self.caller_deadline
             && timer.deadline() <= Instant::now()
         {
-            return Some(Death::CallerDeadline { after: *after, because: None });
+            return Some(TransportErrorKind::CallerDeadline { after: *after, because: None });
         }
         let (deadline, after) = self.body_deadline.as_mut()?;
-        deadline.has_passed().then_some(Death::BodyDeadline { after: *after })
+        deadline.has_passed().then_some(TransportErrorKind::BodyDeadline { after: *after })
     }
 
-    fn poll_deadlines(&mut self, cx: &mut Context<'_>) -> Option<(Death, bool)> {
+    fn poll_deadlines(&mut self, cx: &mut Context<'_>) -> Option<(TransportErrorKind, bool)> {
         if let Some((timer, after)) = &mut self.caller_deadline
             && timer.as_mut().poll(cx).is_ready()
         {
-            return Some((Death::CallerDeadline { after: *after, because: None }, false));
+            return Some((TransportErrorKind::CallerDeadline { after: *after, because: None }, false));
         }
         if let Some((deadline, after)) = &mut self.body_deadline
             && Pin::new(deadline).poll(cx).is_ready()
         {
-            return Some((Death::BodyDeadline { after: *after }, true));
+            return Some((TransportErrorKind::BodyDeadline { after: *after }, true));
         }
         if let Some(progress) = &mut self.progress
             && progress.poll_waiting(cx).is_ready()
         {
-            return Some((Death::ProgressDeadline { after: progress.limit }, true));
+            return Some((TransportErrorKind::ProgressDeadline { after: progress.limit }, true));
         }
         None
     }
@@ -179,7 +179,7 @@ impl Body for TransportBody {
                 }
                 // hyper reports a normal end also if the stream was cut off with NO_ERROR: we treat that as a failure.
                 Poll::Ready(None) if this.protocol == Protocol::Http2 && !this.inner.is_end_stream() => {
-                    this.explain(Err(Death::StreamReset { code: "NO_ERROR".into() }));
+                    this.explain(Err(TransportErrorKind::StreamReset { code: "NO_ERROR".into() }));
                 }
                 Poll::Ready(None) => {
                     this.lease = None;

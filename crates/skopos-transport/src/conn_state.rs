@@ -22,7 +22,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     class::ConnectionId,
     dialer::Io,
-    error::{Death, TransportError},
+    error::{TransportError, TransportErrorKind},
 };
 
 /// The state of one connection, up to the single reason of its end.
@@ -30,9 +30,9 @@ use crate::{
 pub(crate) struct ConnectionState {
     pub(crate) id: ConnectionId,
     /// The first error: on the socket, from a deadline, or by our own decision. Later ones are consequences.
-    first_error: OnceLock<Death>,
+    first_error: OnceLock<TransportErrorKind>,
     /// The reason of the end, set once everything has ended.
-    end_reason: watch::Sender<Option<Death>>,
+    end_reason: watch::Sender<Option<TransportErrorKind>>,
     /// Cancelled to end the connection and all its streams now.
     pub(crate) kill: CancellationToken,
     /// hyper's own tasks for this connection.
@@ -76,28 +76,28 @@ impl ConnectionState {
     }
 
     /// Records an error, if it is the first.
-    pub(crate) fn record(&self, death: Death) {
+    pub(crate) fn record(&self, death: TransportErrorKind) {
         let _ = self.first_error.set(death);
     }
 
-    pub(crate) fn first_error(&self) -> Option<&Death> {
+    pub(crate) fn first_error(&self) -> Option<&TransportErrorKind> {
         self.first_error.get()
     }
 
     /// Ends everything on the connection with this reason.
-    pub(crate) fn kill(&self, death: Death) {
+    pub(crate) fn kill(&self, death: TransportErrorKind) {
         self.record(death);
         self.kill.cancel();
     }
 
     /// Publishes the reason once nothing of the connection is left.
-    pub(crate) fn finish(&self) -> Death {
-        let death = self.first_error.get().cloned().unwrap_or(Death::Eof);
+    pub(crate) fn finish(&self) -> TransportErrorKind {
+        let death = self.first_error.get().cloned().unwrap_or(TransportErrorKind::Eof);
         self.end_reason.send_replace(Some(death.clone()));
         death
     }
 
-    pub(crate) fn error(&self, death: Death) -> TransportError {
+    pub(crate) fn error(&self, death: TransportErrorKind) -> TransportError {
         TransportError::new(death, Some(self.id))
     }
 }
@@ -128,41 +128,41 @@ pub(crate) async fn explain(conn_state: Arc<ConnectionState>, error: hyper::Erro
 const END_REASON_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Returns the reason if the error concerns this stream alone.
-fn stream_error(error: &hyper::Error) -> Option<Death> {
+fn stream_error(error: &hyper::Error) -> Option<TransportErrorKind> {
     if error.is_parse_too_large() {
-        return Some(Death::TooLarge(error.to_string().into()));
+        return Some(TransportErrorKind::TooLarge(error.to_string().into()));
     }
     if error.is_user() && !error.is_canceled() {
-        return Some(Death::request(chain(error)));
+        return Some(TransportErrorKind::request(chain(error)));
     }
     let h2 = source::<h2::Error>(error)?;
-    (h2.is_reset() && h2.is_remote()).then(|| Death::StreamReset { code: reason(h2.reason()) })
+    (h2.is_reset() && h2.is_remote()).then(|| TransportErrorKind::StreamReset { code: reason(h2.reason()) })
 }
 
 /// Converts an error of a connection (or one without more information).
-pub(crate) fn connection_error(error: &hyper::Error) -> Death {
+pub(crate) fn connection_error(error: &hyper::Error) -> TransportErrorKind {
     if error.is_timeout() {
-        return Death::PingTimeout;
+        return TransportErrorKind::PingTimeout;
     }
     if let Some(io) = source::<io::Error>(error) {
-        return Death::from_socket_error(io);
+        return TransportErrorKind::from_socket_error(io);
     }
     if let Some(h2) = source::<h2::Error>(error) {
         if h2.is_go_away() && h2.is_remote() {
-            return Death::GoAway { code: reason(h2.reason()) };
+            return TransportErrorKind::GoAway { code: reason(h2.reason()) };
         }
         if let Some(io) = h2.get_io() {
-            return Death::from_socket_error(io);
+            return TransportErrorKind::from_socket_error(io);
         }
-        return Death::protocol(h2);
+        return TransportErrorKind::protocol(h2);
     }
     if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
-        return Death::Eof;
+        return TransportErrorKind::Eof;
     }
     if error.is_parse_too_large() {
-        return Death::TooLarge(error.to_string().into());
+        return TransportErrorKind::TooLarge(error.to_string().into());
     }
-    Death::protocol(chain(error))
+    TransportErrorKind::protocol(chain(error))
 }
 
 /// Returns whether the server has not processed the request, so that any request may be sent again (RFC 9113, 8.7).
@@ -223,11 +223,11 @@ impl AsyncRead for InstrumentedIo {
         let result = ready!(Pin::new(&mut self.inner).poll_read(cx, buf));
         match &result {
             Ok(()) => match (buf.filled().len() - before) as u64 {
-                0 if wanted => self.conn_state.record(Death::Eof),
+                0 if wanted => self.conn_state.record(TransportErrorKind::Eof),
                 0 => {}
                 n => self.conn_state.record_read(n),
             },
-            Err(error) => self.conn_state.record(Death::from_socket_error(error)),
+            Err(error) => self.conn_state.record(TransportErrorKind::from_socket_error(error)),
         }
         Poll::Ready(result)
     }
@@ -242,7 +242,7 @@ impl AsyncWrite for InstrumentedIo {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = ready!(Pin::new(&mut self.inner).poll_flush(cx));
         if let Err(error) = &result {
-            self.conn_state.record(Death::from_socket_error(error));
+            self.conn_state.record(TransportErrorKind::from_socket_error(error));
         }
         Poll::Ready(result)
     }
@@ -269,7 +269,7 @@ impl InstrumentedIo {
     fn record_write(&self, result: io::Result<usize>) -> io::Result<usize> {
         match &result {
             Ok(n) => _ = self.conn_state.bytes_out.fetch_add(*n as u64, Ordering::Relaxed),
-            Err(error) => self.conn_state.record(Death::from_socket_error(error)),
+            Err(error) => self.conn_state.record(TransportErrorKind::from_socket_error(error)),
         }
         result
     }

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::{
     conn_state::{ConnectionExecutor, ConnectionState, InstrumentedIo, connection_error},
     dialer::{DialAttempt, Dialed, Protocol, Stage},
-    error::Death,
+    error::TransportErrorKind,
     hub::Hub,
     lag::LagMonitor,
     options::TransportOptions,
@@ -72,7 +72,7 @@ pub(crate) async fn establish(
     lag_monitor: &LagMonitor,
     conn_state: &Arc<ConnectionState>,
     attempt: &DialAttempt,
-) -> Result<(Sender, ConnectionDriver, usize), Death> {
+) -> Result<(Sender, ConnectionDriver, usize), TransportErrorKind> {
     let io = TokioIo::new(InstrumentedIo::new(dialed.io, conn_state.clone()));
     let why =
         |error: hyper::Error| conn_state.first_error().cloned().unwrap_or_else(|| connection_error(&error));
@@ -84,7 +84,7 @@ pub(crate) async fn establish(
             let mut connection = Box::pin(connection);
             let limit = initial_stream_limit(&mut connection, conn_state).await.map_err(why)?;
             let Some(limit) = limit else {
-                return Err(conn_state.first_error().cloned().unwrap_or(Death::Eof));
+                return Err(conn_state.first_error().cloned().unwrap_or(TransportErrorKind::Eof));
             };
             conn_state.notify_on_poll.store(false, Ordering::Relaxed);
             Ok((Sender::Http2(sender), ConnectionDriver::Http2(connection), limit))
@@ -211,7 +211,7 @@ async fn drive_http2(mut connection: Pin<Box<Http2Connection>>, hub: &Hub, conn_
     let Some(ended) = ended else { return };
     // It takes no new streams; open ones continue while the socket lives (GOAWAY, or retired by us).
     hub.closing(conn_state, ended.err().map(|e| connection_error(&e)));
-    if matches!(conn_state.first_error(), None | Some(Death::GoAway { .. })) {
+    if matches!(conn_state.first_error(), None | Some(TransportErrorKind::GoAway { .. })) {
         conn_state.tasks.close();
         conn_state.kill.run_until_cancelled(conn_state.tasks.wait()).await;
     }
@@ -248,7 +248,7 @@ async fn drive_http1(
                 }
             }
             // The reader dropped the body before its end: a new dial is cheaper than reading the rest.
-            () = &mut ready_timeout, if becoming_ready => return hub.closing(conn_state, Some(Death::Outdated)),
+            () = &mut ready_timeout, if becoming_ready => return hub.closing(conn_state, Some(TransportErrorKind::Outdated)),
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
 use crate::{
-    error::{ConfigError, Death},
+    error::{ConfigError, TransportErrorKind},
     plugin::{self, PluginCredentials},
     single_flight::{DoneGuard, RESULT_TTL, SingleFlight},
     token_file::TokenFile,
@@ -40,7 +40,7 @@ type Layers = BoxCloneSyncService<Request<Body>, Response<Request<Body>>, BoxErr
 
 /// The pending creation of a source of credentials. It continues after every caller has given up: a plugin may ask a person
 /// to log in, and must not do so again for each request.
-type Renewal = Shared<BoxFuture<'static, Result<Layers, Death>>>;
+type Renewal = Shared<BoxFuture<'static, Result<Layers, TransportErrorKind>>>;
 
 #[derive(Default)]
 struct Current {
@@ -79,7 +79,10 @@ impl Credentials {
     }
 
     /// Completes a request. May read a token file or wait for a plugin; the caller must bound it.
-    pub(crate) async fn complete(&self, mut request: Request<Body>) -> Result<Request<Body>, Death> {
+    pub(crate) async fn complete(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<Request<Body>, TransportErrorKind> {
         let source = match self.source() {
             Some(source) => source,
             None => self.renew(false).await?,
@@ -99,7 +102,7 @@ impl Credentials {
     /// Returns the header that the source adds to a request. An earlier query may have been abandoned long ago, so its
     /// result may have expired. Then a second query returns the source's credentials after it has checked that they are
     /// still valid.
-    async fn authorization(&self, source: Layers) -> Result<Option<HeaderValue>, Death> {
+    async fn authorization(&self, source: Layers) -> Result<Option<HeaderValue>, TransportErrorKind> {
         let (began, header) = self.query.run(|done| query(source.clone(), done)).await;
         match began.elapsed() < RESULT_TTL {
             true => header,
@@ -132,7 +135,7 @@ impl Credentials {
     }
 
     /// Returns the result of the running or a recent renewal; otherwise of a new one.
-    async fn renew(&self, rejected: bool) -> Result<Layers, Death> {
+    async fn renew(&self, rejected: bool) -> Result<Layers, TransportErrorKind> {
         let renewal = {
             let mut current = self.current.lock();
             let recent = current.renewed_at.is_some_and(|at| at.elapsed() < self.refresh_interval);
@@ -161,9 +164,9 @@ impl Credentials {
 fn renewal(config: kube::Config) -> Renewal {
     async move {
         match tokio::task::spawn_blocking(move || build(&config)).await {
-            Ok(Err(ConfigError::Auth(reason))) => Err(Death::Auth(reason.into())),
-            Ok(built) => built.map_err(|error| Death::Auth(error.to_string().into())),
-            Err(_) => Err(Death::Auth(PANICKED.into())),
+            Ok(Err(ConfigError::Auth(reason))) => Err(TransportErrorKind::Auth(reason.into())),
+            Ok(built) => built.map_err(|error| TransportErrorKind::Auth(error.to_string().into())),
+            Err(_) => Err(TransportErrorKind::Auth(PANICKED.into())),
         }
     }
     .boxed()
@@ -264,7 +267,7 @@ fn echo(request: Request<Body>) -> Ready<Result<Response<Request<Body>>, Infalli
 }
 
 /// The start of a query, and the header that the source adds to a request.
-type QueryResult = (Instant, Result<Option<HeaderValue>, Death>);
+type QueryResult = (Instant, Result<Option<HeaderValue>, TransportErrorKind>);
 
 /// Queries the source. A plugin that it runs continues in kube's thread, and the next caller gets the result.
 fn query(source: Layers, done: DoneGuard) -> BoxFuture<'static, QueryResult> {
@@ -273,16 +276,16 @@ fn query(source: Layers, done: DoneGuard) -> BoxFuture<'static, QueryResult> {
         let _done = done;
         // A panic in the source must not propagate to every caller that joined.
         let asked = AssertUnwindSafe(apply(source, Request::new(Body::empty()))).catch_unwind().await;
-        let request = asked.unwrap_or_else(|_| Err(Death::Auth(PANICKED.into())));
+        let request = asked.unwrap_or_else(|_| Err(TransportErrorKind::Auth(PANICKED.into())));
         (began, request.map(|request| request.headers().get(header::AUTHORIZATION).cloned()))
     }
     .boxed()
 }
 
-async fn apply(layers: Layers, request: Request<Body>) -> Result<Request<Body>, Death> {
+async fn apply(layers: Layers, request: Request<Body>) -> Result<Request<Body>, TransportErrorKind> {
     match layers.oneshot(request).await {
         Ok(completed) => Ok(completed.into_body()),
-        Err(error) => Err(Death::Auth(match error.downcast_ref() {
+        Err(error) => Err(TransportErrorKind::Auth(match error.downcast_ref() {
             Some(error) => describe(error).into(),
             None => error.to_string().into(),
         })),

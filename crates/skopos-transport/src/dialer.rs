@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Death;
+use crate::error::TransportErrorKind;
 
 /// Makes connections: resolves the name for each dial, tries all addresses, sets up TLS.
 ///
@@ -22,11 +22,11 @@ use crate::error::Death;
 /// backoff admits. [`dialer_fn`] creates a dialer from a closure.
 pub trait Dialer: Send + Sync + 'static {
     /// Makes one attempt.
-    fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, Death>>;
+    fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, TransportErrorKind>>;
 
     /// Reports that a dial failed, or that its connection died before any response. Cached data (certificates) may be
     /// wrong.
-    fn failed(&self, _death: &Death) {}
+    fn failed(&self, _death: &TransportErrorKind) {}
 
     /// Reports a 401 on a connection of this dialer. The dialer checks whether a new connection would have other
     /// credentials, and if so supersedes the open ones ([`Dialed::superseded_by`]). Called for every 401; the caller waits
@@ -40,7 +40,7 @@ pub trait Dialer: Send + Sync + 'static {
 pub fn dialer_fn<F, Fut>(dial: F) -> Arc<dyn Dialer>
 where
     F: Fn(DialAttempt) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Dialed, Death>> + Send + 'static,
+    Fut: Future<Output = Result<Dialed, TransportErrorKind>> + Send + 'static,
 {
     Arc::new(DialerFn(dial))
 }
@@ -50,9 +50,9 @@ struct DialerFn<F>(F);
 impl<F, Fut> Dialer for DialerFn<F>
 where
     F: Fn(DialAttempt) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<Dialed, Death>> + Send + 'static,
+    Fut: Future<Output = Result<Dialed, TransportErrorKind>> + Send + 'static,
 {
-    fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, Death>> {
+    fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, TransportErrorKind>> {
         Box::pin((self.0)(attempt))
     }
 }

@@ -8,22 +8,22 @@ use crate::{class::ConnectionId, proxy::ProxyFault};
 
 /// The error of a call, or of the body of its response.
 ///
-/// All requests on a connection that died get the same [`Death`] inside.
+/// All requests on a connection that died get the same [`TransportErrorKind`] inside.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{death}")]
+#[error("{kind}")]
 pub struct TransportError {
-    death: Death,
+    kind: TransportErrorKind,
     connection: Option<ConnectionId>,
 }
 
 impl TransportError {
-    pub(crate) fn new(death: Death, connection: Option<ConnectionId>) -> Self {
-        Self { death, connection }
+    pub(crate) fn new(kind: TransportErrorKind, connection: Option<ConnectionId>) -> Self {
+        Self { kind, connection }
     }
 
     /// Returns the reason.
-    pub fn death(&self) -> &Death {
-        &self.death
+    pub fn kind(&self) -> &TransportErrorKind {
+        &self.kind
     }
 
     /// Returns the request's connection, if it got that far.
@@ -33,18 +33,18 @@ impl TransportError {
 
     /// Returns the party at fault, so that a caller knows whether a retry can help.
     pub fn fault(&self) -> Fault {
-        self.death.fault()
+        self.kind.fault()
     }
 
     /// Returns whether the transport was shut down: no later call will succeed either.
     pub fn is_closed(&self) -> bool {
-        matches!(self.death, Death::Closed)
+        matches!(self.kind, TransportErrorKind::Closed)
     }
 }
 
-impl From<Death> for TransportError {
-    fn from(death: Death) -> Self {
-        Self::new(death, None)
+impl From<TransportErrorKind> for TransportError {
+    fn from(kind: TransportErrorKind) -> Self {
+        Self::new(kind, None)
     }
 }
 
@@ -63,7 +63,7 @@ pub enum Fault {
 /// The reason for the end of a connection, a dial or a single request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Death {
+pub enum TransportErrorKind {
     /// A server name that could not be resolved.
     #[error("cannot resolve {host}: {reason}")]
     Dns {
@@ -89,7 +89,7 @@ pub enum Death {
         /// The reason.
         reason: Arc<str>,
     },
-    /// A proxy failure. A proxy that accepts and stays silent causes a [`Death::ConnectTimeout`].
+    /// A proxy failure. A proxy that accepts and stays silent causes a [`TransportErrorKind::ConnectTimeout`].
     #[error("proxy {proxy}: {fault}")]
     Proxy {
         /// The proxy's URL without user and password.
@@ -151,7 +151,7 @@ pub enum Death {
         /// The deadline that passed.
         after: Duration,
         /// The obstacle, if known.
-        because: Option<Arc<Death>>,
+        because: Option<Arc<TransportErrorKind>>,
     },
     /// A violation of HTTP by the peer.
     #[error("protocol: {0}")]
@@ -162,7 +162,7 @@ pub enum Death {
         /// The time when the next dial is due.
         until: Instant,
         /// The error of the last dial.
-        last: Arc<Death>,
+        last: Arc<TransportErrorKind>,
     },
     /// A single stream that the server reset; the connection lives on.
     #[error("stream reset by the server: {code}")]
@@ -220,10 +220,10 @@ pub enum Death {
     Closed,
 }
 
-impl Death {
+impl TransportErrorKind {
     /// Returns the party at fault.
     pub fn fault(&self) -> Fault {
-        use Death::*;
+        use TransportErrorKind::*;
         match self {
             Dns { .. } | Refused { .. } | ConnectTimeout { .. } | PingTimeout | Reset(_) | Eof => {
                 Fault::Network
@@ -249,8 +249,8 @@ impl Death {
     }
 
     /// Returns a short stable name for metrics and logs, such as `ping_timeout`.
-    pub fn kind(&self) -> &'static str {
-        use Death::*;
+    pub fn label(&self) -> &'static str {
+        use TransportErrorKind::*;
         match self {
             Dns { .. } => "dns",
             Refused { .. } => "refused",
@@ -287,31 +287,31 @@ impl Death {
         }
     }
 
-    /// Returns the error of the last dial for a [`Death::BackingOff`]; otherwise itself.
-    pub fn root(&self) -> &Death {
+    /// Returns the error of the last dial for a [`TransportErrorKind::BackingOff`]; otherwise itself.
+    pub fn root(&self) -> &TransportErrorKind {
         match self {
-            Death::BackingOff { last, .. } => last.root(),
+            TransportErrorKind::BackingOff { last, .. } => last.root(),
             other => other,
         }
     }
 
     pub(crate) fn request(reason: impl fmt::Display) -> Self {
-        Death::Request(reason.to_string().into())
+        TransportErrorKind::Request(reason.to_string().into())
     }
 
     pub(crate) fn protocol(reason: impl fmt::Display) -> Self {
-        Death::Protocol(reason.to_string().into())
+        TransportErrorKind::Protocol(reason.to_string().into())
     }
 
     /// Converts an error of an established connection's socket.
     pub(crate) fn from_socket_error(error: &std::io::Error) -> Self {
         use std::io::ErrorKind::*;
         match error.kind() {
-            UnexpectedEof => Death::Eof,
-            TimedOut => Death::PingTimeout,
+            UnexpectedEof => TransportErrorKind::Eof,
+            TimedOut => TransportErrorKind::PingTimeout,
             // rustls reports a corrupt record or an alert in the middle of a connection this way.
             InvalidData => TlsFault::from_io_error(error).into(),
-            _ => Death::Reset(error.to_string().into()),
+            _ => TransportErrorKind::Reset(error.to_string().into()),
         }
     }
 
@@ -320,13 +320,13 @@ impl Death {
         const ENFILE: i32 = 23;
         const EMFILE: i32 = 24;
         match error.raw_os_error() {
-            Some(ENFILE | EMFILE) => return Death::Resources(error.to_string().into()),
+            Some(ENFILE | EMFILE) => return TransportErrorKind::Resources(error.to_string().into()),
             _ if error.kind() == std::io::ErrorKind::OutOfMemory => {
-                return Death::Resources(error.to_string().into());
+                return TransportErrorKind::Resources(error.to_string().into());
             }
             _ => {}
         }
-        Death::Refused { to: to.to_string().into(), reason: error.to_string().into() }
+        TransportErrorKind::Refused { to: to.to_string().into(), reason: error.to_string().into() }
     }
 }
 
@@ -459,7 +459,7 @@ pub enum ConfigError {
     },
 }
 
-struct Because<'a>(&'a Option<Arc<Death>>);
+struct Because<'a>(&'a Option<Arc<TransportErrorKind>>);
 
 impl fmt::Display for Because<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

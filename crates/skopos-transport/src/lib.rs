@@ -15,7 +15,7 @@
 //! * No request queues behind the stream limit of a server: another connection is dialed.
 //! * A dead cluster sees one dial a second, after a minute one every 5 seconds, for any number of requests.
 //! * A request for another protocol ([`Transport::upgrade`]) has its own connection, which never serves another request.
-//! * The reason of a failure is a [`Death`], the same one for every request and body on the connection.
+//! * The reason of a failure is a [`TransportErrorKind`], the same one for every request and body on the connection.
 //!
 //! [`Transport`] is the entry point. [`Transport::client`] returns a [`kube::Client`] on these connections.
 
@@ -51,7 +51,7 @@ pub use self::{
     body::TransportBody,
     class::{ConnectionId, RequestClass, RequestOptions},
     dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, dialer_fn},
-    error::{ConfigError, Death, Fault, TlsFault, TransportError},
+    error::{ConfigError, Fault, TlsFault, TransportError, TransportErrorKind},
     kubeconfig::{
         Kubeconfig, KubeconfigError, KubeconfigPaths, KubeconfigReadError, config_from_kubeconfig,
         infer_config,

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::{
     class::{ConnectionId, RequestClass},
     dialer::Protocol,
-    error::Death,
+    error::TransportErrorKind,
     options::TransportOptions,
 };
 
@@ -71,7 +71,7 @@ pub(crate) struct Member<C> {
     /// Set if the connection is ready; HTTP/1.1 is not ready immediately after a response.
     pub(crate) ready: bool,
     /// The reason why it takes no new streams.
-    pub(crate) retired: Option<Arc<Death>>,
+    pub(crate) retired: Option<Arc<TransportErrorKind>>,
     pub(crate) created_at: Instant,
     pub(crate) retires_at: Instant,
     pub(crate) idle_since: Instant,
@@ -214,7 +214,11 @@ impl<C> Pool<C> {
     }
 
     /// Stops new streams on this connection. Open ones may continue.
-    pub(crate) fn retire(&mut self, id: ConnectionId, why: Arc<Death>) -> Option<&mut Member<C>> {
+    pub(crate) fn retire(
+        &mut self,
+        id: ConnectionId,
+        why: Arc<TransportErrorKind>,
+    ) -> Option<&mut Member<C>> {
         let member = self.get(id).filter(|m| m.retired.is_none())?;
         member.retired = Some(why);
         Some(member)
@@ -352,7 +356,7 @@ mod tests {
         assert_eq!(t.pick(PoolKind::Watch), Pick::Wait);
         assert_eq!(t.pool.outdated(t.now), []);
         assert_eq!(t.pool.outdated(t.now + NO_STREAMS_TIMEOUT), [first]);
-        t.pool.retire(first, Arc::new(Death::Outdated));
+        t.pool.retire(first, Arc::new(TransportErrorKind::Outdated));
         assert_eq!(t.pick(PoolKind::Watch), Pick::Dial);
     }
 
@@ -381,7 +385,7 @@ mod tests {
         let mut t = Fixture::new(TransportOptions { max_connections: 1, ..Default::default() });
         let first = t.add(PoolKind::Other, Protocol::Http2, 100);
         assert_eq!(t.pick(PoolKind::Other), Pick::Use(first));
-        t.pool.retire(first, Arc::new(Death::PingTimeout));
+        t.pool.retire(first, Arc::new(TransportErrorKind::PingTimeout));
         assert_eq!(t.pick(PoolKind::Other), Pick::Dial);
         let second = t.dialed(PoolKind::Other, Protocol::Http2, 100);
         assert_eq!(t.pick(PoolKind::Other), Pick::Use(second));

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{class::ConnectionId, dialer::Protocol, error::Death};
+use crate::{class::ConnectionId, dialer::Protocol, error::TransportErrorKind};
 
 /// A snapshot of a transport.
 #[derive(Clone, Debug)]
@@ -24,10 +24,10 @@ pub struct TransportStats {
     pub requests: u64,
     /// Requests sent a second time because the server had not processed them, or a used connection turned out dead.
     pub resent: u64,
-    /// Failures of connections, dials and requests, by [`Death::kind`].
-    pub deaths: BTreeMap<&'static str, u64>,
+    /// Failures of connections, dials and requests, by [`TransportErrorKind::label`].
+    pub errors: BTreeMap<&'static str, u64>,
     /// The last failure.
-    pub last_death: Option<LastError>,
+    pub last_error: Option<LastError>,
     /// The current outage: its start, the last error and the next dial.
     pub down: Option<Outage>,
     /// Number of detected suspends or VM pauses.
@@ -77,7 +77,7 @@ pub struct ConnectionStats {
     /// Bytes sent.
     pub bytes_out: u64,
     /// The reason why it takes no new requests, if so.
-    pub retired: Option<Arc<Death>>,
+    pub retired: Option<Arc<TransportErrorKind>>,
 }
 
 /// A problem of the credentials.
@@ -103,7 +103,7 @@ pub struct LastError {
     /// The connection, unless it was a dial.
     pub connection: Option<ConnectionId>,
     /// The reason.
-    pub death: Arc<Death>,
+    pub kind: Arc<TransportErrorKind>,
 }
 
 /// An outage: the cluster cannot be reached.
@@ -117,7 +117,7 @@ pub struct Outage {
     /// Time of the next attempt.
     pub next: Instant,
     /// The error of the last attempt.
-    pub last: Arc<Death>,
+    pub last: Arc<TransportErrorKind>,
 }
 
 /// Monotonic counters.
@@ -128,8 +128,8 @@ pub(crate) struct Counters {
     pub(crate) requests: u64,
     pub(crate) resent: u64,
     pub(crate) suspends: u64,
-    pub(crate) deaths: BTreeMap<&'static str, u64>,
-    pub(crate) last_death: Option<LastError>,
+    pub(crate) errors: BTreeMap<&'static str, u64>,
+    pub(crate) last_error: Option<LastError>,
     pub(crate) credentials: Option<CredentialProblem>,
 }
 
@@ -141,8 +141,8 @@ impl Counters {
         self.credentials = Some(CredentialProblem { since, at, refused, reason });
     }
 
-    pub(crate) fn count_error(&mut self, connection: Option<ConnectionId>, death: Arc<Death>) {
-        *self.deaths.entry(death.kind()).or_default() += 1;
-        self.last_death = Some(LastError { at: Instant::now(), connection, death });
+    pub(crate) fn count_error(&mut self, connection: Option<ConnectionId>, kind: Arc<TransportErrorKind>) {
+        *self.errors.entry(kind.label()).or_default() += 1;
+        self.last_error = Some(LastError { at: Instant::now(), connection, kind });
     }
 }

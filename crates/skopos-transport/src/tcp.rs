@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use crate::{
     address_filter::AddressGuard,
     dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, Stage},
-    error::{ConfigError, Death},
+    error::{ConfigError, TransportErrorKind},
     options::TransportOptions,
     proxy::{Proxy, ProxyFault, without_brackets},
     single_flight::{DoneGuard, SingleFlight},
@@ -96,17 +96,17 @@ impl TcpDialer {
         })
     }
 
-    async fn resolve(&self) -> Result<Vec<SocketAddr>, Death> {
+    async fn resolve(&self) -> Result<Vec<SocketAddr>, TransportErrorKind> {
         if let Ok(ip) = self.host.parse() {
             // An IP address must not wait for a resolver thread: other lookups and plugins may occupy all of them.
             return Ok(vec![SocketAddr::new(ip, self.port)]);
         }
         let found = self.lookup.run(|done| lookup(self.host.clone(), self.port, done)).await;
-        found.map_err(|reason| self.not_reached(Death::Dns { host: self.host.clone(), reason }))
+        found.map_err(|reason| self.not_reached(TransportErrorKind::Dns { host: self.host.clone(), reason }))
     }
 
     /// Attributes an error to the proxy or to the server.
-    fn not_reached(&self, death: Death) -> Death {
+    fn not_reached(&self, death: TransportErrorKind) -> TransportErrorKind {
         match &self.proxy {
             Some(proxy) => proxy.not_reached(death),
             None => death,
@@ -114,7 +114,7 @@ impl TcpDialer {
     }
 
     /// Returns the allowed addresses, in the order in which they are tried.
-    async fn addresses(&self) -> Result<Vec<SocketAddr>, Death> {
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, TransportErrorKind> {
         let mut addresses = allowed(self.resolve().await?, &self.address_filter)?;
         let first = self.first_address.load(Relaxed).checked_rem(addresses.len());
         addresses.rotate_left(first.unwrap_or_default());
@@ -128,7 +128,7 @@ impl TcpDialer {
         addresses: &[SocketAddr],
         certificates: &Certificates,
         attempt: &DialAttempt,
-    ) -> Result<Dialed, Death> {
+    ) -> Result<Dialed, TransportErrorKind> {
         let accepted = AtomicBool::new(false);
         connect_first(addresses, &accepted, |address| {
             self.connect_to(address, certificates, attempt, &accepted)
@@ -142,10 +142,11 @@ impl TcpDialer {
         certificates: &Certificates,
         attempt: &DialAttempt,
         accepted: &AtomicBool,
-    ) -> Result<Dialed, Death> {
+    ) -> Result<Dialed, TransportErrorKind> {
         attempt.enter(if self.proxy.is_some() { Stage::ProxyTcp } else { Stage::Tcp });
         let stream = self.tcp(address).await;
-        let stream = stream.map_err(|error| self.not_reached(Death::from_connect_error(address, &error)))?;
+        let stream = stream
+            .map_err(|error| self.not_reached(TransportErrorKind::from_connect_error(address, &error)))?;
         accepted.store(true, Relaxed);
         match &self.proxy {
             None => Ok(self.connect_tls(stream, certificates, attempt).await?.with_peer(address)),
@@ -162,14 +163,14 @@ impl TcpDialer {
         stream: S,
         certificates: &Certificates,
         attempt: &DialAttempt,
-    ) -> Result<Dialed, Death> {
+    ) -> Result<Dialed, TransportErrorKind> {
         let Some(tls) = &certificates.server else {
             let protocol = if attempt.http1_only() { Protocol::Http1 } else { self.plain_protocol };
             return Ok(Dialed::new(stream, protocol));
         };
         attempt.enter(Stage::Tls);
         let stream = tls.connect(attempt.http1_only(), stream).await;
-        let stream = stream.map_err(|error| Death::from_socket_error(&error))?;
+        let stream = stream.map_err(|error| TransportErrorKind::from_socket_error(&error))?;
         let protocol = match stream.get_ref().1.alpn_protocol() {
             Some(b"h2") => Protocol::Http2,
             _ => Protocol::Http1,
@@ -177,7 +178,7 @@ impl TcpDialer {
         Ok(Dialed::new(stream, protocol).superseded_by(tls.superseded()))
     }
 
-    async fn certificates(&self) -> Result<Certificates, Death> {
+    async fn certificates(&self) -> Result<Certificates, TransportErrorKind> {
         let proxy = match self.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref()) {
             Some(tls) => Some(tls.dial_settings().await.map_err(|death| self.not_reached(death))?),
             None => None,
@@ -217,7 +218,7 @@ struct Certificates {
 pub(crate) struct SharedTcpDialer(pub(crate) Arc<TcpDialer>);
 
 impl Dialer for SharedTcpDialer {
-    fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, Death>> {
+    fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, TransportErrorKind>> {
         let dialer = self.0.clone();
         Box::pin(async move {
             // Certificates first: reading them must not age a connection that is already open.
@@ -231,11 +232,13 @@ impl Dialer for SharedTcpDialer {
     }
 
     /// Handles a failed dial. A server rejects a client certificate only after the handshake, so this may come late.
-    fn failed(&self, death: &Death) {
+    fn failed(&self, death: &TransportErrorKind) {
         self.0.first_address.fetch_add(1, Relaxed);
         let wrong = match death {
-            Death::Tls(_) => self.0.tls.as_ref(),
-            Death::Proxy { fault: ProxyFault::Connection(death), .. } if matches!(**death, Death::Tls(_)) => {
+            TransportErrorKind::Tls(_) => self.0.tls.as_ref(),
+            TransportErrorKind::Proxy { fault: ProxyFault::Connection(death), .. }
+                if matches!(**death, TransportErrorKind::Tls(_)) =>
+            {
                 self.0.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref())
             }
             _ => None,
@@ -256,12 +259,12 @@ impl Dialer for SharedTcpDialer {
 }
 
 /// Returns the addresses that the filter allows.
-fn allowed(addresses: Vec<SocketAddr>, filter: &AddressGuard) -> Result<Vec<SocketAddr>, Death> {
+fn allowed(addresses: Vec<SocketAddr>, filter: &AddressGuard) -> Result<Vec<SocketAddr>, TransportErrorKind> {
     let mut denied = None;
     let mut is_allowed = |address: &SocketAddr| match filter.check(address.ip()) {
         Ok(()) => true,
         Err(reason) => {
-            denied = Some(Death::AddressDenied { address: address.ip(), reason });
+            denied = Some(TransportErrorKind::AddressDenied { address: address.ip(), reason });
             false
         }
     };
@@ -297,14 +300,14 @@ async fn connect_first<T, F, Fut>(
     addresses: &[SocketAddr],
     accepted: &AtomicBool,
     connect: F,
-) -> Result<T, Death>
+) -> Result<T, TransportErrorKind>
 where
     F: Fn(SocketAddr) -> Fut,
-    Fut: Future<Output = Result<T, Death>>,
+    Fut: Future<Output = Result<T, TransportErrorKind>>,
 {
     let mut queue = addresses.iter();
     let mut running = FuturesUnordered::new();
-    let mut last = Death::protocol("no addresses");
+    let mut last = TransportErrorKind::protocol("no addresses");
     loop {
         match queue.next() {
             Some(address) => running.push(connect(*address)),
@@ -330,14 +333,14 @@ where
 
 /// Returns the failure to report: the last one, unless another is a TLS failure, after which certificates are read again,
 /// or comes from a proxy that was reached.
-fn more_specific(before: Death, now: Death) -> Death {
-    let weight = |death: &Death| match death {
-        Death::Tls(_) => 2,
-        Death::Proxy { fault: ProxyFault::Connection(death), .. } => match **death {
-            Death::Dns { .. } | Death::Refused { .. } => 0,
+fn more_specific(before: TransportErrorKind, now: TransportErrorKind) -> TransportErrorKind {
+    let weight = |death: &TransportErrorKind| match death {
+        TransportErrorKind::Tls(_) => 2,
+        TransportErrorKind::Proxy { fault: ProxyFault::Connection(death), .. } => match **death {
+            TransportErrorKind::Dns { .. } | TransportErrorKind::Refused { .. } => 0,
             _ => 1,
         },
-        Death::Proxy { .. } => 1,
+        TransportErrorKind::Proxy { .. } => 1,
         _ => 0,
     };
     if weight(&before) > weight(&now) { before } else { now }
@@ -347,15 +350,19 @@ fn more_specific(before: Death, now: Death) -> Death {
 /// total, beside the pending attempts. Otherwise a server that comes back in between would be found late: the kernel
 /// repeats a lost SYN only after 1, 3 and 7 seconds, and TLS never repeats its first message. Fails with the last error
 /// when all attempts have failed; the cluster's backoff then schedules the next one. The caller must bound it.
-async fn retry_every<T, F, Fut>(interval: Duration, rounds: usize, connect: F) -> Result<T, Death>
+async fn retry_every<T, F, Fut>(
+    interval: Duration,
+    rounds: usize,
+    connect: F,
+) -> Result<T, TransportErrorKind>
 where
     F: Fn() -> Fut,
-    Fut: Future<Output = Result<T, Death>>,
+    Fut: Future<Output = Result<T, TransportErrorKind>>,
 {
     let mut attempts = std::iter::repeat_with(connect).take(rounds);
     let mut running = FuturesUnordered::new();
     running.extend(attempts.next());
-    let mut last = Death::protocol("no addresses");
+    let mut last = TransportErrorKind::protocol("no addresses");
     while !running.is_empty() {
         tokio::select! {
             biased;
@@ -386,8 +393,8 @@ mod tests {
         (1..=n).map(|i| SocketAddr::from(([10, 0, 0, i], 443))).collect()
     }
 
-    fn refused(address: SocketAddr) -> Death {
-        Death::Refused { to: address.to_string().into(), reason: "no".into() }
+    fn refused(address: SocketAddr) -> TransportErrorKind {
+        TransportErrorKind::Refused { to: address.to_string().into(), reason: "no".into() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -409,7 +416,7 @@ mod tests {
             if a.ip().to_string() == "10.0.0.1" {
                 std::future::pending::<()>().await;
             }
-            Ok::<_, Death>(a)
+            Ok::<_, TransportErrorKind>(a)
         });
         assert_eq!(got.await.unwrap(), addresses(2)[1]);
         assert!(begin.elapsed() <= ATTEMPT_DELAY + Duration::from_millis(2));
@@ -425,7 +432,7 @@ mod tests {
                 if first {
                     std::future::pending::<()>().await;
                 }
-                Ok::<_, Death>(a)
+                Ok::<_, TransportErrorKind>(a)
             }
         });
         assert_eq!(got.await.unwrap(), addresses(2)[1]);
@@ -439,7 +446,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failure_of_tls_is_told_whatever_others_say() {
         let two = addresses(2);
-        let untrusted = || Death::Tls(TlsFault::Untrusted("no".into()));
+        let untrusted = || TransportErrorKind::Tls(TlsFault::Untrusted("no".into()));
         let got = connect_first(&two, &NOT_ACCEPTED, |a| async move {
             Err::<(), _>(if a == addresses(1)[0] { untrusted() } else { refused(a) })
         });
@@ -467,7 +474,7 @@ mod tests {
         let dialer = dialer(&kube::Config::new("http://server.test/".parse().unwrap()));
         assert_eq!(*dial(&dialer, &both).await.peer, both[0].to_string());
         // It accepted the connection and then stayed silent.
-        dialer.failed(&Death::ConnectTimeout { after: SECOND, stage: "http/2 settings" });
+        dialer.failed(&TransportErrorKind::ConnectTimeout { after: SECOND, stage: "http/2 settings" });
         for _ in 0..2 {
             assert_eq!(*dial(&dialer, &both).await.peer, both[1].to_string());
         }
@@ -536,7 +543,7 @@ mod tests {
         let local = SocketAddr::from(([127, 0, 0, 1], 443));
         let mixed = [addresses(1), vec![local]].concat();
         assert_eq!(allowed(mixed, &filter), Ok(addresses(1)));
-        let denied = Death::AddressDenied { address: local.ip(), reason: "loopback".into() };
+        let denied = TransportErrorKind::AddressDenied { address: local.ip(), reason: "loopback".into() };
         assert_eq!(allowed(vec![local], &filter), Err(denied));
         assert_eq!(allowed(vec![local], &AddressGuard::open()), Ok(vec![local]));
     }
@@ -556,7 +563,7 @@ mod tests {
             if begin.elapsed() < Duration::from_millis(3_500) {
                 std::future::pending::<()>().await;
             }
-            Ok::<_, Death>(())
+            Ok::<_, TransportErrorKind>(())
         });
         got.await.unwrap();
         assert!(begin.elapsed() <= Duration::from_millis(4_510), "{:?}", begin.elapsed());
@@ -567,7 +574,7 @@ mod tests {
         let started = std::cell::Cell::new(0);
         let connect = || {
             started.set(started.get() + 1);
-            std::future::pending::<Result<(), Death>>()
+            std::future::pending::<Result<(), TransportErrorKind>>()
         };
         let never = retry_every(SECOND, 8, connect);
         assert!(tokio::time::timeout(Duration::from_secs(600), never).await.is_err());

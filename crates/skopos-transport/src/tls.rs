@@ -26,7 +26,7 @@ use crate::{
     certificate,
     credentials::without_secrets,
     dialer::Io,
-    error::{ConfigError, Death, TlsFault},
+    error::{ConfigError, TlsFault, TransportErrorKind},
     options::TransportOptions,
     plugin,
     proxy::without_brackets,
@@ -65,7 +65,7 @@ pub(crate) struct DialSettings {
     settings: Settings,
 }
 
-type BuildResult = Result<Settings, Death>;
+type BuildResult = Result<Settings, TransportErrorKind>;
 
 #[derive(Default)]
 struct Current {
@@ -136,11 +136,11 @@ impl TlsSource {
     }
 
     /// Returns the settings for a dial that starts now.
-    pub(crate) async fn dial_settings(&self) -> Result<DialSettings, Death> {
+    pub(crate) async fn dial_settings(&self) -> Result<DialSettings, TransportErrorKind> {
         Ok(DialSettings { server_name: self.server_name.clone(), settings: self.current().await? })
     }
 
-    async fn current(&self) -> Result<Settings, Death> {
+    async fn current(&self) -> Result<Settings, TransportErrorKind> {
         if let Some(settings) = self.fresh() {
             return Ok(settings);
         }
@@ -210,7 +210,7 @@ fn panicked() -> ConfigError {
     ConfigError::ClientCertificate("reading it panicked".into())
 }
 
-fn client_certificate_error(error: &ConfigError) -> Death {
+fn client_certificate_error(error: &ConfigError) -> TransportErrorKind {
     TlsFault::ClientCertificate(error.to_string().into()).into()
 }
 

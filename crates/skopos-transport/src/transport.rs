@@ -20,7 +20,7 @@ use crate::{
     conn_state::{explain, was_not_processed},
     credentials::{self, Credentials},
     dialer::Dialer,
-    error::{ConfigError, Death, TransportError},
+    error::{ConfigError, TransportError, TransportErrorKind},
     hub::{Hub, Lease},
     lag::Expired,
     options::TransportOptions,
@@ -70,7 +70,7 @@ impl Transport {
     /// # Errors
     ///
     /// If URL, proxy, CA, client certificate, credentials, headers or options are invalid. An exec plugin is not run here:
-    /// the first request runs it, and its failure is that request's [`Death::Auth`].
+    /// the first request runs it, and its failure is that request's [`TransportErrorKind::Auth`].
     pub fn from_config(config: kube::Config, options: TransportOptions) -> Result<Self, ConfigError> {
         let config = credentials::effective(config);
         let options = options.within_clocks();
@@ -122,7 +122,7 @@ impl Transport {
         let hub = &self.owner.hub;
         match hub.stop.run_until_cancelled(Call::send(&self.owner, self.gate.as_ref(), request)).await {
             Some(result) => result,
-            None => Err(Death::Closed.into()),
+            None => Err(TransportErrorKind::Closed.into()),
         }
     }
 
@@ -139,7 +139,7 @@ impl Transport {
         let hub = &self.owner.hub;
         match hub.stop.run_until_cancelled(Call::upgrade(&self.owner, self.gate.as_ref(), request)).await {
             Some(result) => result,
-            None => Err(Death::Closed.into()),
+            None => Err(TransportErrorKind::Closed.into()),
         }
     }
 
@@ -153,7 +153,7 @@ impl Transport {
         hub.ensure_ticker();
         let lease = tokio::time::timeout(limit, hub.lease(PoolKind::Other, None, true));
         match hub.stop.run_until_cancelled(lease).await {
-            None => Err(Death::Closed.into()),
+            None => Err(TransportErrorKind::Closed.into()),
             Some(Ok(result)) => result.map(drop),
             Some(Err(_)) => Err(hub.no_connection(limit).into()),
         }
@@ -162,11 +162,11 @@ impl Transport {
     /// Retires a connection for new requests, because the caller has seen a problem with it. Requests and bodies on it may
     /// continue.
     pub fn retire(&self, connection: ConnectionId, why: impl fmt::Display) {
-        self.owner.hub.retire(connection, Death::Distrusted(why.to_string().into()));
+        self.owner.hub.retire(connection, TransportErrorKind::Distrusted(why.to_string().into()));
     }
 
     /// Stops dialing and ends the open connections, because the server is known to be down until [`Transport::wake`].
-    /// Watches wait for that without their own bound; other requests fail at once with [`Death::Parked`]. `why` is a
+    /// Watches wait for that without their own bound; other requests fail at once with [`TransportErrorKind::Parked`]. `why` is a
     /// human-readable reason.
     pub fn park(&self, why: impl Into<Arc<str>>) {
         self.owner.hub.park(why.into());
@@ -183,8 +183,8 @@ impl Transport {
         self.owner.hub.stats(self.owner.credentials.refreshes())
     }
 
-    /// Ends all connections, requests and bodies now, with [`Death::Closed`]. Waits until all tasks and sockets have ended,
-    /// but at most for `limit`. Returns whether they have. Later requests fail with [`Death::Closed`] too.
+    /// Ends all connections, requests and bodies now, with [`TransportErrorKind::Closed`]. Waits until all tasks and sockets have ended,
+    /// but at most for `limit`. Returns whether they have. Later requests fail with [`TransportErrorKind::Closed`] too.
     ///
     /// Work in a blocking thread of the runtime, such as a plugin that waits for a login or the system's resolver, cannot
     /// be stopped and is not waited for. A runtime that is dropped waits for it without a bound, so end the runtime with
@@ -258,7 +258,9 @@ impl<'a> Call<'a> {
         mut request: Request<Body>,
     ) -> Result<Response<TransportBody>, TransportError> {
         if request.headers().contains_key(header::UPGRADE) {
-            return Err(Death::request("for another protocol there is Transport::upgrade").into());
+            return Err(
+                TransportErrorKind::request("for another protocol there is Transport::upgrade").into()
+            );
         }
         let call = Call::new(owner, gate, &mut request);
         call.within_deadline(call.send_request(request)).await
@@ -292,7 +294,9 @@ impl<'a> Call<'a> {
         let Some((at, after)) = self.until else { return running.await };
         match tokio::time::timeout_at(at, running).await {
             Ok(result) => result,
-            Err(_) => Err(Death::CallerDeadline { after, because: self.hub.last_dial_error() }.into()),
+            Err(_) => {
+                Err(TransportErrorKind::CallerDeadline { after, because: self.hub.last_dial_error() }.into())
+            }
         }
     }
 
@@ -322,7 +326,7 @@ impl<'a> Call<'a> {
         let limit = self.hub.options.connect_timeout;
         let request = match self.hub.lag_monitor.timeout(Some(limit), completing).await {
             Ok(request) => request,
-            Err(Expired) => Err(Death::Auth("the token's source does not answer".into())),
+            Err(Expired) => Err(TransportErrorKind::Auth("the token's source does not answer".into())),
         };
         let mut request = request.inspect_err(|death| self.hub.credentials_missing(death))?;
         // After the configuration's own headers, which may set another.
@@ -372,7 +376,7 @@ impl<'a> Call<'a> {
         let copy = body.try_clone();
         let Some(sender) = &lease.sender else {
             // Retired since it was chosen.
-            return Err((lease.conn_state.error(Death::Outdated), Some(body)));
+            return Err((lease.conn_state.error(TransportErrorKind::Outdated), Some(body)));
         };
         let idempotent = parts.method == Method::GET || parts.method == Method::HEAD;
         let sending = sender.send(Request::from_parts(parts, body));
@@ -391,15 +395,15 @@ impl<'a> Call<'a> {
                     None if refused || (idempotent && is_stale_connection(&error, &lease)) => copy,
                     None => None,
                 };
-                if matches!(error.death(), Death::StreamReset { .. }) {
-                    self.hub.count_error(Some(lease.id()), error.death());
+                if matches!(error.kind(), TransportErrorKind::StreamReset { .. }) {
+                    self.hub.count_error(Some(lease.id()), error.kind());
                 }
                 Err((error, again))
             }
             Err(Expired) => {
                 let after = deadlines.headers.unwrap_or_default();
-                self.hub.retire(lease.id(), Death::HeadersDeadline { after });
-                Err((lease.conn_state.error(Death::HeadersDeadline { after }), None))
+                self.hub.retire(lease.id(), TransportErrorKind::HeadersDeadline { after });
+                Err((lease.conn_state.error(TransportErrorKind::HeadersDeadline { after }), None))
             }
         }
     }
@@ -453,25 +457,25 @@ const USER_AGENT: header::HeaderValue =
     header::HeaderValue::from_static(concat!("skopos/", env!("CARGO_PKG_VERSION")));
 
 /// Returns an error for responses that must not be used.
-fn rejection(response: &Response<Incoming>, encoding_requested: bool) -> Option<Death> {
+fn rejection(response: &Response<Incoming>, encoding_requested: bool) -> Option<TransportErrorKind> {
     let text = |value: &header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into();
     if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         let location = response.headers().get(header::LOCATION).map_or("".into(), text);
-        return Some(Death::Redirected { status: response.status().as_u16(), location });
+        return Some(TransportErrorKind::Redirected { status: response.status().as_u16(), location });
     }
     let encoding = response.headers().get(header::CONTENT_ENCODING)?;
     if encoding_requested || encoding.as_bytes().eq_ignore_ascii_case(b"identity") || encoding.is_empty() {
         return None;
     }
-    Some(Death::UnaskedEncoding { encoding: text(encoding) })
+    Some(TransportErrorKind::UnaskedEncoding { encoding: text(encoding) })
 }
 
 /// Returns whether an idle connection had ended before the request came, or the server was just ending it. Every client
 /// with a pool meets this race.
 fn is_stale_connection(error: &TransportError, lease: &Lease) -> bool {
-    match error.death() {
-        Death::GoAway { .. } => true,
-        Death::Eof | Death::Reset(_) => lease.used,
+    match error.kind() {
+        TransportErrorKind::GoAway { .. } => true,
+        TransportErrorKind::Eof | TransportErrorKind::Reset(_) => lease.used,
         _ => false,
     }
 }

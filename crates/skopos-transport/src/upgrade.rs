@@ -37,7 +37,7 @@ use crate::{
     class::ConnectionId,
     conn_state::{ConnectionState, InstrumentedIo, connection_error},
     connection::to_origin_form,
-    error::{Death, TransportError},
+    error::{TransportError, TransportErrorKind},
     hub::Hub,
     lag::Expired,
     transport::Owner,
@@ -167,7 +167,7 @@ impl DedicatedConnection {
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         self.protocol = request.headers().get(header::UPGRADE).cloned();
         let sending = self.sender.send_request(request);
-        let late = |after| Death::HeadersDeadline { after };
+        let late = |after| TransportErrorKind::HeadersDeadline { after };
         let answered =
             drive_until(&self.hub, &mut self.connection, &self.withdrawn, limit, late, sending).await;
         let answered = answered.map_err(|death| self.conn_state.error(death))?;
@@ -184,7 +184,7 @@ impl DedicatedConnection {
         limit: Option<Duration>,
     ) -> Result<Upgrade, TransportError> {
         let (mut parts, body) = answer.into_parts();
-        let late = |after| Death::BodyDeadline { after };
+        let late = |after| TransportErrorKind::BodyDeadline { after };
         if parts.status != StatusCode::SWITCHING_PROTOCOLS {
             let collecting = Limited::new(body, MAX_RESPONSE_BYTES).collect();
             let collected =
@@ -193,7 +193,7 @@ impl DedicatedConnection {
             let body = collected.map_err(|error| match error.downcast::<hyper::Error>() {
                 Ok(error) => self.failed(&error),
                 Err(error) if error.is::<LengthLimitError>() => self.conn_state.error(too_large()),
-                Err(error) => self.conn_state.error(Death::protocol(error)),
+                Err(error) => self.conn_state.error(TransportErrorKind::protocol(error)),
             })?;
             return Ok(Upgrade::Answered(Response::from_parts(parts, body.to_bytes())));
         }
@@ -204,7 +204,7 @@ impl DedicatedConnection {
         if !parts.headers.get(header::UPGRADE).is_some_and(same) {
             return Err(self
                 .conn_state
-                .error(Death::protocol("it switches to a protocol that was not asked for")));
+                .error(TransportErrorKind::protocol("it switches to a protocol that was not asked for")));
         }
         let switching = hyper::upgrade::on(Response::from_parts(parts.clone(), body));
         let switched =
@@ -233,9 +233,9 @@ async fn drive_until<F: Future>(
     connection: &mut Fuse<ConnectionFuture>,
     withdrawn: &CancellationToken,
     limit: Option<Duration>,
-    late: impl FnOnce(Duration) -> Death,
+    late: impl FnOnce(Duration) -> TransportErrorKind,
     what: F,
-) -> Result<F::Output, Death> {
+) -> Result<F::Output, TransportErrorKind> {
     let running = async {
         let mut what = pin!(what);
         tokio::select! {
@@ -252,6 +252,6 @@ async fn drive_until<F: Future>(
     }
 }
 
-fn too_large() -> Death {
-    Death::TooLarge(format!("more than {MAX_RESPONSE_BYTES} bytes in place of a switch").into())
+fn too_large() -> TransportErrorKind {
+    TransportErrorKind::TooLarge(format!("more than {MAX_RESPONSE_BYTES} bytes in place of a switch").into())
 }

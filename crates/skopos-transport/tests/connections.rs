@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bench::{Bench, Mode, READ, WATCH, ask, get, next, text};
 use futures::future::join_all;
-use skopos_transport::{ConnectionId, Deadlines, Death, Protocol, RequestOptions, TransportOptions};
+use skopos_transport::{
+    ConnectionId, Deadlines, Protocol, RequestOptions, TransportErrorKind, TransportOptions,
+};
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +38,7 @@ async fn the_number_of_connections_is_bounded_and_the_error_says_so() {
         bodies.push(transport.send(get(WATCH)).await.unwrap());
     }
     let error = transport.send(get(WATCH)).await.unwrap_err();
-    assert_eq!(*error.death(), Death::Exhausted { connections: 2 });
+    assert_eq!(*error.kind(), TransportErrorKind::Exhausted { connections: 2 });
     // Lists are not affected.
     ask(&transport, READ).await.unwrap();
     bodies.pop();
@@ -100,7 +102,7 @@ async fn a_dead_cluster_meets_one_dial_a_second_and_later_one_every_five() {
         // A hundred callers that retry without end.
         for result in join_all((0..100).map(|_| ask(&transport, READ))).await {
             let error = result.unwrap_err();
-            assert_eq!(error.death().root().kind(), "refused", "{error}");
+            assert_eq!(error.kind().root().label(), "refused", "{error}");
             errors += 1;
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
@@ -128,7 +130,7 @@ async fn a_server_that_is_back_is_found_within_two_seconds() {
     // A watch waits for the connection; its bound is the connect deadline.
     let begin = Instant::now();
     let error = transport.send(get(WATCH)).await.unwrap_err();
-    assert_eq!(error.death().kind(), "refused");
+    assert_eq!(error.kind().label(), "refused");
     assert!(begin.elapsed() <= Duration::from_millis(10_100), "{:?}", begin.elapsed());
 
     let watching = transport.send(get(WATCH));
@@ -148,12 +150,12 @@ async fn callers_who_do_not_wait_are_told_why_and_until_when() {
     let bench = Bench::new();
     bench.mode(Mode::Refuse);
     let transport = bench.transport();
-    assert_eq!(ask(&transport, READ).await.unwrap_err().death().kind(), "refused");
+    assert_eq!(ask(&transport, READ).await.unwrap_err().kind().label(), "refused");
     let begin = Instant::now();
     let error = ask(&transport, READ).await.unwrap_err();
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    let Death::BackingOff { until, last } = error.death() else { panic!("{error}") };
-    assert!(*until > begin && last.kind() == "refused");
+    let TransportErrorKind::BackingOff { until, last } = error.kind() else { panic!("{error}") };
+    assert!(*until > begin && last.label() == "refused");
     // The same caller may choose to wait.
     bench.mode(Mode::Serve);
     transport.connected(Duration::from_secs(5)).await.unwrap();
@@ -168,7 +170,7 @@ async fn a_server_behind_lost_packets_holds_nobody_up_for_longer_than_the_connec
     let begin = Instant::now();
     let errors = join_all((0..50).map(|_| ask(&transport, READ))).await;
     assert!(begin.elapsed() <= Duration::from_millis(10_100), "{:?}", begin.elapsed());
-    assert!(errors.iter().all(|e| e.as_ref().unwrap_err().death().kind() == "connect_timeout"));
+    assert!(errors.iter().all(|e| e.as_ref().unwrap_err().kind().label() == "connect_timeout"));
     assert_eq!(bench.dials().len(), 1);
     // A caller's own deadline applies.
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -178,8 +180,10 @@ async fn a_server_behind_lost_packets_holds_nobody_up_for_longer_than_the_connec
     let begin = Instant::now();
     let error = transport.send(request).await.unwrap_err();
     assert!(begin.elapsed() <= Duration::from_millis(1_050), "{:?}", begin.elapsed());
-    let Death::CallerDeadline { because: Some(because), .. } = error.death() else { panic!("{error}") };
-    assert_eq!(because.kind(), "connect_timeout");
+    let TransportErrorKind::CallerDeadline { because: Some(because), .. } = error.kind() else {
+        panic!("{error}")
+    };
+    assert_eq!(because.label(), "connect_timeout");
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,7 +264,7 @@ async fn shutdown_leaves_nothing_and_says_so() {
         };
         let (hanging, ()) = tokio::join!(hanging, down);
         assert!(hanging.unwrap_err().is_closed());
-        assert_eq!(*next(&mut body).await.unwrap().unwrap_err().death(), Death::Closed);
+        assert_eq!(*next(&mut body).await.unwrap().unwrap_err().kind(), TransportErrorKind::Closed);
         assert!(ask(&transport, READ).await.unwrap_err().is_closed());
         assert!(transport.connected(Duration::from_secs(1)).await.unwrap_err().is_closed());
         assert!(bench.pipes().iter().all(bench::Pipe::is_closed));
@@ -311,7 +315,7 @@ async fn old_connections_retire_without_disturbing_their_streams() {
     assert_eq!(bench.pipes().len(), 2, "after 72 minutes at the latest");
     bench.event("still there");
     next(&mut body).await.unwrap().unwrap();
-    assert!(transport.stats().deaths.is_empty(), "age is no death");
+    assert!(transport.stats().errors.is_empty(), "age is no death");
 }
 
 #[tokio::test(start_paused = true)]
@@ -368,14 +372,14 @@ async fn http1_has_the_same_deadlines_and_reasons() {
     let bench = Bench::http1();
     let transport = bench.transport();
     let error = ask(&transport, "/hang").await.unwrap_err();
-    assert_eq!(error.death().kind(), "headers_deadline");
+    assert_eq!(error.kind().label(), "headers_deadline");
     let error = ask(&transport, "/api/v1/loris").await.unwrap_err();
-    assert_eq!(error.death().kind(), "progress_deadline");
+    assert_eq!(error.kind().label(), "progress_deadline");
     let error = ask(&transport, "/api/v1/broken").await.unwrap_err();
-    assert_eq!(error.death().kind(), "eof");
+    assert_eq!(error.kind().label(), "eof");
     let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
     bench.pipes().last().unwrap().reset();
-    assert_eq!(next(&mut body).await.unwrap().unwrap_err().death().kind(), "reset");
+    assert_eq!(next(&mut body).await.unwrap().unwrap_err().kind().label(), "reset");
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert!(bench.pipes().iter().all(bench::Pipe::is_closed));
 }
@@ -439,8 +443,8 @@ async fn a_parked_transport_dials_nobody_and_goes_on_at_once_when_woken() {
     let mut watch = transport.send(get(WATCH)).await.unwrap().into_body();
     transport.park("the cluster is paused");
     bench.mode(Mode::Silent);
-    let parked = Death::Parked("the cluster is paused".into());
-    assert_eq!(*next(&mut watch).await.unwrap().unwrap_err().death(), parked, "what was open ends");
+    let parked = TransportErrorKind::Parked("the cluster is paused".into());
+    assert_eq!(*next(&mut watch).await.unwrap().unwrap_err().kind(), parked, "what was open ends");
     let dials = bench.dials().len();
     let mut waiting = JoinSet::new();
     waiting.spawn({
@@ -448,7 +452,7 @@ async fn a_parked_transport_dials_nobody_and_goes_on_at_once_when_woken() {
         async move { transport.send(get(WATCH)).await.map(|_| Instant::now()) }
     });
     let begin = Instant::now();
-    assert_eq!(*ask(&transport, READ).await.unwrap_err().death(), parked);
+    assert_eq!(*ask(&transport, READ).await.unwrap_err().kind(), parked);
     assert_eq!(begin.elapsed(), Duration::ZERO, "others do not wait");
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(bench.dials().len(), dials, "nobody is dialed");
@@ -472,7 +476,7 @@ async fn what_waited_while_parked_does_not_wait_as_long_again_when_woken() {
         Instant::now()
     };
     let (failed, woken) = tokio::join!(watching, waking);
-    assert_eq!(failed.unwrap_err().death().kind(), "refused");
+    assert_eq!(failed.unwrap_err().kind().label(), "refused");
     let waited = woken.elapsed();
     assert!((Duration::from_secs(10)..Duration::from_secs(11)).contains(&waited), "{waited:?}");
 }
@@ -531,7 +535,7 @@ async fn requests_behind_a_gate_wait_for_it_and_others_do_not() {
     let mut request = get(READ);
     request.extensions_mut().insert(options);
     let failed = transport.behind(CancellationToken::new()).send(request).await.unwrap_err();
-    assert!(matches!(failed.death(), Death::CallerDeadline { .. }), "{failed}");
+    assert!(matches!(failed.kind(), TransportErrorKind::CallerDeadline { .. }), "{failed}");
     ask(&transport, READ).await.unwrap();
 }
 

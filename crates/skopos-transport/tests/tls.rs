@@ -23,8 +23,8 @@ use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use skopos_transport::{
-    AddressGuard, ConfigError, Death, Protocol, RequestOptions, TlsFault, Transport, TransportError,
-    TransportOptions, Upgrade, config_from_kubeconfig,
+    AddressGuard, ConfigError, Protocol, RequestOptions, TlsFault, Transport, TransportError,
+    TransportErrorKind, TransportOptions, Upgrade, config_from_kubeconfig,
 };
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
@@ -204,11 +204,11 @@ async fn for_another_protocol_nothing_but_http1_is_offered() {
     let options = TransportOptions { addresses: denied, ..Default::default() };
     let transport = Transport::from_config(config(&server.url("localhost"), &authority), options).unwrap();
     let error = transport.upgrade(exec()).await.unwrap_err();
-    assert!(matches!(error.death(), Death::AddressDenied { .. }), "{error}");
+    assert!(matches!(error.kind(), TransportErrorKind::AddressDenied { .. }), "{error}");
     // And so is its certificate.
     let transport = self::transport(config(&server.url("localhost"), &self::authority()));
     let error = transport.upgrade(exec()).await.unwrap_err();
-    assert!(matches!(error.death(), Death::Tls(TlsFault::Untrusted(_))), "{error}");
+    assert!(matches!(error.kind(), TransportErrorKind::Tls(TlsFault::Untrusted(_))), "{error}");
 }
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn an_untrusted_or_expired_server_is_told_apart_and_found_again_after_rota
             *server.identity.lock() = identity;
         }
         let error = next_attempt(&transport).await.unwrap_err();
-        assert_eq!(error.death().kind(), expected, "{error}");
+        assert_eq!(error.kind().label(), expected, "{error}");
     }
     *server.identity.lock() = good;
     next_attempt(&transport).await.unwrap();
@@ -275,7 +275,7 @@ async fn a_client_certificate_works_and_is_read_again_when_it_was_rotated() {
     config.auth_info.client_key = Some(dir.path().join("tls.key").display().to_string());
     let transport = transport(config);
     let error = ask(&transport).await.unwrap_err();
-    assert_eq!(error.death().kind(), "tls_client_certificate", "{error}");
+    assert_eq!(error.kind().label(), "tls_client_certificate", "{error}");
     write(Identity::new(&clients, &["me"], |_| {}));
     next_attempt(&transport).await.unwrap();
 }
@@ -329,7 +329,7 @@ async fn a_plugin_that_fails_when_it_is_dialed_makes_nobody_anonymous() {
     let options = TransportOptions { tls_refresh_interval: Duration::ZERO, ..Default::default() };
     let transport = Transport::from_config(config, options).unwrap();
     let error = ask(&transport).await.unwrap_err();
-    assert_eq!(error.death().kind(), "tls_client_certificate", "{error}");
+    assert_eq!(error.kind().label(), "tls_client_certificate", "{error}");
     assert_eq!(next_attempt(&transport).await.unwrap(), 200);
     // Old settings are better than none.
     std::fs::write(dir.path().join("down"), "").unwrap();
@@ -364,11 +364,11 @@ async fn a_ca_file_named_by_the_kubeconfig_is_read_again_when_it_was_rotated() {
     let connection = transport.stats().connections[0].id;
     transport.retire(connection, "rotated");
     let error = next_attempt(&transport).await.unwrap_err();
-    assert_eq!(error.death().kind(), "tls_untrusted", "{error}");
+    assert_eq!(error.kind().label(), "tls_untrusted", "{error}");
     // A file that is missing for a moment breaks nothing.
     std::fs::remove_file(&ca).unwrap();
     let error = next_attempt(&transport).await.unwrap_err();
-    assert_eq!(error.death().kind(), "tls_untrusted", "{error}");
+    assert_eq!(error.kind().label(), "tls_untrusted", "{error}");
     std::fs::write(&ca, new.pem()).unwrap();
     next_attempt(&transport).await.unwrap();
 }
@@ -419,11 +419,11 @@ fn bad_configuration_is_told_before_the_first_dial() {
 #[tokio::test]
 async fn names_that_do_not_exist_and_ports_that_nobody_listens_on() {
     let error = ask(&transport(kube::Config::new("http://no-such-host.invalid/".parse().unwrap()))).await;
-    assert_eq!(error.unwrap_err().death().kind(), "dns");
+    assert_eq!(error.unwrap_err().kind().label(), "dns");
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}/");
     let error = ask(&transport(kube::Config::new(url.parse().unwrap()))).await;
-    assert_eq!(error.unwrap_err().death().kind(), "refused");
+    assert_eq!(error.unwrap_err().kind().label(), "refused");
 }
 
 #[tokio::test]
@@ -439,7 +439,7 @@ async fn no_tls_at_the_other_end_is_a_tls_fault() {
     let transport = transport(config(&url, &authority));
     let (error, _socket) = tokio::join!(ask(&transport), serve);
     let error = error.unwrap_err();
-    assert!(matches!(error.death(), Death::Tls(TlsFault::Other(_))), "{error}");
+    assert!(matches!(error.kind(), TransportErrorKind::Tls(TlsFault::Other(_))), "{error}");
 }
 
 /// Creates a shell script that has `path` as its `$0`.
@@ -476,7 +476,7 @@ async fn an_exec_plugin_gives_tokens_and_its_failure_is_told() {
     let options = TransportOptions { credential_refresh_interval: refresh, ..Default::default() };
     let transport = Transport::from_config(config, options).unwrap();
     let error = ask(&transport).await.unwrap_err();
-    assert!(matches!(error.death(), Death::Auth(_)), "{error}");
+    assert!(matches!(error.kind(), TransportErrorKind::Auth(_)), "{error}");
     assert!(error.to_string().contains("answer.json"), "what the plugin says: {error}");
     let status = serde_json::json!({"token": "from-plugin", "expirationTimestamp": "2100-01-01T00:00:00Z"});
     std::fs::write(&answer, credential(status)).unwrap();
@@ -570,7 +570,7 @@ async fn deadlines_hold_on_real_sockets() {
     request.extensions_mut().insert(RequestOptions { deadline, ..Default::default() });
     let begin = tokio::time::Instant::now();
     let error = transport.send(request).await.unwrap_err();
-    assert_eq!(error.death().kind(), "caller_deadline");
+    assert_eq!(error.kind().label(), "caller_deadline");
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     assert!(transport.shutdown(Duration::from_secs(1)).await);
 }

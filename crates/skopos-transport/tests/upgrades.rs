@@ -7,8 +7,8 @@ use http::Request;
 use kube::client::Body;
 use parking_lot::Mutex;
 use skopos_transport::{
-    BackoffOptions, Death, Dialed, Fault, Protocol, Transport, TransportError, TransportOptions, Upgrade,
-    WallClock, dialer_fn,
+    BackoffOptions, Dialed, Fault, Protocol, Transport, TransportError, TransportErrorKind, TransportOptions,
+    Upgrade, WallClock, dialer_fn,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream},
@@ -33,7 +33,7 @@ impl Server {
             let (near, far) = tokio::io::duplex(4096);
             server.connections.lock().push_back((attempt.http1_only(), far));
             let protocol = if server.speaks_http2 { Protocol::Http2 } else { Protocol::Http1 };
-            let refused = Death::Refused { to: "server".into(), reason: "down".into() };
+            let refused = TransportErrorKind::Refused { to: "server".into(), reason: "down".into() };
             std::future::ready(if *server.down.lock() {
                 Err(refused)
             } else {
@@ -136,7 +136,7 @@ async fn a_server_that_switches_is_a_stream_with_credentials_before_it() {
     let (ended, ()) = tokio::join!(transport.shutdown(Duration::from_secs(1)), ending);
     assert!(ended);
     let error = transport.upgrade(exec()).await.unwrap_err();
-    assert_eq!(*error.death(), Death::Closed);
+    assert_eq!(*error.kind(), TransportErrorKind::Closed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ async fn another_answer_is_whole_and_its_connection_is_closed() {
 
     let large = format!("HTTP/1.1 200 OK\r\ncontent-length: 2000000\r\n\r\n{}", "x".repeat(2_000_000));
     let (upgrade, mut stream) = played(&server, &transport, large.as_bytes()).await;
-    assert!(matches!(upgrade.unwrap_err().death(), Death::TooLarge(_)));
+    assert!(matches!(upgrade.unwrap_err().kind(), TransportErrorKind::TooLarge(_)));
     is_closed(&mut stream).await;
 }
 
@@ -191,7 +191,7 @@ async fn what_nobody_may_act_on_is_an_error_and_its_connection_is_closed() {
     ] {
         let (upgrade, mut stream) = played(&server, &transport, answer).await;
         let error = upgrade.unwrap_err();
-        assert_eq!((error.death().kind(), error.fault()), (kind, Fault::Server), "{error}");
+        assert_eq!((error.kind().label(), error.fault()), (kind, Fault::Server), "{error}");
         is_closed(&mut stream).await;
     }
     // A request without an `Upgrade` header cannot switch.
@@ -203,7 +203,7 @@ async fn what_nobody_may_act_on_is_an_error_and_its_connection_is_closed() {
         let (_, mut stream) = server.accept().await;
         stream.write_all(SWITCHED).await.unwrap();
     };
-    assert_eq!(tokio::join!(asking, playing).0.death().kind(), "protocol");
+    assert_eq!(tokio::join!(asking, playing).0.kind().label(), "protocol");
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,13 +213,13 @@ async fn a_server_that_says_nothing_is_not_waited_for_for_ever() {
     let begun = Instant::now();
     let (upgrade, mut stream) = played(&server, &transport, b"HTTP/1.1 101").await;
     let error = upgrade.unwrap_err();
-    assert_eq!(error.death().kind(), "headers_deadline");
+    assert_eq!(error.kind().label(), "headers_deadline");
     assert!(begun.elapsed() <= Duration::from_secs(31), "{:?}", begun.elapsed());
     is_closed(&mut stream).await;
     let begun = Instant::now();
     let (upgrade, mut stream) =
         played(&server, &transport, b"HTTP/1.1 400 Bad Request\r\ncontent-length: 9\r\n\r\nx").await;
-    assert_eq!(upgrade.unwrap_err().death().kind(), "body_deadline");
+    assert_eq!(upgrade.unwrap_err().kind().label(), "body_deadline");
     assert!(begun.elapsed() <= Duration::from_secs(61), "{:?}", begun.elapsed());
     is_closed(&mut stream).await;
 }
@@ -232,14 +232,14 @@ async fn a_server_that_is_down_meets_no_more_dials_by_it() {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(10) {
         let error = transport.upgrade(exec()).await.unwrap_err();
-        assert_eq!(error.death().root().kind(), "refused");
+        assert_eq!(error.kind().root().label(), "refused");
         sleep(Duration::from_millis(10)).await;
     }
     let dialed = server.dialed();
     let most = Duration::from_secs(10).as_secs_f64() / BackoffOptions::default().first.as_secs_f64();
     assert!(dialed >= 5 && dialed as f64 <= most + 1.0, "{dialed}");
     transport.park("switched off");
-    assert_eq!(transport.upgrade(exec()).await.unwrap_err().death().kind(), "parked");
+    assert_eq!(transport.upgrade(exec()).await.unwrap_err().kind().label(), "parked");
     assert_eq!(server.dialed(), 0);
     *server.down.lock() = false;
     transport.wake();
@@ -255,7 +255,7 @@ async fn a_server_that_does_not_speak_http1_is_as_well_as_before() {
     let server = Server { speaks_http2: true, ..Server::default() };
     let transport = server.transport();
     for _ in 0..3 {
-        assert_eq!(transport.upgrade(exec()).await.unwrap_err().death().kind(), "protocol");
+        assert_eq!(transport.upgrade(exec()).await.unwrap_err().kind().label(), "protocol");
     }
     assert!(transport.stats().down.is_none());
 }

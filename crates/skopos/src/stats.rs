@@ -70,12 +70,12 @@ pub struct LinkStats {
 /// An error of a list/watch, and its recovery.
 ///
 /// ```
-/// use skopos::transport::Death;
+/// use skopos::transport::TransportErrorKind;
 /// use skopos::{Cause, Trouble};
 ///
 /// /// Whether the network swallowed the connection without a word: a matter for the team that runs the load balancer.
 /// fn was_swallowed(trouble: &Trouble) -> bool {
-///     matches!(trouble.origin.cause(), Cause::Connection(Death::PingTimeout | Death::HeadersDeadline { .. }))
+///     matches!(trouble.origin.cause(), Cause::Connection(TransportErrorKind::PingTimeout | TransportErrorKind::HeadersDeadline { .. }))
 /// }
 /// # let _ = was_swallowed;
 /// ```

@@ -3,7 +3,7 @@
 mod support;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use skopos::transport::Death;
+use skopos::transport::TransportErrorKind;
 use skopos::wire::StatusReason;
 use skopos::{
     Cause, Condition, FactoryOptions, Informer, InformerOptions, InitialList, StaleReason, Trouble,
@@ -29,8 +29,8 @@ async fn trouble_of(fault: impl FnOnce(&World)) -> Trouble {
     stats.last_trouble.expect("a trouble")
 }
 
-fn death(trouble: &Trouble) -> &Death {
-    let death = trouble.origin.death().unwrap_or_else(|| panic!("{trouble:?}"));
+fn death(trouble: &Trouble) -> &TransportErrorKind {
+    let death = trouble.origin.transport_error().unwrap_or_else(|| panic!("{trouble:?}"));
     assert_eq!(*trouble.origin, *death.to_string(), "the words are those of the death");
     death
 }
@@ -41,19 +41,19 @@ async fn a_missed_ping() {
         world.server.faults().black_hole(Connections::Existing, Direction::Both).keep();
     })
     .await;
-    assert_eq!(death(&trouble), &Death::PingTimeout);
+    assert_eq!(death(&trouble), &TransportErrorKind::PingTimeout);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_and_an_end() {
     let trouble = trouble_of(|world| _ = world.server.faults().kill_connections(How::Rst)).await;
-    assert!(matches!(death(&trouble), Death::Reset(_)), "{trouble:?}");
+    assert!(matches!(death(&trouble), TransportErrorKind::Reset(_)), "{trouble:?}");
     let trouble = trouble_of(|world| _ = world.server.faults().kill_connections(How::Fin)).await;
-    assert_eq!(death(&trouble), &Death::Eof);
+    assert_eq!(death(&trouble), &TransportErrorKind::Eof);
     let reset = Fault::Reset;
     let trouble =
         trouble_of(|world| world.server.faults().inject(reset).on(Match::watch()).times(1).keep()).await;
-    assert!(matches!(death(&trouble), Death::StreamReset { .. }), "{trouble:?}");
+    assert!(matches!(death(&trouble), TransportErrorKind::StreamReset { .. }), "{trouble:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +64,10 @@ async fn a_server_that_is_gone() {
     world.server.pause_with(How::Rst).await;
     eventually("it has tried again", || maps.state().attempts > 3).await;
     let refused = |reason: Option<&skopos::Reason>| {
-        matches!(reason.map(skopos::Reason::cause), Some(Cause::Connection(Death::Refused { .. })))
+        matches!(
+            reason.map(skopos::Reason::cause),
+            Some(Cause::Connection(TransportErrorKind::Refused { .. }))
+        )
     };
     let (state, stats) = (maps.state(), maps.stats());
     assert_eq!(state.condition, Condition::Unreachable);
@@ -74,7 +77,10 @@ async fn a_server_that_is_gone() {
         other => panic!("{other:?}"),
     }
     let trouble = stats.last_trouble.expect("a trouble");
-    assert!(matches!(death(&trouble), Death::Reset(_)), "what killed the connection: {trouble:?}");
+    assert!(
+        matches!(death(&trouble), TransportErrorKind::Reset(_)),
+        "what killed the connection: {trouble:?}"
+    );
     assert!(refused(Some(&trouble.reason)), "what stands in the way now: {trouble:?}");
 
     // A call that times out reports the same.
@@ -89,7 +95,10 @@ async fn an_answer_that_does_not_come() {
     let mut options = quiet();
     options.machine.initial = InitialList::Paged;
     let reason = why_not_synced(options, Fault::WithholdHeaders, Match::list()).await;
-    assert!(matches!(reason.death(), Some(Death::HeadersDeadline { .. })), "{reason:?}");
+    assert!(
+        matches!(reason.transport_error(), Some(TransportErrorKind::HeadersDeadline { .. })),
+        "{reason:?}"
+    );
     // For a streamed list, the informer itself has a shorter timeout than the transport.
     let everything = Match::any().resource("configmaps");
     let reason = why_not_synced(quiet(), Fault::WithholdHeaders, everything).await;
@@ -130,6 +139,6 @@ async fn one_namespace_of_a_set() {
     let stats = maps.stats();
     assert_eq!(stats.links[0].last_trouble, None);
     let trouble = stats.links[1].last_trouble.as_ref().expect("the trouble of b");
-    assert!(matches!(death(trouble), Death::StreamReset { .. }), "{trouble:?}");
+    assert!(matches!(death(trouble), TransportErrorKind::StreamReset { .. }), "{trouble:?}");
     assert_eq!(stats.last_trouble.as_ref(), Some(trouble), "it is that of the whole");
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::api::{Api, PostParams};
-use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos::wire::WatchEvent;
 use skopos::{
     AuditError, BuildError, Condition, Event, HandlerOptions, Informer, InformerFactory, InformerOptions,
@@ -171,7 +171,8 @@ fn gated_transport(server: &Arc<TestServer>, reachable: &Arc<AtomicBool>) -> Tra
             while !reachable.load(Ordering::SeqCst) {
                 tokio::time::sleep(attempt.rhythm()).await;
             }
-            let stream = server.connect().map_err(|error| Death::Reset(error.to_string().into()))?;
+            let stream =
+                server.connect().map_err(|error| TransportErrorKind::Reset(error.to_string().into()))?;
             Ok(Dialed::new(stream, Protocol::Http2))
         }
     });
@@ -182,10 +183,13 @@ fn gated_transport(server: &Arc<TestServer>, reachable: &Arc<AtomicBool>) -> Tra
 /// Reproduces R3, 1: waiting to sync with an unreachable server, for each way of being unreachable.
 #[tokio::test(start_paused = true)]
 async fn r3_waiting_to_sync_with_an_unreachable_server_ends_with_the_reason() {
-    let refused =
-        || async { Err::<Dialed, _>(Death::Refused { to: "10.0.0.1:443".into(), reason: "nobody".into() }) };
-    let unknown = || async { Err(Death::Dns { host: "gone.example".into(), reason: "no such host".into() }) };
-    let silent = || std::future::pending::<Result<Dialed, Death>>();
+    let refused = || async {
+        Err::<Dialed, _>(TransportErrorKind::Refused { to: "10.0.0.1:443".into(), reason: "nobody".into() })
+    };
+    let unknown = || async {
+        Err(TransportErrorKind::Dns { host: "gone.example".into(), reason: "no such host".into() })
+    };
+    let silent = || std::future::pending::<Result<Dialed, TransportErrorKind>>();
     let cases = [
         (dialer_fn(move |_| refused()), "refused"),
         (dialer_fn(move |_| unknown()), "gone.example"),

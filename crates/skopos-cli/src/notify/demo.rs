@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos::{InformerFactory, Transport, TransportOptions};
 use skopos_notify::desired::{ClaimSource, EndpointSource, Template};
 use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport, factory_options};
@@ -244,7 +244,7 @@ fn factory(server: &Arc<TestServer>, down: &Arc<AtomicBool>) -> Result<InformerF
             false => server.connect(),
         };
         async move {
-            let refused = |error: io::Error| Death::Refused {
+            let refused = |error: io::Error| TransportErrorKind::Refused {
                 to: "the demo's API server".into(),
                 reason: error.to_string().into(),
             };

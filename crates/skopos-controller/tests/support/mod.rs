@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::Resource;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos::{FactoryOptions, Informer, InformerFactory, InformerOptions, Transport, TransportOptions};
 use skopos_controller::{ControllerError, ControllerHandle, ControllerService, ControllerStats};
 use skopos_testserver::TestServer;
@@ -136,7 +136,8 @@ pub fn transport_to(server: &Arc<TestServer>) -> Transport {
     let dialer = dialer_fn(move |_| {
         let connected = server.connect();
         async move {
-            let refused = |reason: String| Death::Refused { to: "memory".into(), reason: reason.into() };
+            let refused =
+                |reason: String| TransportErrorKind::Refused { to: "memory".into(), reason: reason.into() };
             let stream = connected.map_err(|error| refused(error.to_string()))?;
             Ok(Dialed::new(stream, Protocol::Http2))
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skopos::TransportStats;
-use skopos::transport::{ConnectionId, Death};
+use skopos::transport::{ConnectionId, TransportErrorKind};
 use tokio::time::Instant;
 
 use super::kinds::CachedInformer;
@@ -75,14 +75,16 @@ impl HealthObserver {
 
     /// Returns start and evidence of the silence of a server that accepts connections.
     pub(crate) fn silence(&self, stats: &TransportStats) -> Option<(Instant, Arc<str>)> {
-        let last = stats.last_death.as_ref().filter(|last| Some(last.at) > self.silence_reset_at)?;
+        let last = stats.last_error.as_ref().filter(|last| Some(last.at) > self.silence_reset_at)?;
         let unanswered = matches!(
-            *last.death,
-            Death::HeadersDeadline { .. } | Death::ProgressDeadline { .. } | Death::BodyDeadline { .. }
+            *last.kind,
+            TransportErrorKind::HeadersDeadline { .. }
+                | TransportErrorKind::ProgressDeadline { .. }
+                | TransportErrorKind::BodyDeadline { .. }
         );
         let silent =
             self.last_response.is_none_or(|last_response| last_response + SILENCE_TIMEOUT <= last.at);
-        (unanswered && silent).then(|| (last.at, last.death.to_string().into()))
+        (unanswered && silent).then(|| (last.at, last.kind.to_string().into()))
     }
 
     /// Ignores silence found until now.

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use skopos::transport::{Death, Fault};
+use skopos::transport::{Fault, TransportErrorKind};
 use skopos::{Status, TransportError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -311,15 +311,15 @@ enum Failure {
 
 fn judge(error: &(dyn std::error::Error + 'static)) -> Failure {
     let Some(transport) = transport_error(error) else { return Failure::Passing(chain(error)) };
-    let root = transport.death().root();
+    let root = transport.kind().root();
     match root {
-        Death::Tls(_)
-        | Death::Auth(_)
-        | Death::Redirected { .. }
-        | Death::Request(_)
-        | Death::AddressDenied { .. }
-        | Death::Closed => Failure::Final(Error::Connection { reason: root.to_string() }),
-        Death::Proxy { fault, .. } if fault.fault() == Fault::Caller => {
+        TransportErrorKind::Tls(_)
+        | TransportErrorKind::Auth(_)
+        | TransportErrorKind::Redirected { .. }
+        | TransportErrorKind::Request(_)
+        | TransportErrorKind::AddressDenied { .. }
+        | TransportErrorKind::Closed => Failure::Final(Error::Connection { reason: root.to_string() }),
+        TransportErrorKind::Proxy { fault, .. } if fault.fault() == Fault::Caller => {
             Failure::Final(Error::Connection { reason: root.to_string() })
         }
         _ => Failure::Passing(root.to_string()),

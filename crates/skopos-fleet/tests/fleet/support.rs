@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos::{FactoryOptions, ResourceId, Transport, TransportOptions};
 use skopos_fleet::{
     Cluster, ClusterId, ClusterOptions, ClusterSpec, Condition, Connector, Fleet, FleetOptions,
@@ -105,19 +105,22 @@ impl World {
         })
     }
 
-    pub async fn dial(&self, name: &str) -> Result<Dialed, Death> {
+    pub async fn dial(&self, name: &str) -> Result<Dialed, TransportErrorKind> {
         *self.dials.lock().entry(name.to_owned()).or_default() += 1;
         if self.holes.lock().iter().any(|hole| hole == name) {
             std::future::pending::<()>().await;
         }
         if let Some(virtuals) = self.virtuals.lock().clone().filter(|_| name.ends_with(".svc")) {
             let connected = virtuals.connect(name);
-            let refused =
-                |error: std::io::Error| Death::Refused { to: name.into(), reason: error.to_string().into() };
+            let refused = |error: std::io::Error| TransportErrorKind::Refused {
+                to: name.into(),
+                reason: error.to_string().into(),
+            };
             return connected.map(|stream| Dialed::new(stream, Protocol::Http2)).map_err(refused);
         }
         let server = self.servers.lock().get(name).cloned();
-        let refused = |reason: String| Death::Refused { to: "memory".into(), reason: reason.into() };
+        let refused =
+            |reason: String| TransportErrorKind::Refused { to: "memory".into(), reason: reason.into() };
         let server = server.ok_or_else(|| refused("nobody is there".into()))?;
         let stream = server.connect().map_err(|error| refused(error.to_string()))?;
         Ok(Dialed::new(stream, Protocol::Http2))

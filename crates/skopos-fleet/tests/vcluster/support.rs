@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use skopos::transport::{Death, Dialed, Protocol, WallClock, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, WallClock, dialer_fn};
 use skopos::{Transport, TransportOptions};
 use skopos_fleet::kubeconfig::KubeconfigPaths;
 use skopos_fleet::vcluster::{Helm, Host, HostOptions, Step, VirtualCluster as Found};
@@ -65,7 +65,7 @@ pub fn transport(server: &TestServer) -> Transport {
     let dialer = dialer_fn(move |_| {
         let connected = server.connect();
         async move {
-            let refused = |_| Death::Refused { to: "memory".into(), reason: "paused".into() };
+            let refused = |_| TransportErrorKind::Refused { to: "memory".into(), reason: "paused".into() };
             connected.map(|stream| Dialed::new(stream, Protocol::Http2)).map_err(refused)
         }
     });

@@ -20,8 +20,8 @@ use object_store::client::{
 use object_store::{ClientConfigKey, ClientOptions};
 use parking_lot::Mutex;
 use skopos::transport::{
-    ClassDeadlines, Deadlines, Death, Fault, RequestClass, RequestOptions, Transport, TransportBody,
-    TransportError, TransportOptions,
+    ClassDeadlines, Deadlines, Fault, RequestClass, RequestOptions, Transport, TransportBody, TransportError,
+    TransportErrorKind, TransportOptions,
 };
 use skopos_fleet::checkpoint::BucketLimits;
 
@@ -234,15 +234,15 @@ impl http_body::Body for BoundedBody {
 
 /// Maps a transport error for `object_store`, which retries errors that may be transient.
 fn http_error(error: &TransportError) -> HttpError {
-    let kind = match (error.death(), error.fault()) {
+    let kind = match (error.kind(), error.fault()) {
         (
-            Death::HeadersDeadline { .. }
-            | Death::ProgressDeadline { .. }
-            | Death::BodyDeadline { .. }
-            | Death::CallerDeadline { .. },
+            TransportErrorKind::HeadersDeadline { .. }
+            | TransportErrorKind::ProgressDeadline { .. }
+            | TransportErrorKind::BodyDeadline { .. }
+            | TransportErrorKind::CallerDeadline { .. },
             _,
         ) => HttpErrorKind::Timeout,
-        (Death::Redirected { .. }, _) => {
+        (TransportErrorKind::Redirected { .. }, _) => {
             return failed(HttpErrorKind::Unknown, "it leads elsewhere: is the region right?");
         }
         (_, Fault::Caller) => HttpErrorKind::Unknown,

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http_body_util::BodyExt as _;
 use serde_json::Value;
-use skopos::transport::{Death, Dialed, Protocol, WallClock, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, WallClock, dialer_fn};
 use skopos::{Transport, TransportOptions};
 use skopos_fleet::vcluster::{Helm, HostOptions};
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
@@ -27,7 +27,7 @@ fn host(server: &TestServer) -> Host {
     let dialer = dialer_fn(move |_| {
         let connected = server.connect();
         async move {
-            let refused = |_| Death::Refused { to: "memory".into(), reason: "paused".into() };
+            let refused = |_| TransportErrorKind::Refused { to: "memory".into(), reason: "paused".into() };
             connected.map(|stream| Dialed::new(stream, Protocol::Http2)).map_err(refused)
         }
     });

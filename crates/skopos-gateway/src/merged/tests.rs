@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, header};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use skopos::journal::JournalOptions;
-use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos::{FactoryOptions, InformerOptions, Transform, Transport};
 use skopos_fleet::{ClusterId, ClusterOptions, ClusterSpec, Connector, Fleet, FleetOptions, InformerChoice};
 use skopos_testserver::{Fault, How, Match, TestServer};
@@ -225,8 +225,10 @@ fn in_memory(servers: BTreeMap<&'static str, TestServer>) -> Connector {
                 None => Err(std::io::Error::other("no such member")),
             };
             let to = attempt.uri().to_string().into();
-            let refused =
-                move |error: std::io::Error| Death::Refused { to, reason: error.to_string().into() };
+            let refused = move |error: std::io::Error| TransportErrorKind::Refused {
+                to,
+                reason: error.to_string().into(),
+            };
             std::future::ready(dialed.map_err(refused))
         });
         Transport::with_dialer(spec.config(), options, dialer)

@@ -10,7 +10,7 @@ use kube::api::Api;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube_runtime::watcher::{self, watcher};
 use kube_runtime::{WatchStreamExt as _, reflector};
-use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos::{Event, FactoryOptions, InformerFactory, InformerOptions, Transport, TransportOptions};
 
 use super::history::Seen;
@@ -77,8 +77,10 @@ fn parts(map: ConfigMap) -> (String, String, String) {
 async fn skopos_watch(link: &Link, path: &str, seen: Seen) {
     let link = link.clone();
     let dialer = dialer_fn(move |_| {
-        let refused =
-            |error: io::Error| Death::Refused { to: "memory".into(), reason: error.to_string().into() };
+        let refused = |error: io::Error| TransportErrorKind::Refused {
+            to: "memory".into(),
+            reason: error.to_string().into(),
+        };
         let dialed = link.connect().map(|io| Dialed::new(io, Protocol::Http2));
         std::future::ready(dialed.map_err(refused))
     });

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
 use skopos_notify::EntryName;
 use skopos_notify::desired::{ClaimSource, EndpointSource, ServiceSource, Template};
@@ -257,7 +257,7 @@ fn transport_to(server: &Arc<TestServer>, down: &Arc<AtomicBool>) -> Transport {
             server.connect()
         };
         async move {
-            let refused = |error: std::io::Error| Death::Refused {
+            let refused = |error: std::io::Error| TransportErrorKind::Refused {
                 to: "memory".into(),
                 reason: error.to_string().into(),
             };

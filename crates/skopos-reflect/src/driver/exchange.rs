@@ -8,7 +8,7 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use http::StatusCode;
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
-use skopos_transport::{ConnectionId, Death, Transport, TransportBody, TransportError};
+use skopos_transport::{ConnectionId, Transport, TransportBody, TransportError, TransportErrorKind};
 use skopos_wire::{
     BrokenFrame, FrameError, FrameSplitter, Limits, ListBody, ListSplitter, RawObject, WatchEvent,
 };
@@ -286,7 +286,7 @@ impl Decoder for WatchDecoder {
             // The stream ended inside a frame: the connection was cut, and a proxy made it look clean.
             Err(error @ FrameError::Truncated { .. }) => Err(Failure::Connection {
                 trouble: crate::Trouble::Lost,
-                reason: Reason::new(Cause::Connection(Death::Eof), error.to_string()),
+                reason: Reason::new(Cause::Connection(TransportErrorKind::Eof), error.to_string()),
                 retry_at: None,
             }),
             Err(error) => Err(malformed(error)),

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt as _, Limited};
-use skopos_transport::{Death, TransportBody, TransportError};
+use skopos_transport::{TransportBody, TransportError, TransportErrorKind};
 use skopos_wire::Status;
 
 use crate::{Cause, Clock, Failure, Reason, Trouble};
@@ -15,36 +15,36 @@ const MAX_ERROR_BODY_BYTES: usize = 256 << 10;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) fn from_transport(error: &TransportError, clock: &Clock) -> Failure {
-    let death = error.death().root();
+    let death = error.kind().root();
     let trouble = match death {
-        Death::Dns { .. }
-        | Death::Refused { .. }
-        | Death::AddressDenied { .. }
-        | Death::Proxy { .. }
-        | Death::Parked(_)
-        | Death::ConnectTimeout { .. }
-        | Death::Resources(_) => Trouble::CannotConnect,
+        TransportErrorKind::Dns { .. }
+        | TransportErrorKind::Refused { .. }
+        | TransportErrorKind::AddressDenied { .. }
+        | TransportErrorKind::Proxy { .. }
+        | TransportErrorKind::Parked(_)
+        | TransportErrorKind::ConnectTimeout { .. }
+        | TransportErrorKind::Resources(_) => Trouble::CannotConnect,
         // The caller's deadline passed before a connection was open: the reason is in `because`.
-        Death::CallerDeadline { because: Some(_), .. } => Trouble::CannotConnect,
-        Death::HeadersDeadline { .. }
-        | Death::ProgressDeadline { .. }
-        | Death::BodyDeadline { .. }
-        | Death::CallerDeadline { .. }
-        | Death::Exhausted { .. } => Trouble::TimedOut,
-        Death::Auth(_) => Trouble::NoCredentials,
-        Death::Protocol(_)
-        | Death::TooLarge(_)
-        | Death::Redirected { .. }
-        | Death::UnaskedEncoding { .. }
-        | Death::Request(_) => Trouble::Protocol,
-        Death::Closed => Trouble::Closed,
+        TransportErrorKind::CallerDeadline { because: Some(_), .. } => Trouble::CannotConnect,
+        TransportErrorKind::HeadersDeadline { .. }
+        | TransportErrorKind::ProgressDeadline { .. }
+        | TransportErrorKind::BodyDeadline { .. }
+        | TransportErrorKind::CallerDeadline { .. }
+        | TransportErrorKind::Exhausted { .. } => Trouble::TimedOut,
+        TransportErrorKind::Auth(_) => Trouble::NoCredentials,
+        TransportErrorKind::Protocol(_)
+        | TransportErrorKind::TooLarge(_)
+        | TransportErrorKind::Redirected { .. }
+        | TransportErrorKind::UnaskedEncoding { .. }
+        | TransportErrorKind::Request(_) => Trouble::Protocol,
+        TransportErrorKind::Closed => Trouble::Closed,
         // A dial that was cut short, for example by a load balancer without backends: nothing was sent.
         _ if error.connection().is_none() => Trouble::CannotConnect,
         // Ping, reset, end of file, GOAWAY, a stream reset, suspended, retired.
         _ => Trouble::Lost,
     };
-    let retry_at = match error.death() {
-        Death::BackingOff { until, .. } => Some(clock.at(*until)),
+    let retry_at = match error.kind() {
+        TransportErrorKind::BackingOff { until, .. } => Some(clock.at(*until)),
         _ => None,
     };
     let reason = Reason::new(Cause::Connection(death.clone()), error.to_string());
@@ -85,15 +85,15 @@ mod tests {
 
     #[test]
     fn while_the_next_dial_is_not_due_the_reason_is_the_last_one() {
-        let refused = Death::Refused { to: "a".into(), reason: "nobody".into() };
+        let refused = TransportErrorKind::Refused { to: "a".into(), reason: "nobody".into() };
         let until = tokio::time::Instant::now() + Duration::from_secs(1);
-        let death = Death::BackingOff { until, last: refused.clone().into() };
+        let death = TransportErrorKind::BackingOff { until, last: refused.clone().into() };
         let failure = from_transport(&death.into(), &Clock::new());
         let Failure::Connection { trouble: Trouble::CannotConnect, reason, retry_at: Some(_) } = failure
         else {
             panic!("{failure:?}")
         };
-        assert_eq!(reason.death(), Some(&refused));
+        assert_eq!(reason.transport_error(), Some(&refused));
         assert!(reason.starts_with("not connected, next attempt in "), "the words say all: {reason}");
     }
 

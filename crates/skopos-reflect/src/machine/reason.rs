@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use skopos_transport::Death;
+use skopos_transport::TransportErrorKind;
 use skopos_wire::StatusReason;
 
 /// The cause of a link's failure: one sentence for people, and a value for programs. Cheap to clone.
@@ -14,14 +14,14 @@ use skopos_wire::StatusReason;
 ///
 /// ```
 /// use skopos_reflect::{Cause, LinkState, Reason};
-/// use skopos_transport::{Death, TlsFault};
+/// use skopos_transport::{TransportErrorKind, TlsFault};
 ///
 /// fn advice(state: &LinkState) -> &'static str {
 ///     match state.reason.as_ref().map(Reason::cause) {
 ///         None => "nothing: it works",
-///         Some(Cause::Connection(Death::PingTimeout)) => "look for what drops packets on the way",
-///         Some(Cause::Connection(Death::Tls(TlsFault::Expired(_)))) => "renew the server's certificate",
-///         Some(Cause::Connection(death)) => match death.kind() {
+///         Some(Cause::Connection(TransportErrorKind::PingTimeout)) => "look for what drops packets on the way",
+///         Some(Cause::Connection(TransportErrorKind::Tls(TlsFault::Expired(_)))) => "renew the server's certificate",
+///         Some(Cause::Connection(death)) => match death.label() {
 ///             "dns" | "refused" | "parked" => "is the server there?",
 ///             _ => "wait: it is tried again",
 ///         },
@@ -44,10 +44,10 @@ struct Inner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A connection died, none could be made, or the transport gave up the request. Never [`Death::BackingOff`]: while
+    /// A connection died, none could be made, or the transport gave up the request. Never [`TransportErrorKind::BackingOff`]: while
     /// the next dial is not due, this is the error of the last one, and
     /// [`LinkState::retry_at`](super::LinkState::retry_at) is the time of the next.
-    Connection(Death),
+    Connection(TransportErrorKind),
     /// The server answered with an HTTP status that is no success, or ended a stream with a Status.
     Answer {
         /// The HTTP status.
@@ -78,7 +78,7 @@ impl Reason {
     }
 
     /// Returns the error of the connection, if that is the cause.
-    pub fn death(&self) -> Option<&Death> {
+    pub fn transport_error(&self) -> Option<&TransportErrorKind> {
         match self.cause() {
             Cause::Connection(death) => Some(death),
             _ => None,

@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skopos_reflect::{Change, Clock, Commit, LinkState, ReplaceCause, Sink, Time};
 use skopos_testserver::TestServer;
-use skopos_transport::{Death, Dialed, Protocol, Transport, TransportOptions, WallClock, dialer_fn};
+use skopos_transport::{
+    Dialed, Protocol, Transport, TransportErrorKind, TransportOptions, WallClock, dialer_fn,
+};
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
 pub fn secs(seconds: u64) -> Duration {
@@ -22,14 +24,14 @@ pub fn transport_to(server: &Arc<TestServer>) -> Transport {
 }
 
 /// The result of a dial without a server.
-pub type Away = fn() -> Result<Dialed, Death>;
+pub type Away = fn() -> Result<Dialed, TransportErrorKind>;
 
-pub fn refused() -> Result<Dialed, Death> {
-    Err(Death::Refused { to: "memory".into(), reason: "paused".into() })
+pub fn refused() -> Result<Dialed, TransportErrorKind> {
+    Err(TransportErrorKind::Refused { to: "memory".into(), reason: "paused".into() })
 }
 
 /// Accepts a connection and ends it, as a load balancer without backends does.
-pub fn hung_up() -> Result<Dialed, Death> {
+pub fn hung_up() -> Result<Dialed, TransportErrorKind> {
     Ok(Dialed::new(tokio::io::duplex(1).0, Protocol::Http2))
 }
 

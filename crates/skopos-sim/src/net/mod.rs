@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use skopos_testserver::TestServer;
-use skopos_transport::{Death, Dialed, Dialer, Protocol, TlsFault, dialer_fn};
+use skopos_transport::{Dialed, Dialer, Protocol, TlsFault, TransportErrorKind, dialer_fn};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -169,7 +169,7 @@ impl Network {
         self.shared.state.lock().dials_struck
     }
 
-    async fn dial(&self, owner: usize) -> Result<Dialed, Death> {
+    async fn dial(&self, owner: usize) -> Result<Dialed, TransportErrorKind> {
         let latency = self.shared.state.lock().latency;
         if latency > Duration::ZERO {
             sleep(latency).await;
@@ -191,7 +191,7 @@ impl Network {
     }
 
     /// Tries all addresses, from one of them on; `None`: no answer.
-    fn attempt(&self, owner: usize, first: usize) -> Result<Option<Dialed>, Death> {
+    fn attempt(&self, owner: usize, first: usize) -> Result<Option<Dialed>, TransportErrorKind> {
         if let Some(what) = self.trouble() {
             let told = {
                 let mut state = self.shared.state.lock();
@@ -202,15 +202,16 @@ impl Network {
                 told(owner);
             }
             return match what {
-                DialFault::Dns => {
-                    Err(Death::Dns { host: "cluster".into(), reason: "name does not resolve".into() })
-                }
+                DialFault::Dns => Err(TransportErrorKind::Dns {
+                    host: "cluster".into(),
+                    reason: "name does not resolve".into(),
+                }),
                 DialFault::Refused => Err(refused()),
                 DialFault::Silent => Ok(None),
                 DialFault::HangsUp => Ok(Some(Dialed::new(tokio::io::duplex(1).0, Protocol::Http2))),
                 DialFault::Expired => Err(TlsFault::Expired("certificate has expired".into()).into()),
                 DialFault::Untrusted => Err(TlsFault::Untrusted("unknown issuer".into()).into()),
-                DialFault::NoDescriptors => Err(Death::Resources("too many open files".into())),
+                DialFault::NoDescriptors => Err(TransportErrorKind::Resources("too many open files".into())),
             };
         }
         let sites = self.shared.sites.lock().clone();
@@ -333,8 +334,8 @@ impl State {
     }
 }
 
-fn refused() -> Death {
-    Death::Refused { to: "cluster".into(), reason: "connection refused".into() }
+fn refused() -> TransportErrorKind {
+    TransportErrorKind::Refused { to: "cluster".into(), reason: "connection refused".into() }
 }
 
 fn slow(wire: &Wire, what: Slowness, begins: bool) {

@@ -12,7 +12,7 @@ use crate::{
     conn_state::ConnectionState,
     connection::establish,
     dialer::{DialAttempt, Io, Protocol},
-    error::{Death, Fault, TransportError},
+    error::{Fault, TransportError, TransportErrorKind},
     lag::Expired,
     pool::PoolKind,
 };
@@ -47,11 +47,11 @@ impl Hub {
         };
         let connected = tokio::select! {
             biased;
-            () = self.stop.cancelled() => Err(Death::Closed),
-            () = given_up.cancelled() => Err(Death::Outdated),
+            () = self.stop.cancelled() => Err(TransportErrorKind::Closed),
+            () = given_up.cancelled() => Err(TransportErrorKind::Outdated),
             result = self.lag_monitor.timeout(Some(limit), connecting) => match result {
                 Ok(result) => result,
-                Err(Expired) => Err(Death::ConnectTimeout { after: limit, stage: attempt.stage() }),
+                Err(Expired) => Err(TransportErrorKind::ConnectTimeout { after: limit, stage: attempt.stage() }),
             },
         };
         match connected {
@@ -70,7 +70,7 @@ impl Hub {
                 self.dialer.failed(&death);
                 conn_state.kill.cancel();
                 conn_state.tasks.close();
-                outcome.failure = (death != Death::Outdated).then_some(death);
+                outcome.failure = (death != TransportErrorKind::Outdated).then_some(death);
                 drop(outcome);
                 conn_state.tasks.wait().await;
             }
@@ -84,10 +84,10 @@ impl Hub {
         let (attempt, conn_state, withdrawn) = {
             let mut state = self.state.lock();
             if let Some(why) = &state.parked {
-                return Err(Death::Parked(why.clone()).into());
+                return Err(TransportErrorKind::Parked(why.clone()).into());
             }
             if let Gate::Closed { until, last } = state.backoff.gate(started) {
-                return Err(Death::BackingOff { until, last }.into());
+                return Err(TransportErrorKind::BackingOff { until, last }.into());
             }
             state.counters.dials += 1;
             state.counters.requests += 1;
@@ -105,9 +105,9 @@ impl Hub {
             Ok(Ok(dialed)) if dialed.protocol == Protocol::Http1 => {
                 return Ok(DedicatedIo { io: dialed.io, conn_state, withdrawn });
             }
-            Ok(Ok(_)) => Death::protocol("HTTP/1.1 was wanted, and HTTP/2 came"),
+            Ok(Ok(_)) => TransportErrorKind::protocol("HTTP/1.1 was wanted, and HTTP/2 came"),
             Ok(Err(death)) => death,
-            Err(Expired) => Death::ConnectTimeout { after: limit, stage: attempt.stage() },
+            Err(Expired) => TransportErrorKind::ConnectTimeout { after: limit, stage: attempt.stage() },
         };
         self.dialer.failed(&death);
         let mut state = self.state.lock();
@@ -121,9 +121,11 @@ impl Hub {
     }
 
     /// Returns the reason why dedicated connections have ended.
-    pub(crate) fn withdrawal_reason(&self) -> Death {
+    pub(crate) fn withdrawal_reason(&self) -> TransportErrorKind {
         let parked = self.state.lock().parked.clone();
-        parked.filter(|_| !self.stop.is_cancelled()).map_or(Death::Closed, Death::Parked)
+        parked
+            .filter(|_| !self.stop.is_cancelled())
+            .map_or(TransportErrorKind::Closed, TransportErrorKind::Parked)
     }
 }
 
@@ -132,7 +134,7 @@ struct DialOutcome {
     hub: Arc<Hub>,
     pool_kind: PoolKind,
     started: Instant,
-    failure: Option<Death>,
+    failure: Option<TransportErrorKind>,
 }
 
 impl Drop for DialOutcome {
@@ -141,7 +143,8 @@ impl Drop for DialOutcome {
         {
             let mut state = self.hub.state.lock();
             state.pool.dial_ended(self.pool_kind);
-            let panicked = std::thread::panicking().then(|| Death::protocol("the dialer panicked"));
+            let panicked =
+                std::thread::panicking().then(|| TransportErrorKind::protocol("the dialer panicked"));
             if let Some(death) = self.failure.take().or(panicked) {
                 let death = Arc::new(death);
                 state.counters.dial_failures += 1;

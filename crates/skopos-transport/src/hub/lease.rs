@@ -11,7 +11,7 @@ use crate::{
     conn_state::ConnectionState,
     connection::Sender,
     dialer::{DialAttempt, Protocol},
-    error::{Death, TransportError},
+    error::{TransportError, TransportErrorKind},
     pool::{Pick, PoolKind},
 };
 
@@ -31,7 +31,7 @@ enum Step {
     Wait,
     Closed {
         until: Instant,
-        last: Arc<Death>,
+        last: Arc<TransportErrorKind>,
     },
     /// The server is healthy, but was dialed too often recently.
     Later {
@@ -67,13 +67,17 @@ impl Hub {
             let mut parked = false;
             match self.step(pool_kind, avoid) {
                 Step::Go(lease) => return Ok(lease),
-                Step::Full { connections } => return Err(Death::Exhausted { connections }.into()),
+                Step::Full { connections } => {
+                    return Err(TransportErrorKind::Exhausted { connections }.into());
+                }
                 Step::Later { until } => again_at = Some(until),
                 Step::Parked { .. } if wait => parked = true,
-                Step::Parked { why } => return Err(Death::Parked(why).into()),
+                Step::Parked { why } => return Err(TransportErrorKind::Parked(why).into()),
                 Step::Closed { until, .. } if wait => again_at = Some(until),
                 Step::Closed { last, .. } if waited => return Err((*last).clone().into()),
-                Step::Closed { until, last } => return Err(Death::BackingOff { until, last }.into()),
+                Step::Closed { until, last } => {
+                    return Err(TransportErrorKind::BackingOff { until, last }.into());
+                }
                 Step::Wait => waited = true,
                 Step::Dial(attempt) => {
                     waited = true;
@@ -142,7 +146,7 @@ impl Hub {
     }
 
     /// Returns the reason why the wait brought no connection.
-    pub(crate) fn no_connection(&self, after: Duration) -> Death {
+    pub(crate) fn no_connection(&self, after: Duration) -> TransportErrorKind {
         if let Some(last) = self.last_dial_error() {
             return (*last).clone();
         }
@@ -150,7 +154,7 @@ impl Hub {
             true => "waiting for the server to allow a stream",
             false => "waiting for a dial",
         };
-        Death::ConnectTimeout { after, stage }
+        TransportErrorKind::ConnectTimeout { after, stage }
     }
 
     fn release(&self, conn_state: &ConnectionState) {

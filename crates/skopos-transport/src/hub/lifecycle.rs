@@ -9,7 +9,7 @@ use crate::{
     class::ConnectionId,
     conn_state::ConnectionState,
     dialer::Protocol,
-    error::Death,
+    error::TransportErrorKind,
     pool::{Member, PoolKind},
 };
 
@@ -36,9 +36,9 @@ impl Hub {
         let age = self.options.max_connection_age.mul_f64(0.8 + 0.4 * state.rng.f64());
         state.backoff.connected();
         if self.stop.is_cancelled() {
-            connection.conn_state.kill(Death::Closed);
+            connection.conn_state.kill(TransportErrorKind::Closed);
         } else if let Some(why) = &state.parked {
-            connection.conn_state.kill(Death::Parked(why.clone()));
+            connection.conn_state.kill(TransportErrorKind::Parked(why.clone()));
         }
         state.pool.add(Member {
             id,
@@ -76,26 +76,26 @@ impl Hub {
     }
 
     /// Stops new streams on this connection; open ones continue.
-    pub(crate) fn retire(&self, id: ConnectionId, why: Death) {
+    pub(crate) fn retire(&self, id: ConnectionId, why: TransportErrorKind) {
         self.retire_locked(&mut self.state.lock(), id, Arc::new(why));
         self.changed.notify_waiters();
     }
 
-    pub(super) fn retire_locked(&self, state: &mut State, id: ConnectionId, why: Arc<Death>) {
+    pub(super) fn retire_locked(&self, state: &mut State, id: ConnectionId, why: Arc<TransportErrorKind>) {
         let Some(member) = state.pool.retire(id, why.clone()) else { return };
         member.connection.sender = None;
         let idle_http1 = member.protocol == Protocol::Http1 && member.open == 0;
         if idle_http1 {
             member.connection.conn_state.kill.cancel();
         }
-        if *why != Death::Outdated {
+        if *why != TransportErrorKind::Outdated {
             tracing::debug!(%id, death = %why, "connection retired");
             state.counters.count_error(Some(id), why);
         }
     }
 
     /// Records that the connection takes no new streams, because of the server, the network or this transport.
-    pub(crate) fn closing(&self, conn_state: &ConnectionState, death: Option<Death>) {
+    pub(crate) fn closing(&self, conn_state: &ConnectionState, death: Option<TransportErrorKind>) {
         {
             let mut state = self.state.lock();
             let by_us = state.pool.get(conn_state.id).is_none_or(|m| m.retired.is_some());
@@ -103,9 +103,9 @@ impl Hub {
                 (Some(death), _) => conn_state.record(death),
                 (None, true) => {}
                 // hyper reports no error after a graceful GOAWAY, and when the socket has closed, which was recorded then.
-                (None, false) => conn_state.record(Death::GoAway { code: "NO_ERROR".into() }),
+                (None, false) => conn_state.record(TransportErrorKind::GoAway { code: "NO_ERROR".into() }),
             }
-            let why = conn_state.first_error().cloned().unwrap_or(Death::Outdated);
+            let why = conn_state.first_error().cloned().unwrap_or(TransportErrorKind::Outdated);
             self.retire_locked(&mut state, conn_state.id, Arc::new(why));
         }
         self.changed.notify_waiters();
@@ -139,9 +139,9 @@ impl Hub {
         let mut state = self.state.lock();
         let Some(member) = state.pool.get(conn_state.id) else { return false };
         let in_order = match conn_state.first_error() {
-            Some(Death::GoAway { .. }) => true,
+            Some(TransportErrorKind::GoAway { .. }) => true,
             // The end of a body without another end mark, or of a connection without notice.
-            Some(Death::Eof) => member.protocol == Protocol::Http1,
+            Some(TransportErrorKind::Eof) => member.protocol == Protocol::Http1,
             _ => false,
         };
         in_order && member.served == 0 && member.open > 0
@@ -155,15 +155,20 @@ impl Hub {
             if member.open > 0 {
                 // The socket reported nothing and hyper still gave up: only an unanswered PING does that, and hyper does
                 // not report it on a connection that takes no more requests.
-                conn_state.record(Death::PingTimeout);
+                conn_state.record(TransportErrorKind::PingTimeout);
             }
             let death = Arc::new(conn_state.finish());
             let now = Instant::now();
-            if member.retired.is_none() && *death != Death::Closed {
+            if member.retired.is_none() && *death != TransportErrorKind::Closed {
                 state.counters.count_error(Some(conn_state.id), death.clone());
             }
             let useless = member.served == 0 && now.duration_since(member.created_at) < FAILED_DIAL_AGE;
-            let by_us = matches!(*death, Death::Closed | Death::Parked(_) | Death::Suspended { .. });
+            let by_us = matches!(
+                *death,
+                TransportErrorKind::Closed
+                    | TransportErrorKind::Parked(_)
+                    | TransportErrorKind::Suspended { .. }
+            );
             let failed_dial = (useless && conn_state.first_error().is_some() && !by_us).then_some(death);
             if let Some(death) = &failed_dial {
                 state.backoff.failed(member.created_at, now, death.clone());

@@ -19,7 +19,7 @@ use crate::{
     conn_state::ConnectionState,
     connection::Sender,
     dialer::{Dialer, Protocol},
-    error::Death,
+    error::TransportErrorKind,
     lag::LagMonitor,
     options::TransportOptions,
     pool::{Member, Pool, PoolKind},
@@ -99,7 +99,7 @@ impl Hub {
     }
 
     /// Returns the error of the last dial, if none has succeeded since.
-    pub(crate) fn last_dial_error(&self) -> Option<Arc<Death>> {
+    pub(crate) fn last_dial_error(&self) -> Option<Arc<TransportErrorKind>> {
         self.state.lock().backoff.last_error().cloned()
     }
 
@@ -114,7 +114,7 @@ impl Hub {
     }
 
     /// Counts a request that failed without its connection being at fault.
-    pub(crate) fn count_error(&self, connection: Option<ConnectionId>, death: &Death) {
+    pub(crate) fn count_error(&self, connection: Option<ConnectionId>, death: &TransportErrorKind) {
         self.state.lock().counters.count_error(connection, Arc::new(death.clone()));
     }
 
@@ -125,7 +125,7 @@ impl Hub {
         std::mem::take(&mut state.dials).cancel();
         std::mem::replace(&mut state.dedicated, self.stop.child_token()).cancel();
         for member in state.pool.members() {
-            member.connection.conn_state.kill(Death::Parked(why.clone()));
+            member.connection.conn_state.kill(TransportErrorKind::Parked(why.clone()));
         }
         drop(state);
         self.changed.notify_waiters();
@@ -146,7 +146,7 @@ impl Hub {
     pub(crate) fn close(&self) {
         self.stop.cancel();
         for member in self.state.lock().pool.members() {
-            member.connection.conn_state.kill(Death::Closed);
+            member.connection.conn_state.kill(TransportErrorKind::Closed);
         }
         self.tasks.close();
         self.changed.notify_waiters();
@@ -181,8 +181,8 @@ impl Hub {
             dial_failures: state.counters.dial_failures,
             requests: state.counters.requests,
             resent: state.counters.resent,
-            deaths: state.counters.deaths.clone(),
-            last_death: state.counters.last_death.clone(),
+            errors: state.counters.errors.clone(),
+            last_error: state.counters.last_error.clone(),
             down: state.backoff.down(),
             suspends: state.counters.suspends,
             lagged: self.lag_monitor.total_lag(),
@@ -192,7 +192,7 @@ impl Hub {
     }
 
     /// Records that there are no credentials to send.
-    pub(crate) fn credentials_missing(&self, death: &Death) {
+    pub(crate) fn credentials_missing(&self, death: &TransportErrorKind) {
         self.state.lock().counters.credentials_failed(false, death.to_string().into());
     }
 }

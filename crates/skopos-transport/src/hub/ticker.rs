@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{Connection, Hub};
-use crate::{error::Death, pool::Member};
+use crate::{error::TransportErrorKind, pool::Member};
 
 /// A jump of the wall clock against the monotonic one that means a suspend.
 const SUSPEND_THRESHOLD: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ impl Hub {
         let mut state = self.state.lock();
         state.counters.suspends += 1;
         for member in state.pool.members() {
-            member.connection.conn_state.kill(Death::Suspended { by });
+            member.connection.conn_state.kill(TransportErrorKind::Suspended { by });
         }
     }
 
@@ -61,7 +61,7 @@ impl Hub {
         let superseded = |m: &&Member<Connection>| m.connection.superseded.is_cancelled();
         outdated.extend(state.pool.members().iter().filter(superseded).map(|m| m.id));
         for id in &outdated {
-            self.retire_locked(&mut state, *id, Arc::new(Death::Outdated));
+            self.retire_locked(&mut state, *id, Arc::new(TransportErrorKind::Outdated));
         }
         drop(state);
         if !outdated.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use crate::error::{Death, Fault};
+use crate::error::{Fault, TransportErrorKind};
 
 /// The reason why a proxy did not connect to the server. It contains no data from the proxy except a number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -10,7 +10,7 @@ use crate::error::{Death, Fault};
 pub enum ProxyFault {
     /// A proxy that cannot be reached, or whose connection ended during the handshake.
     #[error("{0}")]
-    Connection(Arc<Death>),
+    Connection(Arc<TransportErrorKind>),
     /// A connection that the proxy closed without a response.
     #[error("it closed the connection without an answer")]
     Closed,
@@ -72,13 +72,15 @@ fn reply_meaning(reply: u8) -> String {
 
 /// Converts an error of the connection to a proxy.
 pub(super) fn from_socket_error(error: &io::Error) -> ProxyFault {
-    from_death(Death::from_socket_error(error))
+    from_death(TransportErrorKind::from_socket_error(error))
 }
 
-pub(super) fn from_death(death: Death) -> ProxyFault {
+pub(super) fn from_death(death: TransportErrorKind) -> ProxyFault {
     match death {
-        Death::Eof => ProxyFault::Closed,
-        Death::Protocol(reason) | Death::TooLarge(reason) => ProxyFault::Garbled(reason),
+        TransportErrorKind::Eof => ProxyFault::Closed,
+        TransportErrorKind::Protocol(reason) | TransportErrorKind::TooLarge(reason) => {
+            ProxyFault::Garbled(reason)
+        }
         death => ProxyFault::Connection(Arc::new(death)),
     }
 }

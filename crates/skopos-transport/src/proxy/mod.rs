@@ -22,7 +22,7 @@ use percent_encoding::percent_decode_str;
 pub use self::{environment::proxy_from_environment, fault::ProxyFault};
 use crate::{
     dialer::{DialAttempt, Io, Stage},
-    error::{ConfigError, Death},
+    error::{ConfigError, TransportErrorKind},
     options::TransportOptions,
     tls::{DialSettings, TlsSource},
 };
@@ -110,7 +110,7 @@ impl Proxy {
         stream: S,
         tls: Option<&DialSettings>,
         attempt: &DialAttempt,
-    ) -> Result<Box<dyn Io>, Death> {
+    ) -> Result<Box<dyn Io>, TransportErrorKind> {
         attempt.enter(Stage::Proxy);
         let connected = match tls {
             None => self.handshake(stream).await,
@@ -132,16 +132,16 @@ impl Proxy {
     }
 
     /// Converts an error on the way to the proxy itself.
-    pub(crate) fn not_reached(&self, death: Death) -> Death {
+    pub(crate) fn not_reached(&self, death: TransportErrorKind) -> TransportErrorKind {
         match death {
             // A failure of this process only.
-            Death::Resources(_) => death,
+            TransportErrorKind::Resources(_) => death,
             death => self.proxy_error(ProxyFault::Connection(Arc::new(death))),
         }
     }
 
-    fn proxy_error(&self, fault: ProxyFault) -> Death {
-        Death::Proxy { proxy: self.name.clone(), fault }
+    fn proxy_error(&self, fault: ProxyFault) -> TransportErrorKind {
+        TransportErrorKind::Proxy { proxy: self.name.clone(), fault }
     }
 
     /// Returns the name of the other end, for stats; `address` is the proxy's.

@@ -30,7 +30,10 @@ fn attempt() -> DialAttempt {
 
 /// Returns the result of asking the proxy, and the bytes that it received. After each number of received bytes the proxy
 /// sends the bytes beside it, one by one, and after the last of them closes the connection.
-async fn asked(proxy: &Proxy, turns: &[(usize, &[u8])]) -> (Result<Box<dyn Io>, Death>, Vec<u8>) {
+async fn asked(
+    proxy: &Proxy,
+    turns: &[(usize, &[u8])],
+) -> (Result<Box<dyn Io>, TransportErrorKind>, Vec<u8>) {
     let (near, mut far) = tokio::io::duplex(64);
     let speaking = async move {
         let mut heard = Vec::new();
@@ -51,9 +54,9 @@ async fn asked(proxy: &Proxy, turns: &[(usize, &[u8])]) -> (Result<Box<dyn Io>, 
     tokio::time::timeout(TIMEOUT, both).await.expect("an end")
 }
 
-fn fault(result: Result<Box<dyn Io>, Death>) -> ProxyFault {
+fn fault(result: Result<Box<dyn Io>, TransportErrorKind>) -> ProxyFault {
     match result.map(drop) {
-        Err(Death::Proxy { fault, .. }) => fault,
+        Err(TransportErrorKind::Proxy { fault, .. }) => fault,
         other => panic!("{other:?}"),
     }
 }
@@ -139,7 +142,7 @@ async fn what_an_http_proxy_says_instead_of_yes_is_told_by_its_number() {
         assert_eq!(error.fault(), whose, "{error}");
         assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
         assert!(error.to_string().starts_with("proxy http://proxy.test: it "), "{error}");
-        assert_eq!(error, Death::Proxy { proxy: "http://proxy.test".into(), fault: without });
+        assert_eq!(error, TransportErrorKind::Proxy { proxy: "http://proxy.test".into(), fault: without });
         let (result, _) = asked(&known, &[(known_words, answer.as_bytes())]).await;
         assert_eq!(fault(result), with);
     }

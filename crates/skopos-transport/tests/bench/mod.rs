@@ -20,8 +20,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::Body;
 use parking_lot::Mutex;
 use skopos_transport::{
-    Death, DialAttempt, Dialed, Protocol, Transport, TransportBody, TransportError, TransportOptions,
-    WallClock, dialer_fn,
+    DialAttempt, Dialed, Protocol, Transport, TransportBody, TransportError, TransportErrorKind,
+    TransportOptions, WallClock, dialer_fn,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
@@ -211,7 +211,7 @@ impl Pipe {
 }
 
 impl Inner {
-    async fn dial(self: Arc<Self>, _attempt: DialAttempt) -> Result<Dialed, Death> {
+    async fn dial(self: Arc<Self>, _attempt: DialAttempt) -> Result<Dialed, TransportErrorKind> {
         let (mode, protocol) = {
             let mut state = self.state.lock();
             state.dials.push(self.begin.elapsed());
@@ -219,7 +219,10 @@ impl Inner {
         };
         match mode {
             Mode::Refuse => {
-                return Err(Death::Refused { to: "cluster.test".into(), reason: "refused".into() });
+                return Err(TransportErrorKind::Refused {
+                    to: "cluster.test".into(),
+                    reason: "refused".into(),
+                });
             }
             Mode::Silent => std::future::pending().await,
             Mode::Serve | Mode::Mute | Mode::Hangup => {}

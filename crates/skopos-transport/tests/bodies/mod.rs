@@ -13,7 +13,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use skopos_transport::{
-    Death, Dialed, RequestOptions, Transport, TransportError, TransportOptions, WallClock, dialer_fn,
+    Dialed, RequestOptions, Transport, TransportError, TransportErrorKind, TransportOptions, WallClock,
+    dialer_fn,
 };
 use tokio::time::Instant;
 
@@ -32,7 +33,8 @@ async fn converse(script: Arc<Script>) {
     let dialer = dialer_fn(move |_| {
         let io = server.clone().accept();
         async move {
-            let io = io.ok_or_else(|| Death::Refused { to: "here".into(), reason: "no more".into() })?;
+            let io = io
+                .ok_or_else(|| TransportErrorKind::Refused { to: "here".into(), reason: "no more".into() })?;
             Ok(Dialed::new(io, protocol))
         }
     });

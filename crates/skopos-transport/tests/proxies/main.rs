@@ -18,7 +18,7 @@ use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{pki_types::PrivateKeyDer, server::WebPkiClientVerifier};
 use skopos_testserver::TestServer;
 use skopos_transport::{
-    Death, Fault, Protocol, ProxyFault, Transport, TransportError, TransportOptions, Upgrade,
+    Fault, Protocol, ProxyFault, Transport, TransportError, TransportErrorKind, TransportOptions, Upgrade,
     config_from_kubeconfig,
 };
 
@@ -125,10 +125,10 @@ async fn a_proxy_that_does_not_lead_there_is_told_with_its_reason_and_without_it
         let transport = transport(config(&server, &format!("http://{user}{}", test_proxy.address)).await);
         let error = ask(&transport).await.unwrap_err();
         let name = format!("http://{}", test_proxy.address).into();
-        assert_eq!(*error.death(), Death::Proxy { proxy: name, fault });
+        assert_eq!(*error.kind(), TransportErrorKind::Proxy { proxy: name, fault });
         assert_eq!(error.fault(), whose);
         let next = ask(&transport).await.unwrap_err();
-        assert!(matches!(next.death(), Death::BackingOff { .. }), "{next}");
+        assert!(matches!(next.kind(), TransportErrorKind::BackingOff { .. }), "{next}");
         let told = format!("{error} {error:?} {next} {next:?} {:?}", transport.stats());
         assert!(!told.contains("canary"), "{told}");
     }
@@ -144,10 +144,13 @@ async fn a_proxy_that_is_not_there_is_named() {
         [format!("http://u:canary@{}", test_proxy.address), "socks5://u:canary@no-such.invalid".to_owned()]
     {
         let error = ask(&transport(config(&server, &proxy).await)).await.unwrap_err();
-        let Death::Proxy { fault: ProxyFault::Connection(death), .. } = error.death() else {
+        let TransportErrorKind::Proxy { fault: ProxyFault::Connection(death), .. } = error.kind() else {
             panic!("{error:?}")
         };
-        assert!(matches!(**death, Death::Refused { .. } | Death::Dns { .. }), "{error}");
+        assert!(
+            matches!(**death, TransportErrorKind::Refused { .. } | TransportErrorKind::Dns { .. }),
+            "{error}"
+        );
         assert!(error.to_string().starts_with("proxy ") && error.fault() == Fault::Network, "{error}");
         assert!(!format!("{error:?}").contains("canary"), "{error:?}");
     }
@@ -163,7 +166,7 @@ async fn a_proxy_that_says_nothing_is_given_up_within_the_connect_deadline() {
         let config = config(&server, &format!("{scheme}://{}", test_proxy.address)).await;
         let options = TransportOptions { connect_timeout: Duration::from_millis(500), ..Default::default() };
         let error = ask(&Transport::from_config(config, options).unwrap()).await.unwrap_err();
-        assert!(matches!(error.death(), Death::ConnectTimeout { stage: "proxy", .. }), "{error}");
+        assert!(matches!(error.kind(), TransportErrorKind::ConnectTimeout { stage: "proxy", .. }), "{error}");
     }
     server.stop().await;
 }
@@ -179,7 +182,7 @@ async fn a_proxy_that_goes_takes_its_connections_along_and_is_found_again() {
     test_proxy.end().await;
     while let Ok(Some(_)) = events.try_next().await {}
     let error = ask(&transport).await.unwrap_err();
-    assert!(matches!(error.death().root(), Death::Proxy { .. }), "{error}");
+    assert!(matches!(error.kind().root(), TransportErrorKind::Proxy { .. }), "{error}");
     let test_proxy = test_proxy.again();
     transport.connected(Duration::from_secs(5)).await.unwrap();
     ask(&transport).await.unwrap();
@@ -201,7 +204,7 @@ async fn pings_go_through_to_the_server() {
     // The proxy stays, and its sockets acknowledge all bytes.
     test_proxy.freeze();
     while let Ok(Some(_)) = events.try_next().await {}
-    let deaths = &transport.stats().deaths;
+    let deaths = &transport.stats().errors;
     assert!(format!("{deaths:?}").contains("ping_timeout"), "{deaths:?}");
     server.stop().await;
 }
@@ -253,10 +256,10 @@ async fn a_proxy_over_tls_is_trusted_by_the_configurations_ca_and_not_shown_who_
     assert_eq!(transport.stats().connections[0].protocol, Protocol::Http2);
 
     let error = ask(&self::transport(config(&strange).await)).await.unwrap_err();
-    let Death::Proxy { fault: ProxyFault::Connection(death), .. } = error.death() else {
+    let TransportErrorKind::Proxy { fault: ProxyFault::Connection(death), .. } = error.kind() else {
         panic!("{error:?}")
     };
-    assert_eq!(death.kind(), "tls_untrusted", "{error}");
+    assert_eq!(death.label(), "tls_untrusted", "{error}");
     assert_eq!(error.fault(), Fault::Caller);
     assert!(strange.asked().is_empty());
     server.stop().await;

@@ -33,7 +33,7 @@ pub(crate) enum Notice {
     /// The content is no longer live, a trouble or a failure is reported, or the written object has arrived all the same.
     Told,
     /// The transport gave up a request or connection for this reason.
-    Death(&'static str),
+    ConnectionError(&'static str),
     /// The content is correct all the same.
     Recovered,
 }
@@ -114,7 +114,7 @@ impl Case {
     }
 
     pub(crate) fn noticed_as(self, death: &'static str) -> Self {
-        Self { notice: Notice::Death(death), ..self }
+        Self { notice: Notice::ConnectionError(death), ..self }
     }
 
     pub(crate) fn noticed_when_recovered(self) -> Self {
@@ -351,7 +351,7 @@ impl<'a> Run<'a> {
 
     fn is_noticed(&self) -> bool {
         match self.case.notice {
-            Notice::Death(_) => self.deaths_now() > self.deaths,
+            Notice::ConnectionError(_) => self.deaths_now() > self.deaths,
             Notice::Recovered => self.is_recovered(),
             Notice::Told => {
                 let stats = self.maps().stats();
@@ -365,8 +365,8 @@ impl<'a> Run<'a> {
 
     fn deaths_now(&self) -> u64 {
         match self.case.notice {
-            Notice::Death(kind) => {
-                self.world.factory.transport().stats().deaths.get(kind).copied().unwrap_or_default()
+            Notice::ConnectionError(kind) => {
+                self.world.factory.transport().stats().errors.get(kind).copied().unwrap_or_default()
             }
             Notice::Told | Notice::Recovered => 0,
         }

@@ -46,7 +46,7 @@ pub fn transport_to(server: &Arc<TestServer>) -> Transport {
     let dialer = dialer_fn(move |_| {
         let connected = server.upgrade().map(|server| server.connect());
         async move {
-            let refused = |reason: String| skopos::transport::Death::Refused {
+            let refused = |reason: String| skopos::transport::TransportErrorKind::Refused {
                 to: "memory".into(),
                 reason: reason.into(),
             };

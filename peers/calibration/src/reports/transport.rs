@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::client::Body;
 use serde_json::json;
 use skopos::transport::{
-    ConnectionId, Death, RequestOptions, TlsFault, TransportBody, TransportError, TransportOptions,
+    ConnectionId, TransportErrorKind, RequestOptions, TlsFault, TransportBody, TransportError, TransportOptions,
 };
 use skopos::{Condition, FactoryOptions, InformerFactory, InformerOptions, Transport};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -108,7 +108,7 @@ async fn silence(server: &RealServer) -> anyhow::Result<String> {
         inflict(&gate);
         let begin = Instant::now();
         let death = ended(&mut watch).await?;
-        ensure!(*death.death() == Death::PingTimeout, "{which}: {death}");
+        ensure!(*death.kind() == TransportErrorKind::PingTimeout, "{which}: {death}");
         within(which, begin, SILENCE)?;
         slowest = slowest.max(begin.elapsed());
         // And so is the connection that nobody asks anything.
@@ -143,7 +143,7 @@ async fn slow_reader(server: &RealServer) -> anyhow::Result<String> {
         death = ended(&mut other) => death?,
         () = reads => anyhow::bail!("the slow one has read everything"),
     };
-    ensure!(*death.death() == Death::PingTimeout, "{death}");
+    ensure!(*death.kind() == TransportErrorKind::PingTimeout, "{death}");
     within("the other one", begin, SILENCE)?;
     Ok(format!("found after {:.1?} by who has read everything", begin.elapsed()))
 }
@@ -159,11 +159,11 @@ async fn ends(server: &RealServer) -> anyhow::Result<String> {
         inflict(&gate);
         for watch in &mut watches {
             let death = ended(watch).await?;
-            ensure!(death.death().kind() == kind, "{kind}: {death}");
+            ensure!(death.kind().label() == kind, "{kind}: {death}");
         }
         slowest = slowest.max(begin.elapsed());
         within(kind, begin, secs(1))?;
-        let deaths = transport.stats().deaths;
+        let deaths = transport.stats().errors;
         ensure!(deaths.get(kind) == Some(&1), "one connection, one death: {deaths:?}");
     }
     Ok(format!("{WATCHES} streams told within {slowest:.1?}"))
@@ -232,7 +232,7 @@ async fn go_away(server: &RealServer) -> anyhow::Result<String> {
     create(server, "seen").await?;
     is_told(&mut old, "seen").await?;
     is_told(&mut new, "seen").await?;
-    ensure!(transport.stats().deaths.contains_key("go_away"), "no GOAWAY: {:?}", transport.stats().deaths);
+    ensure!(transport.stats().errors.contains_key("go_away"), "no GOAWAY: {:?}", transport.stats().errors);
     let (begin, before, mut reads) = (Instant::now(), transport.stats().dials, 0);
     while begin.elapsed() < secs(8) {
         ask(&transport, READ).await?;
@@ -273,7 +273,7 @@ async fn deadline(server: &RealServer) -> anyhow::Result<String> {
     read.extensions_mut().insert(RequestOptions { deadline, ..Default::default() });
     let begin = Instant::now();
     let error = transport.send(read).await.err().context("an answer that was lost")?;
-    ensure!(matches!(error.death(), Death::CallerDeadline { .. }), "{error}");
+    ensure!(matches!(error.kind(), TransportErrorKind::CallerDeadline { .. }), "{error}");
     within("the call", begin, secs(2))?;
     let blamed = transport.stats().connections.iter().any(|one| one.retired.is_some());
     ensure!(!blamed, "the connection was blamed: {:?}", transport.stats());
@@ -300,7 +300,7 @@ async fn trust(server: &RealServer) -> anyhow::Result<String> {
     let rotated = skopos::transport::config_from_kubeconfig(kubeconfig, &Default::default()).await?;
     let rotated = Transport::from_config(rotated, TransportOptions::default())?;
     let error = ask(&rotated, READ).await.err().context("a stranger's CA does")?;
-    ensure!(matches!(error.death(), Death::Tls(TlsFault::Untrusted(_))), "{error}");
+    ensure!(matches!(error.kind(), TransportErrorKind::Tls(TlsFault::Untrusted(_))), "{error}");
     std::fs::copy(server.certificate(), &ca)?;
     next_dial(&rotated).await;
     ask(&rotated, READ).await.context("the right CA, once it is there")?;

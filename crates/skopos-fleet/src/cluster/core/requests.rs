@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use kube::client::Body;
-use skopos::transport::{Death, TransportBody, Upgrade};
+use skopos::transport::{TransportBody, TransportErrorKind, Upgrade};
 use skopos::{Transport, TransportError};
 use tokio::time::{Instant, timeout};
 
@@ -63,17 +63,21 @@ impl ClusterInner {
 
     fn failed(&self, error: TransportError, begun: Instant) -> FleetError {
         let cluster = self.id.clone();
-        match (error.death(), &self.state().paused) {
-            (Death::Parked(_), Some(paused)) => FleetError::Paused { cluster, paused: paused.clone() },
-            (Death::Parked(why), None) => {
+        match (error.kind(), &self.state().paused) {
+            (TransportErrorKind::Parked(_), Some(paused)) => {
+                FleetError::Paused { cluster, paused: paused.clone() }
+            }
+            (TransportErrorKind::Parked(why), None) => {
                 FleetError::Unreachable { cluster, since: self.state().since, reason: why.clone() }
             }
-            (Death::CallerDeadline { because, .. }, _) => {
+            (TransportErrorKind::CallerDeadline { because, .. }, _) => {
                 let reason = because.as_ref().map(|death| death.to_string().into());
                 let reason = reason.unwrap_or_else(|| "no answer".into());
                 FleetError::Deadline { cluster, waited: begun.elapsed(), reason }
             }
-            (Death::Closed, _) => self.closed_error().unwrap_or(FleetError::Transport { cluster, error }),
+            (TransportErrorKind::Closed, _) => {
+                self.closed_error().unwrap_or(FleetError::Transport { cluster, error })
+            }
             _ => FleetError::Transport { cluster, error },
         }
     }

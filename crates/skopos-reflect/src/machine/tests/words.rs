@@ -42,7 +42,7 @@ fn each_code_has_its_condition() {
         let reason = state.reason.unwrap();
         assert_eq!(&*reason, format!("the server answered HTTP {code}"));
         assert_eq!(reason.cause(), &Cause::Answer { code, reason: StatusReason::default() });
-        assert_eq!(reason.death(), None);
+        assert_eq!(reason.transport_error(), None);
     }
 }
 
