@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 pub(crate) fn run(objects: usize, reads: usize) -> Result<()> {
     let pods = Pods::generate(objects)?;
-    let (store, mut writer) = Store::<Pod>::fed_by_hand();
+    let (store, mut writer) = Store::<Pod>::detached();
     writer.begin_replace();
     for number in 0..objects {
         writer.stage(pods.version(number, 1)?);

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(500);
 /// - `dials` says how many connections were begun to each cluster
 pub(crate) async fn run(config: PathBuf) -> Result<()> {
     let started = Instant::now();
-    let daemon = Daemon::of_file(config).await?;
+    let daemon = Daemon::from_file(config).await?;
     let (url, fleet) = (daemon.url(), daemon.fleet().clone());
     let stop = CancellationToken::new();
     let mut running = JoinSet::new();

@@ -37,11 +37,11 @@ pub(crate) async fn run(args: ServeArgs, stop: CancellationToken) -> Result<(), 
         Some(path) => {
             let config = Config::read(&path).map_err(|error| start_error(error.into()))?;
             check_sources(&config, &path)?;
-            (Daemon::of_file(path).await, config)
+            (Daemon::from_file(path).await, config)
         }
         None => {
             let config = quick_start(args).await?;
-            (Daemon::of_config(config.clone()).await, config)
+            (Daemon::from_config(config.clone()).await, config)
         }
     };
     let daemon = daemon.map_err(start_error)?;

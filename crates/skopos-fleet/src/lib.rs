@@ -22,8 +22,9 @@ pub mod vcluster;
 
 pub use address::AddressPolicy;
 pub use cluster::{
-    Admits, CachedKind, Cluster, ClusterOptions, ClusterState, ClusterStats, Condition, Connector, Document,
-    DocumentRequest, Ended, Fate, InformerChoice, KeptStats, KindStats, Persistence, RestoredState,
+    CachedKind, CheckpointStats, Cluster, ClusterOptions, ClusterState, ClusterStats, Condition, Connector,
+    Document, DocumentRequest, Ended, InformerConfig, KindFilter, KindStats, Persistence, RestoredState,
+    StopWatcher,
 };
 pub use error::FleetError;
 pub use fleet::{Changes, Fleet, FleetChange, FleetOptions, FleetStats, Keeper, Members, SourceProblem};

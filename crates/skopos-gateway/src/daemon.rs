@@ -15,7 +15,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hyper::body::Incoming;
 use skopos_fleet::source::VclusterDial;
-use skopos_fleet::{Admits, ClusterOptions, Fleet, FleetOptions};
+use skopos_fleet::{ClusterOptions, Fleet, FleetOptions, KindFilter};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -104,10 +104,10 @@ impl Daemon {
     ///
     /// # Errors
     /// If anything in the file is invalid or unavailable. Clusters that do not answer are no error.
-    pub async fn of_file(path: PathBuf) -> Result<Self, DaemonError> {
+    pub async fn from_file(path: PathBuf) -> Result<Self, DaemonError> {
         let follower = ConfigFollower::open(path)?;
         let config = follower.subscribe().borrow().config.clone();
-        let embedding = Embedding::of(&config);
+        let embedding = Embedding::from_config(&config);
         Self::start(config, embedding, Some(follower)).await
     }
 
@@ -115,8 +115,8 @@ impl Daemon {
     ///
     /// # Errors
     /// If the address or the certificates are not available.
-    pub async fn of_config(config: Config) -> Result<Self, DaemonError> {
-        let embedding = Embedding::of(&config);
+    pub async fn from_config(config: Config) -> Result<Self, DaemonError> {
+        let embedding = Embedding::from_config(&config);
         Self::embedded(config, embedding).await
     }
 
@@ -139,7 +139,7 @@ impl Daemon {
         let fleet::Storage { keeper, resume_storage } = open_storage(&config, &cache_policy).await?;
         let keeper = keeper.or_else(|| embedding.fleet.keeper.clone());
         let (own, admits) = (embedding.fleet.cluster.admits.clone(), cache_policy.admits());
-        let admits = Admits::new(move |kind| own.admits(kind) && admits.admits(kind));
+        let admits = KindFilter::new(move |kind| own.admits(kind) && admits.admits(kind));
         let cluster = ClusterOptions { admits, ..embedding.fleet.cluster };
         let instance = InstanceId::random();
         let connector = embedding.fleet.connector.with_header(VIA, instance.header());
@@ -275,7 +275,7 @@ async fn open_storage(
 impl Embedding {
     /// Makes the default options for this configuration.
     #[must_use]
-    pub fn of(config: &Config) -> Self {
+    pub fn from_config(config: &Config) -> Self {
         Self { fleet: fleet::options(config), dial: VclusterDial::default() }
     }
 }
@@ -295,7 +295,7 @@ fn listen_options(config: &Config) -> ListenOptions {
 }
 
 fn authenticator(fleet: &Fleet, config: &Config) -> Result<Authenticator, OidcError> {
-    Authenticator::new(config, Arc::new(FleetAsk::of_trusted(fleet.clone())))
+    Authenticator::new(config, Arc::new(FleetAsk::trusted_only(fleet.clone())))
 }
 
 // === impl Current ===

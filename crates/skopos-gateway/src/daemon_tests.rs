@@ -39,7 +39,7 @@ impl Running {
         std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
         let mut config = quick(kubeconfig);
         config.listen.address = "127.0.0.1:0".parse().unwrap();
-        let daemon = Daemon::of_config(config).await.unwrap();
+        let daemon = Daemon::from_config(config).await.unwrap();
         let mut changes = daemon.fleet().changes();
         let running = Self::from_daemon(daemon, member, folder);
         tokio::time::timeout(TIMEOUT, changes.next()).await.unwrap().unwrap();
@@ -73,7 +73,7 @@ impl Running {
                 labels: std::collections::BTreeMap::new(),
             });
         }
-        let daemon = Daemon::of_config(config).await.unwrap();
+        let daemon = Daemon::from_config(config).await.unwrap();
         let running = Self::from_daemon(daemon, servers[0].clone(), folder);
         running.fleet.unread_sources(TIMEOUT).await;
         (running, servers)
@@ -105,7 +105,8 @@ impl Running {
             let url = format!("https://{}", known.address(&service)?).parse().ok()?;
             Some(Endpoint { url, tls_server_name: Some(service) })
         };
-        let embedding = Embedding { dial: VclusterDial::Custom(Arc::new(dial)), ..Embedding::of(&config) };
+        let embedding =
+            Embedding { dial: VclusterDial::Custom(Arc::new(dial)), ..Embedding::from_config(&config) };
         let daemon = Daemon::embedded(config, embedding).await.unwrap();
         Self::from_daemon(daemon, virtuals.host().clone(), folder)
     }
@@ -205,7 +206,7 @@ async fn a_quick_start_changes_nothing_unless_it_is_told_to() {
         std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
         let listen = Some("127.0.0.1:0".parse().unwrap());
         let quick = config::QuickStart { kubeconfigs: vec![kubeconfig], listen, writes };
-        let daemon = Daemon::of_config(quick.into()).await.unwrap();
+        let daemon = Daemon::from_config(quick.into()).await.unwrap();
         let running = Running::from_daemon(daemon, member, folder);
         assert_eq!(running.fleet.unread_sources(TIMEOUT).await, 0);
         let base = "/clusters/skopos-test/api/v1/namespaces/default/configmaps";
@@ -311,7 +312,7 @@ async fn after_it_was_told_to_stop_it_answers_for_a_while() {
     config.listen.address = "127.0.0.1:0".parse().unwrap();
     assert_eq!(config.listen.shutdown_delay(), Duration::ZERO, "nobody balances the load of loopback");
     config.listen.shutdown_delay = Some(config::Span::seconds(3));
-    let daemon = Daemon::of_config(config).await.unwrap();
+    let daemon = Daemon::from_config(config).await.unwrap();
     let mut changes = daemon.fleet().changes();
     let running = Running::from_daemon(daemon, member, folder);
     tokio::time::timeout(TIMEOUT, changes.next()).await.unwrap().unwrap();
@@ -348,7 +349,7 @@ async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
     };
     let files = [file(&own.join("all")), file(&own.join("again"))];
     config.clusters.kubeconfigs.extend(files);
-    let daemon = Daemon::of_config(config).await.unwrap();
+    let daemon = Daemon::from_config(config).await.unwrap();
     let port = daemon.address().port();
     std::fs::create_dir(&own).unwrap();
     std::fs::write(own.join("all"), plain_kubeconfig("all", port, "/fleet")).unwrap();
@@ -404,7 +405,7 @@ async fn two_gateways_with_each_others_fleet_rest() {
             config::KubeconfigSource { path: other.clone(), ..config.clusters.kubeconfigs[0].clone() };
         config.clusters.kubeconfigs.push(later);
         gateways
-            .push((Running::from_daemon(Daemon::of_config(config).await.unwrap(), member, folder), other));
+            .push((Running::from_daemon(Daemon::from_config(config).await.unwrap(), member, folder), other));
     }
     let ports = [gateways[1].0.address.port(), gateways[0].0.address.port()];
     for ((running, other), port) in gateways.iter().zip(ports) {
@@ -456,7 +457,7 @@ async fn a_gateway_that_starts_again_from_a_bucket_answers_for_a_cluster_that_is
     let bucket = serde_json::to_value(s3.source(folder.path())).unwrap();
     config.checkpoints = serde_json::from_value(json!({"bucket": bucket, "every": "1s"})).unwrap();
     let start = || async {
-        let daemon = Daemon::of_config(config.clone()).await.unwrap();
+        let daemon = Daemon::from_config(config.clone()).await.unwrap();
         let mut changes = daemon.fleet().changes();
         let running = Running::from_daemon(daemon, member.clone(), tempfile::tempdir().unwrap());
         let Some(FleetChange::Added(cluster)) = tokio::time::timeout(TIMEOUT, changes.next()).await.unwrap()
@@ -549,7 +550,7 @@ async fn a_changed_configuration_takes_effect_and_a_wrong_one_does_not() {
     let path = folder.path().join("gateway.yaml");
     let text = "listen: {address: '127.0.0.1:0', limits: {bodyBytes: 3Mi}}\n";
     std::fs::write(&path, text).unwrap();
-    let daemon = Daemon::of_file(path.clone()).await.unwrap();
+    let daemon = Daemon::from_file(path.clone()).await.unwrap();
     let before = daemon.gateway.load_full();
     let (gateway, stop) = (daemon.gateway.clone(), CancellationToken::new());
     let mut changes = daemon.follower.as_ref().unwrap().subscribe();
@@ -590,7 +591,7 @@ async fn a_change_is_in_force_as_a_whole_or_refused() {
         std::fs::write(&path, format!("listen: {{address: '127.0.0.1:0'}}\n{clusters}\n{more}\n")).unwrap();
     };
     write("cache: {secrets: true}");
-    let daemon = Daemon::of_file(path.clone()).await.unwrap();
+    let daemon = Daemon::from_file(path.clone()).await.unwrap();
     let (gateway, mut state) = (daemon.gateway.clone(), daemon.follower.as_ref().unwrap().subscribe());
     let mut changes = daemon.fleet().changes();
     let running = Running::from_daemon(daemon, member, folder);

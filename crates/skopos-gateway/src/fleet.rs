@@ -9,14 +9,14 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use skopos::journal::JournalOptions;
 use skopos::{InformerOptions, ResourceId, Transform};
-use skopos_fleet::checkpoint::{Admits, CheckpointKeeper, Directory, KeeperOptions, private_folder};
+use skopos_fleet::checkpoint::{CheckpointKeeper, Directory, KeeperOptions, KindFilter, private_folder};
 use skopos_fleet::kubeconfig::{KubeconfigPaths, KubeconfigPolicy};
 use skopos_fleet::source::{
     KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource, VclusterDial, VclusterSource,
 };
 use skopos_fleet::vcluster::Helm;
 use skopos_fleet::{
-    AddressPolicy, Cluster, ClusterId, ClusterOptions, ClusterSpec, Fleet, FleetOptions, InformerChoice,
+    AddressPolicy, Cluster, ClusterId, ClusterOptions, ClusterSpec, Fleet, FleetOptions, InformerConfig,
     Keeper,
 };
 use skopos_serve::Registry;
@@ -45,7 +45,7 @@ pub fn options(config: &Config) -> FleetOptions {
         prefetch_documents: true,
         idle_stop: Some(config.cache.idle_stop.0),
         memory_budget: Some(config.cache.bytes_per_cluster.0),
-        informer: InformerChoice::new(move |_, _| {
+        informer: InformerConfig::new(move |_, _| {
             InformerOptions::all().journal(JournalOptions::default()).transform(kept.transform())
         }),
         ..ClusterOptions::default()
@@ -75,9 +75,9 @@ impl CachePolicy {
     }
 
     /// Returns the filter of resources that may be kept in memory and on disk.
-    pub(crate) fn admits(&self) -> Admits {
+    pub(crate) fn admits(&self) -> KindFilter {
         let cache_policy = self.0.clone();
-        Admits::new(move |kind| cache_policy.load().cache.keeps(&kind.group, &kind.plural))
+        KindFilter::new(move |kind| cache_policy.load().cache.keeps(&kind.group, &kind.plural))
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Storage {
 ///
 /// # Errors
 /// If the folder cannot be used, or another gateway uses it; if the bucket cannot be used as configured.
-pub(crate) fn open_storage(config: &Config, admits: Admits) -> io::Result<Storage> {
+pub(crate) fn open_storage(config: &Config, admits: KindFilter) -> io::Result<Storage> {
     let Some(checkpoints) = &config.checkpoints else { return Ok(Storage::default()) };
     let mut options = KeeperOptions::default();
     options.every = checkpoints.every.0;

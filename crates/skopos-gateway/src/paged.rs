@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use skopos_serve::{Allowance, Share};
+use skopos_serve::{MemoryBudget, Reservation};
 use tokio::time::Instant;
 
 /// Snapshots of lists with pages to come, by version. Each is kept for [`SNAPSHOT_TTL`] after its last use. Beyond a
@@ -19,7 +19,7 @@ pub(crate) struct Paged<V, S> {
     /// The number of bytes of objects replaced so far.
     replaced: usize,
     /// The approximate number of bytes held by the snapshots alone.
-    held: Share,
+    held: Reservation,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ const SNAPSHOT_TTL: Duration = Duration::from_secs(300);
 
 impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
     /// Creates an empty set of at most `max_states` snapshots, within `allowance`.
-    pub(crate) fn new(max_states: usize, allowance: &Allowance) -> Self {
+    pub(crate) fn new(max_states: usize, allowance: &MemoryBudget) -> Self {
         Self { states: VecDeque::new(), max_states, replaced: 0, held: allowance.share() }
     }
 
@@ -157,7 +157,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_goes_on_keeps_his_state_and_what_nobody_asks_for_goes() {
-        let mut paged = Paged::new(3, &Allowance::unbounded());
+        let mut paged = Paged::new(3, &MemoryBudget::unbounded());
         let state = Arc::new(1);
         assert!(paged.keep(1, state.clone(), 0).is_empty());
         assert!(paged.keep(2, Arc::new(2), 0).is_empty());
@@ -182,10 +182,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_state_costs_what_was_replaced_since() {
-        let allowance = Allowance::new(100_000);
+        let allowance = MemoryBudget::new(100_000);
         let (mut pods, mut maps) = (Paged::new(9, &allowance), Paged::new(9, &allowance));
         assert!(pods.replaced([60_000]).is_empty());
-        assert_eq!(allowance.used(), 0, "nobody keeps it");
+        assert_eq!(allowance.used(), 0, "no request keeps it");
         let _ = (pods.keep(1, Arc::new(1), 0), maps.keep(1, Arc::new(1), 0));
         assert!(pods.replaced([30_000, 0]).is_empty());
         assert_eq!((pods.bytes(), maps.bytes()), (30_000 + 2 * REPLACED_OVERHEAD, 0));
@@ -203,7 +203,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_state_that_was_never_the_newest_costs_all_that_it_has() {
         const NONE: [u64; 0] = [];
-        let allowance = Allowance::new(100_000);
+        let allowance = MemoryBudget::new(100_000);
         let mut pods = Paged::new(9, &allowance);
         let keep = |pods: &mut Paged<u64, Arc<u64>>, version: u64, own| {
             let gone = pods.keep(version, Arc::new(version), own);

@@ -112,7 +112,7 @@ impl Bed {
             }
         }
         let authenticator =
-            Authenticator::new(&config, Arc::new(FleetAsk::of_trusted(fleet.clone()))).unwrap();
+            Authenticator::new(&config, Arc::new(FleetAsk::trusted_only(fleet.clone()))).unwrap();
         let services = Services::new(fleet.clone(), Arc::new(config));
         let clusters = Clusters::new(services.clone());
         let merged = Merged::new(services.clone(), KindsOptions::default());

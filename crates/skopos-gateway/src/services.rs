@@ -104,7 +104,7 @@ impl FleetAsk {
     /// Makes a client of the clusters from trusted sources only ([`Fleet::trusted`]). For requests that contain a secret and
     /// whose answers count for all clusters.
     #[must_use]
-    pub fn of_trusted(fleet: Fleet) -> Self {
+    pub fn trusted_only(fleet: Fleet) -> Self {
         Self { fleet, trusted: true }
     }
 

@@ -114,7 +114,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_watch_that_is_ended_says_why() {
-        let status = Status::expired("list anew");
+        let status = Status::expired("list again");
         let told = status.clone();
         let body = end_when(response::whole("never".into()), async move { Some(told) }, ());
         let bytes = body.collect().await.unwrap().to_bytes();

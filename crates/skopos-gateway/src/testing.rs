@@ -188,7 +188,7 @@ impl Lab {
         scripted: ByHand,
     ) -> Self {
         let authenticator =
-            Authenticator::new(&config, Arc::new(FleetAsk::of_trusted(fleet.clone()))).unwrap();
+            Authenticator::new(&config, Arc::new(FleetAsk::trusted_only(fleet.clone()))).unwrap();
         let most = usize::try_from(config.listen.limits.body_bytes.0).unwrap();
         let services = Services::new(fleet, Arc::new(config));
         let clusters = Clusters::new(services.clone());

@@ -381,7 +381,7 @@ impl Sink for Queue {
         self.bookmark(resource_version);
     }
 
-    fn passed_over(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
+    fn skipped(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
         let (key, resource_version) = (key.clone(), resource_version.clone());
         self.items.push_back(RawWatchItem::Unreadable { key, resource_version });
     }

@@ -86,12 +86,12 @@ pub trait Sink: Send {
 
     /// Reports that a change of this key could not be decoded and is skipped: the store's version of it is older than
     /// `resource_version`. The link's condition reports it too; the default does nothing more.
-    fn passed_over(&mut self, _key: &ObjectKey, _resource_version: &ResourceVersion) {}
+    fn skipped(&mut self, _key: &ObjectKey, _resource_version: &ResourceVersion) {}
 
     /// Reports that the server does not stream lists ([`InitialList::Streamed`](crate::InitialList)): it refused one,
     /// or one did not end. Called once at most; the default does nothing. Other links to the same collection can skip
     /// the attempt with [`InitialList::Paged`](crate::InitialList).
-    fn streams_no_lists(&mut self) {}
+    fn watch_list_unsupported(&mut self) {}
 
     /// Compares the content with a consistent list of metadata, soon. The server sends no bookmarks, so nothing else proves the
     /// age while nothing happens. If both are the same, call [`DriverHandle::compared`](crate::DriverHandle::compared); if they

@@ -58,7 +58,7 @@ impl Target {
     }
 
     /// Makes a target of all objects of a Kubernetes type, in all namespaces.
-    pub fn of<K: kube::Resource>(dynamic: &K::DynamicType) -> Self {
+    pub fn for_resource<K: kube::Resource>(dynamic: &K::DynamicType) -> Self {
         Target::new(K::group(dynamic), K::version(dynamic), K::plural(dynamic)).with_kind(K::kind(dynamic))
     }
 

@@ -315,7 +315,7 @@ async fn streamed_list_without_end_falls_back() {
     let world = world_on(server, InitialList::Streamed, refused);
     let took = world.equal(secs(120)).await;
     assert!(took <= secs(15), "{took:?}");
-    assert!(world.map.0.lock().streams_no_lists);
+    assert!(world.map.0.lock().watch_list_unsupported);
     withheld.heal();
     world.end().await;
 }

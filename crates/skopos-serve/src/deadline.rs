@@ -13,7 +13,7 @@ pub const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
 ///
 /// # Errors
 /// 400 if the parameter is not a duration.
-pub fn of_request(query: &Query, allowed: Duration) -> Result<Duration, Status> {
+pub fn from_query(query: &Query, allowed: Duration) -> Result<Duration, Status> {
     let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(allowed) };
     match parse_go_duration(text) {
         Some(Duration::ZERO) => Ok(allowed),
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn nobody_gets_more_than_is_allowed() {
         let minute = Duration::from_secs(60);
-        let of = |query: &str| of_request(&Query::parse(query), minute);
+        let of = |query: &str| from_query(&Query::parse(query), minute);
         assert_eq!(of("timeout=5s"), Ok(Duration::from_secs(5)));
         assert_eq!((of("timeout=1h"), of(""), of("timeout=0s")), (Ok(minute), Ok(minute), Ok(minute)));
         assert_eq!(of("timeout=x").unwrap_err().code, 400);

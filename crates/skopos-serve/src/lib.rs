@@ -38,15 +38,15 @@ pub mod table;
 mod testing;
 mod window;
 
-pub use contract::{Form, Permit, Purpose, Request, Selection, ServeOptions, get, list, watch};
+pub use contract::{Form, ItemFilter, Purpose, Request, Selection, ServeOptions, get, list, watch};
 pub use event_type::EventType;
 pub use gzip::{Block, BlockCache, BlockStats, Blocks, GzipMember};
 pub use item::{Item, object_key};
 pub use json::with_resource_version;
-pub use memory_budget::{Allowance, Share};
+pub use memory_budget::{MemoryBudget, Reservation};
 pub use request::{Query, RequestInfo, RequestTarget, RequestVerb};
 pub use resources::{PrinterColumn, Registry, ResourceType, ScalePaths, Subresource, Verb};
 pub use respond::{BodyError, Response, ResponseBody};
-pub use source::{Compacted, Contents, ReadError, Source, Wanted};
+pub use source::{Compacted, Contents, ReadError, Source, VersionRequirement};
 pub use table::LeadingColumn;
 pub use window::{Cursor, Event, Subscription, Window, WindowOptions, WindowStats};

@@ -12,15 +12,15 @@ use tokio::time::Instant;
 /// Byte budget shared by several holders. Clones share one budget.
 ///
 /// It refuses nothing: a holder takes what it needs and then checks whether the total exceeds the limit. Either the holder gives
-/// back what it can do without ([`Share::is_too_much`]), or the budget evicts from its registered holders. The holder with the
+/// back what it can do without ([`Reservation::is_too_much`]), or the budget evicts from its registered holders. The holder with the
 /// most bytes is evicted first, so one large holder costs the others nothing.
 #[derive(Clone, Debug)]
-pub struct Allowance(Arc<Inner>);
+pub struct MemoryBudget(Arc<Inner>);
 
-/// One holder's bytes of an [`Allowance`], given back when dropped.
+/// One holder's bytes of an [`MemoryBudget`], given back when dropped.
 #[derive(Debug)]
-pub struct Share {
-    budget: Allowance,
+pub struct Reservation {
+    budget: MemoryBudget,
     bytes: usize,
 }
 
@@ -48,9 +48,9 @@ const EVICT_FIRST_AGE: Duration = Duration::from_secs(1);
 /// event has to search for a holder to evict from.
 const RECLAIM_DIVISOR: usize = 32;
 
-// === impl Allowance ===
+// === impl MemoryBudget ===
 
-impl Allowance {
+impl MemoryBudget {
     /// Creates a budget of `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
@@ -65,8 +65,8 @@ impl Allowance {
 
     /// Creates an empty share of the budget.
     #[must_use]
-    pub fn share(&self) -> Share {
-        Share { budget: self.clone(), bytes: 0 }
+    pub fn share(&self) -> Reservation {
+        Reservation { budget: self.clone(), bytes: 0 }
     }
 
     /// Returns the bytes that all holders have together.
@@ -75,7 +75,7 @@ impl Allowance {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Registers a holder for eviction. What it holds must be counted in a [`Share`].
+    /// Registers a holder for eviction. What it holds must be counted in a [`Reservation`].
     pub(crate) fn register(&self, evictable: Weak<dyn Evictable>) {
         let mut evictables = self.0.evictables.lock();
         evictables.retain(|known| known.strong_count() > 0);
@@ -107,9 +107,9 @@ impl Allowance {
     }
 }
 
-// === impl Share ===
+// === impl Reservation ===
 
-impl Share {
+impl Reservation {
     /// Returns the bytes held.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -134,7 +134,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.set(0);
     }

@@ -21,17 +21,17 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// State at one revision.
     type Contents: Contents<Item = Self::Item>;
 
-    /// Returns the state that a request wants. Everything but [`Wanted::Any`] may wait, for `timeout` at most.
+    /// Returns the state that a request wants. Everything but [`VersionRequirement::Any`] may wait, for `timeout` at most.
     ///
     /// # Errors
     /// When the revision is in the future, is compacted, or cannot be read at all.
     fn read(
         &self,
-        wanted: Wanted,
+        wanted: VersionRequirement,
         timeout: Duration,
     ) -> impl Future<Output = Result<Self::Contents, ReadError>> + Send;
 
-    /// Retains a state because a list has more pages: [`Wanted::Exactly`] its revision must find it, for some minutes if
+    /// Retains a state because a list has more pages: [`VersionRequirement::Exactly`] its revision must find it, for some minutes if
     /// possible. A source that keeps old states anyway need not implement it.
     fn remember(&self, contents: &Self::Contents) {
         let _ = contents;
@@ -128,7 +128,7 @@ pub trait Contents: Send + Sync + 'static {
 
 /// State that a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum VersionRequirement {
     /// The newest state (L1).
     Newest,
     /// Any state (L2): never waits.

@@ -13,7 +13,7 @@ use skopos_wire::{ContinueToken, FieldSource, LabelSource, Limits, RawObject, St
 
 use crate::gzip::{BlockCache, Blocks};
 use crate::item::{Item, object_key};
-use crate::source::{Compacted, Contents, ReadError, Source, Wanted};
+use crate::source::{Compacted, Contents, ReadError, Source, VersionRequirement};
 use crate::window::{Event, Window, WindowOptions};
 
 /// Object as a store has it.
@@ -90,13 +90,13 @@ impl Source for MemorySource {
     type Item = Object;
     type Contents = State;
 
-    async fn read(&self, wanted: Wanted, _: Duration) -> Result<State, ReadError> {
+    async fn read(&self, wanted: VersionRequirement, _: Duration) -> Result<State, ReadError> {
         let state = self.state.read().clone();
         match wanted {
-            Wanted::NotOlderThan(version) if version > state.revision => {
+            VersionRequirement::NotOlderThan(version) if version > state.revision => {
                 Err(ReadError::Ahead { requested: version, current: state.revision })
             }
-            Wanted::Exactly(version) if version != state.revision => {
+            VersionRequirement::Exactly(version) if version != state.revision => {
                 Err(Compacted { requested: version, oldest: state.revision }.into())
             }
             _ => Ok(state),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use skopos_serve::{
-    Blocks, Compacted, Contents, ReadError, ResourceType, Source, Wanted, Window, object_key,
+    Blocks, Compacted, Contents, ReadError, ResourceType, Source, VersionRequirement, Window, object_key,
 };
 use tokio::time::{Instant, sleep};
 
@@ -86,12 +86,12 @@ impl Source for StoredResource {
     type Item = Arc<Stored>;
     type Contents = StoredState;
 
-    async fn read(&self, wanted: Wanted, timeout: Duration) -> Result<StoredState, ReadError> {
+    async fn read(&self, wanted: VersionRequirement, timeout: Duration) -> Result<StoredState, ReadError> {
         let revision = match wanted {
-            Wanted::Newest => self.storage.revision(),
-            Wanted::Any => self.visible_revision(),
-            Wanted::NotOlderThan(version) => self.wait_for(version, timeout).await?,
-            Wanted::Exactly(version) => version,
+            VersionRequirement::Newest => self.storage.revision(),
+            VersionRequirement::Any => self.visible_revision(),
+            VersionRequirement::NotOlderThan(version) => self.wait_for(version, timeout).await?,
+            VersionRequirement::Exactly(version) => version,
         };
         Ok(StoredState { storage: self.storage.clone(), resource: self.resource.clone(), revision })
     }

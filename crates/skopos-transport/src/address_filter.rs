@@ -6,11 +6,11 @@ use std::{fmt, net::IpAddr, sync::Arc};
 /// address is the one that is connected to, even if the name resolves differently a moment later. Behind a proxy it could
 /// not be applied, so a configuration with both is rejected.
 #[derive(Clone, Default)]
-pub struct AddressGuard(Option<Arc<Check>>);
+pub struct AddressFilter(Option<Arc<Check>>);
 
 type Check = dyn Fn(IpAddr) -> Result<(), Arc<str>> + Send + Sync;
 
-impl AddressGuard {
+impl AddressFilter {
     /// Creates a filter that allows every address: the default.
     pub fn open() -> Self {
         Self(None)
@@ -36,8 +36,8 @@ impl AddressGuard {
     }
 }
 
-impl fmt::Debug for AddressGuard {
+impl fmt::Debug for AddressFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "AddressGuard(some)" } else { "AddressGuard(all)" })
+        f.write_str(if self.0.is_some() { "AddressFilter(some)" } else { "AddressFilter(all)" })
     }
 }

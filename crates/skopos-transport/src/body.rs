@@ -21,7 +21,7 @@ use crate::{
     hub::Lease,
     lag::{LagTolerantDeadline, LagTolerantSleep, NEVER},
     options::Deadlines,
-    transport::Owner,
+    owner::Owner,
 };
 
 /// The body of a response.

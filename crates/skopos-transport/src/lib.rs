@@ -33,6 +33,7 @@ mod hub;
 pub mod kubeconfig;
 mod lag;
 mod options;
+mod owner;
 mod ping;
 mod plugin;
 mod pool;
@@ -47,7 +48,7 @@ mod trust;
 mod upgrade;
 
 pub use self::{
-    address_filter::AddressGuard,
+    address_filter::AddressFilter,
     body::TransportBody,
     class::{ConnectionId, RequestClass, RequestOptions},
     dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, dialer_fn},

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration, time::SystemTime};
 
-use crate::{address_filter::AddressGuard, class::RequestClass, error::ConfigError, lag::NEVER};
+use crate::{address_filter::AddressFilter, class::RequestClass, error::ConfigError, lag::NEVER};
 
 /// Options of a [`Transport`](crate::Transport). The defaults keep the project's detection bounds. [`Duration::MAX`] means
 /// "never".
@@ -37,7 +37,7 @@ pub struct TransportOptions {
     pub idle_timeout_http1: Duration,
     /// Filter of the addresses that may be connected to, regardless of the server's DNS name. Default: all. Not with a
     /// proxy, which connects to any address.
-    pub addresses: AddressGuard,
+    pub addresses: AddressFilter,
     /// Schedule of dials to a server that is down.
     pub backoff: BackoffOptions,
     /// The deadlines of each class of requests.
@@ -75,7 +75,7 @@ impl Default for TransportOptions {
             max_connection_age: Duration::from_secs(3600),
             idle_timeout: Duration::from_secs(300),
             idle_timeout_http1: Duration::from_secs(30),
-            addresses: AddressGuard::open(),
+            addresses: AddressFilter::open(),
             backoff: BackoffOptions::default(),
             deadlines: ClassDeadlines::default(),
             min_progress_bytes: 1024,

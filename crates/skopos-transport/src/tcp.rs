@@ -14,7 +14,7 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered}
 use tokio::net::TcpStream;
 
 use crate::{
-    address_filter::AddressGuard,
+    address_filter::AddressFilter,
     dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, Stage},
     error::{ConfigError, TransportErrorKind},
     options::TransportOptions,
@@ -48,7 +48,7 @@ pub(crate) struct TcpDialer {
     plain_protocol: Protocol,
     keep_alive: socket2::TcpKeepalive,
     user_timeout: Duration,
-    address_filter: AddressGuard,
+    address_filter: AddressFilter,
     /// The shared lookup. A running one is joined, not repeated: each occupies a thread that cannot be stopped.
     lookup: SingleFlight<LookupResult>,
     /// The index of the address that is tried first; each failure advances it. One address may accept everything and never
@@ -259,7 +259,10 @@ impl Dialer for SharedTcpDialer {
 }
 
 /// Returns the addresses that the filter allows.
-fn allowed(addresses: Vec<SocketAddr>, filter: &AddressGuard) -> Result<Vec<SocketAddr>, TransportErrorKind> {
+fn allowed(
+    addresses: Vec<SocketAddr>,
+    filter: &AddressFilter,
+) -> Result<Vec<SocketAddr>, TransportErrorKind> {
     let mut denied = None;
     let mut is_allowed = |address: &SocketAddr| match filter.check(address.ip()) {
         Ok(()) => true,
@@ -536,7 +539,7 @@ mod tests {
 
     #[test]
     fn only_addresses_that_the_guard_admits_are_tried() {
-        let filter = AddressGuard::new(|ip| match ip.is_loopback() {
+        let filter = AddressFilter::new(|ip| match ip.is_loopback() {
             true => Err("loopback".into()),
             false => Ok(()),
         });
@@ -545,7 +548,7 @@ mod tests {
         assert_eq!(allowed(mixed, &filter), Ok(addresses(1)));
         let denied = TransportErrorKind::AddressDenied { address: local.ip(), reason: "loopback".into() };
         assert_eq!(allowed(vec![local], &filter), Err(denied));
-        assert_eq!(allowed(vec![local], &AddressGuard::open()), Ok(vec![local]));
+        assert_eq!(allowed(vec![local], &AddressFilter::open()), Ok(vec![local]));
     }
 
     #[tokio::test(start_paused = true)]

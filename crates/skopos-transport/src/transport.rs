@@ -24,6 +24,7 @@ use crate::{
     hub::{Hub, Lease},
     lag::Expired,
     options::TransportOptions,
+    owner::Owner,
     pool::PoolKind,
     stats::TransportStats,
     tcp::{SharedTcpDialer, TcpDialer},
@@ -43,12 +44,6 @@ pub struct Transport {
     owner: Arc<Owner>,
     /// The gate that requests of this handle wait for.
     gate: Option<CancellationToken>,
-}
-
-/// The owner of the shared state: ends everything when dropped.
-pub(crate) struct Owner {
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) credentials: Credentials,
 }
 
 impl Transport {
@@ -192,12 +187,6 @@ impl Transport {
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.owner.hub.close();
         tokio::time::timeout(limit, self.owner.hub.tasks.wait()).await.is_ok()
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.hub.close();
     }
 }
 

@@ -40,7 +40,7 @@ use crate::{
     error::{TransportError, TransportErrorKind},
     hub::Hub,
     lag::Expired,
-    transport::Owner,
+    owner::Owner,
 };
 
 /// The result of a request for another protocol.

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use skopos_transport::{
-    AddressGuard, ConfigError, Protocol, RequestOptions, TlsFault, Transport, TransportError,
+    AddressFilter, ConfigError, Protocol, RequestOptions, TlsFault, Transport, TransportError,
     TransportErrorKind, TransportOptions, Upgrade, config_from_kubeconfig,
 };
 use tokio::net::TcpListener;
@@ -200,7 +200,7 @@ async fn for_another_protocol_nothing_but_http1_is_offered() {
     assert_eq!((stats.connections.len(), stats.connections[0].protocol), (1, Protocol::Http2));
 
     // Every dial is checked, also this one.
-    let denied = AddressGuard::new(|_| Err("not there".into()));
+    let denied = AddressFilter::new(|_| Err("not there".into()));
     let options = TransportOptions { addresses: denied, ..Default::default() };
     let transport = Transport::from_config(config(&server.url("localhost"), &authority), options).unwrap();
     let error = transport.upgrade(exec()).await.unwrap_err();

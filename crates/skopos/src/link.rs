@@ -255,9 +255,9 @@ impl Sink for StoreSink {
         self.writer.advance(resource_version);
     }
 
-    fn passed_over(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
+    fn skipped(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
         self.quarantine.add(key);
-        self.writer.passed_over(key, resource_version);
+        self.writer.skipped(key, resource_version);
     }
 
     fn fresh_as_of(&mut self, at: Time) {
@@ -268,7 +268,7 @@ impl Sink for StoreSink {
         self.writer.fresh_only_as_of(at);
     }
 
-    fn streams_no_lists(&mut self) {
+    fn watch_list_unsupported(&mut self) {
         self.watch_list_support.record_unsupported(&self.resource);
     }
 

@@ -70,7 +70,7 @@ impl Words {
         if self.list {
             docs.iter().for_each(|place| println!("{place}"));
         }
-        let measured = Bounds::of_figures(&all, docs.len());
+        let measured = Bounds::from_figures(&all, docs.len());
         let file = Path::new("xtask/words.toml");
         if self.tighten {
             return Bounds::read(file)?.lowest(&measured).write(file);

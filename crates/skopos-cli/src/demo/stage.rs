@@ -466,7 +466,7 @@ async fn gateway(port: Option<u16>, virtuals: &VirtualClusters, dir: &DemoDir) -
 }
 
 async fn embedded(config: Config, virtuals: VirtualClusters) -> Result<Daemon, DaemonError> {
-    let mut embedding = Embedding::of(&config);
+    let mut embedding = Embedding::from_config(&config);
     // The audience does not want to wait: ages are proven every 5 s instead of 30 s, and a silent watch is suspected
     // accordingly sooner.
     embedding.fleet.cluster.factory.probe_interval = Duration::from_secs(5);

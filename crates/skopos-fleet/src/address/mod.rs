@@ -2,12 +2,12 @@
 //!
 //! Names of servers come from untrusted kubeconfigs, and the owner of a name decides what it resolves to. So the policy
 //! checks each address instead of the name, in the dial and after the name was resolved
-//! ([`skopos::transport::AddressGuard`]): nothing can change between check and use.
+//! ([`skopos::transport::AddressFilter`]): nothing can change between check and use.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use ipnet::{IpNet, Ipv6Net};
-use skopos::transport::AddressGuard;
+use skopos::transport::AddressFilter;
 
 /// Policy of the addresses that may be connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,12 +64,12 @@ impl AddressPolicy {
 
     /// Returns this policy for a transport, which applies it at each dial. It also denies addresses of this machine,
     /// which may change at any time and so are looked up at each dial.
-    pub fn guard(&self) -> AddressGuard {
+    pub fn guard(&self) -> AddressFilter {
         if *self == Self::anywhere() {
-            return AddressGuard::open();
+            return AddressFilter::open();
         }
         let policy = self.clone();
-        AddressGuard::new(move |address| {
+        AddressFilter::new(move |address| {
             policy.check_at_dial(address).map_err(|denied| denied.to_string().into())
         })
     }

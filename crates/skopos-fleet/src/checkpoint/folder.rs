@@ -14,7 +14,7 @@ use super::documents::{self, Documents};
 use super::index::Index;
 use super::names;
 use super::store::FileName;
-use crate::cluster::KeptStats;
+use crate::cluster::CheckpointStats;
 use crate::id::ClusterId;
 
 /// The checkpoint files of one cluster. Changes on the disk require the lock `writing`.
@@ -231,12 +231,12 @@ impl Folder {
         kinds.chain([names::index(&self.name), names::documents(&self.name)]).collect()
     }
 
-    pub(super) fn stats(&self) -> KeptStats {
+    pub(super) fn stats(&self) -> CheckpointStats {
         let state = self.state.lock();
         let age = |since: &Since| since.at.elapsed().saturating_add(since.age);
         let kinds = || state.kinds.values();
         let documents = state.documents.as_ref();
-        KeptStats {
+        CheckpointStats {
             age: kinds().map(|kept| age(&kept.as_memory)).max(),
             files: state.kinds.len() + usize::from(documents.is_some()),
             bytes: kinds().map(|kept| kept.bytes).sum::<u64>() + documents.map_or(0, |kept| kept.bytes),

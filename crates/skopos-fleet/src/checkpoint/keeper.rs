@@ -25,7 +25,7 @@ use super::names::{self, REFUSED};
 use super::options::KeeperOptions;
 use super::refusal::{Refusal, RefusalReason};
 use super::store::{Content, FileName, Store, blocking};
-use crate::cluster::{Cluster, Condition, KeptStats, Persistence, RestoredState};
+use crate::cluster::{CheckpointStats, Cluster, Condition, Persistence, RestoredState};
 use crate::fleet::{Fleet, Keeper, Members};
 use crate::id::ClusterId;
 
@@ -519,7 +519,7 @@ impl Persistence for CheckpointKeeper {
         })
     }
 
-    fn stats(&self, cluster: &ClusterId) -> Option<KeptStats> {
+    fn stats(&self, cluster: &ClusterId) -> Option<CheckpointStats> {
         self.folders.lock().get(cluster).map(|folder| folder.stats())
     }
 }

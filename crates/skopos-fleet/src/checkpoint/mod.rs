@@ -29,7 +29,7 @@
 //! # Refused files
 //!
 //! A file that is torn, damaged, or of another cluster, selection or version is never served. It is reported in the
-//! log, by [`CheckpointKeeper::refusals`] and in [`KeptStats`](crate::KeptStats). A damaged file is moved aside (with
+//! log, by [`CheckpointKeeper::refusals`] and in [`CheckpointStats`](crate::CheckpointStats). A damaged file is moved aside (with
 //! `.refused` appended, where the next one replaces it); a file of something else is removed. An unreadable file stays
 //! until a newer one replaces it. If it is the index, its whole folder stays until it can be read.
 //!
@@ -53,7 +53,7 @@ mod private;
 mod refusal;
 mod store;
 
-pub use crate::cluster::Admits;
+pub use crate::cluster::KindFilter;
 pub use directory::Directory;
 pub use keeper::CheckpointKeeper;
 #[cfg(feature = "object-store")]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use skopos::checkpoint::{CheckpointLimits, WallClock};
 
-use crate::cluster::Admits;
+use crate::cluster::KindFilter;
 
 /// Options of a [`CheckpointKeeper`](super::CheckpointKeeper).
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct KeeperOptions {
     /// Limit on the resources of one cluster that are started because they have files. Default 256.
     pub kinds: usize,
     /// Filter of the resources that may be stored; files of others are removed. Called at each write. Default: all.
-    pub admits: Admits,
+    pub admits: KindFilter,
     /// Time after which files of unlisted clusters are removed, counted from their last write and from the start of the
     /// process. Default 24 h.
     pub orphans: Duration,
@@ -41,7 +41,7 @@ impl Default for KeeperOptions {
             document_bytes: 64 << 20,
             total_bytes: 16 << 30,
             kinds: 256,
-            admits: Admits::default(),
+            admits: KindFilter::default(),
             orphans: Duration::from_secs(24 * 3600),
             end: Duration::from_secs(5),
             clock: WallClock::system(),

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::machine::Trouble;
-use super::options::{Admits, ClusterOptions};
+use super::options::{ClusterOptions, KindFilter};
 use super::stats::KindStats;
 use crate::error::FleetError;
 
@@ -48,7 +48,7 @@ pub enum Ended {
 
 /// A watcher of the end of a cached resource, which does not keep it in use.
 #[derive(Clone, Debug)]
-pub struct Fate {
+pub struct StopWatcher {
     ended: watch::Receiver<Option<Ended>>,
 }
 
@@ -145,8 +145,8 @@ impl CachedKind {
     }
 
     /// Returns a watcher of its end, which does not keep it in use.
-    pub fn fate(&self) -> Fate {
-        Fate { ended: self.held.entry.ended.subscribe() }
+    pub fn fate(&self) -> StopWatcher {
+        StopWatcher { ended: self.held.entry.ended.subscribe() }
     }
 
     /// Waits until it is no longer cached. Drop the handle then; its content stays readable until you do.
@@ -165,7 +165,7 @@ impl CachedKind {
     }
 }
 
-impl Fate {
+impl StopWatcher {
     /// Returns whether this watches exactly this copy, not another copy or another cluster's.
     pub fn is_of(&self, kind: &CachedKind) -> bool {
         self.ended.same_channel(&kind.held.entry.ended.subscribe())
@@ -387,7 +387,7 @@ impl Kinds {
     }
 
     /// Stops resources that are no longer admitted, even if in use.
-    pub(crate) fn stop_unwanted(&self, admits: &Admits) {
+    pub(crate) fn stop_unwanted(&self, admits: &KindFilter) {
         self.remove(Ended::Unwanted, |entry| !admits.admits(entry.informer.resource()));
     }
 

@@ -39,9 +39,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) use self::core::{ClusterInner, ClusterParts, ListedAs};
 pub use self::documents::{Document, DocumentRequest};
-pub use self::kinds::{CachedKind, Ended, Fate};
-pub use self::options::{Admits, ClusterOptions, Connector, InformerChoice};
-pub use self::persistence::{KeptStats, Persistence, RestoredState};
+pub use self::kinds::{CachedKind, Ended, StopWatcher};
+pub use self::options::{ClusterOptions, Connector, InformerConfig, KindFilter};
+pub use self::persistence::{CheckpointStats, Persistence, RestoredState};
 pub(crate) use self::session::Generations;
 pub use self::state::{ClusterState, Condition};
 pub use self::stats::{ClusterStats, KindStats};

@@ -18,7 +18,7 @@ pub struct ClusterOptions {
     pub prefetch_documents: bool,
     /// Filter of the resources that may be cached. It is called repeatedly: a resource that is no longer admitted is
     /// dropped within a second or two. Default: all.
-    pub admits: Admits,
+    pub admits: KindFilter,
     /// Idle time after which an unused informer is stopped. While its cluster does not answer it is retained, with its
     /// age. Default 10 min; `None`: never.
     pub idle_stop: Option<Duration>,
@@ -45,7 +45,7 @@ pub struct ClusterOptions {
     /// Options of the informers.
     pub factory: FactoryOptions,
     /// Options of each resource's informer: transform, indexes, scope. Default: all namespaces, without managedFields.
-    pub informer: InformerChoice,
+    pub informer: InformerConfig,
 }
 
 impl Default for ClusterOptions {
@@ -53,7 +53,7 @@ impl Default for ClusterOptions {
         Self {
             kinds: Vec::new(),
             prefetch_documents: false,
-            admits: Admits::default(),
+            admits: KindFilter::default(),
             idle_stop: Some(Duration::from_secs(600)),
             memory_budget: Some(256 << 20),
             max_kinds: 64,
@@ -65,16 +65,16 @@ impl Default for ClusterOptions {
             shutdown_limit: Duration::from_secs(2),
             transport: TransportOptions::default(),
             factory: FactoryOptions::default(),
-            informer: InformerChoice::default(),
+            informer: InformerConfig::default(),
         }
     }
 }
 
 /// Filter of the resources that may be cached.
 #[derive(Clone)]
-pub struct Admits(Arc<dyn Fn(&ResourceId) -> bool + Send + Sync>);
+pub struct KindFilter(Arc<dyn Fn(&ResourceId) -> bool + Send + Sync>);
 
-impl Admits {
+impl KindFilter {
     /// Creates a filter from a function. It is called often, and must not block.
     pub fn new(admits: impl Fn(&ResourceId) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(admits))
@@ -86,25 +86,25 @@ impl Admits {
     }
 }
 
-impl Default for Admits {
+impl Default for KindFilter {
     fn default() -> Self {
         Self::new(|_| true)
     }
 }
 
-impl fmt::Debug for Admits {
+impl fmt::Debug for KindFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Admits")
+        f.write_str("KindFilter")
     }
 }
 
 /// Options of informers, chosen per resource.
 #[derive(Clone)]
-pub struct InformerChoice(Arc<Choose>);
+pub struct InformerConfig(Arc<Choose>);
 
 type Choose = dyn Fn(&ClusterId, &ResourceId) -> InformerOptions + Send + Sync;
 
-impl InformerChoice {
+impl InformerConfig {
     /// Creates a choice from a function.
     pub fn new(choose: impl Fn(&ClusterId, &ResourceId) -> InformerOptions + Send + Sync + 'static) -> Self {
         Self(Arc::new(choose))
@@ -115,15 +115,15 @@ impl InformerChoice {
     }
 }
 
-impl Default for InformerChoice {
+impl Default for InformerConfig {
     fn default() -> Self {
         Self::new(|_, _| InformerOptions::all().transform(Transform::DropManagedFields))
     }
 }
 
-impl fmt::Debug for InformerChoice {
+impl fmt::Debug for InformerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InformerChoice")
+        f.write_str("InformerConfig")
     }
 }
 

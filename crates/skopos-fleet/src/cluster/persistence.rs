@@ -50,7 +50,7 @@ pub trait Persistence: Send + Sync + 'static {
     }
 
     /// Returns the checkpoint statistics of a cluster. Does not block.
-    fn stats(&self, _cluster: &ClusterId) -> Option<KeptStats> {
+    fn stats(&self, _cluster: &ClusterId) -> Option<CheckpointStats> {
         None
     }
 }
@@ -70,7 +70,7 @@ pub struct RestoredState {
 /// Checkpoint statistics of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct KeptStats {
+pub struct CheckpointStats {
     /// The time since all stored content matched the memory: the age of the oldest part. `None`: nothing is stored yet.
     pub age: Option<Duration>,
     /// The number of files.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use skopos::{InformerStats, TransportStats};
 use tokio::time::Instant;
 
-use super::persistence::KeptStats;
+use super::persistence::CheckpointStats;
 use super::state::ClusterState;
 use crate::id::ClusterId;
 
@@ -40,7 +40,7 @@ pub struct ClusterStats {
     /// Requests that were not answered.
     pub request_failures: u64,
     /// The checkpoint statistics, if checkpoints are enabled.
-    pub kept: Option<KeptStats>,
+    pub kept: Option<CheckpointStats>,
 }
 
 /// Statistics of one cached resource.

@@ -120,7 +120,7 @@ impl Host {
 
 impl CreateOptions {
     /// Creates options with this source and defaults otherwise.
-    pub fn of(source: Source) -> Self {
+    pub fn new(source: Source) -> Self {
         Self { namespace: None, source, upgrade: false, wait: true, within: Duration::from_secs(600) }
     }
 }

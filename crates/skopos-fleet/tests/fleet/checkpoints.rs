@@ -14,7 +14,8 @@ use skopos::Status;
 use skopos::checkpoint::Checkpoint;
 use skopos::wire::GroupResource;
 use skopos_fleet::checkpoint::{
-    Admits, CheckpointKeeper, Content, Directory, FileName, KeeperOptions, RefusalReason, Store, StoredFile,
+    CheckpointKeeper, Content, Directory, FileName, KeeperOptions, KindFilter, RefusalReason, Store,
+    StoredFile,
 };
 use skopos_fleet::source::{Listed, Roster};
 use skopos_fleet::{
@@ -344,7 +345,7 @@ async fn what_may_not_be_kept_does_not_fit_or_belongs_to_nobody_is_removed() {
     assert!(there());
     // It is no longer admitted.
     let mut options = KeeperOptions::default();
-    options.admits = Admits::new(|_| false);
+    options.admits = KindFilter::new(|_| false);
     let kept = Kept::start_with(&world, directory.path(), options);
     let cluster = join(&kept.fleet, "a");
     eventually("it is removed", || !there()).await;

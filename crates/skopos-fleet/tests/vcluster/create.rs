@@ -20,7 +20,7 @@ fn manifests(cluster: &VirtualCluster) -> Manifests {
 }
 
 fn applied(name: &str) -> CreateOptions {
-    CreateOptions::of(Source::Manifests(manifests(&VirtualCluster::new(name))))
+    CreateOptions::new(Source::Manifests(manifests(&VirtualCluster::new(name))))
 }
 
 async fn empty() -> (VirtualClusters, Host) {
@@ -114,7 +114,7 @@ async fn what_the_host_does_not_take_is_not_told_as_applied() {
     objects.push(stray);
     let source = Source::Manifests(Manifests::new(objects).unwrap());
     let steps = Steps::default();
-    let error = host.create("shop", &CreateOptions::of(source), &steps).await.unwrap_err();
+    let error = host.create("shop", &CreateOptions::new(source), &steps).await.unwrap_err();
     assert!(matches!(&error, Error::Refused { status, .. } if status.code == 404), "{error}");
     assert!(error.to_string().contains("/namespaces/nowhere/configmaps/stray"), "{error}");
     assert!(!steps.texts().iter().any(|step| step.contains("stray applied")), "{:?}", steps.texts());
@@ -134,7 +134,7 @@ async fn what_somebody_else_changes_at_the_same_moment_is_applied_once_more() {
 async fn without_helm_and_manifests_it_says_what_is_missing() {
     let (virtuals, host) = empty().await;
     let error =
-        host.create("shop", &CreateOptions::of(Source::Chart(Chart::default())), &Silent).await.unwrap_err();
+        host.create("shop", &CreateOptions::new(Source::Chart(Chart::default())), &Silent).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "/nonexistent/helm was not found: install helm, or give rendered manifests"
@@ -157,7 +157,7 @@ async fn helm_is_called_as_the_cli_does() {
         ..Chart::default()
     };
     let steps = Steps::default();
-    let options = CreateOptions::of(Source::Chart(chart));
+    let options = CreateOptions::new(Source::Chart(chart));
     let (made, ()) = tokio::join!(host.create("shop", &options, &steps), async {
         FakeHelm::made(&helm.path("called")).await;
         // The objects of the chart; the namespace exists by now.
@@ -182,7 +182,7 @@ async fn what_helm_says_is_told() {
     let virtuals = host_with(&[]).await;
     let helm = FakeHelm::new("echo 'Error: no such chart' >&2; exit 3");
     let host = client_with(virtuals.host(), helm.options());
-    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let options = CreateOptions::new(Source::Chart(Chart::default()));
     let error = host.create("shop", &options, &Silent).await.unwrap_err();
     assert_eq!(error.to_string(), "helm upgrade failed (exit code 3): Error: no such chart");
 
@@ -198,7 +198,7 @@ async fn what_helm_says_is_told() {
 
     let chart = Chart { path: Some("/nonexistent/chart".into()), ..Chart::default() };
     let host = client_with(virtuals.host(), helm.options());
-    let error = host.create("gone", &CreateOptions::of(Source::Chart(chart)), &Silent).await.unwrap_err();
+    let error = host.create("gone", &CreateOptions::new(Source::Chart(chart)), &Silent).await.unwrap_err();
     assert!(matches!(error, Error::Chart { .. }), "{error}");
     assert!(virtuals.host().get("namespaces", None, "vcluster-gone").is_err(), "nothing was made for it");
 }
@@ -212,7 +212,7 @@ async fn helm_is_asked_to_end_when_nobody_waits_any_more_and_can_still_say_so() 
     let helm = FakeHelm::new(CANCELLED);
     let virtuals = host_with(&[]).await;
     let host = client_with(virtuals.host(), helm.options());
-    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let options = CreateOptions::new(Source::Chart(Chart::default()));
     let called = helm.path("called");
     tokio::select! {
         _ = host.create("shop", &options, &Silent) => panic!("helm ended by itself"),
@@ -226,7 +226,7 @@ async fn helm_is_asked_to_end_when_the_time_is_over_and_can_still_say_so() {
     let helm = FakeHelm::new(CANCELLED);
     let virtuals = host_with(&[]).await;
     let host = client_with(virtuals.host(), helm.options());
-    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let options = CreateOptions::new(Source::Chart(Chart::default()));
     let called = helm.path("called");
     let (made, ()) = tokio::join!(host.create("shop", &options, &Silent), async {
         FakeHelm::made(&called).await;
@@ -244,7 +244,7 @@ async fn what_helm_has_not_finished_is_finished() {
     let virtuals = host_with_shop().await;
     let helm = FakeHelm::new("");
     let host = client_with(virtuals.host(), helm.options());
-    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let options = CreateOptions::new(Source::Chart(Chart::default()));
     let there = host.create("shop", &options, &Silent).await.unwrap_err();
     assert!(matches!(there, Error::Exists { .. }), "{there}");
     edit(virtuals.host(), "secrets", Some(NS), "sh.helm.release.v1.shop.v1", |release| {
@@ -271,7 +271,7 @@ const RELEASE: &str = "sh.helm.release.v1.shop.v1";
 async fn what_a_killed_helm_left_is_taken_away() {
     let (virtuals, helm) = broken_off(1_700_000_000).await;
     let host = client_with(virtuals.host(), helm.options());
-    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let options = CreateOptions::new(Source::Chart(Chart::default()));
     host.create("shop", &options, &Silent).await.unwrap();
     assert!(virtuals.host().get("secrets", Some(NS), RELEASE).is_err());
     assert_eq!(helm.calls().len(), 1);
@@ -280,7 +280,7 @@ async fn what_a_killed_helm_left_is_taken_away() {
 #[tokio::test]
 async fn a_helm_that_may_be_at_work_is_waited_for() {
     let (virtuals, helm) = broken_off(jiff::Timestamp::now().as_second()).await;
-    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let options = CreateOptions::new(Source::Chart(Chart::default()));
     create_while_helm_ends(&virtuals, &helm, &options, "failed").await.unwrap();
     assert!(virtuals.host().get("secrets", Some(NS), RELEASE).is_ok());
     assert_eq!(helm.calls().len(), 1);
@@ -289,7 +289,7 @@ async fn a_helm_that_may_be_at_work_is_waited_for() {
 #[tokio::test]
 async fn what_another_one_has_made_meanwhile_is_only_changed_when_that_is_wanted() {
     let (virtuals, helm) = broken_off(jiff::Timestamp::now().as_second()).await;
-    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let options = CreateOptions::new(Source::Chart(Chart::default()));
     let there = create_while_helm_ends(&virtuals, &helm, &options, "deployed").await.unwrap_err();
     assert!(matches!(there, Error::Exists { .. }), "{there}");
     assert!(helm.calls().is_empty(), "{:?}", helm.calls());

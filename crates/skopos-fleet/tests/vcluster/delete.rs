@@ -176,7 +176,7 @@ async fn nothing_is_made_where_something_is_being_deleted() {
     let (server, host) = (virtuals.host(), client(virtuals.host()));
     namespace(server, NS, json!({"deleting.skopos.dev/old": ""}), json!({}));
     let manifests = Manifests::new(VirtualCluster::new("shop").manifests()).unwrap();
-    let options = CreateOptions::of(Source::Manifests(manifests));
+    let options = CreateOptions::new(Source::Manifests(manifests));
     let error = host.create("shop", &options, &Silent).await.unwrap_err();
     assert!(matches!(&error, Error::Deleting { name, .. } if name == "old"), "{error}");
     assert!(server.get("statefulsets", Some(NS), "shop").is_err());

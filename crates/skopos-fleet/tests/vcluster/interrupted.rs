@@ -75,7 +75,7 @@ impl Operation {
             Self::Create => {
                 let source = Source::Manifests(Manifests::new(shape.cluster().manifests())?);
                 // A virtual cluster that was applied completely, but not awaited, exists already.
-                let options = CreateOptions { upgrade: true, ..CreateOptions::of(source) };
+                let options = CreateOptions { upgrade: true, ..CreateOptions::new(source) };
                 host.create(name, &options, silent).await.map(drop)
             }
             Self::Pause => host.pause(name, None, PauseOptions::default(), silent).await.map(drop),

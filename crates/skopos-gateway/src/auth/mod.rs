@@ -158,7 +158,7 @@ impl AuthenticatorInner {
                 Ok(identity) => Fetched { value: Ok(Arc::new(identity)), ttl: Ttl::FromRequest(TOKEN_TTL) },
                 Err(error) => failed(error),
             },
-            None => failed(AuthError::Refused("nobody is configured who could know the token")),
+            None => failed(AuthError::Refused("no authenticator is configured for tokens")),
         }
     }
 }

@@ -123,7 +123,7 @@ impl Reviewer {
         }
         let mut identity = reviewed.user;
         if identity.user.is_empty() {
-            return Err(AuthError::Refused("the token is for nobody"));
+            return Err(AuthError::Refused("the token has no user"));
         }
         identity.join(super::identity::AUTHENTICATED);
         if identity.is_of_system() && !self.shared_accounts {

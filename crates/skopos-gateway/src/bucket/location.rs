@@ -64,7 +64,7 @@ impl Endpoint {
         }
         if *scheme == Scheme::HTTP && !clear && !is_loopback(authority.host()) {
             return Err(
-                "is without TLS, so that whoever is on the way reads what the clusters hold: use https, or \
+                "is without TLS, so that anything on the way reads what the clusters hold: use https, or \
                         allowHttp: true"
                     .into(),
             );

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use skopos::{Freshness, ObjectKey, RawObject, ResourceVersion, Snapshot};
 use skopos_fleet::{CachedKind, Cluster, Condition, Ended, FleetError};
 use skopos_serve::{
-    Blocks, Compacted, ReadError, Request, ResourceType, ServeOptions, Source, Wanted, Window,
+    Blocks, Compacted, ReadError, Request, ResourceType, ServeOptions, Source, VersionRequirement, Window,
 };
 use skopos_wire::Status;
 use tokio::time::{sleep, timeout};
@@ -149,13 +149,13 @@ impl Clusters {
             name,
             query: &query,
             headers: &call.headers,
-            permit: skopos_serve::Permit::all(),
+            permit: skopos_serve::ItemFilter::all(),
         };
         let options = serve_options();
         let mut answer = match what.verb.as_str() {
             "get" => skopos_serve::get(&memory, &options, &request).await?,
             "list" => {
-                let allowed = skopos_serve::deadline::of_request(&query, options.request_timeout)?;
+                let allowed = skopos_serve::deadline::from_query(&query, options.request_timeout)?;
                 let listing = skopos_serve::list(&memory, &options, &request);
                 match timeout(allowed, listing).await {
                     Ok(answer) => answer?,
@@ -200,7 +200,7 @@ impl Clusters {
     }
 }
 
-const REPLACED: &str = "another cluster has taken the place of the one that was watched: list anew";
+const REPLACED: &str = "another cluster has replaced the one that was watched: list again";
 
 fn serve_options() -> ServeOptions {
     let mut options = ServeOptions::default();
@@ -301,13 +301,13 @@ impl Source for Memory {
     type Item = Row;
     type Contents = State;
 
-    async fn read(&self, wanted: Wanted, patience: Duration) -> Result<State, ReadError> {
+    async fn read(&self, wanted: VersionRequirement, patience: Duration) -> Result<State, ReadError> {
         let informer = self.kind.informer();
         let (snapshot, own) = match wanted {
-            Wanted::Newest => return self.newest().await,
-            Wanted::Any => (informer.snapshot(), 0),
-            Wanted::NotOlderThan(revision) => self.not_older_than(revision, patience).await?,
-            Wanted::Exactly(revision) => self.exactly(revision)?,
+            VersionRequirement::Newest => return self.newest().await,
+            VersionRequirement::Any => (informer.snapshot(), 0),
+            VersionRequirement::NotOlderThan(revision) => self.not_older_than(revision, patience).await?,
+            VersionRequirement::Exactly(revision) => self.exactly(revision)?,
         };
         self.record_read(snapshot.freshness(), false);
         State::new(snapshot, own).ok_or_else(no_number)

@@ -48,7 +48,7 @@ async fn over_tls_on_both_ways_a_stream_brings_every_byte_and_its_end() {
     std::fs::write(&tls.key, front.key_pem()).unwrap();
     config.listen.tls = Some(tls);
     config.outbound.connect = ConnectPolicy::Streams;
-    let daemon = Daemon::of_config(config).await.unwrap();
+    let daemon = Daemon::from_config(config).await.unwrap();
     let (address, stop, mut tasks) = (daemon.address(), CancellationToken::new(), JoinSet::new());
     tasks.spawn(daemon.run(stop.clone()));
 

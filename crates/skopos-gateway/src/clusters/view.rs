@@ -13,8 +13,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use skopos::journal::{Change, Cursor, Journal};
 use skopos::{Object, RawObject, Snapshot};
-use skopos_fleet::{CachedKind, Ended, Fate};
-use skopos_serve::{Allowance, Blocks, Event, Item, Window};
+use skopos_fleet::{CachedKind, Ended, StopWatcher};
+use skopos_serve::{Blocks, Event, Item, MemoryBudget, Window};
 use skopos_wire::{FieldSource, LabelSource};
 use tokio::time::Instant;
 
@@ -24,7 +24,7 @@ use crate::paged::Paged;
 /// The view of one kind of one cluster.
 pub(crate) struct View {
     /// The watcher of the end of the cached kind that this view shows.
-    fate: Fate,
+    fate: StopWatcher,
     pub(super) window: Arc<Window<Row>>,
     /// Objects that are compressed already.
     pub(super) blocks: Blocks,
@@ -66,10 +66,10 @@ const MAX_PAGED: usize = 64;
 impl View {
     /// Makes the view of the cached kind with this fate. States for further pages share `paged` with other views.
     pub(super) fn new(
-        fate: Fate,
+        fate: StopWatcher,
         window: Window<Row>,
         blocks: Blocks,
-        paged: &Allowance,
+        paged: &MemoryBudget,
         listing: Arc<Listing>,
     ) -> Self {
         Self {
@@ -282,7 +282,7 @@ mod tests {
             kind.fate(),
             window,
             BlockCache::new(0).blocks(),
-            &Allowance::unbounded(),
+            &MemoryBudget::unbounded(),
             Listings::default().get(lab.services.fleet.cluster("a").unwrap().id(), &kind),
         );
         assert!(view.window.start(old).is_ok());
@@ -299,6 +299,6 @@ mod tests {
         }
         let last = last.as_u64().unwrap();
         assert!(view.window.oldest_start() >= last);
-        assert_eq!(view.window.start(old), Err(view.window.oldest_start()), "19 changes are told by nobody");
+        assert_eq!(view.window.start(old), Err(view.window.oldest_start()), "no window has 19 changes");
     }
 }

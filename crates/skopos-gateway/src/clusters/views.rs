@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use skopos::journal::{Cursor, Journal};
 use skopos::{RawObject, ResourceId};
 use skopos_fleet::{CachedKind, ClusterId};
-use skopos_serve::{Allowance, BlockCache, BlockStats, Window, WindowOptions, WindowStats};
+use skopos_serve::{BlockCache, BlockStats, MemoryBudget, Window, WindowOptions, WindowStats};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -59,7 +59,7 @@ struct ClusterViews {
     /// The last revision of an earlier cluster of this name, by kind, with the time of its end.
     ended: HashMap<ResourceId, (u64, Instant)>,
     window: WindowOptions,
-    paged: Allowance,
+    paged: MemoryBudget,
 }
 
 /// The memory limits of one cluster's views together, whatever their number.
@@ -252,9 +252,9 @@ impl Served {
 impl ClusterViews {
     fn new(limits: MemoryLimits) -> Self {
         let mut window = WindowOptions::default();
-        window.allowance = Allowance::new(limits.events);
-        window.frame_allowance = Allowance::new(limits.frames);
-        Self { views: HashMap::new(), ended: HashMap::new(), window, paged: Allowance::new(limits.events) }
+        window.allowance = MemoryBudget::new(limits.events);
+        window.frame_allowance = MemoryBudget::new(limits.frames);
+        Self { views: HashMap::new(), ended: HashMap::new(), window, paged: MemoryBudget::new(limits.events) }
     }
 
     /// Makes a window that begins at `start`. No watch may begin at a revision that only the history of another cluster

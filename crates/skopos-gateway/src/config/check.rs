@@ -111,7 +111,7 @@ impl Faults {
             if rule.users.is_empty() && rule.groups.is_empty() {
                 self.add(
                     format!("authorization.policy[{n}]"),
-                    "names neither users nor groups, so it allows nobody anything",
+                    "names neither users nor groups, so it allows no user anything",
                 );
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use skopos::{RawObject, Read, ResourceId, Snapshot};
-use skopos_fleet::{CachedKind, ClusterId, Fate};
+use skopos_fleet::{CachedKind, ClusterId, StopWatcher};
 use tokio::time::Instant;
 
 use super::single_flight::SingleFlight;
@@ -22,7 +22,7 @@ type ByKind = HashMap<(ClusterId, ResourceId), Arc<Listing>>;
 /// The last list of one resource of one cluster.
 pub(crate) struct Listing {
     /// The fate of the cached copy that it belongs to.
-    fate: Fate,
+    fate: StopWatcher,
     /// The list under way, shared by all callers that need it at the same time.
     pub(super) single_flight: SingleFlight<Live>,
     ahead: Mutex<Option<Ahead>>,
@@ -69,7 +69,7 @@ impl Listings {
 // === impl Listing ===
 
 impl Listing {
-    fn new(fate: Fate) -> Self {
+    fn new(fate: StopWatcher) -> Self {
         Self { fate, single_flight: SingleFlight::new(), ahead: Mutex::default() }
     }
 

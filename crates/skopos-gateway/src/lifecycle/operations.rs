@@ -253,6 +253,6 @@ fn failure(error: &Error) -> Value {
 
 fn interrupted() -> Value {
     json!(skopos_wire::Status::service_unavailable(
-        "the gateway stopped meanwhile; the same again goes on from here"
+        "the gateway stopped meanwhile; the same request again continues from here"
     ))
 }

@@ -62,7 +62,7 @@ impl Creation {
             // Charts from other repositories and files of this machine are reserved for the operator.
             None => Source::Chart(Chart { version, inline: values, ..Chart::default() }),
         };
-        Ok(Self { name, options: CreateOptions { namespace, upgrade, ..CreateOptions::of(source) } })
+        Ok(Self { name, options: CreateOptions { namespace, upgrade, ..CreateOptions::new(source) } })
     }
 }
 

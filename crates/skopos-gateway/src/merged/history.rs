@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use skopos_fleet::ClusterId;
-use skopos_serve::{Allowance, Event as WindowEvent, Window, WindowOptions};
+use skopos_serve::{Event as WindowEvent, MemoryBudget, Window, WindowOptions};
 use skopos_wire::RawObject;
 use tokio::sync::{Notify, broadcast, watch};
 
@@ -64,7 +64,7 @@ impl History {
         past: Option<ResumeState>,
         instance: InstanceTag,
         options: WindowOptions,
-        paged: &Allowance,
+        paged: &MemoryBudget,
         clock: Clock,
     ) -> Self {
         let merger = Merger::new(past, instance, clock.timestamp());

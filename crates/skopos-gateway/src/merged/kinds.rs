@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use skopos::ResourceId;
 use skopos_fleet::{CachedKind, Fleet};
-use skopos_serve::{Allowance, ResourceType, WindowOptions};
+use skopos_serve::{MemoryBudget, ResourceType, WindowOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -34,7 +34,7 @@ pub struct KindsOptions {
     /// The size of the history of each kind, and of all together.
     pub window: WindowOptions,
     /// The memory budget of the states for further pages of lists, for all kinds together.
-    pub paged: Allowance,
+    pub paged: MemoryBudget,
     /// The source of the time of day. Default: the operating system.
     pub clock: Clock,
     /// The seed of the key for continue tokens. Default: the operating system's randomness; a seed is for simulations.
@@ -98,7 +98,7 @@ impl Default for KindsOptions {
             resume_storage: ResumeStorage::default(),
             idle_stop: Duration::from_secs(600),
             window: WindowOptions::default(),
-            paged: Allowance::unbounded(),
+            paged: MemoryBudget::unbounded(),
             clock: Clock::system(),
             seed: None,
         }
@@ -113,9 +113,9 @@ impl KindsOptions {
     pub fn beside(per_cluster: usize) -> Self {
         let most = per_cluster.saturating_mul(2).max(MIN_BUDGET_BYTES);
         let mut window = WindowOptions::default();
-        window.allowance = Allowance::new(most);
-        window.frame_allowance = Allowance::new((per_cluster / 4).max(MIN_BUDGET_BYTES));
-        Self { window, paged: Allowance::new(most), ..Self::default() }
+        window.allowance = MemoryBudget::new(most);
+        window.frame_allowance = MemoryBudget::new((per_cluster / 4).max(MIN_BUDGET_BYTES));
+        Self { window, paged: MemoryBudget::new(most), ..Self::default() }
     }
 }
 
@@ -217,7 +217,7 @@ impl Kinds {
         };
         if timeout(limit, settling).await.is_err() {
             tracing::warn!(
-                "not everything was told in time: watches may have to begin anew after the restart"
+                "not all watches were informed in time: some may have to list again after the restart"
             );
         }
     }
@@ -287,7 +287,7 @@ async fn idle(
         if Arc::strong_count(kind) > 1 {
             *kind.used.lock() = Instant::now();
         } else if kind.used.lock().elapsed() > limit {
-            tracing::debug!(resource = %shape.resource, "nobody asks for the merged view of a kind any more");
+            tracing::debug!(resource = %shape.resource, "no caller asks for the merged view of a resource any more");
             running.remove(&shape);
             stop.cancel();
         }

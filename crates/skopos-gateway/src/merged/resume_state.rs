@@ -227,7 +227,7 @@ mod tests {
         assert!(member.is_at(&at(2, 40)) && member.is_at(&at(2, 41)));
         assert!(!member.is_at(&at(2, 39)) && !member.is_at(&at(1, 40)));
         assert!(!member.is_at(&of(Some("uid 2"), 2, 40)), "another cluster of its name");
-        assert!(!member.is_at(&of(None, 2, 40)), "nobody knows which");
+        assert!(!member.is_at(&of(None, 2, 40)), "it is not known which");
         let unknown = MemberState { identity: None, ..member };
         assert!(!unknown.is_at(&of(None, 2, 40)), "nor knew it then");
     }

@@ -124,10 +124,12 @@ impl BucketFiles {
         match timeout(self.bucket.limits().answer, self.read_all()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot read the restart files: watches over all clusters begin anew");
+                tracing::warn!(%error, "cannot read the restart files: watches over all clusters start from a list");
             }
             Err(_) => {
-                tracing::warn!("the restart files do not come in time: watches over all clusters begin anew");
+                tracing::warn!(
+                    "the restart files do not come in time: watches over all clusters start from a list"
+                );
             }
         }
     }
@@ -161,7 +163,7 @@ impl ResumeFile {
                 Ok(bytes) => decode(&bytes, &self.kind, path.display()),
                 Err(error) => {
                     if error.kind() != io::ErrorKind::NotFound {
-                        tracing::warn!(path = %path.display(), %error, "cannot read a restart file: watches begin anew");
+                        tracing::warn!(path = %path.display(), %error, "cannot read a restart file: watches start from a list");
                     }
                     None
                 }
@@ -230,7 +232,7 @@ impl ResumeFile {
 
 fn decode(bytes: &[u8], kind: &str, file: impl std::fmt::Display) -> Option<ResumeState> {
     let decoded = ResumeState::decode(bytes, kind).inspect_err(|error| {
-        tracing::warn!(%file, %error, "a restart file is refused: watches begin anew");
+        tracing::warn!(%file, %error, "a restart file is refused: watches start from a list");
     });
     decoded.ok()
 }

@@ -506,7 +506,7 @@ impl Read<'_> {
             name: Some(what.name.as_str()).filter(|name| self.target.name_in_path && !name.is_empty()),
             query,
             headers: &self.call.headers,
-            permit: skopos_serve::Permit::all(),
+            permit: skopos_serve::ItemFilter::all(),
         }
     }
 

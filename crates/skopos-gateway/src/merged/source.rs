@@ -7,7 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use skopos_fleet::ClusterId;
-use skopos_serve::{Blocks, Compacted, Contents, LeadingColumn, ReadError, Source, Wanted, Window};
+use skopos_serve::{
+    Blocks, Compacted, Contents, LeadingColumn, ReadError, Source, VersionRequirement, Window,
+};
 use skopos_wire::{ContinueToken, ObjectKey, Status};
 
 use super::answer_status::{AnswerStatus, StatusBuilder};
@@ -49,10 +51,14 @@ impl Source for MergedSource {
     type Item = MergedItem;
     type Contents = MergedContents;
 
-    async fn read(&self, wanted: Wanted, _patience: Duration) -> Result<MergedContents, ReadError> {
+    async fn read(
+        &self,
+        wanted: VersionRequirement,
+        _patience: Duration,
+    ) -> Result<MergedContents, ReadError> {
         let contents = match wanted {
-            Wanted::Newest | Wanted::Any => self.newest(),
-            Wanted::NotOlderThan(requested) => {
+            VersionRequirement::Newest | VersionRequirement::Any => self.newest(),
+            VersionRequirement::NotOlderThan(requested) => {
                 let newest = self.newest();
                 let current = newest.revision();
                 if current < requested {
@@ -60,7 +66,7 @@ impl Source for MergedSource {
                 }
                 newest
             }
-            Wanted::Exactly(requested) => {
+            VersionRequirement::Exactly(requested) => {
                 let oldest = self.window().reached();
                 let shown = self.kind.history.view_at(MergedVersion::new(requested));
                 let (view, ages) = shown.ok_or(Compacted { requested, oldest })?;

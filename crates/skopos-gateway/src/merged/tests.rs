@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use skopos::journal::JournalOptions;
 use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos::{FactoryOptions, InformerOptions, Transform, Transport};
-use skopos_fleet::{ClusterId, ClusterOptions, ClusterSpec, Connector, Fleet, FleetOptions, InformerChoice};
+use skopos_fleet::{ClusterId, ClusterOptions, ClusterSpec, Connector, Fleet, FleetOptions, InformerConfig};
 use skopos_testserver::{Fault, How, Match, TestServer};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -105,7 +105,7 @@ impl Bed {
         change(&mut config);
         let mut cluster = ClusterOptions {
             factory: FactoryOptions { cluster: Some(identity.into()), ..FactoryOptions::default() },
-            informer: InformerChoice::new(|_, _| {
+            informer: InformerConfig::new(|_, _| {
                 let options = InformerOptions::all().transform(Transform::DropManagedFields);
                 options.journal(JournalOptions::default())
             }),

@@ -194,7 +194,7 @@ mod tests {
         log.record(query_key, &all, MergedVersion::new(60), |_| true);
         assert!(
             !log.is_unchanged_since(query_key, MergedVersion::new(50)),
-            "nobody has looked whether it changed"
+            "no check has shown whether it changed"
         );
     }
 

@@ -155,7 +155,7 @@ impl WatchAuthorizer {
                 gone = self.vanished.recv() => match gone {
                     Ok(id) if !self.concerns(&id) => Action::Nothing,
                     Ok(_) | Err(RecvError::Lagged(_)) => {
-                        Action::End("the objects of a cluster are no longer kept: list anew")
+                        Action::End("the objects of a cluster are no longer cached: list again")
                     }
                     Err(RecvError::Closed) => return None,
                 },
@@ -250,7 +250,7 @@ impl WatchAuthorizer {
             (true, true, _) => Action::Nothing,
             (true, false, Some(suspension)) => self.resume(id, &suspension),
             (allowed, false, None) => self.on_new_cluster(id, allowed),
-            (false, ..) => Action::End("what you may read has changed: list anew"),
+            (false, ..) => Action::End("your access has changed: list again"),
         }
     }
 
@@ -268,9 +268,7 @@ impl WatchAuthorizer {
         let (visible, visibility_log) = (&self.visible, &self.visibility_log);
         self.history.with_changes(&id, |changed| {
             if changed > suspension.since || suspension.skipped_event.load(Ordering::Relaxed) {
-                return Action::End(
-                    "a cluster that could not be asked for your rights has changed: list anew",
-                );
+                return Action::End("a cluster that could not check your access has changed: list again");
             }
             visible.show(&id);
             visibility_log.resume(self.query_key, &id, changed);
@@ -319,4 +317,4 @@ enum Action {
     End(&'static str),
 }
 
-const SELECTION_CHANGED: Action = Action::End("the clusters that are asked for are others now: list anew");
+const SELECTION_CHANGED: Action = Action::End("the set of selected clusters changed: list again");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use skopos::Freshness;
-use skopos_fleet::{Cluster, KeptStats, KindStats};
+use skopos_fleet::{CheckpointStats, Cluster, KindStats};
 
 use super::Shared;
 
@@ -169,7 +169,7 @@ impl ClusterReport {
 // === impl CheckpointsReport ===
 
 impl CheckpointsReport {
-    fn from_stats(kept: &KeptStats) -> Self {
+    fn from_stats(kept: &CheckpointStats) -> Self {
         Self {
             age_seconds: kept.age.map(seconds),
             files: kept.files,

@@ -53,7 +53,7 @@ impl World {
             ..config::QuickStart::default()
         });
         config.listen.address = "127.0.0.1:0".parse().unwrap();
-        let daemon = Daemon::of_config(config).await.unwrap();
+        let daemon = Daemon::from_config(config).await.unwrap();
         let mut changes = daemon.fleet().changes();
         let (gateway, stop) = (daemon.address(), CancellationToken::new());
         let fleet = daemon.fleet().clone();

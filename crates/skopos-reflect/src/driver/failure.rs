@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn while_the_next_dial_is_not_due_the_reason_is_the_last_one() {
-        let refused = TransportErrorKind::Refused { to: "a".into(), reason: "nobody".into() };
+        let refused = TransportErrorKind::Refused { to: "a".into(), reason: "closed".into() };
         let until = tokio::time::Instant::now() + Duration::from_secs(1);
         let death = TransportErrorKind::BackingOff { until, last: refused.clone().into() };
         let failure = from_transport(&death.into(), &Clock::new());

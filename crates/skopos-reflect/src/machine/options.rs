@@ -61,7 +61,7 @@ pub struct MachineOptions {
 pub enum InitialList {
     /// A streamed list (WatchList: Kubernetes 1.34 and later, by default), and ordinary pages once the server has shown
     /// that it does not support it. The machine remembers this; the sink is notified and may remember it longer
-    /// ([`Sink::streams_no_lists`](crate::Sink::streams_no_lists)).
+    /// ([`Sink::watch_list_unsupported`](crate::Sink::watch_list_unsupported)).
     #[default]
     Streamed,
     /// Ordinary lists.

@@ -209,7 +209,7 @@ impl Machine {
             sink.abort_replace();
         }
         self.watch_list_supported = false;
-        sink.streams_no_lists();
+        sink.watch_list_unsupported();
         self.stats.failures += 1;
         self.link.reason =
             Some(reason.with_message(format!("no streamed list ({reason}); listing in pages")));

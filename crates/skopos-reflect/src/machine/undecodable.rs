@@ -163,7 +163,7 @@ impl Machine {
             let (key, resource_version) = (key.clone(), resource_version.clone());
             self.changes.push(Change::Gone { key, resource_version });
         } else {
-            sink.passed_over(key, resource_version);
+            sink.skipped(key, resource_version);
         }
         false
     }
@@ -307,7 +307,7 @@ impl Machine {
         if let Some(position) = &mut self.position {
             position.mark_applied(&key, resource_version, self.now);
         }
-        sink.passed_over(&key, resource_version);
+        sink.skipped(&key, resource_version);
         self.undecodable.keys.insert(key);
         self.report_undecodable(self.undecodable.count(), sink);
         self.flush(before, sink);

@@ -106,7 +106,7 @@ pub struct Map {
     pub epoch: u64,
     pub fresh: Option<Time>,
     pub states: Vec<LinkState>,
-    pub streams_no_lists: bool,
+    pub watch_list_unsupported: bool,
 }
 
 /// A [`Map`] that a test can read while a driver writes it.
@@ -188,8 +188,8 @@ impl Sink for SharedMap {
         self.0.lock().fresh = at;
     }
 
-    fn streams_no_lists(&mut self) {
-        self.0.lock().streams_no_lists = true;
+    fn watch_list_unsupported(&mut self) {
+        self.0.lock().watch_list_unsupported = true;
     }
 
     fn state(&mut self, state: &LinkState) {

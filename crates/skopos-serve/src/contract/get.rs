@@ -9,7 +9,7 @@ use super::{Form, Request, ServeOptions};
 use crate::item::Item as _;
 use crate::pretty;
 use crate::respond::{self, Response};
-use crate::source::{Contents as _, ReadError, Source, Wanted};
+use crate::source::{Contents as _, ReadError, Source, VersionRequirement};
 
 /// Answers a GET of one object.
 ///
@@ -24,14 +24,16 @@ pub async fn get<S: Source>(
         .with_leading_columns(source.columns());
     let text = request.query.get("resourceVersion").unwrap_or_default();
     let wanted = match RequestedVersion::parse(text).ok_or_else(|| unmapped_version_error(text))? {
-        RequestedVersion::Unset => Wanted::Newest,
-        RequestedVersion::Any => Wanted::Any,
-        RequestedVersion::At(version) => Wanted::NotOlderThan(version),
+        RequestedVersion::Unset => VersionRequirement::Newest,
+        RequestedVersion::Any => VersionRequirement::Any,
+        RequestedVersion::At(version) => VersionRequirement::NotOlderThan(version),
     };
     let name = request.name.ok_or_else(Status::resource_not_served)?;
     let object = match read_object(source, options, wanted, request, name).await {
         // The requested state is compacted: answer with the current one.
-        Err(ReadError::Compacted(_)) => read_object(source, options, Wanted::Newest, request, name).await,
+        Err(ReadError::Compacted(_)) => {
+            read_object(source, options, VersionRequirement::Newest, request, name).await
+        }
         found => found,
     };
     let object = object.map_err(|error| error.into_status(|_| Status::list_expired()))?;
@@ -47,7 +49,7 @@ pub async fn get<S: Source>(
 async fn read_object<S: Source>(
     source: &S,
     options: &ServeOptions,
-    wanted: Wanted,
+    wanted: VersionRequirement,
     request: &Request<'_, S::Item>,
     name: &str,
 ) -> Result<Option<S::Item>, ReadError> {

@@ -6,11 +6,11 @@ use tokio::task::yield_now;
 use super::form::Purpose;
 use super::list_body::{ListBody, ListHead, accepts_gzip};
 use super::options::{ListOptions, RequestedVersion, VersionMatch};
-use super::{Form, Permit, Request, Selection, ServeOptions};
+use super::{Form, ItemFilter, Request, Selection, ServeOptions};
 use crate::item::Item;
 use crate::pretty;
 use crate::respond::Response;
-use crate::source::{Compacted, Contents, ReadError, Source, Wanted};
+use crate::source::{Compacted, Contents, ReadError, Source, VersionRequirement};
 
 /// Answers a LIST.
 ///
@@ -49,7 +49,7 @@ pub async fn list<S: Source>(
 
 /// Start and size of a list: a state, the first key and a limit.
 struct PageRequest {
-    wanted: Wanted,
+    wanted: VersionRequirement,
     /// First key, from a continue token.
     start: Option<String>,
     /// 0 is no limit.
@@ -72,22 +72,25 @@ impl PageRequest {
         if let Some(token) = &options.continue_token {
             let token = source.open(token)?;
             // L8: a negative version continues at the newest state.
-            let wanted = u64::try_from(token.resource_version).map_or(Wanted::Newest, Wanted::Exactly);
+            let wanted = u64::try_from(token.resource_version)
+                .map_or(VersionRequirement::Newest, VersionRequirement::Exactly);
             return Ok(Self { wanted, start: Some(token.start_key), limit: options.limit });
         }
         let at = |wanted, limit| Self { wanted, start: None, limit };
         Ok(match (options.version, options.version_match) {
-            (RequestedVersion::Unset, _) => at(Wanted::Newest, options.limit),
+            (RequestedVersion::Unset, _) => at(VersionRequirement::Newest, options.limit),
             // L2: served from the cache, which does not page.
-            (RequestedVersion::Any, _) => at(Wanted::Any, 0),
+            (RequestedVersion::Any, _) => at(VersionRequirement::Any, 0),
             // L3: a limit without a match is the legacy way to request exactly this version.
             (RequestedVersion::At(version), Some(VersionMatch::Exact)) => {
-                at(Wanted::Exactly(version), options.limit)
+                at(VersionRequirement::Exactly(version), options.limit)
             }
             (RequestedVersion::At(version), None) if options.limit > 0 => {
-                at(Wanted::Exactly(version), options.limit)
+                at(VersionRequirement::Exactly(version), options.limit)
             }
-            (RequestedVersion::At(version), _) => at(Wanted::NotOlderThan(version), options.limit),
+            (RequestedVersion::At(version), _) => {
+                at(VersionRequirement::NotOlderThan(version), options.limit)
+            }
         })
     }
 
@@ -96,12 +99,12 @@ impl PageRequest {
         source: &S,
         options: &ServeOptions,
         selection: &Selection,
-        permit: &Permit<S::Item>,
+        permit: &ItemFilter<S::Item>,
     ) -> Result<ListPage<S::Item>, ReadError> {
         let timeout = options.freshness_wait;
-        if let Wanted::Exactly(version) = self.wanted {
+        if let VersionRequirement::Exactly(version) = self.wanted {
             // L6, exact or not.
-            let mut contents = source.read(Wanted::NotOlderThan(version), timeout).await?;
+            let mut contents = source.read(VersionRequirement::NotOlderThan(version), timeout).await?;
             // The newest state may be exactly this version, and be compacted a moment later.
             if contents.revision() != version {
                 contents = source.read(self.wanted, timeout).await?;
@@ -125,7 +128,7 @@ impl PageRequest {
         source: &S,
         contents: &S::Contents,
         selection: &Selection,
-        permit: &Permit<S::Item>,
+        permit: &ItemFilter<S::Item>,
     ) -> Result<ListPage<S::Item>, Compacted> {
         let page = self.read_page(contents, selection, permit).await?;
         if page.next.is_some() {
@@ -138,7 +141,7 @@ impl PageRequest {
         &self,
         contents: &C,
         selection: &Selection,
-        permit: &Permit<C::Item>,
+        permit: &ItemFilter<C::Item>,
     ) -> Result<ListPage<C::Item>, Compacted> {
         let (namespace, revision) = (selection.namespace(), contents.revision());
         let wanted = if self.limit == 0 { usize::MAX } else { self.limit };

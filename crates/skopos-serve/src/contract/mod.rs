@@ -32,7 +32,7 @@ use std::time::Duration;
 pub use self::form::{Form, Purpose};
 pub use self::get::get;
 pub use self::list::list;
-pub use self::request::{Permit, Request};
+pub use self::request::{ItemFilter, Request};
 pub use self::selection::Selection;
 pub use self::watch::watch;
 

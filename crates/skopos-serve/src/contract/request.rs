@@ -22,12 +22,12 @@ pub struct Request<'a, I> {
     /// Headers; `Accept` and `Accept-Encoding` matter.
     pub headers: &'a HeaderMap,
     /// Objects that the caller may see.
-    pub permit: Permit<I>,
+    pub permit: ItemFilter<I>,
 }
 
 /// Filter of the objects that a caller may see. A hidden object does not exist for the caller: it is in no list, count, event or
 /// token. An object that becomes visible or hidden is added or deleted as with a selector (W9).
-pub struct Permit<I>(Option<Arc<Predicate<I>>>);
+pub struct ItemFilter<I>(Option<Arc<Predicate<I>>>);
 
 type Predicate<I> = dyn Fn(&I) -> bool + Send + Sync;
 
@@ -43,21 +43,21 @@ impl<'a, I> Request<'a, I> {
             name: target.name.as_deref(),
             query,
             headers,
-            permit: Permit::all(),
+            permit: ItemFilter::all(),
         }
     }
 
     /// Restricts the read to the objects that satisfy `predicate`.
     #[must_use]
     pub fn permitting(mut self, predicate: impl Fn(&I) -> bool + Send + Sync + 'static) -> Self {
-        self.permit = Permit::only(predicate);
+        self.permit = ItemFilter::only(predicate);
         self
     }
 }
 
-// === impl Permit ===
+// === impl ItemFilter ===
 
-impl<I> Permit<I> {
+impl<I> ItemFilter<I> {
     /// Creates a filter that allows every object.
     #[must_use]
     pub fn all() -> Self {
@@ -82,14 +82,14 @@ impl<I> Permit<I> {
     }
 }
 
-impl<I> Clone for Permit<I> {
+impl<I> Clone for ItemFilter<I> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<I> fmt::Debug for Permit<I> {
+impl<I> fmt::Debug for ItemFilter<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_all() { "Permit(all)" } else { "Permit(some)" })
+        f.write_str(if self.is_all() { "ItemFilter(all)" } else { "ItemFilter(some)" })
     }
 }

@@ -29,7 +29,7 @@ struct Client {
     options: ServeOptions,
     pods: Arc<ResourceType>,
     headers: HeaderMap,
-    permit: Permit<Object>,
+    permit: ItemFilter<Object>,
 }
 
 impl Client {
@@ -39,7 +39,7 @@ impl Client {
             options: ServeOptions::default(),
             pods: Registry::builtin().lookup("pods").unwrap(),
             headers: HeaderMap::new(),
-            permit: Permit::all(),
+            permit: ItemFilter::all(),
         }
     }
 
@@ -51,7 +51,7 @@ impl Client {
     fn of(&self, namespace: Option<&'static str>) -> Self {
         let (source, options, pods) = (self.source.clone(), self.options.clone(), self.pods.clone());
         let headers = self.headers.clone();
-        let permit = Permit::only(move |object: &Object| object.namespace() == namespace);
+        let permit = ItemFilter::only(move |object: &Object| object.namespace() == namespace);
         Self { source, options, pods, headers, permit }
     }
 
@@ -290,7 +290,7 @@ async fn cells_are_those_of_the_columns_that_the_watcher_was_told_of() {
                 "versions": [{"name": "v1", "served": true, "storage": true, "additionalPrinterColumns": columns}]},
         });
         let mut defined = client.of(None).accept("application/json;as=Table;g=meta.k8s.io;v=v1");
-        defined.permit = Permit::all();
+        defined.permit = ItemFilter::all();
         defined.pods = Arc::new(ResourceType::from_crd(&definition).unwrap().remove(0));
         defined
     };

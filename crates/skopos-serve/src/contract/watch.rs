@@ -15,7 +15,7 @@ use super::watch_body::{WatchBody, WatchScope};
 use super::{Form, Request, Selection, ServeOptions};
 use crate::deadline::LONGEST;
 use crate::respond::{self, Response};
-use crate::source::{Compacted, Contents, ReadError, Source, Wanted};
+use crate::source::{Compacted, Contents, ReadError, Source, VersionRequirement};
 use crate::window::Cursor;
 
 /// Answers a WATCH.
@@ -67,8 +67,8 @@ async fn start<S: Source>(
         // W3
         (_, true) => start_with_state(source, options, params, selection).await,
         // W4
-        (RequestedVersion::Unset, false) => start_from_now(source, options, Wanted::Newest).await,
-        (RequestedVersion::Any, false) => start_from_now(source, options, Wanted::Any).await,
+        (RequestedVersion::Unset, false) => start_from_now(source, options, VersionRequirement::Newest).await,
+        (RequestedVersion::Any, false) => start_from_now(source, options, VersionRequirement::Any).await,
         (RequestedVersion::At(version), false) => match source.window().start(version) {
             Ok(cursor) => Ok(Start::After(cursor)),
             Err(oldest) => Err(Compacted { requested: version, oldest }.into()),
@@ -90,13 +90,13 @@ async fn start_with_state<S: Source>(
 ) -> Result<Start<S::Item>, ReadError> {
     let timeout = options.freshness_wait;
     let wanted = match params.version {
-        RequestedVersion::Any => Wanted::Any,
-        RequestedVersion::At(version) => Wanted::NotOlderThan(version),
+        RequestedVersion::Any => VersionRequirement::Any,
+        RequestedVersion::At(version) => VersionRequirement::NotOlderThan(version),
         // The newest state now, once it is visible.
-        RequestedVersion::Unset if source.horizon().is_some() => {
-            Wanted::NotOlderThan(source.read(Wanted::Newest, timeout).await?.revision())
-        }
-        RequestedVersion::Unset => Wanted::Newest,
+        RequestedVersion::Unset if source.horizon().is_some() => VersionRequirement::NotOlderThan(
+            source.read(VersionRequirement::Newest, timeout).await?.revision(),
+        ),
+        RequestedVersion::Unset => VersionRequirement::Newest,
     };
     let mut attempts = 0;
     loop {
@@ -129,7 +129,7 @@ async fn read_all<C: Contents>(contents: &C, namespace: Option<&str>) -> Result<
 async fn start_from_now<S: Source>(
     source: &S,
     options: &ServeOptions,
-    wanted: Wanted,
+    wanted: VersionRequirement,
 ) -> Result<Start<S::Item>, ReadError> {
     let contents = source.read(wanted, options.freshness_wait).await?;
     Ok(Start::After(Cursor::after(contents.revision())))

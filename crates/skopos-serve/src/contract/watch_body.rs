@@ -15,7 +15,7 @@ use skopos_wire::{INITIAL_EVENTS_END, Status};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::watch::Start;
-use super::{Form, Permit, Selection, ServeOptions};
+use super::{Form, ItemFilter, Selection, ServeOptions};
 use crate::event_type::EventType;
 use crate::item::Item;
 use crate::respond::BodyError;
@@ -45,7 +45,7 @@ pub(super) struct WatchBody<S: Source> {
 #[derive(Debug)]
 pub(super) struct WatchScope<I> {
     pub(super) selection: Selection,
-    pub(super) permit: Permit<I>,
+    pub(super) permit: ItemFilter<I>,
     pub(super) form: Form,
 }
 

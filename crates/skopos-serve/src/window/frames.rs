@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::event_type::EventType;
-use crate::memory_budget::{Evictable, Share};
+use crate::memory_budget::{Evictable, Reservation};
 use crate::table::IncludeObject;
 
 /// Form of an object in a frame: everything that changes its bytes.
@@ -38,7 +38,7 @@ pub(super) struct Frames {
     frames: HashMap<u64, Vec<EncodedFrame>>,
     /// Event numbers and times, in the order in which the first frames were made.
     order: VecDeque<(u64, Instant)>,
-    bytes: Share,
+    bytes: Reservation,
     max_bytes: usize,
     encoded: u64,
 }
@@ -54,7 +54,7 @@ struct EncodedFrame {
 // === impl Frames ===
 
 impl Frames {
-    pub(super) fn new(max_bytes: usize, bytes: Share) -> Self {
+    pub(super) fn new(max_bytes: usize, bytes: Reservation) -> Self {
         Self { frames: HashMap::new(), order: VecDeque::new(), bytes, max_bytes, encoded: 0 }
     }
 
@@ -156,13 +156,13 @@ const OVERHEAD: usize = 160;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory_budget::Allowance;
+    use crate::memory_budget::MemoryBudget;
 
     const FULL: FrameShape<'_> = FrameShape { layout: Layout::Full, version: "v1" };
 
     #[test]
     fn a_frame_is_made_once_for_each_event_kind_and_form() {
-        let mut frames = Frames::new(1 << 20, Allowance::unbounded().share());
+        let mut frames = Frames::new(1 << 20, MemoryBudget::unbounded().share());
         let mut get = |number, kind, shape, text: &'static str| {
             frames.get_or_encode(number, kind, shape, || Bytes::from(text))
         };
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_oldest_frames_go_first_when_there_are_too_many_bytes() {
-        let mut frames = Frames::new(10 * (1000 + OVERHEAD), Allowance::unbounded().share());
+        let mut frames = Frames::new(10 * (1000 + OVERHEAD), MemoryBudget::unbounded().share());
         for number in 0..100 {
             frames.get_or_encode(number, EventType::Added, FULL, || Bytes::from(vec![0; 1000]));
         }

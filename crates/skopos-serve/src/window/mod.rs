@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::event_type::EventType;
 use crate::item::Item;
-use crate::memory_budget::Allowance;
+use crate::memory_budget::MemoryBudget;
 
 pub use self::cursor::Cursor;
 pub use self::event::Event;
@@ -47,13 +47,13 @@ pub struct WindowOptions {
     /// Budget for the events of all windows that share it, including their minimum numbers. Over the limit, the oldest events of
     /// the largest window are evicted. Events younger than a second, which watchers that keep up may not have read, are evicted
     /// only if nothing else is left.
-    pub allowance: Allowance,
+    pub allowance: MemoryBudget,
     /// Retention time of an event beyond the minimum number (kube-apiserver: 75 s).
     pub keep: Duration,
     /// Maximum bytes of frames kept for later watchers.
     pub frame_bytes: usize,
     /// Budget for the frames of all windows that share it, as with the events. An evicted frame is encoded again on demand.
-    pub frame_allowance: Allowance,
+    pub frame_allowance: MemoryBudget,
     /// Maximum number of events that a watcher that does not read may lag behind (kube-apiserver: 10 to 1000).
     pub watch_buffer: u64,
     /// Time for which such a watcher is tolerated.
@@ -330,10 +330,10 @@ impl Default for WindowOptions {
             min_events: 100,
             max_events: 102_400,
             max_bytes: 1 << 30,
-            allowance: Allowance::unbounded(),
+            allowance: MemoryBudget::unbounded(),
             keep: Duration::from_secs(75),
             frame_bytes: 16 << 20,
-            frame_allowance: Allowance::unbounded(),
+            frame_allowance: MemoryBudget::unbounded(),
             watch_buffer: 1000,
             watch_patience: Duration::from_secs(1),
         }

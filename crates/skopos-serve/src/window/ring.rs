@@ -9,13 +9,13 @@ use tokio::time::Instant;
 
 use super::{Cursor, Event, WindowOptions};
 use crate::item::Item;
-use crate::memory_budget::{Evictable, Share};
+use crate::memory_budget::{Evictable, Reservation};
 
 /// Events of a window.
 #[derive(Debug)]
 pub(super) struct Ring<I> {
     pub(super) events: VecDeque<Arc<Event<I>>>,
-    pub(super) bytes: Share,
+    pub(super) bytes: Reservation,
     /// Number of events so far, which is the number of the next.
     pub(super) count: u64,
     /// Number of the first event that was not dropped.
@@ -35,7 +35,7 @@ pub(super) struct Ring<I> {
 
 impl<I: Item> Ring<I> {
     /// Creates an empty ring; watches may start at revision `start` or later.
-    pub(super) fn new(bytes: Share, start: u64) -> Self {
+    pub(super) fn new(bytes: Reservation, start: u64) -> Self {
         Self {
             events: VecDeque::new(),
             bytes,

@@ -362,8 +362,8 @@ fn sized(revision: u64, bytes: usize) -> Event<Object> {
 /// Creates windows that share `most` bytes of events, and as many of frames.
 fn sharing(most: usize, count: usize) -> (WindowOptions, Vec<Arc<Window<Object>>>) {
     let mut options = WindowOptions { min_events: 2, ..WindowOptions::default() };
-    options.allowance = Allowance::new(most);
-    options.frame_allowance = Allowance::new(most);
+    options.allowance = MemoryBudget::new(most);
+    options.frame_allowance = MemoryBudget::new(most);
     let windows = (0..count).map(|_| window(options.clone())).collect();
     (options, windows)
 }

@@ -70,7 +70,7 @@ impl Visited {
         let instance = InstanceId::from_seed(seed);
         let fleet = Fleet::new(fleet_options(scene, clusters, &config, seed, &instance));
         let members = contexts::follow(&fleet, scene, clusters, plan).await?;
-        let authenticator = Authenticator::new(&config, Arc::new(FleetAsk::of_trusted(fleet.clone())))?;
+        let authenticator = Authenticator::new(&config, Arc::new(FleetAsk::trusted_only(fleet.clone())))?;
         let most = usize::try_from(config.listen.limits.body_bytes.0).context("a limit of bodies")?;
         let services = Services::new(fleet.clone(), Arc::new(config));
         let mut kinds = KindsOptions::default();

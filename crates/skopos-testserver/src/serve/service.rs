@@ -132,7 +132,7 @@ async fn respond(
     // L12; a watch has its own timeout.
     let handled = match info.verb {
         RequestVerb::Watch => Ok(handled.await),
-        _ => match deadline::of_request(&info.query, state.contract.request_timeout) {
+        _ => match deadline::from_query(&info.query, state.contract.request_timeout) {
             Ok(time) => timeout(time, handled).await,
             Err(status) => Ok(Err(status)),
         },

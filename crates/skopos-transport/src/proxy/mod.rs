@@ -73,7 +73,7 @@ impl Proxy {
         let bad = |reason| ConfigError::Proxy { proxy: name.to_string(), reason };
         if !options.addresses.is_open() {
             return Err(bad(
-                "it would connect to addresses that nobody here can judge: reach the cluster without it, or \
+                "it would connect to addresses that cannot be checked here: reach the cluster without it, or \
                  admit all addresses (TransportOptions::addresses)",
             ));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{environment::proxy_of, *};
-use crate::{address_filter::AddressGuard, error::Fault};
+use crate::{address_filter::AddressFilter, error::Fault};
 
 /// The timeout of every operation.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -250,7 +250,7 @@ async fn what_a_socks_proxy_says_instead_of_yes_is_told() {
 
 #[test]
 fn what_cannot_be_used_is_told_without_its_password() {
-    let judged = AddressGuard::new(|_| Ok(()));
+    let judged = AddressFilter::new(|_| Ok(()));
     let guarded = TransportOptions { addresses: judged, ..Default::default() };
     let long = format!("socks5://me:{}@canary.test", "secret".repeat(50));
     for (url, options, reason) in [

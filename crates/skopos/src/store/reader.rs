@@ -26,7 +26,7 @@ pub struct Store<K = DynamicObject> {
 impl<K> Store<K> {
     /// Creates a store without an informer, and the sink that writes to it. For measurements: its age is never proven.
     #[doc(hidden)]
-    pub fn fed_by_hand() -> (Self, impl Sink) {
+    pub fn detached() -> (Self, impl Sink) {
         let core = StoreCore::new(StoreContent::unsynced(), FreshnessCell::standalone());
         (core.clone().into(), StoreWriter::new(core, 0, ()))
     }

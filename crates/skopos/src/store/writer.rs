@@ -153,7 +153,7 @@ impl Sink for StoreWriter {
         });
     }
 
-    fn passed_over(&mut self, key: &ObjectKey, _resource_version: &ResourceVersion) {
+    fn skipped(&mut self, key: &ObjectKey, _resource_version: &ResourceVersion) {
         if self.core.peek().is_of(self.part, key) {
             self.skipped.insert(key.clone());
         }

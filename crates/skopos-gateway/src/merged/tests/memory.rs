@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use skopos::ResourceId;
-use skopos_fleet::Admits;
+use skopos_fleet::KindFilter;
 
 use super::*;
 use crate::merged::kinds::Shape;
@@ -65,7 +65,7 @@ async fn a_kind_that_may_not_be_kept_any_more_leaves_memory_whoever_watches() {
     let wish = may.clone();
     let bed = Bed::keeping(&["north"], KindsOptions::default(), trusting, |cluster| {
         let wish = move |kind: &ResourceId| kind.plural != "configmaps" || wish.load(Ordering::Relaxed);
-        cluster.admits = Admits::new(wish);
+        cluster.admits = KindFilter::new(wish);
     });
     bed.map("north", "a", 10);
     let list = bed.until(MAPS, |list| list.items().len() == 1).await;

@@ -221,7 +221,7 @@ impl Sink for Recorder {
         self.fresh = at;
     }
 
-    fn passed_over(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
+    fn skipped(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
         self.passed = resource_version.as_u64().map(|rv| (rv, key.name().to_owned()));
         self.set_aside.insert(key.name().to_owned());
     }

@@ -136,7 +136,7 @@ fn what_follows_a_change_that_was_passed_over_is_marked_as_a_gap() {
     list(&mut writer, ["a", "b", "c"].map(|name| object("ns", name, name, 1)), commit(5, 0, false));
     drain(&queue);
     for (name, rv) in [("a", 6), ("b", 7)] {
-        writer.passed_over(&format!("ns/{name}").parse().unwrap(), &rv.into());
+        writer.skipped(&format!("ns/{name}").parse().unwrap(), &rv.into());
     }
     apply(&mut writer, [put("c", "c", 8), put("a", "a", 9), gone("ns/b", 10)], 10);
     apply(&mut writer, [put("a", "a", 11)], 11);
@@ -168,7 +168,7 @@ fn what_came_and_went_in_a_form_that_could_not_be_read_leaves_no_gap() {
     for (name, rv, over) in
         [("d", 12, gone("ns/d", 13)), ("e", 24, Change::Deleted(object("ns", "e", "e", 25)))]
     {
-        writer.passed_over(&format!("ns/{name}").parse().unwrap(), &rv.into());
+        writer.skipped(&format!("ns/{name}").parse().unwrap(), &rv.into());
         apply(&mut writer, [over], rv + 1);
         apply(&mut writer, [put(name, "next", rv + 10)], rv + 10);
     }
@@ -316,7 +316,7 @@ fn a_list_says_nothing_of_other_namespaces_not_even_that_they_cannot_be_read() {
     a.commit_replace(commit(7, 0, true));
     assert_eq!(names(&snapshot(&core)), ["x@6"]);
     // Neither does a change that could not be read: the next change of the object is the next.
-    a.passed_over(&x, &8.into());
+    a.skipped(&x, &8.into());
     assert!(a.skipped.is_empty());
 }
 
