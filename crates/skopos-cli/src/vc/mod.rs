@@ -223,7 +223,7 @@ mod tests {
             );
         }
         let create = again("vc create shop --set password=secret").unwrap();
-        assert!(create.contains("The same command again") && create.contains("--upgrade"), "{create}");
+        assert!(create.contains("Run the same command again") && create.contains("--upgrade"), "{create}");
         assert_eq!(again("vc list"), None);
     }
 }
