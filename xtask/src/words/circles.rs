@@ -18,7 +18,7 @@ type ModulePath = Vec<String>;
 const SMALLEST: usize = 3;
 
 /// Returns the circles of three or more files, each as the names of its files.
-pub(super) fn circles(sources: &[Source]) -> Vec<Vec<String>> {
+pub(super) fn circles(sources: &[&Source]) -> Vec<Vec<String>> {
     let mut of_crates: BTreeMap<&Path, Vec<&Source>> = BTreeMap::new();
     for source in sources {
         if let Some(root) = &source.root {
@@ -174,6 +174,10 @@ mod tests {
         Source { file: file.into(), root, is_test: false, comments: Vec::new(), messages: Vec::new(), syntax }
     }
 
+    fn circles_of(sources: &[Source]) -> Vec<Vec<String>> {
+        circles(&sources.iter().collect::<Vec<_>>())
+    }
+
     #[test]
     fn finds_circles_through_names_that_are_passed_on() {
         let files = |last: &str| {
@@ -186,13 +190,13 @@ mod tests {
             ]
         };
         assert_eq!(
-            circles(&files("use std::fmt; #[cfg(test)] mod tests { use crate::one::One; }")),
+            circles_of(&files("use std::fmt; #[cfg(test)] mod tests { use crate::one::One; }")),
             Vec::<Vec<String>>::new()
         );
         assert_eq!(
-            circles(&files("use super::one::{self, One};")),
+            circles_of(&files("use super::one::{self, One};")),
             [["a/src/one", "a/src/three", "a/src/two"]]
         );
-        assert_eq!(circles(&files("mod inner { use super::super::one::One; }")).len(), 1);
+        assert_eq!(circles_of(&files("mod inner { use super::super::one::One; }")).len(), 1);
     }
 }

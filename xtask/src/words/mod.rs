@@ -52,18 +52,21 @@ impl Words {
         if !self.paths.is_empty() {
             println!("{TABLE_HEAD}");
             for path in &self.paths {
-                let figures = Figures::measure(&Source::read(&[path])?);
-                figures.print(&path.display().to_string(), self.list);
+                let sources = Source::read(path)?;
+                Figures::measure(&sources.iter().collect::<Vec<_>>())
+                    .print(&path.display().to_string(), self.list);
             }
             return Ok(());
         }
         let folders = published_crates()?;
         println!("{TABLE_HEAD}");
+        let mut sources = Vec::new();
         for folder in &folders {
-            let figures = Figures::measure(&Source::read(&[folder])?);
-            figures.print(&name_of(folder), false);
+            let of_crate = Source::read(folder)?;
+            Figures::measure(&of_crate.iter().collect::<Vec<_>>()).print(&name_of(folder), false);
+            sources.extend(of_crate);
         }
-        let all = Figures::measure(&Source::read(&folders)?);
+        let all = Figures::measure(&sources.iter().collect::<Vec<_>>());
         all.print("all", self.list);
         let docs = phrases::in_markdown(Path::new("docs"))?;
         println!("banned phrases in docs/: {}", docs.len());
@@ -86,7 +89,7 @@ impl Words {
 const TABLE_HEAD: &str = "| | words in comments | banned, of 10,000 words | docs with a question word first | function docs with a verb first | `fn of` | names of more than two types | circles of three files or more |\n|---|--:|--:|--:|--:|--:|--:|--:|";
 
 impl Figures {
-    fn measure(sources: &[Source]) -> Self {
+    fn measure(sources: &[&Source]) -> Self {
         let mut figures = Self::default();
         let mut all = Items::default();
         for source in sources {

@@ -26,12 +26,10 @@ pub(super) struct Text {
 }
 
 impl Source {
-    /// Reads all files of some folders, in order.
-    pub(super) fn read<P: AsRef<Path>>(folders: &[P]) -> Result<Vec<Self>> {
+    /// Reads all files of a folder, in order.
+    pub(super) fn read(folder: &Path) -> Result<Vec<Self>> {
         let mut files = Vec::new();
-        for folder in folders {
-            collect(folder.as_ref(), &mut files)?;
-        }
+        collect(folder, &mut files)?;
         files.sort();
         files.into_iter().map(Self::parse).collect()
     }

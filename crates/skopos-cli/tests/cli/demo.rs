@@ -119,5 +119,9 @@ fn a_story_that_nobody_reads_to_its_end_is_no_success() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).starts_with("error: the output was closed before"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).starts_with("error: the output was closed before"),
+        "{}",
+        text(&output.stderr)
+    );
 }
