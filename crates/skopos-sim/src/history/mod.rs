@@ -13,8 +13,7 @@
 //!
 //! * Every write of a server is recorded as [`Fact::Committed`] at the moment of the commit, before anything else runs. Each
 //!   object carries the number of its write in the label [`STAMP_LABEL`] (the [`Recorder`] counts them), so that two states
-//!   differ even when a
-//!   rollback gave them the same RV.
+//!   differ even when a rollback gave them the same RV.
 //! * The store is looked at ([`Fact::Looked`]) at least every [`Cast::look_interval`] for every informer. A look that equals the
 //!   previous one in all parts needs no fact, except the last one before a fault begins or after it was healed.
 //! * Objects of reads are not kept, only the digest of (key, uid, RV, stamp) of them all: see [`Content`]. The oracle folds

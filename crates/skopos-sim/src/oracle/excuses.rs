@@ -2,8 +2,7 @@
 //!
 //! * A fault that *lies* loses events without a trace, which only an audit can detect. From its beginning a store of the cluster
 //!   is excused from being right, until it is seen to be right after the fault was healed. The excuse ends at the latest when an
-//!   audit without
-//!   disturbance by another fault has had time to repair it.
+//!   audit without disturbance by another fault has had time to repair it.
 //! * When history goes *back*, a store is of the old line until a probe shows it. If the new line overtakes the old one before
 //!   that, only an audit detects it. A store is excused until it is seen to be right on the new line, or an audit had its time.
 //! * *Damaged* objects cannot be decoded. A store may lack them while it reports this: it must not be live then. That ends
