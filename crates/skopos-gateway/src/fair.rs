@@ -52,7 +52,7 @@ struct State<K: Hash + Eq + Clone> {
 
 struct User<K: Hash + Eq + Clone> {
     held: usize,
-    /// Whether the key is in `queue_order`.
+    /// True if the key is in `queue_order`.
     has_turn: bool,
     waiting: VecDeque<oneshot::Sender<FairPermit<K>>>,
 }

@@ -62,7 +62,7 @@ pub struct Audited {
     pub cluster: Option<Arc<str>>,
     /// The requested operation: verb, resource, namespace, name.
     pub what: Arc<str>,
-    /// Whether the request was allowed, the origin of the decision, and its age.
+    /// The decision on the request, its origin and its age.
     pub decision: Option<(bool, DecisionSource, Duration)>,
     /// The source of the content: `memory` or `member`.
     pub source: &'static str,

@@ -21,7 +21,7 @@ pub enum Target {
 pub struct ResourceTarget {
     /// The attributes to authorize.
     pub attributes: Attributes,
-    /// Whether the namespace and name come from the path, not from a selector.
+    /// True if the namespace and name come from the path, not from a selector.
     pub name_in_path: bool,
 }
 

@@ -34,7 +34,7 @@ struct Indenter {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// Whether an object or array has begun and is empty so far.
+    /// True if an object or array has begun and is empty so far.
     opened: bool,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct MemorySource {
     pub(crate) blocks: Blocks,
     /// Revisions that the caller asked to retain.
     pub(crate) remembered: Arc<RwLock<Vec<u64>>>,
-    /// Whether the optional list features are on: its own tokens, annotations, no counts.
+    /// True if the optional list features are on: its own tokens, annotations, no counts.
     pub(crate) has_list_extensions: bool,
 }
 

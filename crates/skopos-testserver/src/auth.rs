@@ -69,12 +69,12 @@ type Policy = Arc<dyn Fn(&AccessQuestion) -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct Rules {
-    /// Whether requests need a known token.
+    /// True if requests need a known token.
     required: bool,
     tokens: HashMap<String, User>,
     issued: IssuedTokens,
     policy: Option<Policy>,
-    /// Whether the policy applies to requests to this server too, and not only to reviews.
+    /// True if the policy applies to requests to this server too, and not only to reviews.
     enforced: bool,
     forbidden: BTreeMap<u64, Match>,
     last_id: u64,

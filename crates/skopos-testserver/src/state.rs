@@ -22,7 +22,7 @@ pub(crate) struct ServerState {
     /// Source of names, UIDs and jitter; seeded, so that a run is reproducible.
     pub(crate) rng: Arc<Mutex<fastrand::Rng>>,
     pub(crate) contract: ServeOptions,
-    /// Whether requests must name this machine as host.
+    /// True if requests must name this machine as host.
     pub(crate) only_local_hosts: bool,
     /// Blocks of compressed lists.
     pub(crate) blocks: Blocks,

@@ -44,7 +44,7 @@ pub struct Authorizer {
 /// A decision, with its source and its age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether the request is allowed.
+    /// True if the request is allowed.
     pub allowed: bool,
     /// The reason, for people; empty if there is none.
     pub reason: Arc<str>,
@@ -84,7 +84,7 @@ struct Rules {
     when_down: MemberDown,
     /// The user that counts as the gateway itself.
     trusted: Option<Identity>,
-    /// Whether no request may change a cluster.
+    /// True if no request may change a cluster.
     read_only: bool,
     policy: Policy,
     ttl: Duration,

@@ -141,7 +141,7 @@ impl ConfigFollower {
     }
 }
 
-/// Whether a text has been handled or must be read again.
+/// State of a text: handled, or to be read again.
 enum Handled {
     Yes,
     Retry,

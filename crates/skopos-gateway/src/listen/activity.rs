@@ -27,11 +27,11 @@ pub(super) struct ConnectionActivity {
     state: Mutex<State>,
     bodies: Mutex<HashMap<u64, Arc<UnreadSince>>>,
     next_body: AtomicU64,
-    /// Whether the connection counts as half open.
+    /// True if the connection counts as half open.
     waiting: AtomicBool,
-    /// Whether a request had two lengths.
+    /// True if a request had two lengths.
     is_ambiguous: AtomicBool,
-    /// Whether the connection counts as one without a known caller.
+    /// True if the connection counts as one without a known caller.
     unknown: AtomicBool,
     pub(super) source: SourceNetwork,
     pub(super) record: Arc<PeerRecord>,

@@ -63,7 +63,7 @@ struct Head {
 /// The findings in a piece of the connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Findings {
-    /// Whether there is a request with two lengths.
+    /// True if there is a request with two lengths.
     is_ambiguous: bool,
     /// The number of frames that demand a reply or do nothing.
     control_frames: u32,

@@ -49,7 +49,7 @@ pub struct ListenOptions {
     pub address: SocketAddr,
     /// The certificates; plain HTTP if absent.
     pub tls: Option<TlsFiles>,
-    /// Whether callers must authenticate.
+    /// True if callers must authenticate.
     pub authenticated: bool,
     /// The limits of clients.
     pub limits: Limits,
@@ -110,7 +110,7 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The client's certificate, verified against the configured CAs.
     pub certificate: Option<CertificateDer<'static>>,
-    /// Whether the connection is encrypted.
+    /// True if the connection is encrypted.
     pub tls: bool,
     /// Cancelled when the gateway is about to stop; streams end then.
     pub draining: CancellationToken,

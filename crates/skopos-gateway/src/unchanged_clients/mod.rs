@@ -33,7 +33,7 @@ struct World {
     links: [Link; 2],
     clients: Vec<(&'static str, Way, Seen)>,
     tasks: JoinSet<()>,
-    /// Whether the member may forget the history that clients need to resume without a list.
+    /// True if the member may forget the history that clients need to resume without a list.
     forgets: bool,
 }
 

@@ -52,7 +52,7 @@ pub struct ServeOptions {
     pub freshness_wait: Duration,
     /// Timeout of a request that is not a watch (60 s). The caller enforces it, with [`crate::deadline`].
     pub request_timeout: Duration,
-    /// Whether watches may start with the state (`sendInitialEvents`).
+    /// True if watches may start with the state (`sendInitialEvents`).
     pub watch_list: bool,
     /// Minimum delay between two events of the same revision (none). For tests of what happens between them.
     pub pause_within_revision: Duration,

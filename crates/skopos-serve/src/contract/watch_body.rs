@@ -30,9 +30,9 @@ pub(super) struct WatchBody<S: Source> {
     scope: WatchScope<S::Item>,
     phase: WatchPhase<S::Item>,
     cursor: Cursor,
-    /// Whether an event was sent before; tables define their columns in the first.
+    /// True if an event was sent before; tables define their columns in the first.
     has_sent: bool,
-    /// Whether the last event sent lies in a gap, where no watch can start.
+    /// True if the last event sent lies in a gap, where no watch can start.
     in_gap: bool,
     bookmarks: Option<Bookmarks>,
     revision_pause: RevisionPause,

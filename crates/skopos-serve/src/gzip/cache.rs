@@ -92,7 +92,7 @@ struct CachedBlock {
     entry_key: EntryKey,
     origin: Bytes,
     block: Arc<Block>,
-    /// Whether the entry was requested since the hand passed.
+    /// True if the entry was requested since the hand passed.
     used: bool,
 }
 

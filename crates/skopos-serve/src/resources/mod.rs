@@ -34,7 +34,7 @@ pub struct ResourceType {
     pub kind: String,
     /// Kind of the lists, for example `DeploymentList`.
     pub list_kind: String,
-    /// Whether the resource is namespaced.
+    /// True if the resource is namespaced.
     pub namespaced: bool,
     /// Abbreviations that kubectl accepts, for example `deploy`.
     pub short_names: Vec<String>,
@@ -51,7 +51,7 @@ pub struct ResourceType {
     /// Version in which objects are stored. They are served in any version with only `apiVersion` changed, as with the conversion
     /// strategy `None` of a CustomResourceDefinition.
     pub storage_version: String,
-    /// Whether a CustomResourceDefinition defines the resource.
+    /// True if a CustomResourceDefinition defines the resource.
     pub custom: bool,
     /// Warning to clients of this version, if its CustomResourceDefinition deprecates it.
     pub deprecation: Option<String>,

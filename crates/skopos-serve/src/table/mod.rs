@@ -41,7 +41,7 @@ pub enum IncludeObject {
 pub struct TableWriter {
     leading: Vec<LeadingColumn>,
     columns: Columns,
-    /// Whether rows may have conditions.
+    /// True if rows may have conditions.
     has_conditions: bool,
     identity: u64,
     include: IncludeObject,

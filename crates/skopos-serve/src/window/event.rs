@@ -14,7 +14,7 @@ pub struct Event<I> {
     previous: Option<I>,
     number: u64,
     at: Instant,
-    /// Whether this is a difference found after a gap.
+    /// True if this is a difference found after a gap.
     from_gap: bool,
     further: bool,
 }

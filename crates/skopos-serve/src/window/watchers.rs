@@ -20,7 +20,7 @@ use crate::item::Item;
 pub(super) struct Watchers {
     table: RwLock<SlotTable>,
     evicted: AtomicU64,
-    /// Whether the content is final: no further events will come.
+    /// True if the content is final: no further events will come.
     finished: AtomicBool,
     started: Instant,
 }
@@ -38,7 +38,7 @@ pub struct Subscription<I: Item> {
 struct SlotTable {
     slots: Vec<Option<Arc<WatcherSlot>>>,
     free: Vec<usize>,
-    /// Whether the window has ended: a new watcher is closed at once.
+    /// True if the window has ended: a new watcher is closed at once.
     ended: bool,
 }
 
@@ -51,7 +51,7 @@ struct WatcherSlot {
     /// waits for events.
     sending_since: AtomicU64,
     closed: AtomicBool,
-    /// Whether it was closed because its history was discarded. Set before it is closed.
+    /// True if it was closed because its history was discarded. Set before it is closed.
     expired: AtomicBool,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct FaultyBody {
     /// Previous frame, to be repeated after the next.
     repeat: Option<Bytes>,
     timer: Pin<Box<Sleep>>,
-    /// Whether `timer` is the pause between two chunks of a slow body.
+    /// True if `timer` is the pause between two chunks of a slow body.
     pausing: bool,
     ended: bool,
 }

@@ -50,7 +50,7 @@ struct HostileBody {
     filler: u64,
     closing: Option<&'static str>,
     gzip: Option<Gzip>,
-    /// Whether the body ends in the middle of the compressed stream.
+    /// True if the body ends in the middle of the compressed stream.
     cut: bool,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Credential {
 pub(crate) struct IdentityPlan {
     /// DNS names and addresses of the server.
     pub(crate) names: Vec<String>,
-    /// Whether clients must present a certificate of the same CA.
+    /// True if clients must present a certificate of the same CA.
     pub(crate) clients: bool,
     pub(crate) protocols: Protocols,
 }

@@ -7,16 +7,16 @@ use skopos_wire::{FieldError, Status};
 /// Options of create, update and patch.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteOptions {
-    /// Whether to run all checks and change nothing.
+    /// True if the write runs all checks and changes nothing.
     pub(crate) dry_run: bool,
     /// Field manager in `managedFields`.
     pub(crate) manager: String,
-    /// Whether the request names a manager; server-side apply requires it.
+    /// True if the request names a manager; server-side apply requires it.
     pub(crate) manager_named: bool,
-    /// Whether server-side apply takes over fields of other managers.
+    /// True if server-side apply takes over fields of other managers.
     pub(crate) force: bool,
     pub(crate) unknown_fields: UnknownFields,
-    /// Whether the write comes from the test itself: it may write the status too, and a missing namespace is created.
+    /// True if the write comes from the test itself: it may write the status too, and a missing namespace is created.
     pub(crate) trusted: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct DeleteOptions {
     pub(crate) propagation: Propagation,
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
-    /// Whether a pod that can be deleted at once is marked first, as by the API server: watchers see both.
+    /// True if a pod that can be deleted at once is marked first, as by the API server: watchers see both.
     pub(crate) in_steps: bool,
 }
 

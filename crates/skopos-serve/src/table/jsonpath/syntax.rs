@@ -32,7 +32,7 @@ pub(super) enum PathNode {
 pub(super) struct ArraySlice {
     pub(super) start: Option<i64>,
     pub(super) end: Option<i64>,
-    /// Whether this is an index: the end was not given and is start + 1.
+    /// True if this is an index: the end was not given and is start + 1.
     pub(super) is_index: bool,
     pub(super) step: Option<i64>,
 }

@@ -27,7 +27,7 @@ pub(crate) struct Script {
     pub(crate) name: String,
     /// Lines of the contract that the script shows: `L1` ... `W18`.
     pub(crate) shows: Vec<String>,
-    /// Whether no other script may run on the server meanwhile.
+    /// True if no other script may run on the server meanwhile.
     pub(crate) alone: bool,
     pub(crate) steps: Vec<Step>,
 }
