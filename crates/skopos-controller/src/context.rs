@@ -121,7 +121,7 @@ impl<K: 'static> Context<K> {
         let version: ResourceVersion = written.resource_version().unwrap_or_default().parse()?;
         let object_type = TypeId::of::<O>();
         if let Some(seen) = self.inner.seen.iter().find(|seen| seen.object_type == object_type) {
-            let write = OwnWrite { object_type, version, epoch: seen.epoch };
+            let write = OwnWrite { object_type, moment: (seen.moment.0, version) };
             self.inner.own_writes.record(&self.inner.key, write);
         }
         Ok(())

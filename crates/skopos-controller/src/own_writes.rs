@@ -12,14 +12,15 @@ pub(crate) struct OwnWrites {
     awaited: Mutex<HashMap<ObjectKey, Vec<OwnWrite>>>,
 }
 
-/// A write that the server confirmed.
+/// A write that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnWrite {
     pub(crate) object_type: TypeId,
-    pub(crate) version: ResourceVersion,
-    /// The epoch of the view at the time of the write. In another epoch the version has no meaning.
-    pub(crate) epoch: u64,
+    pub(crate) moment: Moment,
 }
+
+/// A moment of a view: its epoch, and the version in it. A later epoch is after all versions of an earlier one: their history is over.
+pub(crate) type Moment = (u64, ResourceVersion);
 
 impl OwnWrites {
     /// Records a write. Of each type the last version counts.
@@ -27,7 +28,7 @@ impl OwnWrites {
         let mut awaited = self.awaited.lock();
         let of_key = awaited.entry(key.clone()).or_default();
         match of_key.iter_mut().find(|known| known.object_type == write.object_type) {
-            Some(known) if (known.epoch, &known.version) < (write.epoch, &write.version) => *known = write,
+            Some(known) if known.moment < write.moment => *known = write,
             Some(_) => {}
             None => of_key.push(write),
         }

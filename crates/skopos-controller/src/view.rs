@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use skopos::{Freshness, Informer, ResourceVersion, Snapshot, WaitError};
 
-use crate::own_writes::OwnWrite;
+use crate::own_writes::Moment;
 
 /// An informer of any type.
 pub(crate) trait View: Send + Sync {
@@ -36,21 +36,24 @@ pub(crate) trait View: Send + Sync {
 pub(crate) struct Seen {
     pub(crate) object_type: TypeId,
     pub(crate) freshness: Freshness,
-    pub(crate) epoch: u64,
-    pub(crate) version: ResourceVersion,
+    pub(crate) moment: Moment,
     /// A `Snapshot` of the objects' type.
     content: Arc<dyn Any + Send + Sync>,
 }
 
 impl Seen {
+    pub(crate) fn new(
+        object_type: TypeId,
+        freshness: Freshness,
+        moment: Moment,
+        content: impl Any + Send + Sync,
+    ) -> Self {
+        Self { object_type, freshness, moment, content: Arc::new(content) }
+    }
+
     /// Returns the content, if its objects have this type.
     pub(crate) fn snapshot<K: 'static>(&self) -> Option<&Snapshot<K>> {
         self.content.downcast_ref()
-    }
-
-    /// Returns whether the content includes the write. After a new history began, there is nothing to wait for.
-    pub(crate) fn shows(&self, write: &OwnWrite) -> bool {
-        self.epoch != write.epoch || self.version >= write.version
     }
 }
 
@@ -65,13 +68,8 @@ impl<K: 'static> View for Informer<K> {
 
     fn look(&self) -> Seen {
         let snapshot = self.snapshot();
-        Seen {
-            object_type: TypeId::of::<K>(),
-            freshness: snapshot.freshness(),
-            epoch: snapshot.epoch(),
-            version: snapshot.resource_version().clone(),
-            content: Arc::new(snapshot),
-        }
+        let moment = (snapshot.epoch(), snapshot.resource_version().clone());
+        Seen::new(TypeId::of::<K>(), snapshot.freshness(), moment, snapshot)
     }
 
     fn freshness(&self) -> Freshness {

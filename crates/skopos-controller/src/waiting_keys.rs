@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, interval};
 
 use crate::handle::Shared;
-use crate::own_writes::OwnWrite;
+use crate::own_writes::{Moment, OwnWrite};
 use crate::view::View;
 
 /// The waiting keys of one term. Those that still wait when it ends are retried in the next one.
@@ -26,10 +26,10 @@ pub(crate) struct WaitingKeys<'a> {
     became_ready: Notify,
 }
 
-/// The keys that wait for one view, by the version that it must reach.
+/// The keys that wait for one view, by the moment that it must reach.
 struct WaitingForView {
     view: Arc<dyn View>,
-    keys: Mutex<BTreeMap<(ResourceVersion, ObjectKey), Waiting>>,
+    keys: Mutex<BTreeMap<(Moment, ObjectKey), Waiting>>,
     added: Notify,
 }
 
@@ -55,7 +55,7 @@ impl<'a> WaitingKeys<'a> {
         let writes = self.shared.own_writes.awaited_by(&item);
         for write in &writes {
             let view = self.views.iter().find(|waiting| waiting.object_type() == write.object_type);
-            if let Some(waiting) = view.filter(|waiting| !waiting.view.look().shows(write)) {
+            if let Some(waiting) = view.filter(|waiting| waiting.view.look().moment < write.moment) {
                 waiting.add(item, write);
                 self.count();
                 return None;
@@ -85,31 +85,31 @@ impl<'a> WaitingKeys<'a> {
     async fn follow(&self, waiting: &WaitingForView) {
         loop {
             let added = waiting.added.notified();
-            let Some(lowest) = waiting.lowest() else {
+            let (reached, lowest) = waiting.take_reached();
+            if !reached.is_empty() {
+                self.ready.lock().extend(reached);
+                self.count();
+                self.became_ready.notify_waiters();
+            }
+            let Some(lowest) = lowest else {
                 added.await;
                 continue;
             };
+            // This wait does not notice a break of history that came before it. The next look does.
             let reached = tokio::select! {
                 () = added => continue,
-                reached = waiting.view.wait_for(&lowest, self.shared.options.own_write_limit) => reached,
+                reached = waiting.view.wait_for(&lowest, LOOK_INTERVAL) => reached,
             };
-            let items = match reached {
-                Ok(()) => waiting.take_reached(),
-                Err(WaitError::NotReached { .. } | WaitError::NotMet { .. }) => continue,
-                Err(WaitError::Closed(_)) => return pending().await,
-                // The history of these writes is over.
-                Err(_) => waiting.take_all(),
-            };
-            self.ready.lock().extend(items);
-            self.count();
-            self.became_ready.notify_waiters();
+            if let Err(WaitError::Closed(_)) = reached {
+                return pending().await;
+            }
         }
     }
 
     /// Reports keys that wait too long, each once.
     async fn report_long_waits(&self) {
         let limit = self.shared.options.own_write_limit;
-        let mut ticks = interval(limit.max(MIN_REPORT_INTERVAL));
+        let mut ticks = interval(limit.max(LOOK_INTERVAL));
         loop {
             ticks.tick().await;
             for waiting in &self.views {
@@ -143,37 +143,107 @@ impl WaitingForView {
     fn add(&self, item: Item<ObjectKey>, write: &OwnWrite) {
         let waiting = Waiting { since: Instant::now(), reported: false, item };
         let key = waiting.item.key().clone();
-        self.keys.lock().insert((write.version.clone(), key), waiting);
+        self.keys.lock().insert((write.moment.clone(), key), waiting);
         self.added.notify_one();
     }
 
-    fn lowest(&self) -> Option<ResourceVersion> {
-        self.keys.lock().first_key_value().map(|((version, _), _)| version.clone())
-    }
-
-    fn take_reached(&self) -> Vec<Item<ObjectKey>> {
-        let reached = self.view.look().version;
+    /// Takes the keys whose moment the view has reached; also returns the version that the next one waits for.
+    fn take_reached(&self) -> (Vec<Item<ObjectKey>>, Option<ResourceVersion>) {
+        let reached = self.view.look().moment;
         let mut keys = self.keys.lock();
         let mut taken = Vec::new();
-        while let Some(first) = keys.first_entry()
-            && first.key().0 <= reached
-        {
+        while let Some(first) = keys.first_entry() {
+            let moment = &first.key().0;
+            if *moment > reached {
+                return (taken, Some(moment.1.clone()));
+            }
             taken.push(first.remove().item);
         }
-        taken
-    }
-
-    fn take_all(&self) -> Vec<Item<ObjectKey>> {
-        std::mem::take(&mut *self.keys.lock()).into_values().map(|waiting| waiting.item).collect()
+        (taken, None)
     }
 
     /// Returns the number of keys that have waited longer than the limit, without those that were reported before.
     fn report(&self, limit: Duration) -> u64 {
         let mut keys = self.keys.lock();
-        let long = keys.values_mut().filter(|waiting| !waiting.reported && waiting.since.elapsed() >= limit);
-        long.map(|waiting| waiting.reported = true).count() as u64
+        let mut reported = 0;
+        for waiting in
+            keys.values_mut().filter(|waiting| !waiting.reported && waiting.since.elapsed() >= limit)
+        {
+            waiting.reported = true;
+            reported += 1;
+        }
+        reported
     }
 }
 
-/// The minimum interval of reports, even if the limit is zero.
-const MIN_REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum interval of looks at a view that keys wait for, and the minimum one of reports.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use futures::future::BoxFuture;
+    use skopos::Freshness;
+    use skopos::workqueue::{WorkQueue, WorkQueueOptions};
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::options::ControllerOptions;
+    use crate::view::Seen;
+
+    /// A view at an epoch and a version. Its waits begin in the epoch of today, so they do not see an earlier break.
+    struct FixedView(Mutex<(u64, u64)>);
+
+    impl View for FixedView {
+        fn resource(&self) -> String {
+            "configmaps".to_owned()
+        }
+
+        fn object_type(&self) -> TypeId {
+            TypeId::of::<Self>()
+        }
+
+        fn look(&self) -> Seen {
+            let (epoch, version) = *self.0.lock();
+            Seen::new(self.object_type(), self.freshness(), (epoch, version.into()), ())
+        }
+
+        fn freshness(&self) -> Freshness {
+            Freshness::Live { age: Duration::ZERO }
+        }
+
+        fn wait_for<'a>(
+            &'a self,
+            version: &'a ResourceVersion,
+            limit: Duration,
+        ) -> BoxFuture<'a, Result<(), WaitError>> {
+            Box::pin(async move {
+                sleep(limit).await;
+                let (wanted, freshness) = (version.clone(), self.freshness());
+                Err(WaitError::NotReached { wanted, reached: None, waited: limit, freshness })
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_break_of_history_before_the_wait_releases_the_key() {
+        let view = Arc::new(FixedView(Mutex::new((1, 5))));
+        let (options, queue) =
+            (ControllerOptions::named("test"), WorkQueue::new(WorkQueueOptions::default()));
+        let shared = Shared::new(options, queue, vec![view.clone()]);
+        let key = ObjectKey::namespaced("a", "one");
+        let write = OwnWrite { object_type: view.object_type(), moment: (1, 10.into()) };
+        shared.own_writes.record(&key, write);
+        shared.queue.add(key.clone()).unwrap();
+        let waiting = WaitingKeys::new(&shared);
+        assert!(waiting.admit(shared.queue.get().await.unwrap()).is_none(), "its write is not seen");
+        *view.0.lock() = (2, 3);
+        let released = async {
+            tokio::select! {
+                item = waiting.next() => item,
+                () = waiting.follow_views() => unreachable!("it never ends"),
+            }
+        };
+        let item = timeout(Duration::from_secs(60), released).await.expect("the key comes back");
+        assert_eq!(waiting.admit(item).map(|item| item.key().clone()), Some(key));
+    }
+}
