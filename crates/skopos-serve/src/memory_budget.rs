@@ -17,7 +17,7 @@ use tokio::time::Instant;
 #[derive(Clone, Debug)]
 pub struct MemoryBudget(Arc<Inner>);
 
-/// One holder's bytes of an [`MemoryBudget`], given back when dropped.
+/// One holder's bytes of a [`MemoryBudget`], given back when dropped.
 #[derive(Debug)]
 pub struct Reservation {
     budget: MemoryBudget,
@@ -63,7 +63,7 @@ impl MemoryBudget {
         Self::new(usize::MAX)
     }
 
-    /// Creates an empty share of the budget.
+    /// Creates an empty reservation.
     #[must_use]
     pub fn share(&self) -> Reservation {
         Reservation { budget: self.clone(), bytes: 0 }
@@ -127,7 +127,7 @@ impl Reservation {
         self.bytes = bytes;
     }
 
-    /// Returns whether the total exceeds the limit and this share is not empty.
+    /// Returns whether the total exceeds the limit and this reservation is not empty.
     #[must_use]
     pub fn is_too_much(&self) -> bool {
         self.bytes > 0 && self.budget.used() > self.budget.0.limit

@@ -100,7 +100,7 @@ impl Credentials {
     }
 
     /// Returns the header that the source adds to a request. An earlier query may have been abandoned long ago, so its
-    /// result may have expired. Then a second query returns the source's credentials after it has checked that they are
+    /// result may have expired. Then a second query returns at once what the source has, after checking that it is
     /// still valid.
     async fn authorization(&self, source: Layers) -> Result<Option<HeaderValue>, TransportErrorKind> {
         let (began, header) = self.query.run(|done| query(source.clone(), done)).await;

@@ -73,7 +73,7 @@ pub struct LinkStats {
 /// use skopos::transport::TransportErrorKind;
 /// use skopos::{Cause, Trouble};
 ///
-/// /// Whether the network swallowed the connection without a word: a matter for the team that runs the load balancer.
+/// /// Returns whether the network swallowed the connection without a word: a matter for the team that runs the load balancer.
 /// fn was_swallowed(trouble: &Trouble) -> bool {
 ///     matches!(trouble.origin.cause(), Cause::Connection(TransportErrorKind::PingTimeout | TransportErrorKind::HeadersDeadline { .. }))
 /// }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Cluster ──▶ ClusterInner ─┬─ ClusterConnection  transport and informer factory; made once, on first use
-//!                            ├─ Kinds              resources in memory: started on first use, stopped when idle
+//!                            ├─ Kinds              resources in memory: started on first use, stopped when idle, within a budget
 //!                            ├─ Documents          discovery and OpenAPI, for when the server is down
 //!                            ├─ identity           checks the identity before content of an earlier run resumes
 //!                            ├─ Breaker            sends nothing to a server that connects and never answers

@@ -9,7 +9,7 @@ use skopos::{InformerOptions, ResourceId};
 use super::documents::{Document, DocumentRequest};
 use crate::id::ClusterId;
 
-/// Persistence of cluster content. The fleet bounds every call (20 s) and proceeds without the result if it takes
+/// Persistence of cluster content. The fleet bounds every call (20 s; `delete` 10 s) and proceeds without the result if it takes
 /// longer.
 ///
 /// The content of a cluster is valid for that cluster alone: resource versions mean nothing in another. So each cluster

@@ -1,4 +1,4 @@
-//! Task that writes the checkpoints of a fleet.
+//! Interface of a fleet's checkpoint task.
 
 use std::sync::Arc;
 

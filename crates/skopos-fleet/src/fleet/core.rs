@@ -58,7 +58,7 @@ pub(super) struct Unread {
     pub(super) since: Instant,
 }
 
-/// Limit on the checkpoint task's final work.
+/// Limit on the checkpoint task's final work, and on deleting the checkpoints of a removed cluster.
 pub(super) const CHECKPOINT_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Core {

@@ -57,7 +57,7 @@ impl Host {
     /// unchanged.
     ///
     /// # Errors
-    /// If there is none or several, or if it is being restored; if it is resumed meanwhile, whose pods then stay; if
+    /// If there is none or several, or if it is being restored; if it is resumed meanwhile (its pods then stay); if
     /// the host refuses or does not answer, or the timeout expires.
     pub async fn pause(
         &self,
@@ -93,7 +93,7 @@ impl Host {
     /// Resumes a paused virtual cluster with its earlier replicas. A running one is left unchanged.
     ///
     /// # Errors
-    /// If there is none or several; if it is scaled down without being paused, or down for another reason; if the host
+    /// If there is none or several; if it is scaled down without being paused, or down for a reason that a resume does not end; if the host
     /// refuses or does not answer, or the timeout expires.
     pub async fn resume(
         &self,

@@ -91,7 +91,7 @@ impl Verdict {
         Verdict { meaning, reason: Reason::new(cause, message), retry_after: None }
     }
 
-    /// Returns whether the server will refuse this however often the client asks.
+    /// Returns whether the server will refuse this however often, and for whichever reflector, the client asks.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self.meaning, Meaning::Forbidden | Meaning::NotServed | Meaning::Rejected)
     }

@@ -1,5 +1,5 @@
 //! Deferred relists. The watch may be healthy, so it keeps running, or is reopened, until the budgets allow a list.
-//! After 61 s the list is forced.
+//! After 61 s the watch is not reopened before the list.
 
 use std::time::Duration;
 

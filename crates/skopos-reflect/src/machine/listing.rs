@@ -105,7 +105,7 @@ impl ListProgress {
         ListProgress { asked_at, unreadable: Vec::new(), nameless: 0, objects: 0, bytes: 0 }
     }
 
-    /// Counts one more object of this many bytes of JSON, unless that exceeds the limits.
+    /// Counts one more object of this many bytes of JSON, and fails beyond the limits.
     pub(super) fn take(&mut self, bytes: usize, options: &MachineOptions) -> Result<(), Verdict> {
         self.objects = self.objects.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes as u64);

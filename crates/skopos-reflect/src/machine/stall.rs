@@ -160,7 +160,7 @@ impl StallDetector {
         self.recovered_at = now;
     }
 
-    /// Drops the probes and the comparison: they are of a history that was rolled back.
+    /// Drops the probes and the proof of the last comparison: they are of a history that was rolled back.
     pub(super) fn clear_probes(&mut self) {
         self.probes.clear();
         self.comparison_proof = None;

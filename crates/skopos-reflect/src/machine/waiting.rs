@@ -13,7 +13,7 @@ impl Machine {
         self.fail_within(verdict, next, self.options.backoff_max.saturating_mul(2), sink);
     }
 
-    /// Fails as [`fail`](Machine::fail) does, with a maximum for the delay (the server's own `Retry-After` is above it).
+    /// Fails as [`fail`](Machine::fail) does, with a maximum for the delay (the server's own `Retry-After` takes precedence).
     pub(super) fn fail_within(
         &mut self,
         verdict: Verdict,

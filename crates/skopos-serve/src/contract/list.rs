@@ -112,7 +112,7 @@ impl PageRequest {
             return Ok(self.page_of(source, &contents, selection, permit).await?);
         }
         // A newer state serves as well as one that is compacted during the read.
-        for _ in 0..MAX_ATTEMPTS {
+        for _ in 0..MAX_RETRIES {
             let contents = source.read(self.wanted, timeout).await?;
             if let Ok(page) = self.page_of(source, &contents, selection, permit).await {
                 return Ok(page);
@@ -182,7 +182,7 @@ impl PageRequest {
 /// Number of objects read in one batch.
 pub(super) const BATCH_SIZE: usize = 1000;
 /// Maximum number of retries of a list that accepts any newer state.
-pub(super) const MAX_ATTEMPTS: usize = 3;
+pub(super) const MAX_RETRIES: usize = 3;
 
 /// Returns the first key after the object's, within the scope.
 pub(super) fn key_after(item: &impl Item, namespace: Option<&str>) -> String {

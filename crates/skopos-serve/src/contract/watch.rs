@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::form::Purpose;
-use super::list::{BATCH_SIZE, MAX_ATTEMPTS, key_after};
+use super::list::{BATCH_SIZE, MAX_RETRIES, key_after};
 use super::options::{RequestedVersion, WatchOptions};
 use super::watch_body::{WatchBody, WatchScope};
 use super::{Form, Request, Selection, ServeOptions};
@@ -98,14 +98,14 @@ async fn start_with_state<S: Source>(
         ),
         RequestedVersion::Unset => VersionRequirement::Newest,
     };
-    let mut attempts = 0;
+    let mut retries = 0;
     loop {
         let contents = source.read(wanted, timeout).await?;
         let cursor = Cursor::after(contents.revision());
         match read_all(&contents, selection.namespace()).await {
             Ok(objects) => return Ok(Start::State { objects, end_bookmark: params.bookmarks, cursor }),
             // A newer state serves as well as one that is compacted during the read.
-            Err(_) if attempts < MAX_ATTEMPTS => attempts += 1,
+            Err(_) if retries < MAX_RETRIES => retries += 1,
             Err(error) => return Err(error.into()),
         }
     }

@@ -1,4 +1,4 @@
-//! Connections through a proxy: it is connected to connect to the server, and then only forwards bytes.
+//! Connections through a proxy: the proxy is asked to connect to the server, and then only forwards bytes.
 //!
 //! TLS and HTTP/2 with its PINGs go through it from end to end; the kernel's checks (keep-alive, user timeout) cover the
 //! connection to the proxy. The proxy resolves the server's name, also with `socks5://`, as in Go's net/http.
