@@ -65,7 +65,8 @@ pub(crate) enum Command {
     /// Serve the Kubernetes API of many clusters from memory, with the age of every answer
     ///
     /// kubectl and every other client of the Kubernetes API can use /clusters/NAME as their server. Reads come from memory
-    /// and say how old they are; a cluster that is paused, slow or gone delays no other.
+    /// and say how old they are; a cluster that is paused, slow or gone delays no request
+    /// to the others.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
     /// Show the state of a gateway and its clusters

@@ -282,7 +282,7 @@ impl Story {
     }
 
     fn late(&self, what: &str) -> CliError {
-        CliError::new(format!("waited {} for {what}, which did not come", human::seconds(self.patience)))
+        CliError::new(format!("timed out after {} waiting for {what}", human::seconds(self.patience)))
     }
 
     async fn get(&self, path: &str) -> Result<Answer, CliError> {

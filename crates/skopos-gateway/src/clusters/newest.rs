@@ -98,11 +98,11 @@ impl Memory {
         let asked = state.condition.is_asked();
         let consistent = self.requirement.is_consistent();
         if !consistent && (!asked || !self.requirement.is_strict(&content)) {
-            let state = self.state_of(content, false);
+            let content_state = self.state_of(content, false);
             if let Some(last_read) = self.last_read.lock().as_mut() {
                 last_read.late = true;
             }
-            return state;
+            return content_state;
         }
         let wanted = match consistent {
             true => "a consistent read cannot be answered",

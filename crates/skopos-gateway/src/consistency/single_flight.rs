@@ -8,8 +8,8 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
 
-/// A queue that makes one read at a time. A read under way may have begun too early for a new caller. All such callers wait
-/// for the next read together.
+/// A queue that makes one read at a time. Unlike a plain single flight, a caller never joins a read that has begun: it may have begun
+/// too early for the caller. All such callers wait for the next read together.
 #[derive(Debug)]
 pub(crate) struct SingleFlight<T: Clone> {
     last: Mutex<Option<Flight<T>>>,

@@ -42,7 +42,8 @@ pub(crate) fn limit() -> Option<usize> {
     None
 }
 
-/// Returns how many connections fit beside a reserve, at least a quarter of all descriptors.
+/// Returns how many of the `configured` connections fit beside a reserve. If little is left, a quarter of all descriptors is for
+/// connections.
 pub(crate) fn connections(limit: Option<usize>, reserve: usize, configured: usize) -> usize {
     let fitting = limit.map_or(usize::MAX, |limit| limit.saturating_sub(reserve).max(limit / 4).max(1));
     configured.min(fitting)

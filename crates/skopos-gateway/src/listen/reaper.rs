@@ -281,17 +281,17 @@ impl OldestFirst {
         self.count += 1;
     }
 
-    /// Removes and returns the oldest connections while there are more than `max`. `unregister` removes a connection
-    /// from the state and returns whether it was in it.
+    /// Removes and returns the oldest connections while there are more than `max`. `leave_state` takes a connection
+    /// out of the state and returns whether it was in it.
     fn shrink(
         &mut self,
         max: usize,
-        unregister: impl Fn(&ConnectionActivity) -> bool,
+        leave_state: impl Fn(&ConnectionActivity) -> bool,
     ) -> Vec<Arc<ConnectionActivity>> {
         let mut victims = Vec::new();
         while self.count > max {
             let Some(oldest) = self.queue.pop_front() else { break };
-            if let Some(oldest) = oldest.upgrade().filter(|activity| unregister(activity)) {
+            if let Some(oldest) = oldest.upgrade().filter(|activity| leave_state(activity)) {
                 self.count -= 1;
                 victims.push(oldest);
             }

@@ -85,8 +85,8 @@ impl FollowedStores {
         follow_id
     }
 
-    /// Ends a turn. `all` is the last content if it was passed on completely; `None` if that is not certain. Does nothing
-    /// if another turn has begun.
+    /// Ends a period of following. `all` is the last content if it was passed on completely; `None` if that is not certain. Does nothing
+    /// if another period has begun.
     pub(crate) fn end(&self, id: &ClusterId, follow_id: FollowId, all: Option<Snapshot<RawObject>>) {
         let mut stores = self.stores.lock();
         if stores.by_member.get(id).is_none_or(|(current, _)| *current != follow_id) {

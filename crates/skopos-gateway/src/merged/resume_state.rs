@@ -45,11 +45,11 @@ pub(crate) struct MemberState {
     pub(crate) content: String,
 }
 
-/// The reason for not using a restart file. Watchers from before get 410, and nothing else is lost.
+/// The reason for not using a resume file. Watchers from before get 410, and nothing else is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ResumeStateError {
     /// The file does not begin with the expected header.
-    #[error("no restart file, or one of another version")]
+    #[error("no resume file, or one of another version")]
     Foreign,
     /// The file is incomplete, or was changed after it was written.
     #[error("the checksum is wrong: the file is torn or damaged")]

@@ -124,11 +124,11 @@ impl BucketFiles {
         match timeout(self.bucket.limits().answer, self.read_all()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot read the restart files: watches over all clusters start from a list");
+                tracing::warn!(%error, "cannot read the resume files: watches over all clusters start from a list");
             }
             Err(_) => {
                 tracing::warn!(
-                    "the restart files do not come in time: watches over all clusters start from a list"
+                    "the resume files do not come in time: watches over all clusters start from a list"
                 );
             }
         }
@@ -163,7 +163,7 @@ impl ResumeFile {
                 Ok(bytes) => decode(&bytes, &self.kind, path.display()),
                 Err(error) => {
                     if error.kind() != io::ErrorKind::NotFound {
-                        tracing::warn!(path = %path.display(), %error, "cannot read a restart file: watches start from a list");
+                        tracing::warn!(path = %path.display(), %error, "cannot read a resume file: watches start from a list");
                     }
                     None
                 }
@@ -179,7 +179,7 @@ impl ResumeFile {
     pub(crate) async fn claim(&self, claim: &ResumeState) {
         let written = timeout(WRITE_TIMEOUT, self.write(claim)).await;
         if let Err(error) = written.unwrap_or(Err(io::ErrorKind::TimedOut.into())) {
-            tracing::warn!(kind = self.kind, %error, "cannot write a restart file");
+            tracing::warn!(kind = self.kind, %error, "cannot write a resume file");
         }
     }
 
@@ -198,7 +198,7 @@ impl ResumeFile {
             if history.is_open() && written.as_ref() != Some(&resume_state) {
                 match self.write(&resume_state).await {
                     Ok(()) => written = Some(resume_state),
-                    Err(error) => tracing::warn!(kind = self.kind, %error, "cannot write a restart file"),
+                    Err(error) => tracing::warn!(kind = self.kind, %error, "cannot write a resume file"),
                 }
             }
             if over {
@@ -232,7 +232,7 @@ impl ResumeFile {
 
 fn decode(bytes: &[u8], kind: &str, file: impl std::fmt::Display) -> Option<ResumeState> {
     let decoded = ResumeState::decode(bytes, kind).inspect_err(|error| {
-        tracing::warn!(%file, %error, "a restart file is refused: watches start from a list");
+        tracing::warn!(%file, %error, "a resume file is refused: watches start from a list");
     });
     decoded.ok()
 }

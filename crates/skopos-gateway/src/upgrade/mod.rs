@@ -2,8 +2,8 @@
 //! copies bytes in both directions.
 //!
 //! ```text
-//!  request ─▶ Wish ─▶ (authorized) ─▶ the member answers 101 ─▶ Switched, with the answer ─▶ the connection's task runs it
-//!                                     anything else ─▶ a normal answer, and both connections are closed
+//!  request ─▶ UpgradeRequest ─▶ (authorized) ─▶ the member answers 101 ─▶ Switched, with the answer ─▶ the connection's task runs it
+//!                                               anything else ─▶ a normal answer, and both connections are closed
 //! ```
 
 mod pump;

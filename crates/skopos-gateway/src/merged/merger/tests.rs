@@ -446,7 +446,7 @@ fn who_comes_with_a_mark_that_was_never_given_out_lists_anew() {
     assert_eq!(resume(&world.merger, merged_version), Resume::After(merged_version));
     assert_eq!(resume(&world.merger, merged_version.after(1)), Resume::Expired);
     assert_eq!(resume(&world.merger, MergedVersion::new(1)), Resume::Expired);
-    // A merged version given out after the last write of the restart file.
+    // A merged version given out after the last write of the resume file.
     let resume_state = world.merger.resume_state();
     let merger =
         Merger::new(Some(resume_state), InstanceTag::new(2), Timestamp::from_microsecond(0).unwrap());
