@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
-use super::cargo;
+use super::cargo_with_flags;
 use super::sim::SEEDED;
 
 /// Options of `cargo xtask bugs`.
@@ -177,13 +177,12 @@ impl Copy {
     /// Runs the tests of a library. Those that fail have noticed it.
     fn tests(&self, package: &str) -> Result<Outcome> {
         let run = |how: &str| {
-            let mut tests = cargo();
+            let mut tests = cargo_with_flags("-A warnings");
             tests.args(["test", "--package", package, "--lib", how]);
             tests
                 .current_dir(&self.root)
                 .env("CARGO_TARGET_DIR", &self.target)
                 .env("CARGO_INCREMENTAL", "1")
-                .env("RUSTFLAGS", "-A warnings")
                 .output()
         };
         let built = run("--no-run")?;
@@ -206,15 +205,14 @@ impl Copy {
 
     /// Runs the gate until something breaks.
     fn gate(&self, seeds: u64, fault: Option<u8>) -> Result<Outcome> {
-        let mut build = cargo();
+        let mut build = cargo_with_flags(&format!("{SEEDED} -A warnings"));
         build.args(["build", "--quiet", "--profile", "sim", "--package", "skopos-sim"]);
         build
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target)
             // One tree that is changed a little some ninety times, and no debugger ever looks at it.
             .env("CARGO_INCREMENTAL", "1")
-            .env("CARGO_PROFILE_SIM_DEBUG", "none")
-            .env("RUSTFLAGS", format!("{SEEDED} -A warnings"));
+            .env("CARGO_PROFILE_SIM_DEBUG", "none");
         ensure!(build.status()?.success(), "it does not build");
         let mut gate = Command::new(self.target.join("sim/skopos-sim"));
         let seeds = seeds.to_string();

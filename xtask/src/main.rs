@@ -69,6 +69,13 @@ fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
+/// Returns Cargo with flags of its own, and without the linter that CI puts before the compiler: it lints once, with CI's flags.
+fn cargo_with_flags(flags: &str) -> Command {
+    let mut command = cargo();
+    command.env("RUSTFLAGS", flags).env_remove("RUSTC_WORKSPACE_WRAPPER");
+    command
+}
+
 fn run(command: &mut Command) -> Result<()> {
     let status = command.status()?;
     ensure!(status.success(), "{command:?} ended with {status}");

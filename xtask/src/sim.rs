@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 use clap::Args;
 
-use super::{cargo, run};
+use super::{cargo_with_flags, run};
 
 /// Options of `cargo xtask sim`.
 #[derive(Args)]
@@ -57,9 +57,7 @@ pub(crate) const SEEDED: &str = "--cfg tokio_unstable";
 
 /// `skopos-sim`, built in its profile.
 fn simulation() -> Command {
-    let mut command = cargo();
+    let mut command = cargo_with_flags(SEEDED);
     command.args(["run", "--quiet", "--profile", "sim", "--package", "skopos-sim", "--"]);
-    // Its own flags; and what lints the code elsewhere has done so.
-    command.env("RUSTFLAGS", SEEDED).env_remove("RUSTC_WORKSPACE_WRAPPER");
     command
 }
