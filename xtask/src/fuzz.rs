@@ -1,4 +1,4 @@
-//! The fuzz targets. See docs/fuzzing.md.
+//! The fuzz targets. See docs/evidence/fuzzing.md.
 
 use std::fs::{self, File};
 use std::num::NonZeroUsize;

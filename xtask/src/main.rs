@@ -2,6 +2,7 @@
 
 mod bugs;
 mod deps;
+mod files;
 mod fuzz;
 mod mutants;
 mod sim;
@@ -23,7 +24,7 @@ enum Chore {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Write docs/detection.md anew from a test run.
+    /// Write docs/evidence/detection.md anew from a test run.
     Tables,
     /// Fuzz what reads foreign bytes, and the list/watch machine (needs nightly Rust and cargo-fuzz).
     Fuzz(fuzz::Fuzz),

@@ -1,4 +1,4 @@
-//! Broken code that the tests have to see. See docs/mutants.md.
+//! Broken code that the tests have to see. See docs/evidence/mutants.md.
 
 use std::process::Command;
 

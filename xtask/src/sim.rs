@@ -22,7 +22,7 @@ pub(crate) struct Sim {
     /// Run a plan from a file, such as one that was made smaller.
     #[arg(long)]
     plan: Option<String>,
-    /// Write docs/simulation.md anew from the gate's report.
+    /// Write docs/evidence/simulation.md anew from the gate's report.
     #[arg(long, requires = "gate")]
     write: bool,
     /// Everything else, for `skopos-sim` itself: `-- --mixed 100 --jobs 4`.
@@ -37,7 +37,7 @@ impl Sim {
             (Some(gate), _) => {
                 command.args(["gate", gate]);
                 if self.write {
-                    command.args(["--write", "docs/simulation.md"]);
+                    command.args(["--write", "docs/evidence/simulation.md"]);
                 }
             }
             (None, Some(plan)) => {

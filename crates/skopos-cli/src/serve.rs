@@ -98,8 +98,9 @@ fn check_sources(config: &Config, path: &std::path::Path) -> Result<(), CliError
         && clusters.secrets.is_empty()
         && clusters.vclusters.is_empty();
     match none {
-        true => Err(CliError::new(format!("the configuration {} names no clusters", path.display()))
-            .hint("add clusters.kubeconfigs, folders, secrets or vclusters (docs/gateway.example.yaml)")),
+        true => Err(CliError::new(format!("the configuration {} names no clusters", path.display())).hint(
+            "add clusters.kubeconfigs, folders, secrets or vclusters (docs/reference/gateway.example.yaml)",
+        )),
         false => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Scenarios of the reference implementations' retrying watcher that the other tests do not cover; docs/acceptance.md says
+//! Scenarios of the reference implementations' retrying watcher that the other tests do not cover; docs/evidence/acceptance.md says
 //! which test covers which.
 
 mod support;

@@ -1,5 +1,5 @@
 //! Scenarios that the reference implementations test, at the level of informers, as far as no other test covers them.
-//! docs/acceptance.md lists the test of each scenario.
+//! docs/evidence/acceptance.md lists the test of each scenario.
 
 mod support;
 

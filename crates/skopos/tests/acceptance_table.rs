@@ -1,16 +1,16 @@
-//! Checks that the tests that docs/acceptance.md and docs/security.md name exist.
+//! Checks that the tests that docs/evidence/acceptance.md and docs/evidence/security.md name exist.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 #[test]
 fn every_test_that_the_table_names_exists() {
-    check("docs/acceptance.md", 100, 93);
+    check("docs/evidence/acceptance.md", 100, 93);
 }
 
 #[test]
 fn every_test_that_the_table_of_security_names_exists() {
-    check("docs/security.md", 80, 36);
+    check("docs/evidence/security.md", 80, 36);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The time until each of the test server's faults is noticed, and the time until the content is correct again after the
-//! fault is healed, in virtual time. The bounds are those of the design; this test writes `docs/detection.md` when
+//! fault is healed, in virtual time. The bounds are those of the design; this test writes `docs/evidence/detection.md` when
 //! `SKOPOS_WRITE_TABLES=1` is set.
 
 mod support;

@@ -1,5 +1,5 @@
 //! Plays the calibration scripts on `skopos-testserver` and on a server made of Kubernetes' own libraries, records what a
-//! client sees on the real one, and compares. `docs/calibration.md` tells more.
+//! client sees on the real one, and compares. `docs/evidence/calibration.md` tells more.
 
 #[path = "../../../crates/skopos-testserver/tests/calibration/kit/mod.rs"]
 mod kit;
@@ -31,7 +31,7 @@ enum Command {
     /// Plays the scripts on both servers; fails where they differ without a reason, or the recorded histories are not
     /// what the real one does now.
     Check(Play),
-    /// Plays the scripts on the real server and writes the histories and docs/calibration.md.
+    /// Plays the scripts on the real server and writes the histories and docs/evidence/calibration.md.
     Record(Play),
     /// Plays the scripts on the test server alone and prints the histories.
     Show {
@@ -39,7 +39,7 @@ enum Command {
         #[arg(default_value = "")]
         only: String,
     },
-    /// Writes docs/calibration.md.
+    /// Writes docs/evidence/calibration.md.
     Page,
 }
 
@@ -116,7 +116,7 @@ fn write_page() -> anyhow::Result<()> {
         bail!("{}", uncovered.join("\n"));
     }
     let page = contract::page(&script::all(), &compare::known());
-    std::fs::write(folder().join("../../../../docs/calibration.md"), page)
+    std::fs::write(folder().join("../../../../docs/evidence/calibration.md"), page)
         .context("the page cannot be written")
 }
 

@@ -1,5 +1,5 @@
 //! Runs client-go, kube-rs and Skopos side by side under the same faults and loads, their controllers at the same job, and writes
-//! `docs/comparison.md`.
+//! `docs/evidence/comparison.md`.
 //!
 //! ```text
 //!             ┌─ proxy ─ client-go ─┐
@@ -55,11 +55,11 @@ enum Command {
     Lease(lease::Options),
     /// Keep every kind of a healthy cluster in a gateway while only one of them changes, and see that none is ever called stale.
     Quiet(quiet::Options),
-    /// Put external-dns and `skopos notify` through the failure cases of a zone, and write docs/external-dns.md.
+    /// Put external-dns and `skopos notify` through the failure cases of a zone, and write docs/evidence/external-dns.md.
     ExternalDns(external_dns::Options),
     /// Restart k8s.io/apiserver under a notifier, and let two take turns.
     Notify(notify::Options),
-    /// Write docs/comparison.md, its plots and docs/external-dns.md from the results.
+    /// Write docs/evidence/comparison.md, its plots and docs/evidence/external-dns.md from the results.
     Page,
     /// List the faults.
     List,

@@ -1,4 +1,4 @@
-//! What was measured, as it is kept in `docs/comparison/*.json`.
+//! What was measured, as it is kept in `docs/evidence/comparison/*.json`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -181,7 +181,7 @@ impl ControllerResult {
 
 /// Where the results and plots are kept.
 pub(crate) fn folder() -> PathBuf {
-    programs::repository().join("docs/comparison")
+    programs::repository().join("docs/evidence/comparison")
 }
 
 /// Reads results.

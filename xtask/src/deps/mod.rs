@@ -1,5 +1,5 @@
 //! What the program is made of: where its crates come from, under which licences, what is known against them, and a list of
-//! them for others. See docs/security.md, and `deny.toml` for what is allowed.
+//! them for others. See docs/evidence/security.md, and `deny.toml` for what is allowed.
 
 mod advisories;
 mod program;

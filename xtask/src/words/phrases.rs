@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+
+use crate::files;
 
 /// Phrases that are not used in comments, docs and messages. CONTRIBUTING.md says what to write instead.
 const BANNED: [&str; 22] = [
@@ -47,15 +49,7 @@ pub(super) fn banned(text: &str) -> impl Iterator<Item = &'static str> {
 /// Returns the places of banned phrases in the Markdown files of a folder.
 pub(super) fn in_markdown(folder: &Path) -> Result<Vec<String>> {
     let mut places = Vec::new();
-    let mut files: Vec<_> = fs::read_dir(folder)
-        .with_context(|| format!("no folder {}", folder.display()))?
-        .collect::<Result<_, _>>()?;
-    files.sort_by_key(fs::DirEntry::path);
-    for file in files
-        .iter()
-        .map(fs::DirEntry::path)
-        .filter(|file| file.extension().is_some_and(|extension| extension == "md"))
-    {
+    for file in files::with_extension(folder, "md")? {
         for (number, line) in fs::read_to_string(&file)?.lines().enumerate() {
             places.extend(
                 banned(line)

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 
+use crate::files;
+
 /// A file of Rust code.
 pub(super) struct Source {
     pub(super) file: PathBuf,
@@ -28,10 +30,7 @@ pub(super) struct Text {
 impl Source {
     /// Reads all files of a folder, in order.
     pub(super) fn read(folder: &Path) -> Result<Vec<Self>> {
-        let mut files = Vec::new();
-        collect(folder, &mut files)?;
-        files.sort();
-        files.into_iter().map(Self::parse).collect()
+        files::with_extension(folder, "rs")?.into_iter().map(Self::parse).collect()
     }
 
     fn parse(file: PathBuf) -> Result<Self> {
@@ -46,20 +45,6 @@ impl Source {
         }
         Ok(Self { file, root, is_test, comments, messages, syntax })
     }
-}
-
-fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    if path.is_file() {
-        files.extend(path.extension().is_some_and(|extension| extension == "rs").then(|| path.to_path_buf()));
-        return Ok(());
-    }
-    for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
-        let entry = entry?;
-        if entry.file_name() != "target" {
-            collect(&entry.path(), files)?;
-        }
-    }
-    Ok(())
 }
 
 /// Returns the comments, docs among them, and the texts in quotes.

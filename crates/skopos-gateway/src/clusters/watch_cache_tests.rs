@@ -1,5 +1,5 @@
 //! Requirements of kube-apiserver's tests on its watch cache, applied to the gateway's answers from memory
-//! (docs/acceptance.md, 77 to 93).
+//! (docs/evidence/acceptance.md, 77 to 93).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -327,7 +327,7 @@ fn set(value: &serde_json::Value, prefix: &str, found: &mut Vec<String>) {
 
 #[test]
 fn the_example_loads_and_names_every_field() {
-    let example = include_str!("../../../../docs/gateway.example.yaml");
+    let example = include_str!("../../../../docs/reference/gateway.example.yaml");
     let alternative: String = example
         .lines()
         .filter(|line| !line.trim_start().starts_with("folder:") && !line.contains("#| in place"))
@@ -342,7 +342,10 @@ fn the_example_loads_and_names_every_field() {
     let mut known = Vec::new();
     fields(&root, &root, "", &mut known);
     let missing: Vec<_> = known.iter().filter(|field| !named.contains(field)).collect();
-    assert!(known.len() > 100 && missing.is_empty(), "docs/gateway.example.yaml does not name {missing:?}");
+    assert!(
+        known.len() > 100 && missing.is_empty(),
+        "docs/reference/gateway.example.yaml does not name {missing:?}"
+    );
 }
 
 #[test]

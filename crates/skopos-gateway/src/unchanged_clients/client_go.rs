@@ -1,4 +1,4 @@
-//! client-go's informers, if `peers/bin/client-go` is built (see docs/testing.md): lists and streamed lists, JSON and
+//! client-go's informers, if `peers/bin/client-go` is built (see docs/evidence/testing.md): lists and streamed lists, JSON and
 //! protobuf, on the gateway and on the member itself.
 
 use std::path::{Path, PathBuf};

@@ -23,14 +23,14 @@ fn a_good_file_makes_sinks() {
 
 #[test]
 fn the_example_loads_and_names_every_field() {
-    let example = include_str!("../../../../docs/notify.example.yaml");
+    let example = include_str!("../../../../docs/reference/notify.example.yaml");
     NotifyConfig::parse(example).unwrap_or_else(|error| panic!("{error}"));
     let schema = skopos_config::json_schema::<NotifyConfig>();
     let definitions = schema["$defs"].as_object().into_iter().flat_map(|all| all.values()).chain([&schema]);
     let fields =
         definitions.filter_map(|part| part["properties"].as_object()).flat_map(|fields| fields.keys());
     let missing: Vec<_> = fields.filter(|field| !example.contains(&format!("{field}:"))).collect();
-    assert!(missing.is_empty(), "docs/notify.example.yaml does not name {missing:?}");
+    assert!(missing.is_empty(), "docs/reference/notify.example.yaml does not name {missing:?}");
 }
 
 #[test]

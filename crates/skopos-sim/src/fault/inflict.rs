@@ -124,7 +124,7 @@ const fn harmless(recover: u64) -> Bounds {
 /// `backoff_max` is 30 s, plus up to 30 %.
 const BACKOFF: u64 = 39;
 /// Each undecodable frame costs two watches and a read or a list. Streams that live just long enough for a verification watch
-/// cost one each. So a few of them may use up a minute's budget (I15) when the fault is healed. `docs/detection.md` promises the
+/// cost one each. So a few of them may use up a minute's budget (I15) when the fault is healed. `docs/evidence/detection.md` promises the
 /// recovery for the end of that minute.
 const MINUTE: u64 = 61;
 

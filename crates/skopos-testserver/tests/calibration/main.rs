@@ -1,5 +1,5 @@
 //! Plays every script on the test server, and compares the client's view with that on a server made of Kubernetes' own libraries.
-//! See `docs/calibration.md`.
+//! See `docs/evidence/calibration.md`.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -31,9 +31,12 @@ fn every_line_of_the_contract_is_shown_or_has_a_reason() {
 
 #[test]
 fn the_page_tells_what_is() {
-    let page = std::fs::read_to_string(folder().join("../../docs/calibration.md")).unwrap();
+    let page = std::fs::read_to_string(folder().join("../../docs/evidence/calibration.md")).unwrap();
     let wanted = contract::page(&script::all(), &compare::known());
-    assert!(page == wanted, "docs/calibration.md is old: `cargo run -- page` in peers/calibration writes it");
+    assert!(
+        page == wanted,
+        "docs/evidence/calibration.md is old: `cargo run -- page` in peers/calibration writes it"
+    );
 }
 
 /// Plays a script on its own server, under virtual time.

@@ -1,4 +1,4 @@
-//! Kubeconfigs, read by kubectl's rules (`docs/kubeconfig.md` lists them, with the test of each).
+//! Kubeconfigs, read by kubectl's rules (`docs/reference/kubeconfig.md` lists them, with the test of each).
 //!
 //! ```text
 //!  $KUBECONFIG, ~/.kube/config, --kubeconfig ─▶ files ─▶ merged ─▶ context ─▶ cluster and user ─▶ kube::Config

@@ -1,4 +1,4 @@
-//! Tests of kubectl's rules for kubeconfigs, one each (docs/kubeconfig.md has their table). Skopos is tested against each,
+//! Tests of kubectl's rules for kubeconfigs, one each (docs/reference/kubeconfig.md has their table). Skopos is tested against each,
 //! and so is kubectl itself if it is installed (`SKOPOS_KUBECTL=1` requires it).
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
@@ -11,7 +11,7 @@ mod world;
 
 #[test]
 fn every_rule_has_a_row_and_every_row_a_test() {
-    let table = include_str!("../../../../docs/kubeconfig.md");
+    let table = include_str!("../../../../docs/reference/kubeconfig.md");
     let tests = [
         ("certificates", include_str!("certificates.rs")),
         ("files", include_str!("files.rs")),
@@ -25,7 +25,10 @@ fn every_rule_has_a_row_and_every_row_a_test() {
         while lines.by_ref().any(|line| line == "#[tokio::test]") {
             let line = lines.next().unwrap();
             let name = line.strip_prefix("async fn ").unwrap().split('(').next().unwrap();
-            assert!(named.contains(&(file, name)), "docs/kubeconfig.md has no row for {file}::{name}");
+            assert!(
+                named.contains(&(file, name)),
+                "docs/reference/kubeconfig.md has no row for {file}::{name}"
+            );
         }
         for (_, name) in named.iter().filter(|(named, _)| *named == file) {
             assert!(source.contains(&format!("async fn {name}(")), "{file}::{name} does not exist");

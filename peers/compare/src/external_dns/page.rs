@@ -1,4 +1,4 @@
-//! Writes `docs/external-dns.md` from the results.
+//! Writes `docs/evidence/external-dns.md` from the results.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ pub(crate) fn write() -> Result<()> {
     let page = parts
         .iter()
         .fold(TEMPLATE.to_owned(), |page, (name, part)| page.replace(&format!("{{{{{name}}}}}"), part));
-    let file = programs::repository().join("docs/external-dns.md");
+    let file = programs::repository().join("docs/evidence/external-dns.md");
     std::fs::write(&file, page).with_context(|| format!("writing {}", file.display()))
 }
 

@@ -1,4 +1,4 @@
-//! Writes `docs/comparison.md` from the results.
+//! Writes `docs/evidence/comparison.md` from the results.
 
 mod controllers;
 mod plots;
@@ -45,7 +45,7 @@ pub(crate) fn write() -> Result<()> {
     let page = parts
         .iter()
         .fold(TEMPLATE.to_owned(), |page, (name, part)| page.replace(&format!("{{{{{name}}}}}"), part));
-    let file = programs::repository().join("docs/comparison.md");
+    let file = programs::repository().join("docs/evidence/comparison.md");
     std::fs::write(&file, page).with_context(|| format!("writing {}", file.display()))?;
     plots::notice(&faults, &folder.join("notice.svg"))?;
     plots::recover(&faults, &folder.join("recover.svg"))?;

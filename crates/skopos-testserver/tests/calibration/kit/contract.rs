@@ -60,7 +60,7 @@ pub(crate) fn uncovered(scripts: &[Script]) -> Vec<String> {
         .collect()
 }
 
-/// Returns the page `docs/calibration.md`.
+/// Returns the page `docs/evidence/calibration.md`.
 pub(crate) fn page(scripts: &[Script], known: &[Known]) -> String {
     let mut page = INTRODUCTION.replace("{COUNT}", &scripts.len().to_string());
     page.push_str("\n## What shows what\n\n| line | what it says | scripts |\n|---|---|---|\n");
