@@ -28,7 +28,7 @@ pub(crate) struct Process {
 }
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 // === impl Process ===
 
@@ -82,7 +82,7 @@ impl Process {
     }
 
     async fn line(&mut self) -> Result<String> {
-        let line = tokio::time::timeout(PATIENCE, self.lines.next_line());
+        let line = tokio::time::timeout(TIMEOUT, self.lines.next_line());
         let line = line.await.map_err(|_| anyhow!("{} said nothing", self.name))??;
         line.with_context(|| format!("{} has ended", self.name))
     }

@@ -30,7 +30,7 @@ async fn main() -> anyhow::Result<()> {
         // A name for this example. By default it is the host's, and unique.
         options.identity = format!("{name}-{}", options.identity);
         // In production this stays off: then the very first candidate waits 15 s.
-        options.create_at_once = true;
+        options.acquire_on_create = true;
         Election::from_config(cluster.config.clone(), options)
     };
     let (first, second) = (stand("first")?, stand("second")?);

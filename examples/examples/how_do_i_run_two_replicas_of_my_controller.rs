@@ -31,7 +31,7 @@ fn replica(cluster: &Cluster, name: &'static str) -> anyhow::Result<(Manager, Co
     let factory = InformerFactory::new(transport, FactoryOptions::default());
     let mut options = LeaseOptions::new("default", "the-pod-counter");
     // In production this stays off: then the very first candidate waits 15 s.
-    options.create_at_once = true;
+    options.acquire_on_create = true;
     // On connections of its own, so that nothing else delays a renewal.
     let election = Election::from_config(cluster.config.clone(), options)?;
     let pods = factory.informer::<Pod>(InformerOptions::all())?;

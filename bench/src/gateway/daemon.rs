@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How long anything may take that is waited for.
-const PATIENCE: Duration = Duration::from_secs(500);
+const TIMEOUT: Duration = Duration::from_secs(500);
 
 /// Serves as a configuration file says until standard input ends. Commands:
 ///
@@ -48,7 +48,7 @@ pub(crate) async fn run(config: PathBuf) -> Result<()> {
                     live.len()
                 };
                 while live() < clusters {
-                    ensure!(started.elapsed() < PATIENCE, "only {} are live", live());
+                    ensure!(started.elapsed() < TIMEOUT, "only {} are live", live());
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 println!("{}", started.elapsed().as_millis());
@@ -59,7 +59,7 @@ pub(crate) async fn run(config: PathBuf) -> Result<()> {
                     if let Some(cluster) = fleet.get(name) {
                         break cluster;
                     }
-                    ensure!(started.elapsed() < PATIENCE, "there is no cluster {name}");
+                    ensure!(started.elapsed() < TIMEOUT, "there is no cluster {name}");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 };
                 cluster.pause(Paused { by: PausedBy::ScaledDown, since: None });

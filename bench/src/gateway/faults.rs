@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::http::{Connection, PATIENCE, Target};
+use super::http::{Connection, TIMEOUT, Target};
 use super::setup::{Gateway, Setup};
 use crate::figures::{Millis, Times, machine, median, table};
 use crate::process::Process;
@@ -136,7 +136,7 @@ async fn starts(setup: &Setup, ill: &Path, well: &Path, healthy: usize) -> Resul
             let gateway = setup.gateway(&format!("start-{round}-{side}"), folder, json!({}), None).await?;
             let mut connection = gateway.target.connect().await?;
             while !connection.get("/readyz", &[]).await?.status.is_success() {
-                ensure!(begun.elapsed() < PATIENCE, "the gateway does not become ready");
+                ensure!(begun.elapsed() < TIMEOUT, "the gateway does not become ready");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             let ready = begun.elapsed().as_secs_f64();
@@ -163,7 +163,7 @@ async fn touch_all(gateway: &Gateway, count: usize) -> Result<usize> {
                 if answer.status != 404 && answer.status != 403 {
                     return anyhow::Ok(answer.status.is_success());
                 }
-                ensure!(begun.elapsed() < PATIENCE, "{}: {}", pods_of(number), answer.status);
+                ensure!(begun.elapsed() < TIMEOUT, "{}: {}", pods_of(number), answer.status);
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });

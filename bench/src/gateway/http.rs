@@ -54,7 +54,7 @@ pub(crate) struct Answer {
 }
 
 /// How long one answer may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How much the client lets a server send ahead, on a stream and on a connection.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -175,7 +175,7 @@ impl Connection {
             let body = body.collect().await?.to_bytes();
             Ok(Answer { status: parts.status, headers: parts.headers, body })
         };
-        tokio::time::timeout(PATIENCE, whole).await.map_err(|_| anyhow!("{path} took too long"))?
+        tokio::time::timeout(TIMEOUT, whole).await.map_err(|_| anyhow!("{path} took too long"))?
     }
 
     /// Sends a GET, and throws away what comes; says how many bytes that were.
@@ -194,7 +194,7 @@ impl Connection {
             }
             Ok(bytes)
         };
-        tokio::time::timeout(PATIENCE, whole).await.map_err(|_| anyhow!("{path} took too long"))?
+        tokio::time::timeout(TIMEOUT, whole).await.map_err(|_| anyhow!("{path} took too long"))?
     }
 }
 

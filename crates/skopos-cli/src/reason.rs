@@ -4,7 +4,7 @@ use skopos::StaleReason;
 /// Returns the reason for which content is stale.
 pub(crate) fn describe_stale(reason: &StaleReason) -> String {
     match reason {
-        StaleReason::Link(state) => match &state.reason {
+        StaleReason::Reflector(state) => match &state.reason {
             Some(reason) => format!("{}: {}", state.condition, plain(reason)),
             None => state.condition.to_string(),
         },

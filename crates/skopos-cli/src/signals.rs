@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -180,7 +180,7 @@ mod tests {
             let _ = released.recv();
             Ok(())
         });
-        let result = runtime.block_on(async { tokio::time::timeout(PATIENCE, blocked).await });
+        let result = runtime.block_on(async { tokio::time::timeout(TIMEOUT, blocked).await });
         assert!(matches!(result, Ok(Err(CliError::Interrupted(SIGINT)))), "{result:?}");
         drop(release);
     }
@@ -195,7 +195,7 @@ mod tests {
             let _ = left.send(());
             Ok(())
         });
-        let result = runtime().block_on(async { tokio::time::timeout(PATIENCE, orderly).await });
+        let result = runtime().block_on(async { tokio::time::timeout(TIMEOUT, orderly).await });
         assert!(matches!(result, Ok(Err(CliError::Interrupted(SIGINT)))), "{result:?}");
         assert!(leaving.try_recv().is_ok());
     }

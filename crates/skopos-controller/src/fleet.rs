@@ -129,13 +129,13 @@ async fn follow<K: 'static>(
 ) {
     let mut states = cluster.states();
     while !stop.is_cancelled() {
-        let way = cluster.way();
+        let generation = cluster.generation();
         let ended = stop.child_token();
         match start(&cluster, &*build).await {
             Ok(service) => {
                 members.set(&cluster, Member::Runs(service.handle()));
                 let watched = async {
-                    until_reached_another_way(&cluster, way).await;
+                    until_reached_another_way(&cluster, generation).await;
                     ended.cancel();
                     std::future::pending().await
                 };
@@ -164,8 +164,8 @@ async fn start<K>(cluster: &Cluster, build: &Build<K>) -> Result<ControllerServi
 }
 
 /// Waits until the connection is replaced: the old informers are then closed.
-async fn until_reached_another_way(cluster: &Cluster, way: u64) {
-    while cluster.way() == way {
+async fn until_reached_another_way(cluster: &Cluster, generation: u64) {
+    while cluster.generation() == generation {
         sleep(Duration::from_secs(1)).await;
     }
 }

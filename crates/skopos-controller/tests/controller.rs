@@ -331,8 +331,8 @@ async fn only_the_leader_reconciles_and_work_ends_with_its_term() {
     world.put("a", "one", "1");
     let lease = || {
         let mut options = LeaseOptions::new("default", "leader");
-        options.create_at_once = true;
-        Election::over(transport_to(&world.server), options).unwrap()
+        options.acquire_on_create = true;
+        Election::with_transport(transport_to(&world.server), options).unwrap()
     };
     let (first, second) = (lease(), lease());
     let active = Arc::new(AtomicUsize::new(0));

@@ -148,7 +148,7 @@ impl FleetError {
     }
 
     /// Returns one word in kebab case, for metrics and programs.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::UnknownCluster { .. } => "unknown-cluster",
             Self::Paused { .. } => "paused",

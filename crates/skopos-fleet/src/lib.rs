@@ -23,7 +23,7 @@ pub mod vcluster;
 pub use address::AddressPolicy;
 pub use cluster::{
     CachedKind, CheckpointStats, Cluster, ClusterOptions, ClusterState, ClusterStats, Condition, Connector,
-    Document, DocumentRequest, Ended, InformerConfig, KindFilter, KindStats, Persistence, RestoredState,
+    Document, DocumentRequest, InformerConfig, KindFilter, KindStats, Persistence, RestoredState, StopReason,
     StopWatcher,
 };
 pub use error::FleetError;

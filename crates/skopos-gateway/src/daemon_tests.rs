@@ -185,7 +185,7 @@ impl Running {
         let (code, report) = self.ask("GET", "/api/v1/status", "application/json", &Value::Null).await;
         let clusters = report["clusters"].as_array().cloned().unwrap_or_default();
         let shown = clusters.iter().find(|cluster| cluster["name"] == name).cloned().unwrap_or_default();
-        assert_eq!((code, &shown["state"]), (200, &wanted.word().into()), "{report}");
+        assert_eq!((code, &shown["state"]), (200, &wanted.as_str().into()), "{report}");
         assert!(reason.is_none() || shown["reason"].as_str() == reason, "{shown}");
     }
 

@@ -42,9 +42,9 @@ const SNAPSHOT_TTL: Duration = Duration::from_secs(300);
 // === impl Paged ===
 
 impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
-    /// Creates an empty set of at most `max_states` snapshots, within `allowance`.
-    pub(crate) fn new(max_states: usize, allowance: &MemoryBudget) -> Self {
-        Self { states: VecDeque::new(), max_states, replaced: 0, held: allowance.share() }
+    /// Creates an empty set of at most `max_states` snapshots, within `budget`.
+    pub(crate) fn new(max_states: usize, budget: &MemoryBudget) -> Self {
+        Self { states: VecDeque::new(), max_states, replaced: 0, held: budget.share() }
     }
 
     /// Keeps the snapshot of a list with pages to come; `own` bytes of it are not in the newest state. Returns the snapshots
@@ -105,7 +105,7 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
     fn relieve(&mut self) -> Vec<S> {
         self.measure();
         let mut gone = Vec::new();
-        while self.held.is_too_much()
+        while self.held.is_exceeded()
             && let Some(place) = self.heaviest()
         {
             gone.extend(self.states.remove(place).map(|kept| kept.state));
@@ -182,29 +182,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_state_costs_what_was_replaced_since() {
-        let allowance = MemoryBudget::new(100_000);
-        let (mut pods, mut maps) = (Paged::new(9, &allowance), Paged::new(9, &allowance));
+        let budget = MemoryBudget::new(100_000);
+        let (mut pods, mut maps) = (Paged::new(9, &budget), Paged::new(9, &budget));
         assert!(pods.replaced([60_000]).is_empty());
-        assert_eq!(allowance.used(), 0, "no request keeps it");
+        assert_eq!(budget.used(), 0, "no request keeps it");
         let _ = (pods.keep(1, Arc::new(1), 0), maps.keep(1, Arc::new(1), 0));
         assert!(pods.replaced([30_000, 0]).is_empty());
         assert_eq!((pods.bytes(), maps.bytes()), (30_000 + 2 * REPLACED_OVERHEAD, 0));
         let _ = pods.keep(2, Arc::new(2), 0);
         assert!(maps.replaced([40_000]).is_empty());
-        assert_eq!(allowance.used(), 70_000 + 3 * REPLACED_OVERHEAD);
+        assert_eq!(budget.used(), 70_000 + 3 * REPLACED_OVERHEAD);
         // The oldest is dropped, and its bytes are free.
         assert_eq!(pods.replaced([30_000]), [Arc::new(1)]);
         assert_eq!((versions(&pods), pods.bytes()), (vec![2], 30_000 + REPLACED_OVERHEAD));
         assert_eq!(maps.replaced([40_000]), [Arc::new(1)]);
         tokio::time::advance(SNAPSHOT_TTL).await;
-        assert_eq!((pods.tidy().len(), allowance.used()), (1, 0));
+        assert_eq!((pods.tidy().len(), budget.used()), (1, 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_state_that_was_never_the_newest_costs_all_that_it_has() {
         const NONE: [u64; 0] = [];
-        let allowance = MemoryBudget::new(100_000);
-        let mut pods = Paged::new(9, &allowance);
+        let budget = MemoryBudget::new(100_000);
+        let mut pods = Paged::new(9, &budget);
         let keep = |pods: &mut Paged<u64, Arc<u64>>, version: u64, own| {
             let gone = pods.keep(version, Arc::new(version), own);
             gone.iter().map(|state| **state).collect::<Vec<_>>()
@@ -223,9 +223,9 @@ mod tests {
         assert_eq!(keep(&mut pods, 5, 31_000), [2]);
         assert_eq!(keep(&mut pods, 6, 200_000), [3, 1, 5, 4]);
         assert_eq!(keep(&mut pods, 7, 0), NONE);
-        assert_eq!((versions(&pods), allowance.used()), (vec![6, 7], 200_000), "one can be read to its end");
+        assert_eq!((versions(&pods), budget.used()), (vec![6, 7], 200_000), "one can be read to its end");
         assert_eq!(pods.replaced([10]), [Arc::new(7)]);
         assert_eq!(keep(&mut pods, 8, 10_000), [6]);
-        assert_eq!(allowance.used(), 10_000);
+        assert_eq!(budget.used(), 10_000);
     }
 }

@@ -8,7 +8,7 @@ use http::Method;
 use parking_lot::Mutex;
 use serde_json::json;
 use skopos_fleet::ClusterSpec;
-use skopos_fleet::source::Listed;
+use skopos_fleet::source::DiscoveredCluster;
 use skopos_testserver::{Fault, Match};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -336,7 +336,7 @@ async fn tokens_go_to_no_cluster_that_others_could_have_listed() {
     let source = QuietSource::default();
     lab.services.fleet.follow(source.clone());
     tokio::time::sleep(Duration::from_secs(20)).await;
-    let listed = [(home().id().clone(), Listed::up(home().spec().unwrap()))].into();
+    let listed = [(home().id().clone(), DiscoveredCluster::up(home().spec().unwrap()))].into();
     assert!(lab.services.fleet.leave(home().id(), "the file is not there for a moment"));
     source.lists(listed);
     lab.member("home").clear_requests();

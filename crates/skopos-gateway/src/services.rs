@@ -144,7 +144,7 @@ impl Ask for FleetAsk {
     }
 
     fn generation(&self, cluster: &str) -> Option<u64> {
-        self.find(cluster).ok().map(|cluster| cluster.way())
+        self.find(cluster).ok().map(|cluster| cluster.generation())
     }
 }
 

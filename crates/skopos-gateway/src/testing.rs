@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skopos::Transport;
 use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
-use skopos_fleet::source::{Listed, Roster};
+use skopos_fleet::source::{ClusterSink, DiscoveredCluster};
 use skopos_fleet::{ClusterId, ClusterSpec, Connector, Fleet, FleetOptions, Source};
 use skopos_testserver::{TestServer, User};
 use tokio::io::{AsyncRead, AsyncReadExt as _, DuplexStream};
@@ -270,7 +270,7 @@ impl Lab {
 
 /// A source of clusters that lists nothing until the test says so.
 #[derive(Clone, Default)]
-pub(crate) struct QuietSource(Arc<Mutex<Option<Roster>>>);
+pub(crate) struct QuietSource(Arc<Mutex<Option<ClusterSink>>>);
 
 // === impl QuietSource ===
 
@@ -284,7 +284,7 @@ impl QuietSource {
         let cluster = fleet.cluster(name).unwrap();
         let spec = cluster.spec().unwrap();
         assert!(fleet.leave(cluster.id(), "it is listed by a source"));
-        let listed = Listed { origin: Some("here".into()), ..Listed::up(spec) };
+        let listed = DiscoveredCluster { origin: Some("here".into()), ..DiscoveredCluster::up(spec) };
         source.lists([(cluster.id().clone(), listed)].into());
         source
     }
@@ -292,7 +292,8 @@ impl QuietSource {
     /// Reports another cluster with this name, which cannot be reached yet.
     pub(crate) fn lists_another(&self, name: &str) {
         let elsewhere = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
-        let listed = Listed { origin: Some("elsewhere".into()), ..Listed::up(elsewhere) };
+        let listed =
+            DiscoveredCluster { origin: Some("elsewhere".into()), ..DiscoveredCluster::up(elsewhere) };
         self.lists([(ClusterId::new(name).unwrap(), listed)].into());
     }
 
@@ -300,7 +301,7 @@ impl QuietSource {
         self.lists(BTreeMap::new());
     }
 
-    pub(crate) fn lists(&self, clusters: BTreeMap<ClusterId, Listed>) {
+    pub(crate) fn lists(&self, clusters: BTreeMap<ClusterId, DiscoveredCluster>) {
         self.0.lock().as_ref().expect("it is followed").publish(clusters);
     }
 }
@@ -310,8 +311,8 @@ impl Source for QuietSource {
         "quiet".to_owned()
     }
 
-    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        *self.0.lock() = Some(roster);
+    fn run(self: Box<Self>, sink: ClusterSink, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        *self.0.lock() = Some(sink);
         Box::pin(async move { stop.cancelled().await })
     }
 }

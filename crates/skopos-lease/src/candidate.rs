@@ -43,7 +43,7 @@ impl Candidate {
     }
 
     /// Returns the error of the last request about the Lease, if it failed: a missing right, an unreachable server.
-    pub fn problem(&self) -> Option<String> {
+    pub fn last_error(&self) -> Option<String> {
         self.published.borrow().problem.clone()
     }
 

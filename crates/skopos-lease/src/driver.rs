@@ -88,7 +88,7 @@ impl Driver {
             _ => None,
         };
         let lease = self.machine.lease_uid().cloned();
-        let new = Published { status, term, lease, problem: self.machine.problem().map(str::to_owned) };
+        let new = Published { status, term, lease, problem: self.machine.last_error().map(str::to_owned) };
         self.published.send_if_modified(|known| {
             if *known == new {
                 return false;

@@ -28,7 +28,7 @@ impl Election {
     /// # Errors
     /// When the configuration or an option is invalid.
     pub fn from_config(config: kube::Config, options: LeaseOptions) -> Result<Self, ElectionError> {
-        Self::over(Transport::from_config(config, TransportOptions::default())?, options)
+        Self::with_transport(Transport::from_config(config, TransportOptions::default())?, options)
     }
 
     /// Prepares to compete for a Lease over this transport. A transport that other requests share may be slow when it
@@ -36,7 +36,7 @@ impl Election {
     ///
     /// # Errors
     /// When an option is invalid.
-    pub fn over(transport: Transport, options: LeaseOptions) -> Result<Self, ElectionError> {
+    pub fn with_transport(transport: Transport, options: LeaseOptions) -> Result<Self, ElectionError> {
         let timing = options.timing()?;
         let LeaseOptions { namespace, name, identity, seed, clock, renewal_clock, .. } = options;
         let machine = Machine::new(identity, timing, seed.unwrap_or_else(|| fastrand::u64(..)), clock.now());

@@ -19,7 +19,7 @@ pub struct LeaseOptions {
     /// True if a candidate that creates the Lease leads at once. Default: `false`, so the very first candidate waits one
     /// duration: a Lease that was deleted while it was held says nothing about its holder. For tests, and for clusters where
     /// Leases are never deleted.
-    pub create_at_once: bool,
+    pub acquire_on_create: bool,
     /// The time for which the holder may be unfit ([`Candidate::set_fit`](crate::Candidate::set_fit)) before it steps down.
     /// Default 60 s.
     pub unfit_limit: Duration,
@@ -42,7 +42,7 @@ pub(crate) struct Timing {
     /// The interval of renewals. 2 s of 15 s, as in client-go (`retryPeriod`).
     pub(crate) renew_interval: Duration,
     pub(crate) unfit_limit: Duration,
-    pub(crate) create_at_once: bool,
+    pub(crate) acquire_on_create: bool,
 }
 
 // === impl LeaseOptions ===
@@ -55,7 +55,7 @@ impl LeaseOptions {
             name: name.into(),
             identity: unique_identity(),
             duration: Duration::from_secs(15),
-            create_at_once: false,
+            acquire_on_create: false,
             unfit_limit: Duration::from_secs(60),
             seed: None,
             clock: BootClock::system(),
@@ -99,7 +99,7 @@ impl LeaseOptions {
             request_timeout: valid / 4,
             renew_interval: valid / 6,
             unfit_limit: self.unfit_limit,
-            create_at_once: self.create_at_once,
+            acquire_on_create: self.acquire_on_create,
         })
     }
 }

@@ -46,7 +46,7 @@ impl Process {
         let mut options = LeaseOptions::new("default", "leader");
         (options.identity, options.seed) = (name.to_owned(), Some(1));
         change(&mut options);
-        let election = Election::over(transport, options).expect("an election");
+        let election = Election::with_transport(transport, options).expect("an election");
         let (candidate, stop, mut tasks) = (election.candidate(), CancellationToken::new(), JoinSet::new());
         tasks.spawn(election.run(stop.clone()));
         Self { candidate, stop, cut, tasks }
@@ -91,7 +91,7 @@ fn server() -> TestServer {
 }
 
 fn at_once(options: &mut LeaseOptions) {
-    options.create_at_once = true;
+    options.acquire_on_create = true;
 }
 
 fn no_overlap(diary: &Diary) {
@@ -157,10 +157,10 @@ async fn work_ends_before_another_candidate_leads_and_the_process_stands_by_agai
     two.is(|status| matches!(status, Status::Standby { .. })).await;
     sleep(MINUTE).await;
     one.cut.store(true, Ordering::SeqCst);
-    server.faults().kill_connections(skopos_testserver::How::Rst);
+    server.faults().kill_connections(skopos_testserver::CloseMode::Rst);
     two.leads().await;
     assert_eq!(diary.lock().len(), 1, "the first one has ended before");
-    assert!(one.candidate.problem().is_some_and(|problem| problem.contains("cut")));
+    assert!(one.candidate.last_error().is_some_and(|problem| problem.contains("cut")));
     one.cut.store(false, Ordering::SeqCst);
     one.is(|status| *status == Status::Standby { holder: Some("two".into()) }).await;
     two.stop().await;
@@ -300,13 +300,13 @@ async fn what_is_refused_is_told_and_tried_again() {
     let mut one = Process::start(&server, "one", at_once);
     sleep(MINUTE).await;
     assert_eq!(one.candidate.status(), Status::Starting);
-    let problem = one.candidate.problem().expect("a problem");
+    let problem = one.candidate.last_error().expect("a problem");
     assert!(problem.contains("403"), "{problem}");
     let tries = server.requests().iter().filter(|request| request.path.contains("/leases/leader")).count();
     assert!((5..=60).contains(&tries), "{tries} in a minute");
     guard.heal();
     one.leads().await;
-    assert_eq!(one.candidate.problem(), None);
+    assert_eq!(one.candidate.last_error(), None);
     one.stop().await;
 }
 
@@ -343,7 +343,7 @@ async fn a_server_that_is_restored_has_a_leader_again_and_no_storm() {
     };
     let server = TestServer::builder().on_request(count).start_in_memory().expect("the server starts");
     let mut processes =
-        ["one", "two"].map(|name| Process::start(&server, name, |options| options.create_at_once = true));
+        ["one", "two"].map(|name| Process::start(&server, name, |options| options.acquire_on_create = true));
     let diary = Diary::default();
     processes[0].leads().await;
     sleep(Duration::from_secs(5)).await;
@@ -378,7 +378,7 @@ async fn a_lease_without_a_namespace_is_told_and_asked_for_now_and_then() {
     sleep(10 * MINUTE).await;
     let sent = requests.load(Ordering::SeqCst);
     assert!(sent < 600, "{sent} requests in ten minutes");
-    let problem = process.candidate.problem().expect("a problem");
+    let problem = process.candidate.last_error().expect("a problem");
     assert!(problem.contains("create its namespace"), "{problem}");
     let namespace =
         serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nowhere"}});

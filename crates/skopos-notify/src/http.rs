@@ -99,7 +99,7 @@ impl HttpClient {
             addresses = addresses.deny(network.parse().map_err(|error| format!("{network}: {error}"))?);
         }
         let addresses = options.allow.iter().fold(addresses, |policy, network| policy.allow(*network));
-        let transport = TransportOptions { addresses: addresses.guard(), ..TransportOptions::default() };
+        let transport = TransportOptions { addresses: addresses.filter(), ..TransportOptions::default() };
         let transport = Transport::from_config(config, transport).map_err(|error| error.to_string())?;
         Ok(Self { origin, transport, time_limit: options.time_limit })
     }

@@ -76,8 +76,8 @@ impl Process {
     fn start(cluster: &Cluster, name: &str, way: &Way) -> Self {
         let factory = factory_to(&cluster.server, &cluster.down);
         let mut options = LeaseOptions::new("default", "notify");
-        (options.identity, options.create_at_once) = (name.to_owned(), true);
-        let election = Election::over(factory.transport().clone(), options).expect("an election");
+        (options.identity, options.acquire_on_create) = (name.to_owned(), true);
+        let election = Election::with_transport(factory.transport().clone(), options).expect("an election");
         let (phase, seen) = watch::channel(NotifierPhase::Standby);
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         let options = {

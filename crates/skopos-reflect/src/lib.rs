@@ -20,7 +20,7 @@ mod wrong_kind;
 pub use driver::{Driver, DriverHandle, DriverOptions};
 pub use machine::{
     Action, BrokenItem, Cause, Condition, Content, Degradation, Failure, GetRequest, InitialList, Input,
-    LinkState, ListRequest, Machine, MachineOptions, MachineStats, Reason, RequestId, Resume, Trouble,
+    ListRequest, Machine, MachineOptions, MachineStats, Reason, ReflectorState, RequestId, Resume, Trouble,
     WatchRequest, WatchStart,
 };
 pub use probe::{ProbeError, probe};

@@ -14,7 +14,7 @@ use skopos_wire::{Limits, ObjectKey, RawObject, ResourceVersion, WatchEvent};
 
 use crate::driver::{InFlightRequests, sleep_until};
 use crate::{
-    Change, Clock, Commit, Content, Input, LinkState, Machine, MachineOptions, ProbeError, ReplaceCause,
+    Change, Clock, Commit, Content, Input, Machine, MachineOptions, ProbeError, ReflectorState, ReplaceCause,
     Resume, Sink, Target, Time, probe,
 };
 
@@ -50,10 +50,10 @@ pub struct RawWatch {
     state: RawWatchState,
 }
 
-/// The link state of a [`RawWatch`]: whether the watch is open, and if not, why not, since when and after how many attempts.
+/// The reflector state of a [`RawWatch`]: whether the watch is open, and if not, why not, since when and after how many attempts.
 /// Cheap to clone, and usable from another task than the one that polls the watch. It changes only while the watch is polled.
 #[derive(Clone, Debug)]
-pub struct RawWatchState(tokio::sync::watch::Receiver<LinkState>);
+pub struct RawWatchState(tokio::sync::watch::Receiver<ReflectorState>);
 
 /// A builder for a [`RawWatch`].
 #[derive(Debug)]
@@ -121,22 +121,22 @@ impl RawWatch {
         }
     }
 
-    /// Returns a handle that follows the link state.
+    /// Returns a handle that follows the reflector state.
     pub fn state(&self) -> RawWatchState {
         self.state.clone()
     }
 }
 
 impl RawWatchState {
-    /// Returns the current link state, or the last one once the watch has ended or was dropped.
-    pub fn get(&self) -> LinkState {
+    /// Returns the current reflector state, or the last one once the watch has ended or was dropped.
+    pub fn get(&self) -> ReflectorState {
         self.0.borrow().clone()
     }
 
     /// Waits until the state differs from the one this clone saw last, and returns it; `None` once the watch has ended
     /// or was dropped. States that follow each other quickly may be skipped. Like a stream, it has no time limit of its
     /// own: put it under a deadline. Cancel safe.
-    pub async fn changed(&mut self) -> Option<LinkState> {
+    pub async fn changed(&mut self) -> Option<ReflectorState> {
         self.0.changed().await.ok()?;
         Some(self.0.borrow_and_update().clone())
     }
@@ -314,7 +314,7 @@ struct Queue {
     last: Option<ResourceVersion>,
     /// True if the events of the coming batch are in the queue already.
     has_events: bool,
-    state: tokio::sync::watch::Sender<LinkState>,
+    state: tokio::sync::watch::Sender<ReflectorState>,
 }
 
 impl Queue {
@@ -342,7 +342,7 @@ impl Sink for Queue {
 
     fn fresh_only_as_of(&mut self, _at: Option<Time>) {}
 
-    fn state(&mut self, state: &LinkState) {
+    fn state(&mut self, state: &ReflectorState) {
         self.state.send_replace(state.clone());
     }
 
@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     fn queue() -> Queue {
-        let (state, _) = tokio::sync::watch::channel(LinkState::new(Time::ORIGIN));
+        let (state, _) = tokio::sync::watch::channel(ReflectorState::new(Time::ORIGIN));
         Queue { items: VecDeque::new(), last: Some(10.into()), has_events: false, state }
     }
 

@@ -1,8 +1,8 @@
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion, WatchEvent};
 
-use crate::{LinkState, Time};
+use crate::{ReflectorState, Time};
 
-/// The destination of a list/watch link: a store.
+/// The destination of a list/watch reflector: a store.
 ///
 /// # Order of calls
 ///
@@ -16,7 +16,7 @@ use crate::{LinkState, Time};
 /// ```
 ///
 /// `state` and `fresh_as_of` may come at any time, even between `begin_replace` and `commit_replace`. `apply` and `advance`
-/// never come there: while a list is being staged, no watch is applied. A link that resumes from a checkpoint
+/// never come there: while a list is being staged, no watch is applied. A reflector that resumes from a checkpoint
 /// ([`Resume`](crate::Resume)) begins with `apply`, without a replace.
 ///
 /// # What the calls promise
@@ -85,11 +85,11 @@ pub trait Sink: Send {
     fn event(&mut self, _event: &WatchEvent) {}
 
     /// Reports that a change of this key could not be decoded and is skipped: the store's version of it is older than
-    /// `resource_version`. The link's condition reports it too; the default does nothing more.
+    /// `resource_version`. The reflector's condition reports it too; the default does nothing more.
     fn skipped(&mut self, _key: &ObjectKey, _resource_version: &ResourceVersion) {}
 
     /// Reports that the server does not stream lists ([`InitialList::Streamed`](crate::InitialList)): it refused one,
-    /// or one did not end. Called once at most; the default does nothing. Other links to the same collection can skip
+    /// or one did not end. Called once at most; the default does nothing. Other reflectors to the same collection can skip
     /// the attempt with [`InitialList::Paged`](crate::InitialList).
     fn watch_list_unsupported(&mut self) {}
 
@@ -100,8 +100,8 @@ pub trait Sink: Send {
         false
     }
 
-    /// Reports the link state. Called when the condition, the number of attempts or the reason has changed.
-    fn state(&mut self, state: &LinkState);
+    /// Reports the reflector state. Called when the condition, the number of attempts or the reason has changed.
+    fn state(&mut self, state: &ReflectorState);
 }
 
 /// One change of an object, as the watch delivered it.

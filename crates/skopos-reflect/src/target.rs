@@ -8,7 +8,7 @@ use skopos_wire::{FieldRequirement, FieldSelector, LabelSelector, ObjectKey};
 use crate::{ListRequest, WatchRequest, WatchStart};
 
 /// The objects to list and watch: a resource of one API version, in one namespace or all, filtered by selectors, whole
-/// or metadata only. Also the key under which links are shared: equal targets see the same objects.
+/// or metadata only. Also the key under which reflectors are shared: equal targets see the same objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The API group; empty for the core group.

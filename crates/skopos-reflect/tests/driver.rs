@@ -9,7 +9,7 @@ use skopos_reflect::{
     Clock, Condition, Driver, DriverHandle, DriverOptions, InitialList, MachineOptions, ReplaceCause, Target,
     probe,
 };
-use skopos_testserver::{Connections, Damage, Direction, Fault, How, Match, TestServer};
+use skopos_testserver::{CloseMode, Connections, Damage, Direction, Fault, Match, TestServer};
 use skopos_transport::Transport;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -120,7 +120,7 @@ async fn follows_a_collection() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_connections_never_cause_a_list() {
-    for how in [How::Rst, How::Fin] {
+    for how in [CloseMode::Rst, CloseMode::Fin] {
         let world = synced(InitialList::Paged).await;
         let lists = world.map.lists();
         for n in 0..10 {
@@ -194,7 +194,7 @@ async fn whatever_a_stream_suffers_once_the_content_is_right_in_the_end() {
         Fault::GarbageFrame,
         Fault::RepeatEvents,
         Fault::Undecodable(Damage::Labels),
-        Fault::KillConnection(How::Rst),
+        Fault::KillConnection(CloseMode::Rst),
         Fault::GoAway,
     ];
     for fault in faults {
@@ -266,8 +266,8 @@ async fn refusals_are_told_apart_and_nothing_is_listed_again() {
         let lists = world.map.lists();
         let refused =
             world.server.faults().inject(Fault::status(code, 0)).on(Match::any().resource("configmaps"));
-        world.server.faults().kill_connections(How::Rst);
-        eventually(secs(20), condition.word(), || world.handle.state().condition == condition).await;
+        world.server.faults().kill_connections(CloseMode::Rst);
+        eventually(secs(20), condition.as_str(), || world.handle.state().condition == condition).await;
         put(&world.server, "o1", "refused");
         refused.heal();
         world.equal(secs(45)).await;

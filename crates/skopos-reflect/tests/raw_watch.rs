@@ -6,8 +6,10 @@ mod support;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use skopos_reflect::{Condition, LinkState, RawWatch, RawWatchItem, RawWatchState, ReplaceCause, Target};
-use skopos_testserver::{Fault, How, Match, TestServer};
+use skopos_reflect::{
+    Condition, RawWatch, RawWatchItem, RawWatchState, ReflectorState, ReplaceCause, Target,
+};
+use skopos_testserver::{CloseMode, Fault, Match, TestServer};
 use skopos_wire::WatchEvent;
 
 use support::*;
@@ -55,7 +57,7 @@ async fn delivers_each_change_once_whatever_ends_the_stream() {
         Fault::HalfFrame,
         Fault::GarbageFrame,
         Fault::RepeatEvents,
-        Fault::KillConnection(How::Fin),
+        Fault::KillConnection(CloseMode::Fin),
         Fault::status(500, 0),
         Fault::too_many_requests(2),
     ];
@@ -168,8 +170,8 @@ async fn tells_why_it_does_not_stand_and_that_it_does_again() {
     while state.changed().await.is_some() {}
 }
 
-/// Polls the watch, which has no items, until its link has this condition.
-async fn until(world: &mut World, state: &mut RawWatchState, condition: Condition) -> LinkState {
+/// Polls the watch, which has no items, until its reflector has this condition.
+async fn until(world: &mut World, state: &mut RawWatchState, condition: Condition) -> ReflectorState {
     let told = async {
         while state.get().condition != condition {
             state.changed().await.expect("the watch is there");

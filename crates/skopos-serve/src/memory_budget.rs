@@ -129,7 +129,7 @@ impl Reservation {
 
     /// Returns whether the total exceeds the limit and this reservation is not empty.
     #[must_use]
-    pub fn is_too_much(&self) -> bool {
+    pub fn is_exceeded(&self) -> bool {
         self.bytes > 0 && self.budget.used() > self.budget.0.limit
     }
 }

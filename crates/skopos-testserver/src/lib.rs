@@ -59,7 +59,9 @@ mod write;
 
 pub use auth::{AccessQuestion, Auth, ForbiddenGuard, User};
 pub use connection::ConnectionId;
-pub use faults::{Connections, Damage, Direction, Fault, FaultGuard, Faults, How, Injection, Lag, Match};
+pub use faults::{
+    CloseMode, Connections, Damage, Direction, Fault, FaultGuard, Faults, Injection, Lag, Match,
+};
 pub use generate::PodGenerator;
 pub use log::{Outcome, RequestRecord};
 pub use serve::MemoryStream;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::json;
 use skopos_testserver::{
-    Connections, Damage, Direction, Fault, How, Match, Outcome, Status, TestServer, User,
+    CloseMode, Connections, Damage, Direction, Fault, Match, Outcome, Status, TestServer, User,
 };
 use support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -318,7 +318,7 @@ async fn hostile_bodies_never_end_or_are_enormous() {
 #[tokio::test(start_paused = true)]
 async fn connections_are_cut_in_order_or_reset() {
     let server = with_maps(&[]).await;
-    for how in [How::Fin, How::Rst] {
+    for how in [CloseMode::Fin, CloseMode::Rst] {
         let mut stream = server.connect().unwrap();
         let id = stream.id();
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
@@ -327,12 +327,12 @@ async fn connections_are_cut_in_order_or_reset() {
         assert!(server.faults().kill_connection(id, how));
         let end = stream.read(&mut buffer).await;
         match how {
-            How::Fin => assert_eq!(end.unwrap(), 0),
-            How::Rst => assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset),
+            CloseMode::Fin => assert_eq!(end.unwrap(), 0),
+            CloseMode::Rst => assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset),
         }
         server.wait_for(|server| server.connections() == 0).await.unwrap();
     }
-    let _fault = server.faults().inject(Fault::KillConnection(How::Rst)).everywhere().times(1);
+    let _fault = server.faults().inject(Fault::KillConnection(CloseMode::Rst)).everywhere().times(1);
     assert!(request(&server, Method::GET, MAPS, &[], Bytes::new()).await.is_err());
     assert_eq!(get(&server, MAPS).await.code, 200);
 }
@@ -396,7 +396,7 @@ async fn a_paused_server_refuses_and_comes_back_with_its_content() {
 async fn over_tcp_a_paused_server_refuses_a_reset_resets_and_the_port_stays() {
     let server = start(TestServer::builder()).await;
     let address = ("127.0.0.1", server.port());
-    for how in [How::Fin, How::Rst] {
+    for how in [CloseMode::Fin, CloseMode::Rst] {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         let mut buffer = [0; 1024];
@@ -404,8 +404,8 @@ async fn over_tcp_a_paused_server_refuses_a_reset_resets_and_the_port_stays() {
         server.pause_with(how).await;
         let end = stream.read(&mut buffer).await;
         match how {
-            How::Fin => assert_eq!(end.unwrap(), 0),
-            How::Rst => assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset),
+            CloseMode::Fin => assert_eq!(end.unwrap(), 0),
+            CloseMode::Rst => assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset),
         }
         while tokio::net::TcpStream::connect(address).await.is_ok() {
             tokio::task::yield_now().await;

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skopos_testserver::{Fault, How, Lag, Match, Outcome, TestServer};
+use skopos_testserver::{CloseMode, Fault, Lag, Match, Outcome, TestServer};
 use support::*;
 use tokio::time::Instant;
 
@@ -504,7 +504,7 @@ async fn w16_faults_of_the_server_leave_other_requests_alone() {
     );
     assert_eq!(get(&server, MAPS).await.code, 200);
     assert_eq!(fault.hits(), 1);
-    server.faults().kill_connections(How::Fin);
+    server.faults().kill_connections(CloseMode::Fin);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, api::ListParams, api::WatchParams, config::KubeConfigOptions};
-use skopos_testserver::{How, TestServer};
+use skopos_testserver::{CloseMode, TestServer};
 use skopos_transport::{Transport, TransportOptions};
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ async fn a_plain_kube_client_finds_a_restarted_server_within_two_seconds() {
     let transport = Transport::from_config(config, TransportOptions::default()).unwrap();
     let maps: Api<ConfigMap> = Api::all(transport.client("default"));
     for round in 0..10 {
-        let how = if round % 2 == 0 { How::Rst } else { How::Fin };
+        let how = if round % 2 == 0 { CloseMode::Rst } else { CloseMode::Fin };
         let list = maps.list(&ListParams::default()).await.unwrap();
         let version = list.metadata.resource_version.unwrap();
         let mut events = Box::pin(maps.watch(&WatchParams::default(), &version).await.unwrap());

@@ -9,9 +9,9 @@ use crate::context::FactoryContext;
 use crate::deadline;
 use crate::freshness::{Evidence, FreshnessCell, Proof};
 use crate::informer::{InformerInner, NextAudit};
-use crate::link::{self, Link, LinkParts};
 use crate::options::InformerOptions;
 use crate::prober::{Probe, Prober};
+use crate::reflector::{self, Reflector, ReflectorParts};
 use crate::resource::{ResourceId, Scope};
 use crate::store::{StoreContent, StoreCore};
 use crate::sync::Mutex;
@@ -55,11 +55,11 @@ pub(crate) fn assemble(
     let restored = options.restored.as_ref();
     let stop = context.stop.child_token();
     let machine = machine_options(context, &resource);
-    let links: Vec<Link> = targets
+    let reflectors: Vec<Reflector> = targets
         .into_iter()
         .enumerate()
         .map(|(part, target)| {
-            link::start(LinkParts {
+            reflector::start(ReflectorParts {
                 context,
                 part,
                 resource: &resource,
@@ -77,19 +77,19 @@ pub(crate) fn assemble(
             })
         })
         .collect();
-    let handles: Vec<_> = links.iter().map(|link| link.handle.clone()).collect();
+    let handles: Vec<_> = reflectors.iter().map(|reflector| reflector.handle.clone()).collect();
     let clock = context.freshness.clock;
     let listener = Arc::new(move |probe: &Probe| {
-        for link in &handles {
-            link.probed(clock.at(probe.sent_at), probe.resource_version.clone());
-            if link.state().condition.is_failing() {
-                link.retry_now();
+        for reflector in &handles {
+            reflector.probed(clock.at(probe.sent_at), probe.resource_version.clone());
+            if reflector.state().condition.is_failing() {
+                reflector.retry_now();
             }
         }
     });
     let freshness = store.freshness().clone();
     let is_watching =
-        Arc::new(move |part: usize| freshness.evidence().parts[part].link.condition.is_watching());
+        Arc::new(move |part: usize| freshness.evidence().parts[part].reflector.condition.is_watching());
     let audit_in = context.options.audit_interval.map(|interval| interval.mul_f64(context.jitter()));
     // Restored content is compared with the server as soon as possible, even if audits run on demand only.
     let next_audit = NextAudit { at: audit_in.map(deadline::after), confirms_at: Instant::now() };
@@ -97,8 +97,12 @@ pub(crate) fn assemble(
         context: context.clone(),
         resource,
         scope: options.scope,
-        probes: prober.subscribe(links.iter().map(|link| link.target.clone()), is_watching, listener),
-        links,
+        probes: prober.subscribe(
+            reflectors.iter().map(|reflector| reflector.target.clone()),
+            is_watching,
+            listener,
+        ),
+        reflectors,
         store,
         labels: options.labels,
         fields: options.fields,

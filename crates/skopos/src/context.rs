@@ -55,7 +55,7 @@ impl FactoryContext {
     }
 
     /// Sets the cluster's name and returns it; the first one counts.
-    pub(crate) fn identify(&self, cluster: Arc<str>) -> Arc<str> {
+    pub(crate) fn set_cluster(&self, cluster: Arc<str>) -> Arc<str> {
         self.cluster.lock().get_or_insert(cluster).clone()
     }
 

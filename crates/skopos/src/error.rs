@@ -5,13 +5,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use skopos_reflect::{Condition, LinkState, ProbeError, Reason};
+use skopos_reflect::{Condition, ProbeError, Reason, ReflectorState};
 use skopos_transport::TransportError;
 use skopos_wire::{ObjectKey, ResourceVersion, Status};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::checkpoint::error::Foreign;
+use crate::checkpoint::error::IdentityMismatch;
 use crate::freshness::Freshness;
 use crate::resource::ResourceId;
 use crate::store::Closed;
@@ -34,7 +34,7 @@ pub enum BuildError {
     },
     /// The checkpoint has another identity. Without it, the informer can be built.
     #[error(transparent)]
-    Restore(#[from] Foreign),
+    Restore(#[from] IdentityMismatch),
     /// Namespaces were given for a cluster-scoped resource.
     #[error("{resource} have no namespace; use InformerOptions::all()")]
     ClusterScoped {
@@ -68,7 +68,7 @@ pub struct Unsynced {
     /// The number of failed requests.
     pub attempts: u32,
     /// Its current state.
-    pub state: LinkState,
+    pub state: ReflectorState,
     /// The reason why it has not synced: the last error, or its current activity.
     pub reason: Reason,
 }

@@ -162,15 +162,15 @@ impl InformerFactory {
         self.registry
             .informers()
             .iter()
-            .flat_map(|informer| &informer.links)
-            .for_each(|link| link.handle.retry_now());
+            .flat_map(|informer| &informer.reflectors)
+            .for_each(|reflector| reflector.handle.retry_now());
         self.registry.probers().iter().for_each(|prober| prober.request_probe());
     }
 
     /// Sets the cluster's name, if [`FactoryOptions::cluster`] could not yet: it is known once the server has answered. The
     /// first name counts; returns it.
-    pub fn identify(&self, cluster: impl Into<Arc<str>>) -> Arc<str> {
-        self.context.identify(cluster.into())
+    pub fn set_cluster(&self, cluster: impl Into<Arc<str>>) -> Arc<str> {
+        self.context.set_cluster(cluster.into())
     }
 
     /// Returns the cluster's name, if it was set.

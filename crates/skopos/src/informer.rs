@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use skopos_reflect::{Condition, LinkState};
+use skopos_reflect::{Condition, ReflectorState};
 use skopos_wire::{FieldSelector, LabelSelector, ObjectKey};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -17,10 +17,10 @@ use crate::context::FactoryContext;
 use crate::error::{NotSynced, Unsynced};
 use crate::freshness::{Freshness, FreshnessCell};
 use crate::handler::{self, Event, EventHandler, HandlerHandle, HandlerOptions};
-use crate::link::Link;
 use crate::prober::Subscription;
+use crate::reflector::Reflector;
 use crate::resource::{ResourceId, Scope};
-use crate::stats::{AuditStats, InformerStats, LinkStats};
+use crate::stats::{AuditStats, InformerStats, ReflectorStats};
 use crate::store::{Closed, Snapshot, Store, StoreCore};
 use crate::sync::{Mutex, timeout};
 use crate::transform::Transform;
@@ -44,8 +44,8 @@ pub(crate) struct InformerInner {
     pub(crate) context: Arc<FactoryContext>,
     pub(crate) resource: ResourceId,
     pub(crate) scope: Scope,
-    /// The only link, or one for each namespace of a set.
-    pub(crate) links: Vec<Link>,
+    /// The only reflector, or one for each namespace of a set.
+    pub(crate) reflectors: Vec<Reflector>,
     pub(crate) store: Arc<StoreCore>,
     pub(crate) labels: LabelSelector,
     pub(crate) fields: FieldSelector,
@@ -94,14 +94,17 @@ impl<K> Informer<K> {
     }
 
     /// Returns the state of the list/watch; of a set of namespaces, the worst.
-    pub fn state(&self) -> LinkState {
+    pub fn state(&self) -> ReflectorState {
         let evidence = self.shared.freshness().evidence();
         let worst = evidence.parts.iter().max_by_key(|part| {
-            let condition = &part.link.condition;
-            (condition.is_failing(), !condition.is_watching(), part.link.attempts)
+            let condition = &part.reflector.condition;
+            (condition.is_failing(), !condition.is_watching(), part.reflector.attempts)
         });
         // An informer has at least one part.
-        worst.map_or_else(|| evidence.parts[0].link.as_ref().clone(), |part| part.link.as_ref().clone())
+        worst.map_or_else(
+            || evidence.parts[0].reflector.as_ref().clone(),
+            |part| part.reflector.as_ref().clone(),
+        )
     }
 
     /// Returns for how long the list/watch has been in the condition of [`Informer::state`].
@@ -111,10 +114,10 @@ impl<K> Informer<K> {
     }
 
     /// Returns the state of each list/watch, with its namespace if it has one.
-    pub fn states(&self) -> Vec<(Option<String>, LinkState)> {
+    pub fn states(&self) -> Vec<(Option<String>, ReflectorState)> {
         let evidence = self.shared.freshness().evidence();
-        let namespaces = self.shared.links.iter().map(|link| link.target.namespace.clone());
-        namespaces.zip(evidence.parts.iter().map(|part| part.link.as_ref().clone())).collect()
+        let namespaces = self.shared.reflectors.iter().map(|reflector| reflector.target.namespace.clone());
+        namespaces.zip(evidence.parts.iter().map(|part| part.reflector.as_ref().clone())).collect()
     }
 
     /// Returns the resource.
@@ -265,20 +268,24 @@ impl InformerInner {
     /// Returns the list/watches that have not synced, and why.
     pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
         let evidence = self.freshness().evidence();
-        let parts = self.links.iter().zip(&evidence.parts).filter(|(_, part)| !part.is_confirmed());
-        let unsynced = parts.map(|(link, part)| Unsynced {
+        let parts = self.reflectors.iter().zip(&evidence.parts).filter(|(_, part)| !part.is_confirmed());
+        let unsynced = parts.map(|(reflector, part)| Unsynced {
             resource: self.resource.clone(),
-            namespace: link.target.namespace.clone(),
+            namespace: reflector.target.namespace.clone(),
             since: evidence.started(),
-            attempts: part.link.attempts,
-            state: part.link.as_ref().clone(),
-            reason: part.link.reason.clone().unwrap_or_else(|| part.link.condition.to_string().into()),
+            attempts: part.reflector.attempts,
+            state: part.reflector.as_ref().clone(),
+            reason: part
+                .reflector
+                .reason
+                .clone()
+                .unwrap_or_else(|| part.reflector.condition.to_string().into()),
         });
         unsynced.collect()
     }
 
     pub(crate) fn relist(&self) {
-        self.links.iter().for_each(|link| link.handle.relist());
+        self.reflectors.iter().for_each(|reflector| reflector.handle.relist());
     }
 
     /// Returns the parts that an audit can usefully compare: their list/watch is not waiting after a failed attempt.
@@ -293,13 +300,16 @@ impl InformerInner {
 
     /// Returns the parts that need a comparison with a list, because nothing else can tell whether anything is missing.
     pub(crate) fn parts_needing_comparison(&self) -> Vec<usize> {
-        self.auditable().into_iter().filter(|part| self.links[*part].needs_comparison()).collect()
+        self.auditable().into_iter().filter(|part| self.reflectors[*part].needs_comparison()).collect()
     }
 
     fn parts_where(&self, are: impl Fn(usize, &Condition) -> bool) -> Vec<usize> {
         let evidence = self.freshness().evidence();
         let parts = evidence.parts.iter().enumerate();
-        parts.filter(|(part, evidence)| are(*part, &evidence.link.condition)).map(|(part, _)| part).collect()
+        parts
+            .filter(|(part, evidence)| are(*part, &evidence.reflector.condition))
+            .map(|(part, _)| part)
+            .collect()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -313,13 +323,13 @@ impl InformerInner {
         self.store.close();
     }
 
-    pub(crate) fn link_of(&self, key: &ObjectKey) -> Option<&Link> {
-        self.part_of(key).map(|part| &self.links[part])
+    pub(crate) fn reflector_for(&self, key: &ObjectKey) -> Option<&Reflector> {
+        self.part_of(key).map(|part| &self.reflectors[part])
     }
 
     /// Returns the part of the content that an object belongs to.
     pub(crate) fn part_of(&self, key: &ObjectKey) -> Option<usize> {
-        self.links.iter().position(|link| match &link.target.namespace {
+        self.reflectors.iter().position(|reflector| match &reflector.target.namespace {
             None => true,
             Some(namespace) => key.namespace() == Some(namespace),
         })
@@ -329,10 +339,14 @@ impl InformerInner {
         let evidence = self.freshness().evidence();
         let content = self.store.current();
         let store = self.store.stats();
-        let links: Vec<LinkStats> =
-            self.links.iter().zip(&evidence.parts).map(|(link, part)| link.stats(part)).collect();
+        let reflectors: Vec<ReflectorStats> = self
+            .reflectors
+            .iter()
+            .zip(&evidence.parts)
+            .map(|(reflector, part)| reflector.stats(part))
+            .collect();
         let sum = |figure: fn(&skopos_reflect::MachineStats) -> u64| {
-            links.iter().map(|link| figure(&link.machine)).sum()
+            reflectors.iter().map(|reflector| figure(&reflector.machine)).sum()
         };
         InformerStats {
             resource: self.resource.clone(),
@@ -348,22 +362,22 @@ impl InformerInner {
             undecodable: sum(|machine| machine.undecodable),
             lists_sent: sum(|machine| machine.list_requests),
             watches_sent: sum(|machine| machine.watch_requests),
-            last_trouble: links
+            last_trouble: reflectors
                 .iter()
-                .filter_map(|link| link.last_trouble.clone())
+                .filter_map(|reflector| reflector.last_trouble.clone())
                 .max_by_key(|trouble| trouble.began),
-            links,
+            reflectors,
             store,
             audits: self.audits.lock().clone(),
         }
     }
 }
 
-impl Link {
-    fn stats(&self, part: &crate::freshness::PartEvidence) -> LinkStats {
-        LinkStats {
+impl Reflector {
+    fn stats(&self, part: &crate::freshness::PartEvidence) -> ReflectorStats {
+        ReflectorStats {
             namespace: self.target.namespace.clone(),
-            state: part.link.as_ref().clone(),
+            state: part.reflector.as_ref().clone(),
             machine: self.handle.stats(),
             last_trouble: self.troubles.last(),
         }

@@ -1,7 +1,7 @@
 //! Kubernetes informers with a known age.
 //!
 //! ```text
-//!  API server ══▶ list/watch link ──▶ store ─┬─▶ snapshots, reads        each with the RV it belongs to
+//!  API server ══▶ list/watch reflector ──▶ store ─┬─▶ snapshots, reads        each with the RV it belongs to
 //!               (skopos-reflect)             └─▶ queue ─▶ handler        each in its own task
 //! ```
 
@@ -19,7 +19,6 @@ mod freshness;
 mod handler;
 mod informer;
 pub mod journal;
-mod link;
 mod live;
 mod maintenance;
 mod object;
@@ -28,6 +27,7 @@ mod panic;
 mod prober;
 mod quarantine;
 mod read;
+mod reflector;
 mod registry;
 mod resource;
 mod sleep;
@@ -63,7 +63,7 @@ pub use options::{FactoryOptions, InformerOptions};
 pub use read::{Read, ReadOne, Source};
 pub use resource::{ResourceId, Scope};
 pub use sleep::SleepClock;
-pub use stats::{AuditStats, FactoryStats, Healed, InformerStats, LinkStats, Trouble};
+pub use stats::{AuditStats, FactoryStats, Healed, InformerStats, ReflectorStats, Trouble};
 pub use store::{
     Closed, Digest, DuplicateIndex, Indexer, Objects, Page, Progress, Snapshot, Store, StoreStats,
     UnknownIndex,
@@ -72,8 +72,8 @@ pub use transform::{Transform, TransformFn};
 
 #[doc(no_inline)]
 pub use skopos_reflect::{
-    Cause, Condition, Degradation, Form, InitialList, InvalidStart, LinkState, MachineOptions, MachineStats,
-    RawWatch, RawWatchBuilder, RawWatchItem, RawWatchState, Reason, ReplaceCause, Target,
+    Cause, Condition, Degradation, Form, InitialList, InvalidStart, MachineOptions, MachineStats, RawWatch,
+    RawWatchBuilder, RawWatchItem, RawWatchState, Reason, ReflectorState, ReplaceCause, Target,
 };
 #[doc(no_inline)]
 pub use skopos_transport::{

@@ -57,8 +57,8 @@ impl Maintenance {
         self.registry
             .informers()
             .iter()
-            .flat_map(|informer| &informer.links)
-            .for_each(|link| link.handle.suspended(by));
+            .flat_map(|informer| &informer.reflectors)
+            .for_each(|reflector| reflector.handle.suspended(by));
         self.registry.probers().iter().for_each(|prober| prober.request_probe());
     }
 
@@ -76,7 +76,7 @@ impl Maintenance {
                     let Ok(permit) = AuditPermit::acquire(informer, deadline).await else { return };
                     // Another caller's audit may have confirmed the restored content meanwhile.
                     let parts = due.parts(informer);
-                    parts.iter().for_each(|part| informer.links[*part].comparison_started());
+                    parts.iter().for_each(|part| informer.reflectors[*part].comparison_started());
                     if !parts.is_empty() {
                         let _ = permit.audit_and_heal(&parts, deadline).await;
                     }
@@ -87,7 +87,10 @@ impl Maintenance {
                     audits.completed + audits.failed
                 };
                 if made.is_multiple_of(MAX_CONFIRM_ATTEMPTS) {
-                    informer.confirmable().into_iter().for_each(|part| informer.links[part].handle.relist());
+                    informer
+                        .confirmable()
+                        .into_iter()
+                        .for_each(|part| informer.reflectors[part].handle.relist());
                 }
             });
         }

@@ -58,7 +58,7 @@ pub(crate) type ProbeListener = Arc<dyn Fn(&Probe) + Send + Sync>;
 /// A callback that returns whether the list/watch of a subscriber's target is open, by the target's index. Must not block.
 pub(crate) type IsWatching = Arc<dyn Fn(usize) -> bool + Send + Sync>;
 
-/// The time after a successful probe in which a request needs no new one, so that many links that recover at once share it.
+/// The time after a successful probe in which a request needs no new one, so that many reflectors that recover at once share it.
 const MIN_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The delays before a failed probe is retried: at first twice the former, at last the latter. A server in trouble is not
@@ -455,7 +455,7 @@ mod tests {
         outcomes.changed().await.unwrap();
         assert!(outcomes.borrow().as_ref().is_some_and(|outcome| outcome.result.is_ok()));
         assert!(begun.elapsed() < Duration::from_millis(10));
-        // A probe that has just succeeded is enough for all the other links that are back.
+        // A probe that has just succeeded is enough for all the other reflectors that are back.
         running.prober.request_probe();
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(running.prober.counts(), (2, 1));

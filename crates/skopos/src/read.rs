@@ -147,7 +147,7 @@ impl<K> Informer<K> {
     async fn one(&self, key: &ObjectKey, bound: Bound, limit: Duration) -> Result<ReadOne<K>, ReadOneError> {
         let begun = Instant::now();
         let deadline = deadline::from(begun, limit);
-        let Some(link) = self.shared.link_of(key) else {
+        let Some(reflector) = self.shared.reflector_for(key) else {
             return Err(ReadOneError::OutOfScope { key: key.clone() });
         };
         if self.shared.is_closed() {
@@ -167,7 +167,7 @@ impl<K> Informer<K> {
             }
             let (object, age) = loop {
                 let sent = Proof::now(context);
-                let object = Box::pin(self.shared.get_live(&link.target, key, deadline)).await?;
+                let object = Box::pin(self.shared.get_live(&reflector.target, key, deadline)).await?;
                 if !bound.expired_during_suspend(sent, context, deadline) {
                     break (object, sent.age_now(context));
                 }
@@ -308,12 +308,12 @@ impl InformerInner {
         // The server's newest revision cannot be older than the content that we had before the probe, unless its history
         // went back: then the content belongs to another history. Each part separately: one may have noticed, and another
         // not.
-        if (0..self.links.len()).any(|part| read.revision < *before.content().rv_of(part)) {
+        if (0..self.reflectors.len()).any(|part| read.revision < *before.content().rv_of(part)) {
             return None;
         }
         let latest =
             latest.min(deadline::after(catch_up_timeout.unwrap_or_else(|| self.expected_list_time())));
-        let parts = (0..self.links.len()).map(|part| self.holds(part, &read, latest));
+        let parts = (0..self.reflectors.len()).map(|part| self.holds(part, &read, latest));
         let held = futures::future::try_join_all(parts).await.ok()?;
         if !held.into_iter().all(|held| held) || !whole() {
             return None;
@@ -342,11 +342,11 @@ impl InformerInner {
     async fn list_live(&self, sent: Proof, deadline: Instant) -> Result<Snapshot, LiveError> {
         let mut content = StoreContent::unsynced();
         content.indexes = self.store.peek().indexes.iter().map(StoreIndex::cleared).collect();
-        let mut lists = Vec::with_capacity(self.links.len());
-        for link in &self.links {
+        let mut lists = Vec::with_capacity(self.reflectors.len());
+        for reflector in &self.reflectors {
             lists.push(async move {
                 let mut objects = Vec::new();
-                let revision = self.context.live.list(&link.target, deadline, &mut objects).await?;
+                let revision = self.context.live.list(&reflector.target, deadline, &mut objects).await?;
                 Ok::<(ResourceVersion, Vec<RawObject>), LiveError>((revision, objects))
             });
         }
@@ -452,7 +452,7 @@ impl InformerInner {
 
     /// Returns whether a part of this content has exactly the objects of a list with this digest.
     pub(crate) fn has_digest(&self, part: usize, content: &StoreContent, digest: &Digest) -> bool {
-        if self.links.len() == 1 {
+        if self.reflectors.len() == 1 {
             return content.digest == *digest;
         }
         let mut own = Digest::EMPTY;

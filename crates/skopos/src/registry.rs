@@ -11,9 +11,9 @@ use crate::assembly::{assemble, store_for};
 use crate::context::FactoryContext;
 use crate::error::BuildError;
 use crate::informer::{Informer, InformerGuard, InformerInner};
-use crate::link::Link;
 use crate::options::{InformerOptions, SharingKey};
 use crate::prober::{ProbeFuture, ProbeTimes, Prober};
+use crate::reflector::Reflector;
 use crate::resource::ResourceId;
 use crate::store::Closed;
 use crate::sync::Mutex;
@@ -152,7 +152,7 @@ impl InformerEntry {
     }
 
     fn has_panicked(&self) -> bool {
-        self.inner().is_some_and(|informer| informer.links.iter().any(Link::has_panicked))
+        self.inner().is_some_and(|informer| informer.reflectors.iter().any(Reflector::has_panicked))
     }
 
     fn inner(&self) -> Option<Arc<InformerInner>> {
@@ -187,7 +187,7 @@ mod tests {
         let factory = factory();
         let [broken, anew] = [(); 2].map(|()| {
             let informer = factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
-            informer.shared.links[0].simulate_panic();
+            informer.shared.reflectors[0].simulate_panic();
             informer
         });
         assert!(!Arc::ptr_eq(&broken.shared, &anew.shared), "no handle holds it any more");

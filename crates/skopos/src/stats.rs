@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use skopos_reflect::{LinkState, MachineStats, Reason, ReplaceCause};
+use skopos_reflect::{MachineStats, Reason, ReflectorState, ReplaceCause};
 use skopos_transport::TransportStats;
 use skopos_wire::ResourceVersion;
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ pub struct InformerStats {
     /// The counters of the store.
     pub store: StoreStats,
     /// The list/watches: one, or one for each namespace of a set.
-    pub links: Vec<LinkStats>,
+    pub reflectors: Vec<ReflectorStats>,
     /// The last trouble of any list/watch.
     pub last_trouble: Option<Trouble>,
     /// The results of audits.
@@ -56,11 +56,11 @@ pub struct InformerStats {
 /// The state and counters of one list/watch.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct LinkStats {
+pub struct ReflectorStats {
     /// The namespace, if the list/watch has one.
     pub namespace: Option<String>,
     /// The current state.
-    pub state: LinkState,
+    pub state: ReflectorState,
     /// The counters.
     pub machine: MachineStats,
     /// The last trouble.
@@ -174,8 +174,8 @@ pub(crate) struct TroubleLog {
 }
 
 impl TroubleLog {
-    /// Records a new state of the link.
-    pub(crate) fn state(&self, state: &LinkState) {
+    /// Records a new state of the reflector.
+    pub(crate) fn state(&self, state: &ReflectorState) {
         let mut last = self.last.lock();
         let condition = &state.condition;
         let failing = condition.is_failing() || matches!(condition, skopos_reflect::Condition::Degraded(_));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use skopos_reflect::{Change, Commit, LinkState, ReplaceCause, Sink, Time};
+use skopos_reflect::{Change, Commit, ReflectorState, ReplaceCause, Sink, Time};
 use skopos_wire::{Limits, RawObject};
 
 use crate::freshness::FreshnessCell;
@@ -72,5 +72,5 @@ impl LinkObserver for Unobserved {
     fn fresh_as_of(&mut self, _at: Time) {}
 
     fn fresh_only_as_of(&mut self, _at: Option<Time>) {}
-    fn state(&mut self, _state: &LinkState) {}
+    fn state(&mut self, _state: &ReflectorState) {}
 }

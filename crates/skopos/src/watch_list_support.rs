@@ -15,7 +15,7 @@ pub(crate) struct WatchListSupport {
 }
 
 /// The time for which an entry is valid. The server may be upgraded meanwhile, or the proxy that swallowed the end of its
-/// streams be removed. A futile attempt costs one request, or, if the end is swallowed, the `initial_events_patience`
+/// streams be removed. A futile attempt costs one request, or, if the end is swallowed, the `initial_events_timeout`
 /// (10 s) of a first sync: once an hour per resource is little.
 const ENTRY_TTL: Duration = Duration::from_secs(3600);
 

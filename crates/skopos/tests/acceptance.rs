@@ -15,7 +15,7 @@ use skopos::{
     Condition, Event, FactoryOptions, Freshness, HandlerOptions, Informer, InformerOptions, InitialList,
     ObjectKey, WaitError, sync_handler,
 };
-use skopos_testserver::{Fault, How, Match, RequestRecord, TestServer};
+use skopos_testserver::{CloseMode, Fault, Match, RequestRecord, TestServer};
 use support::*;
 use tokio::time::Instant;
 
@@ -292,7 +292,7 @@ async fn handlers_see_through_every_disruption() {
     let mut rng = fastrand::Rng::with_seed(11);
     for round in 0..40 {
         match round % 4 {
-            0 => drop(world.server.faults().kill_connections(How::Rst)),
+            0 => drop(world.server.faults().kill_connections(CloseMode::Rst)),
             1 => world.server.close_watches(),
             2 => world.server.pause().await,
             _ => maps.relist("a test asks"),
@@ -436,7 +436,7 @@ async fn a_condition_is_waited_for_and_no_longer_than_said() {
     assert_eq!((met.resource_version().to_string(), begun.elapsed().as_secs()), (revision.to_string(), 20));
 
     let _dead = world.server.faults().inject(Fault::WithholdHeaders).everywhere();
-    world.server.faults().kill_connections(How::Rst);
+    world.server.faults().kill_connections(CloseMode::Rst);
     let begun = Instant::now();
     let error = maps.wait_until(has("3"), secs(30)).await.expect_err("it never comes");
     assert!(matches!(error, WaitError::NotMet { .. }), "{error}");

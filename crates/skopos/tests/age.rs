@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use skopos::{FactoryOptions, Informer, InformerOptions, Snapshot};
-use skopos_testserver::{Connections, Damage, Direction, Fault, FaultGuard, How, Lag, Match, TestServer};
+use skopos_testserver::{
+    CloseMode, Connections, Damage, Direction, Fault, FaultGuard, Lag, Match, TestServer,
+};
 use support::*;
 use tokio::time::{Instant, sleep};
 
@@ -161,7 +163,7 @@ fn inject(world: &World, random: &mut fastrand::Rng, damaged: &mut bool) -> Opti
         11 => Fault::Slow { bytes: 50, every: Duration::from_millis(100) },
         12 => return Some(faults.black_hole(Connections::Existing, Direction::Both)),
         13 => {
-            faults.kill_connections(How::Rst);
+            faults.kill_connections(CloseMode::Rst);
             return None;
         }
         _ => {

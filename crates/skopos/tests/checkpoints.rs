@@ -49,7 +49,7 @@ fn whole_lists(world: &World, maps: &Informer<ConfigMap>) -> usize {
     let requests = world.server.requests();
     let streamed = |r: &&RequestRecord| r.query_param("sendInitialEvents").as_deref() == Some("true");
     let stats = maps.stats();
-    let audits = stats.audits.completed as usize * stats.links.len();
+    let audits = stats.audits.completed as usize * stats.reflectors.len();
     world.lists("configmaps") + requests.iter().filter(streamed).count() - audits
 }
 
@@ -182,7 +182,7 @@ async fn a_cluster_that_is_down_can_be_read_and_gets_older() {
     let error = maps.wait_synced(secs(10)).await.unwrap_err();
     assert_eq!(error.who.len(), 1, "{error}");
     match maps.freshness() {
-        Freshness::Stale { age: Some(age), reason: StaleReason::Link(_), .. } => {
+        Freshness::Stale { age: Some(age), reason: StaleReason::Reflector(_), .. } => {
             assert!(age >= secs(3610), "{age:?}");
         }
         other => panic!("{other}"),

@@ -8,7 +8,7 @@ use skopos::wire::StatusReason;
 use skopos::{
     Cause, Condition, FactoryOptions, Informer, InformerOptions, InitialList, StaleReason, Trouble,
 };
-use skopos_testserver::{Connections, Direction, Fault, How, Match, TestServer};
+use skopos_testserver::{CloseMode, Connections, Direction, Fault, Match, TestServer};
 use support::*;
 
 /// Returns the trouble of an informer that was healthy before the fault, and recovered after it.
@@ -23,9 +23,9 @@ async fn trouble_of(fault: impl FnOnce(&World)) -> Trouble {
         maps.stats().last_trouble.is_some_and(|trouble| trouble.healed.is_some())
     })
     .await;
-    eventually("the link says that it works", || maps.state().reason.is_none()).await;
+    eventually("the reflector says that it works", || maps.state().reason.is_none()).await;
     let stats = maps.stats();
-    assert_eq!(stats.links[0].last_trouble, stats.last_trouble);
+    assert_eq!(stats.reflectors[0].last_trouble, stats.last_trouble);
     stats.last_trouble.expect("a trouble")
 }
 
@@ -46,9 +46,9 @@ async fn a_missed_ping() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_and_an_end() {
-    let trouble = trouble_of(|world| _ = world.server.faults().kill_connections(How::Rst)).await;
+    let trouble = trouble_of(|world| _ = world.server.faults().kill_connections(CloseMode::Rst)).await;
     assert!(matches!(death(&trouble), TransportErrorKind::Reset(_)), "{trouble:?}");
-    let trouble = trouble_of(|world| _ = world.server.faults().kill_connections(How::Fin)).await;
+    let trouble = trouble_of(|world| _ = world.server.faults().kill_connections(CloseMode::Fin)).await;
     assert_eq!(death(&trouble), &TransportErrorKind::Eof);
     let reset = Fault::Reset;
     let trouble =
@@ -61,7 +61,7 @@ async fn a_server_that_is_gone() {
     let world = world().await;
     let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::all()).expect("an informer");
     maps.wait_synced(secs(5)).await.expect("synced");
-    world.server.pause_with(How::Rst).await;
+    world.server.pause_with(CloseMode::Rst).await;
     eventually("it has tried again", || maps.state().attempts > 3).await;
     let refused = |reason: Option<&skopos::Reason>| {
         matches!(
@@ -73,7 +73,7 @@ async fn a_server_that_is_gone() {
     assert_eq!(state.condition, Condition::Unreachable);
     assert!(refused(state.reason.as_ref()), "{state}");
     match maps.freshness().reason() {
-        Some(StaleReason::Link(state)) => assert!(refused(state.reason.as_ref()), "{state}"),
+        Some(StaleReason::Reflector(state)) => assert!(refused(state.reason.as_ref()), "{state}"),
         other => panic!("{other:?}"),
     }
     let trouble = stats.last_trouble.expect("a trouble");
@@ -137,8 +137,8 @@ async fn one_namespace_of_a_set() {
     world.server.faults().inject(Fault::Reset).on(Match::watch().namespace("b")).times(1).keep();
     eventually("it is told", || maps.stats().last_trouble.is_some()).await;
     let stats = maps.stats();
-    assert_eq!(stats.links[0].last_trouble, None);
-    let trouble = stats.links[1].last_trouble.as_ref().expect("the trouble of b");
+    assert_eq!(stats.reflectors[0].last_trouble, None);
+    let trouble = stats.reflectors[1].last_trouble.as_ref().expect("the trouble of b");
     assert!(matches!(death(trouble), TransportErrorKind::StreamReset { .. }), "{trouble:?}");
     assert_eq!(stats.last_trouble.as_ref(), Some(trouble), "it is that of the whole");
 }

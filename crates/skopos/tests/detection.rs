@@ -42,7 +42,7 @@ fn every_fault_is_noticed_and_healed_within_its_bounds() {
 }
 
 /// Checks an outage in which a busy cluster has moved on: only a request to the server proves that a quiet resource is
-/// unchanged. It is sent as soon as the link is back, and not after the watch has been silent for some time.
+/// unchanged. It is sent as soon as the reflector is back, and not after the watch has been silent for some time.
 #[test]
 fn a_quiet_kind_is_live_again_soon_after_a_long_outage() {
     for seed in 1..=20 {

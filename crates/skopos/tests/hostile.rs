@@ -174,7 +174,7 @@ async fn a_list_that_never_ends_is_refused_at_the_cap_and_not_asked_for_all_the_
     assert!(the_one(&error).reason.contains("exceeds the limit of 1048576 bytes"), "{error}");
     assert!(fault.hits() <= 12, "{} requests in a minute", fault.hits());
     assert!(metered.received() <= fault.hits() * (MIB + SLACK), "{}", metered.received());
-    assert!(matches!(maps.freshness(), Freshness::NeverSynced { reason: StaleReason::Link(_), .. }));
+    assert!(matches!(maps.freshness(), Freshness::NeverSynced { reason: StaleReason::Reflector(_), .. }));
 
     fault.heal();
     maps.wait_synced(secs(60)).await.unwrap();

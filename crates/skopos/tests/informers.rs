@@ -416,11 +416,11 @@ async fn no_patience_is_too_long() {
     let machine = &mut options.machine;
     for span in [
         &mut machine.backoff_max,
-        &mut machine.initial_events_patience,
+        &mut machine.initial_events_timeout,
         &mut machine.probe_grace,
-        &mut machine.doubt_limit,
-        &mut machine.list_patience,
-        &mut machine.watch_patience,
+        &mut machine.stall_limit,
+        &mut machine.list_timeout,
+        &mut machine.watch_headers_timeout,
         &mut machine.quiet_limit,
         &mut machine.retry_after_max,
     ] {
@@ -487,7 +487,7 @@ async fn an_audit_finds_a_lost_event_and_heals_it() {
     assert_eq!(report.differences, 3, "{report}");
     let freshness = maps.freshness();
     assert!(
-        matches!(freshness.reason(), Some(StaleReason::AuditMismatch { .. } | StaleReason::Link(_))),
+        matches!(freshness.reason(), Some(StaleReason::AuditMismatch { .. } | StaleReason::Reflector(_))),
         "{freshness}"
     );
     for _ in 0..3 {

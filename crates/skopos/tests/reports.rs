@@ -18,7 +18,7 @@ use skopos::{
     NotSynced, RawWatch, RawWatchItem, ReadError, Target, Transport, TransportOptions, WaitError,
     sync_handler,
 };
-use skopos_testserver::{Connections, Direction, Fault, How, Match, TestServer};
+use skopos_testserver::{CloseMode, Connections, Direction, Fault, Match, TestServer};
 use support::*;
 use tokio::time::{Instant, timeout};
 
@@ -87,7 +87,7 @@ async fn r2_ten_restarts_on_the_same_port_with_rst_and_fin() {
     let lists = factory_lists(&factory, &maps, &services);
 
     for round in 0..10 {
-        let how = if round % 2 == 0 { How::Rst } else { How::Fin };
+        let how = if round % 2 == 0 { CloseMode::Rst } else { CloseMode::Fin };
         server.pause_with(how).await;
         // Sometimes long enough for several dials to fail.
         tokio::time::sleep(Duration::from_millis([0, 100, 1200][round % 3])).await;
@@ -262,7 +262,7 @@ async fn r3_shutdown_after_a_disconnect_leaves_nothing() {
             maps.wait_synced(secs(5)).await.unwrap();
         }
         match case {
-            "closed" => world.server.pause_with(How::Rst).await,
+            "closed" => world.server.pause_with(CloseMode::Rst).await,
             "silent" => hole = Some(world.server.faults().black_hole(Connections::All, Direction::Both)),
             "backing off" => {
                 world.server.pause().await;
@@ -286,7 +286,7 @@ async fn r3_a_create_after_a_disconnect_fails_in_time_and_then_works() {
     let maps = config_maps(&world.factory);
     maps.wait_synced(secs(5)).await.unwrap();
     let api = Api::<ConfigMap>::namespaced(world.factory.transport().client("a"), "a");
-    world.server.pause_with(How::Rst).await;
+    world.server.pause_with(CloseMode::Rst).await;
     let begun = Instant::now();
     let params = PostParams::default();
     let created = timeout(HANGING, api.create(&params, &new_map("x"))).await.expect("hangs");
@@ -398,8 +398,8 @@ async fn r5_a_raw_watch_outlives_quiet_hours_and_closed_connections() {
         match trouble {
             0 => world.server.close_watches(),
             1 => drop(world.server.faults().inject(Fault::Reset).on(Match::watch()).times(1)),
-            2 => world.server.restart(How::Rst).await.unwrap(),
-            _ => drop(world.server.faults().kill_connections(How::Fin)),
+            2 => world.server.restart(CloseMode::Rst).await.unwrap(),
+            _ => drop(world.server.faults().kill_connections(CloseMode::Fin)),
         }
         world.create("a", name, "1");
         let seen = timeout(secs(10), next_change(&mut watch)).await.expect("the event is not lost");

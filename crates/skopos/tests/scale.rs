@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use skopos::{Informer, InformerFactory, InformerOptions, Transport, TransportOptions};
-use skopos_testserver::{Connections, Direction, Fault, How, Match, TestServer};
+use skopos_testserver::{CloseMode, Connections, Direction, Fault, Match, TestServer};
 use support::*;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
@@ -127,7 +127,7 @@ async fn settle(factory: &InformerFactory, server: &TestServer) {
     eventually("only housekeeping is left", || factory.stats().tasks == 1).await;
     server.wait_for(|server| server.open_watches() == 0).await.unwrap();
     // One connection of each kind, so that both counts are of the same state.
-    server.faults().kill_connections(How::Fin);
+    server.faults().kill_connections(CloseMode::Fin);
     server.wait_for(|server| server.connections() == 0).await.unwrap();
     eventually("the connections are buried", || factory.transport().stats().connections.is_empty()).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -144,7 +144,7 @@ fn one_fault(server: &TestServer, random: &mut fastrand::Rng) -> Option<skopos_t
         5 => Fault::HalfFrame,
         6 => return Some(faults.black_hole(Connections::Existing, Direction::Both)),
         _ => {
-            faults.kill_connections(How::Rst);
+            faults.kill_connections(CloseMode::Rst);
             return None;
         }
     };

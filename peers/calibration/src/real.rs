@@ -39,7 +39,7 @@ pub(crate) struct RealServer {
 }
 
 /// How long a start or an end may take.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 // === impl RealServer ===
 
@@ -114,7 +114,7 @@ impl RealServer {
     pub(crate) async fn stop(&self) -> anyhow::Result<()> {
         let mut process = self.process.lock().await;
         signal(&process, Signal::SIGTERM)?;
-        timeout(PATIENCE, process.wait()).await.context("the server does not end")??;
+        timeout(TIMEOUT, process.wait()).await.context("the server does not end")??;
         Ok(())
     }
 }
@@ -158,7 +158,7 @@ async fn launch(program: &Path, flags: &[&str], data: &Path, port: u16) -> anyho
         .with_context(|| format!("{} does not start", program.display()))?;
     let output = process.stdout.take().ok_or_else(|| anyhow!("the server has no output"))?;
     let mut lines = BufReader::new(output).lines();
-    let line = timeout(PATIENCE, lines.next_line()).await.context("the server is not ready in time")??;
+    let line = timeout(TIMEOUT, lines.next_line()).await.context("the server is not ready in time")??;
     let line = line.ok_or_else(|| anyhow!("the server ended before it was ready"))?;
     let port = line.rsplit(':').next().and_then(|port| port.parse().ok());
     Ok((process, port.with_context(|| format!("the server says {line:?}, and no port"))?))

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use peer_protocol::WatchList;
 use skopos_testserver::{
-    Damage, Fault as Inner, FaultGuard, How as ServerHow, Lag, Match, Status, TestServer,
+    Damage, Fault as Inner, FaultGuard, CloseMode as ServerHow, Lag, Match, Status, TestServer,
 };
 
-use crate::proxy::{Door, How, Wire};
+use crate::proxy::{Door, CloseMode, Wire};
 use crate::server::Kind;
 
 /// A fault, and how it is inflicted.
@@ -111,8 +111,8 @@ fn connections() -> Vec<Fault> {
         fault("hole-to-server", 1, "black hole, open connections, to the server", open(LOST_TO_SERVER)),
         fault("hole-all", 1, "black hole, all connections, for 60 s", Harm::Wire { open: LOST, new: LOST })
             .lasts(60),
-        fault("rst", 3, "connections reset", Harm::Cut { kill: Some(How::Rst), door: Door::Open }),
-        fault("fin", 4, "connections closed in order", Harm::Cut { kill: Some(How::Fin), door: Door::Open }),
+        fault("rst", 3, "connections reset", Harm::Cut { kill: Some(CloseMode::Rst), door: Door::Open }),
+        fault("fin", 4, "connections closed in order", Harm::Cut { kill: Some(CloseMode::Fin), door: Door::Open }),
         fault(
             "cut",
             13,
@@ -127,14 +127,14 @@ fn connections() -> Vec<Fault> {
             "refused",
             38,
             "reset, then refused for 40 s",
-            Harm::Cut { kill: Some(How::Rst), door: Door::Refuse },
+            Harm::Cut { kill: Some(CloseMode::Rst), door: Door::Refuse },
         )
         .lasts(40),
         fault(
             "silent",
             39,
             "closed, then accepted in silence for 60 s",
-            Harm::Cut { kill: Some(How::Fin), door: Door::Silent },
+            Harm::Cut { kill: Some(CloseMode::Fin), door: Door::Silent },
         )
         .lasts(60),
         fault("crash-5", 26, "server killed, back after 5 s", Harm::Crash).lasts(5),
@@ -343,7 +343,7 @@ fn history() -> Vec<Fault> {
                 "compacted",
                 46,
                 "disconnected for 10 s, history compacted",
-                Harm::Cut { kill: Some(How::Rst), door: Door::Refuse },
+                Harm::Cut { kill: Some(CloseMode::Rst), door: Door::Refuse },
             )
             .lasts(10)
         },

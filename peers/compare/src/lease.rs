@@ -100,7 +100,7 @@ struct Ours {
 impl Ours {
     fn stand(config: &kube::Config) -> Result<Self> {
         let mut options = LeaseOptions::new("default", LEASE);
-        options.create_at_once = true;
+        options.acquire_on_create = true;
         let election = Election::from_config(config.clone(), options)?;
         let (candidate, stop, mut tasks) = (election.candidate(), CancellationToken::new(), JoinSet::new());
         tasks.spawn(election.run(stop.clone()));

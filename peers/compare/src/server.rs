@@ -139,7 +139,7 @@ impl Server {
     /// Ends without a word, as a machine that loses its power.
     pub(crate) async fn crash(&mut self) -> Result<()> {
         match self {
-            Self::Test(server) => server.pause_with(skopos_testserver::How::Rst).await,
+            Self::Test(server) => server.pause_with(skopos_testserver::CloseMode::Rst).await,
             Self::Real(server) => server.child.kill().await?,
         }
         Ok(())

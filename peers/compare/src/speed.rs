@@ -86,7 +86,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
 /// The pod whose creation ends the events.
 const LAST: &str = "last-of-all";
 /// How long a sync or all events may take.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 /// After the events the memory gets so long to settle.
 const CALM: Duration = Duration::from_secs(5);
 
@@ -164,5 +164,5 @@ async fn next(
         }
         None
     };
-    timeout(PATIENCE, found).await.ok().flatten()
+    timeout(TIMEOUT, found).await.ok().flatten()
 }

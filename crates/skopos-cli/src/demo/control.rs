@@ -21,7 +21,7 @@ const CONTROL_FILE: &str = "control.json";
 /// Longest line that either side reads.
 const LINE_LIMIT: u64 = 4096;
 /// Time that either side waits for the other's line.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Request for a fault, and the channel of its answer.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl ControlServer {
                 continue;
             };
             // One after the other is enough for people, and limits the resources that strangers can use.
-            let _ = timeout(PATIENCE, self.serve(stream)).await;
+            let _ = timeout(TIMEOUT, self.serve(stream)).await;
         }
     }
 
@@ -153,7 +153,7 @@ impl ControlServer {
 pub(crate) async fn ask(fault: FaultName, cluster: Option<String>) -> Result<String, CliError> {
     for dir in demo_dirs(&std::env::temp_dir()) {
         if let Some((control, stream)) = connect(&dir).await {
-            return timeout(PATIENCE, exchange(control, stream, fault, cluster))
+            return timeout(TIMEOUT, exchange(control, stream, fault, cluster))
                 .await
                 .map_err(|_| CliError::new("the demo did not answer"))?;
         }
@@ -173,7 +173,7 @@ fn demo_dirs(temp: &Path) -> Vec<PathBuf> {
 
 async fn connect(dir: &Path) -> Option<(Control, TcpStream)> {
     let control: Control = serde_json::from_slice(&fs::read(dir.join(CONTROL_FILE)).ok()?).ok()?;
-    let stream = timeout(PATIENCE, TcpStream::connect(("127.0.0.1", control.port))).await.ok()?.ok()?;
+    let stream = timeout(TIMEOUT, TcpStream::connect(("127.0.0.1", control.port))).await.ok()?.ok()?;
     Some((control, stream))
 }
 

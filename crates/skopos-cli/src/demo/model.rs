@@ -342,11 +342,11 @@ impl Model {
     fn ripe(
         &mut self,
         groups: impl Fn(&mut Self) -> &mut BTreeMap<String, Group>,
-        patience: Duration,
+        limit: Duration,
     ) -> Vec<(String, Group)> {
         let now = self.now.at;
         let groups = groups(self);
-        let ripe = groups.iter().filter(|(_, group)| now.saturating_sub(group.since) >= patience);
+        let ripe = groups.iter().filter(|(_, group)| now.saturating_sub(group.since) >= limit);
         let names: Vec<String> = ripe.map(|(name, _)| name.clone()).collect();
         names.iter().filter_map(|name| groups.remove_entry(name)).collect()
     }

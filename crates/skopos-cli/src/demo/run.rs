@@ -142,14 +142,14 @@ impl Demo {
     }
 
     /// Runs the whole story with its checks, and prints the final state.
-    async fn once(&mut self, patience: Duration) -> Result<(), CliError> {
+    async fn once(&mut self, limit: Duration) -> Result<(), CliError> {
         let mut out = io::stdout();
         self.introduce(&mut out)?;
-        self.until_all_live(patience).await?;
+        self.until_all_live(limit).await?;
         for entry in self.model.log(usize::MAX) {
             writeln!(out, "{}", text::entry(entry))?;
         }
-        let mut story = std::pin::pin!(Story::new(&self.stage, self.begun, patience).tell());
+        let mut story = std::pin::pin!(Story::new(&self.stage, self.begun, limit).tell());
         let stop = self.stop.clone();
         let mut ticks = ticks();
         loop {
@@ -159,7 +159,7 @@ impl Demo {
                 told = &mut story => break told?,
             }
         }
-        self.until_all_live(patience).await?;
+        self.until_all_live(limit).await?;
         writeln!(out)?;
         for line in text::table(&self.model) {
             writeln!(out, "{line}")?;
@@ -167,11 +167,11 @@ impl Demo {
         Ok(out.flush()?)
     }
 
-    async fn until_all_live(&mut self, patience: Duration) -> Result<(), CliError> {
-        if self.until(patience, Model::all_live).await || self.stop.is_cancelled() {
+    async fn until_all_live(&mut self, limit: Duration) -> Result<(), CliError> {
+        if self.until(limit, Model::all_live).await || self.stop.is_cancelled() {
             return Ok(());
         }
-        let (waited, missing) = (human::seconds(patience), self.model.missing());
+        let (waited, missing) = (human::seconds(limit), self.model.missing());
         Err(CliError::new(format!("not everything is live within {waited}: {missing}")))
     }
 

@@ -18,7 +18,7 @@ use skopos_gateway::config::{
 use skopos_gateway::listen::{Drained, ListenError};
 use skopos_gateway::{Daemon, DaemonError, Embedding};
 use skopos_testserver::{
-    Connections, Damage, Direction, Fault, FaultGuard, How, Lag, Match, SampleError, TestServer,
+    CloseMode, Connections, Damage, Direction, Fault, FaultGuard, Lag, Match, SampleError, TestServer,
     VirtualClusters, VirtualState,
 };
 use tokio::task::JoinSet;
@@ -231,21 +231,21 @@ impl Stage {
         let (mut guards, mut away) = (Vec::new(), false);
         match fault {
             FaultName::BlackHole => guards.push(faults.black_hole(Connections::Existing, Direction::Both)),
-            FaultName::Reset => drop(faults.kill_connections(How::Rst)),
-            FaultName::Close => drop(faults.kill_connections(How::Fin)),
+            FaultName::Reset => drop(faults.kill_connections(CloseMode::Rst)),
+            FaultName::Close => drop(faults.kill_connections(CloseMode::Fin)),
             FaultName::Stall => {
                 for connection in faults.connections() {
                     guards.push(faults.inject(Fault::Stall).on(Match::watch().connection(connection)));
                 }
             }
             FaultName::Restart | FaultName::Compact => {
-                server.pause_with(How::Rst).await;
+                server.pause_with(CloseMode::Rst).await;
                 away = true;
             }
             FaultName::Lag => {
                 let at = server.resource_version();
                 guards.push(faults.inject(Fault::Lag(Lag::Frozen { at })).everywhere());
-                faults.kill_connections(How::Fin);
+                faults.kill_connections(CloseMode::Fin);
             }
             FaultName::Rollback => {
                 let revision = self.revisions.entry(cluster.to_owned()).or_default().oldest(&server);
@@ -258,7 +258,7 @@ impl Stage {
             }
             FaultName::Unavailable => {
                 guards.push(faults.inject(Fault::status(503, 1)).everywhere());
-                faults.kill_connections(How::Fin);
+                faults.kill_connections(CloseMode::Fin);
             }
             FaultName::Pause | FaultName::Heal => {}
         }

@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use skopos::transport::TransportBody;
 use skopos_fleet::{Cluster, Condition, Fleet};
-use skopos_testserver::{How, VirtualClusters};
+use skopos_testserver::{CloseMode, VirtualClusters};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ pub(crate) struct Story {
     /// Name of another cluster, which keeps running meanwhile
     other: String,
     begun: Instant,
-    patience: Duration,
+    limit: Duration,
 }
 
 /// Maximum time from a resumed server's readiness until its cluster is live.
@@ -41,7 +41,7 @@ const LIVE_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Story {
-    pub(crate) fn new(stage: &Stage, begun: Instant, patience: Duration) -> Self {
+    pub(crate) fn new(stage: &Stage, begun: Instant, limit: Duration) -> Self {
         let name = |number: usize| stage.scene.names.get(number).cloned().unwrap_or_default();
         Self {
             gateway: stage.gateway.clone(),
@@ -50,7 +50,7 @@ impl Story {
             paused: name(0),
             other: name(1),
             begun,
-            patience,
+            limit,
         }
     }
 
@@ -109,7 +109,7 @@ impl Story {
         require(pods(&merged)?.0.contains_key(&id), || "the merged list lost the paused cluster".into())?;
         let elsewhere = self.other_id();
         self.scale_up(&elsewhere).await?;
-        watch.until(&elsewhere, before, self.patience).await?;
+        watch.until(&elsewhere, before, self.limit).await?;
         self.ok(format!(
             "the merged list still has them, and the merged watch continues: a new pod in {elsewhere}"
         ))
@@ -126,7 +126,7 @@ impl Story {
         ))?;
         let now = pods(&self.get("/fleet/api/v1/pods").await?)?.0;
         self.scale_up(&id).await?;
-        watch.until(&id, &now, self.patience).await?;
+        watch.until(&id, &now, self.limit).await?;
         self.ok("the merged watch has its new pod, and saw none of its old ones go")
     }
 
@@ -157,7 +157,7 @@ impl Story {
         let server = self.virtuals.server(&namespace(&self.other), &self.other);
         let server = server.ok_or_else(|| CliError::new(format!("{id} has no API server")))?;
         let struck = Instant::now();
-        server.faults().kill_connections(How::Rst);
+        server.faults().kill_connections(CloseMode::Rst);
         let cluster = self.cluster(&id)?;
         let healed = self
             .look("every connection that was reset to be replaced", || {
@@ -196,7 +196,7 @@ impl Story {
                 }
             }
         };
-        let ended = timeout(self.patience, ended).await.map_err(|_| self.late("an operation to end"))??;
+        let ended = timeout(self.limit, ended).await.map_err(|_| self.late("an operation to end"))??;
         require(ended["state"] == "Succeeded", || {
             format!("{} failed: {}", ended["operation"], ended["error"])
         })
@@ -244,13 +244,13 @@ impl Story {
             condition == wanted && why.is_none_or(|why| reason == Some(why))
         };
         let reached = states.wait_for(|state| is_so(state.condition, state.reason.as_deref()));
-        if timeout(self.patience, reached).await.is_err() {
+        if timeout(self.limit, reached).await.is_err() {
             return Err(CliError::new(format!("{id} did not become {wanted}: {}", cluster.state())));
         }
         let report = self.gateway.report().await?;
         let shown = report.clusters.iter().find(|shown| shown.name == id);
         let right = shown.is_some_and(|shown| {
-            shown.state == wanted.word() && why.is_none_or(|why| shown.reason.as_deref() == Some(why))
+            shown.state == wanted.as_str() && why.is_none_or(|why| shown.reason.as_deref() == Some(why))
         });
         require(right, || format!("{id} is {wanted}, and shown as {shown:?}"))
     }
@@ -260,7 +260,7 @@ impl Story {
         what: &str,
         waiting: impl Future<Output = Result<(), E>>,
     ) -> Result<(), CliError> {
-        match timeout(self.patience, waiting).await {
+        match timeout(self.limit, waiting).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(CliError::new(format!("waited for {what}: {error}"))),
             Err(_) => Err(self.late(what)),
@@ -278,11 +278,11 @@ impl Story {
                 }
             }
         };
-        timeout(self.patience, looking).await.map_err(|_| self.late(what))
+        timeout(self.limit, looking).await.map_err(|_| self.late(what))
     }
 
     fn late(&self, what: &str) -> CliError {
-        CliError::new(format!("timed out after {} waiting for {what}", human::seconds(self.patience)))
+        CliError::new(format!("timed out after {} waiting for {what}", human::seconds(self.limit)))
     }
 
     async fn get(&self, path: &str) -> Result<Answer, CliError> {
@@ -394,12 +394,12 @@ impl Watched {
     }
 
     /// Waits until a pod that is not known is added to a cluster.
-    async fn until(&mut self, cluster: &str, known: &Pods, patience: Duration) -> Result<(), CliError> {
+    async fn until(&mut self, cluster: &str, known: &Pods, limit: Duration) -> Result<(), CliError> {
         let is_known = |name: &str| known.get(cluster).is_some_and(|names| names.contains(name));
         let is_new =
             |event: &Event| event.kind == "ADDED" && event.cluster == cluster && !is_known(&event.name);
         let reached = self.seen.wait_for(|seen| seen.ended || seen.events.iter().any(is_new));
-        match timeout(patience, reached).await {
+        match timeout(limit, reached).await {
             Ok(Ok(seen)) if !seen.ended => Ok(()),
             Ok(_) => Err(CliError::new("the merged watch ended")),
             Err(_) => Err(CliError::new(format!("the merged watch did not bring the new pod in {cluster}"))),

@@ -11,7 +11,7 @@ use skopos::{InformerFactory, Transport, TransportOptions};
 use skopos_notify::desired::{ClaimSource, EndpointSource, Template};
 use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport, factory_options};
 use skopos_notify::sink::memory::MemorySink;
-use skopos_testserver::{Fault, How, Match, TestServer};
+use skopos_testserver::{CloseMode, Fault, Match, TestServer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -100,7 +100,7 @@ impl Demo {
 
         self.say("the API server goes away, and its Deployment is scaled to 6 while no client is connected")?;
         self.down.store(true, Ordering::SeqCst);
-        self.server.faults().kill_connections(How::Rst);
+        self.server.faults().kill_connections(CloseMode::Rst);
         self.scale(6)?;
         let age = self
             .until("the age of the outside rises", |demo| demo.age(ZONE).filter(|age| *age > 6.0))

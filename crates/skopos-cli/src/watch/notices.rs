@@ -16,19 +16,19 @@ pub(crate) enum ViewState {
 
 /// Turns the view's states over time into the few notices that a user needs.
 ///
-/// An interruption shorter than the patience is not reported: servers end every watch from time to time, and the next one
+/// An interruption shorter than the limit is not reported: servers end every watch from time to time, and the next one
 /// resumes at the same resourceVersion.
 #[derive(Debug)]
 pub(crate) struct ViewMonitor {
-    patience: Duration,
+    limit: Duration,
     since: Option<Duration>,
     told: Option<String>,
 }
 
 impl ViewMonitor {
     /// Makes a monitor of a view that is live.
-    pub(crate) fn new(patience: Duration) -> Self {
-        Self { patience, since: None, told: None }
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { limit, since: None, told: None }
     }
 
     /// Takes the view's state at `now` (counted from any origin) and how the last trouble healed; returns the notice to print.
@@ -42,7 +42,7 @@ impl ViewMonitor {
             ViewState::Stale { reason } => {
                 let since = *self.since.get_or_insert(now);
                 let news = self.told.as_ref() != Some(reason);
-                if !news || now.saturating_sub(since) < self.patience {
+                if !news || now.saturating_sub(since) < self.limit {
                     return None;
                 }
                 self.told = Some(reason.clone());
@@ -114,7 +114,7 @@ mod tests {
         let mut monitor = ViewMonitor::new(at(500));
         monitor.observe(at(0), &stale("closed"), "");
         assert_eq!(monitor.observe(at(300), &ViewState::Live, ""), None);
-        assert_eq!(monitor.observe(at(900), &stale("closed"), ""), None, "patience starts again");
+        assert_eq!(monitor.observe(at(900), &stale("closed"), ""), None, "limit starts again");
     }
 
     #[test]

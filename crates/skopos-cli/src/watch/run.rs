@@ -28,7 +28,7 @@ const EVENTS_AHEAD: usize = 1024;
 /// Interval at which the view's freshness is checked.
 const GLANCE: Duration = Duration::from_millis(250);
 /// Minimum duration of an interruption that is reported.
-const PATIENCE: Duration = Duration::from_millis(700);
+const TIMEOUT: Duration = Duration::from_millis(700);
 /// Time limit of the shutdown.
 const SHUTDOWN: Duration = Duration::from_millis(500);
 
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: WatchArgs, stop: CancellationToken) -> Result<(), 
         watch_only: args.watch_only,
         informer,
         handler,
-        monitor: ViewMonitor::new(PATIENCE),
+        monitor: ViewMonitor::new(TIMEOUT),
         begun,
         deadline,
         logged: None,
@@ -176,7 +176,7 @@ impl Session {
         }
         let stats = self.informer.stats();
         info!(
-            condition = state.condition.word(),
+            condition = state.condition.as_str(),
             reason = state.reason.as_deref(),
             attempts = state.attempts,
             resource_version = %stats.resource_version,

@@ -3,7 +3,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
-use super::support::{PATIENCE, Running, utf8};
+use super::support::{Running, TIMEOUT, utf8};
 
 /// Starts a gateway with these limits on open files of its process: the soft and the hard one.
 fn gateway(folder: &tempfile::TempDir, soft: u32, hard: u32) -> (Running, SocketAddr) {
@@ -26,7 +26,7 @@ fn gateway(folder: &tempfile::TempDir, soft: u32, hard: u32) -> (Running, Socket
 
 fn ask(address: SocketAddr) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")?;
     Ok(stream)
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::servers::{DnsServer, Kind, ZONE};
-use super::support::{PATIENCE, Running, skopos, text, utf8};
+use super::support::{Running, TIMEOUT, skopos, text, utf8};
 
 #[path = "../../../skopos-notify/tests/support/servers.rs"]
 mod servers;
@@ -60,7 +60,7 @@ impl Proxy {
 
     async fn until(&self, what: impl Fn(Phase) -> bool) -> Phase {
         let mut phase = self.phase.subscribe();
-        let reached = timeout(PATIENCE, phase.wait_for(|phase| what(*phase))).await;
+        let reached = timeout(TIMEOUT, phase.wait_for(|phase| what(*phase))).await;
         *reached.unwrap_or_else(|_| panic!("{:?}", self.phase.borrow())).expect("it lives")
     }
 }
@@ -150,7 +150,7 @@ impl Notifier {
             if out.contains(part) {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "{part} is not in {out}");
+            assert!(begun.elapsed() < TIMEOUT, "{part} is not in {out}");
         }
     }
 }
@@ -159,7 +159,7 @@ impl Notifier {
 async fn until_zone(sink: &DnsSink, address: &str) {
     let begun = Instant::now();
     while values(sink).await != [address] {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", values(sink).await);
+        assert!(begun.elapsed() < TIMEOUT, "{:?}", values(sink).await);
         sleep(Duration::from_millis(50)).await;
     }
 }

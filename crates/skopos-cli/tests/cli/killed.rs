@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{PATIENCE, Running, skopos, utf8};
+use super::support::{Running, TIMEOUT, skopos, utf8};
 
 /// A cluster, and all writes to it.
 #[derive(Clone)]
@@ -219,7 +219,7 @@ impl Lab {
 impl Gateway {
     async fn send(&self, path: &str) -> http::Response<Body> {
         let request = http::Request::get(path).body(Body::empty()).expect("a request");
-        let answer = timeout(PATIENCE, self.client.send(request)).await;
+        let answer = timeout(TIMEOUT, self.client.send(request)).await;
         answer
             .unwrap_or_else(|_| panic!("{path}: no answer in time"))
             .unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -228,7 +228,7 @@ impl Gateway {
     async fn get(&self, path: &str) -> Answer {
         let asked = Instant::now();
         let (head, body) = self.send(path).await.into_parts();
-        let bytes = timeout(PATIENCE, body.collect()).await.expect("in time").expect("a body").to_bytes();
+        let bytes = timeout(TIMEOUT, body.collect()).await.expect("in time").expect("a body").to_bytes();
         let header =
             |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         Answer {
@@ -249,7 +249,7 @@ impl Gateway {
             if answer.code != 403 && answer.code != 404 {
                 return answer;
             }
-            assert!(self.since.elapsed() < PATIENCE, "{}: {}", member.name, answer.body);
+            assert!(self.since.elapsed() < TIMEOUT, "{}: {}", member.name, answer.body);
             sleep(Duration::from_millis(2)).await;
         }
     }
@@ -260,7 +260,7 @@ impl Gateway {
 
     fn end(mut self) {
         self.process.signal("TERM");
-        assert!(self.process.wait(PATIENCE).success());
+        assert!(self.process.wait(TIMEOUT).success());
     }
 }
 
@@ -288,7 +288,7 @@ async fn killed_at_random_points_it_answers_at_once_and_says_no_age_below_the_tr
         ["index", "documents", "core.v1.configmaps.skopos"].iter().all(|f| folder.join(f).exists())
     };
     while !kept().iter().all(whole) {
-        assert!(gateway.since.elapsed() < PATIENCE, "nothing is written");
+        assert!(gateway.since.elapsed() < TIMEOUT, "nothing is written");
         sleep(Duration::from_millis(20)).await;
     }
     gateway.kill();
@@ -364,7 +364,7 @@ async fn killed_at_random_points_it_answers_at_once_and_says_no_age_below_the_tr
             // If the gateway was killed before the file was written again, there may be none.
             let gateway = lab.start();
             while !kept().iter().all(whole) {
-                assert!(gateway.since.elapsed() < PATIENCE, "nothing is written");
+                assert!(gateway.since.elapsed() < TIMEOUT, "nothing is written");
                 sleep(Duration::from_millis(20)).await;
             }
             gateway.kill();
@@ -399,7 +399,7 @@ impl Events {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).expect("an event"));
             }
-            let frame = timeout(PATIENCE, self.body.frame()).await.expect("an event in time")?;
+            let frame = timeout(TIMEOUT, self.body.frame()).await.expect("an event in time")?;
             self.rest.extend_from_slice(&frame.ok()?.into_data().ok()?);
         }
     }
@@ -475,7 +475,7 @@ async fn a_merged_watch_goes_on_after_a_restart_or_is_told_that_it_cannot() {
         if answer.code == 200 && answer.body["items"].as_array().is_some_and(|items| items.len() >= 40) {
             break answer.body;
         }
-        assert!(gateway.since.elapsed() < PATIENCE, "{}", answer.body);
+        assert!(gateway.since.elapsed() < TIMEOUT, "{}", answer.body);
     };
     let mut view: View = listed["items"].as_array().unwrap().iter().map(told).collect();
     let mut events = gateway.watch(listed["metadata"]["resourceVersion"].as_str().unwrap()).await;
@@ -487,7 +487,7 @@ async fn a_merged_watch_goes_on_after_a_restart_or_is_told_that_it_cannot() {
     let mut process = gateway.process;
     process.signal("TERM");
     let mark = events.follow(&mut view, &View::new()).await.expect("an orderly end");
-    assert!(process.wait(PATIENCE).success());
+    assert!(process.wait(TIMEOUT).success());
     sleep(Duration::from_millis(300)).await;
     stop.cancel();
     while tasks.join_next().await.is_some() {}

@@ -1,7 +1,7 @@
 //! `skopos notify` as people run it.
 use std::path::Path;
 
-use crate::support::{PATIENCE, Running, Server, skopos, text};
+use crate::support::{Running, Server, TIMEOUT, skopos, text};
 
 fn run(args: &[&str]) -> (i32, String, String) {
     let output = crate::support::run(args);
@@ -90,7 +90,7 @@ fn it_plans_works_once_and_takes_commands() {
     assert_eq!(code, 1);
     assert!(err.contains("another notifier runs with this folder"), "{err}");
     notifier.signal("TERM");
-    assert_eq!(notifier.wait(PATIENCE).code(), Some(0), "a signal is how it is meant to end");
+    assert_eq!(notifier.wait(TIMEOUT).code(), Some(0), "a signal is how it is meant to end");
 }
 
 /// Returns a configuration with one sink, which cannot be reached.
@@ -107,7 +107,7 @@ fn until_status(config: &Path, part: &str) {
     let status = || run(&["notify", "status", "--config", config, "-o", "json"]).1;
     let begun = tokio::time::Instant::now();
     let has = |out: &String| {
-        assert!(begun.elapsed() < PATIENCE, "{part} is not in {out}");
+        assert!(begun.elapsed() < TIMEOUT, "{part} is not in {out}");
         out.contains(part)
     };
     std::iter::repeat_with(status).find(has);
@@ -158,7 +158,7 @@ fn of_two_notifiers_one_works_and_the_other_takes_over() {
     let (_second, second_path) = start("second");
     until_status(&second_path, "\"phase\": \"standby\"");
     first.signal("TERM");
-    assert_eq!(first.wait(PATIENCE).code(), Some(0));
+    assert_eq!(first.wait(TIMEOUT).code(), Some(0));
     until_status(&second_path, "\"phase\": \"working\"");
 }
 
@@ -223,7 +223,7 @@ fn a_webhook_is_planned_told_and_has_dead_letters() {
     let (code, _, err) = run(&["notify", "--config", config, "--plan"]);
     assert!(code == 1, "{err}");
     notifier.signal("TERM");
-    assert_eq!(notifier.wait(PATIENCE).code(), Some(0));
+    assert_eq!(notifier.wait(TIMEOUT).code(), Some(0));
     let (code, out, _) = run(&["notify", "--config", config, "--plan"]);
     assert_eq!(
         (code, out.as_str()),

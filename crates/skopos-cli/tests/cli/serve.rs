@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::support::{Running, Server, failure, run, skopos, text, utf8};
 
 /// Time limit of each wait.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts a quick start, and returns its URL.
 fn serve(kubeconfigs: &[&str], further: &[&str]) -> (Running, String) {
@@ -138,10 +138,10 @@ fn a_hang_up_ends_nothing_that_ignores_it_and_is_no_success() {
     // Its answers and its end show that the signal had no effect.
     assert!(run(&["status", "--server", &url]).status.success());
     served.signal("TERM");
-    assert_eq!(served.wait(PATIENCE).code(), Some(0));
+    assert_eq!(served.wait(TIMEOUT).code(), Some(0));
     for (process, begun) in &mut ignoring {
         process.signal("TERM");
-        let code = process.wait(PATIENCE).code();
+        let code = process.wait(TIMEOUT).code();
         assert!(matches!(code, Some(0 | 143)), "{begun}: {code:?} after a hang-up that is ignored");
     }
     // Commands that do not ignore the signal end with a failure. Under `nohup` the tests themselves would ignore it.
@@ -157,6 +157,6 @@ fn a_hang_up_ends_nothing_that_ignores_it_and_is_no_success() {
     for (process, begun) in &mut ending {
         process.line(|line| line.contains(*begun));
         process.signal("HUP");
-        assert_eq!(process.wait(PATIENCE).code(), Some(129), "{begun}");
+        assert_eq!(process.wait(TIMEOUT).code(), Some(129), "{begun}");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 /// Time limit of each wait, on a machine that is busy with other tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns the command, in an environment without kubeconfig.
 pub(crate) fn skopos() -> Command {
@@ -77,7 +77,7 @@ impl Running {
 
     /// Returns the next line of standard error, if there is one before it ends.
     pub(crate) fn next_error_line(&self) -> Option<String> {
-        self.err.recv_timeout(PATIENCE).ok()
+        self.err.recv_timeout(TIMEOUT).ok()
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -165,7 +165,7 @@ fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
 
 fn next(lines: &Receiver<String>, wanted: impl Fn(&str) -> bool, name: &str) -> String {
     let mut seen = Vec::new();
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         match lines.recv_timeout(deadline.saturating_duration_since(tokio::time::Instant::now())) {
             Ok(line) if wanted(&line) => return line,

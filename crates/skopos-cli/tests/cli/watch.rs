@@ -3,7 +3,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::support::{PATIENCE, Running, Server, failure, left, run, skopos, text};
+use super::support::{Running, Server, TIMEOUT, failure, left, run, skopos, text};
 use serde_json::Value;
 
 fn json(line: &str) -> Value {
@@ -106,7 +106,7 @@ fn ctrl_c_ends_also_when_nobody_reads_the_output() {
     let (done, ended) = std::sync::mpsc::sync_channel(1);
     let stdout = child.stdout.take();
     std::thread::spawn(move || done.send(child.wait()));
-    let status = ended.recv_timeout(PATIENCE).expect("ends although its output is blocked").unwrap();
+    let status = ended.recv_timeout(TIMEOUT).expect("ends although its output is blocked").unwrap();
     assert_eq!(status.code(), Some(130));
     drop(stdout);
 }

@@ -64,7 +64,7 @@ impl AddressPolicy {
 
     /// Returns this policy for a transport, which applies it at each dial. It also denies addresses of this machine,
     /// which may change at any time and so are looked up at each dial.
-    pub fn guard(&self) -> AddressFilter {
+    pub fn filter(&self) -> AddressFilter {
         if *self == Self::anywhere() {
             return AddressFilter::open();
         }

@@ -87,11 +87,11 @@ fn networks_are_denied_and_allowed_by_configuration() {
 }
 
 #[test]
-fn the_guard_says_what_the_policy_says() {
-    let guard = AddressPolicy::outside().guard();
-    assert!(guard.check(ip("127.0.0.1")).unwrap_err().contains("loopback"));
-    assert!(guard.check(ip("10.0.0.1")).is_ok());
-    assert!(AddressPolicy::anywhere().guard().check(ip("127.0.0.1")).is_ok());
+fn the_filter_says_what_the_policy_says() {
+    let filter = AddressPolicy::outside().filter();
+    assert!(filter.check(ip("127.0.0.1")).unwrap_err().contains("loopback"));
+    assert!(filter.check(ip("10.0.0.1")).is_ok());
+    assert!(AddressPolicy::anywhere().filter().check(ip("127.0.0.1")).is_ok());
 }
 
 /// Returns an address of this machine other than loopback, if there is one: the source address of outgoing packets.
@@ -108,13 +108,13 @@ fn the_machines_own_addresses_are_denied_at_each_dial() {
     };
     let policy = AddressPolicy::outside();
     assert_eq!(policy.check(own), Ok(()), "which addresses the machine has is looked up when it is dialled");
-    assert!(policy.guard().check(own).unwrap_err().contains("of this machine"), "{own}");
+    assert!(policy.filter().check(own).unwrap_err().contains("of this machine"), "{own}");
     if let IpAddr::V4(v4) = own {
-        assert!(policy.guard().check(v4.to_ipv6_mapped().into()).is_err());
+        assert!(policy.filter().check(v4.to_ipv6_mapped().into()).is_err());
     }
-    assert!(policy.allow(IpNet::from(own)).guard().check(own).is_ok());
-    assert!(AddressPolicy::anywhere().deny(net("10.99.0.0/16")).guard().check(own).is_ok());
-    assert!(AddressPolicy::outside().guard().check(ip("192.0.2.1")).is_ok());
+    assert!(policy.allow(IpNet::from(own)).filter().check(own).is_ok());
+    assert!(AddressPolicy::anywhere().deny(net("10.99.0.0/16")).filter().check(own).is_ok());
+    assert!(AddressPolicy::outside().filter().check(ip("192.0.2.1")).is_ok());
 }
 
 proptest! {

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use skopos::checkpoint::{Checkpoint, Foreign};
+use skopos::checkpoint::{Checkpoint, IdentityMismatch};
 use skopos::{Form, InformerOptions, ResourceId};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -475,7 +475,7 @@ impl Persistence for CheckpointKeeper {
                 let checkpoint = Checkpoint::read_from(reader, &limits).map_err(RefusalReason::from_error)?;
                 if checkpoint.cluster() != Some(&whose) {
                     let found = checkpoint.cluster().unwrap_or("no name").to_owned();
-                    return Err(Foreign { what: "cluster", expected: whose, found }.into());
+                    return Err(IdentityMismatch { what: "cluster", expected: whose, found }.into());
                 }
                 checkpoint.fits(&which, Form::Full, &wanted)?;
                 Ok(checkpoint)

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use skopos::checkpoint::{CheckpointError, Foreign};
+use skopos::checkpoint::{CheckpointError, IdentityMismatch};
 
 use super::store::FileName;
 
@@ -57,8 +57,8 @@ impl RefusalReason {
     }
 }
 
-impl From<Foreign> for RefusalReason {
-    fn from(foreign: Foreign) -> Self {
-        Self::Foreign(foreign.to_string())
+impl From<IdentityMismatch> for RefusalReason {
+    fn from(mismatch: IdentityMismatch) -> Self {
+        Self::Foreign(mismatch.to_string())
     }
 }

@@ -57,7 +57,7 @@ pub(super) async fn verify_identity(
         (None, Some(reported)) => {
             // This comes first: deleting checkpoints may take long, and content read meanwhile belongs to
             // this cluster already. A shutdown during that time then still saves it.
-            session.factory.identify(reported.as_str());
+            session.factory.set_cluster(reported.as_str());
             record_identity(&inner, &*persistence, Some(&reported)).await;
         }
         (None, None) => record_identity(&inner, &*persistence, None).await,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
-use skopos::{Condition, Informer, LinkState, RawObject, ResourceId};
+use skopos::{Condition, Informer, RawObject, ReflectorState, ResourceId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ pub struct CachedKind {
 /// Reason why a resource is no longer cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Ended {
+pub enum StopReason {
     /// It was unused for a while.
     Idle,
     /// It did not fit into the cluster's memory budget.
@@ -49,7 +49,7 @@ pub enum Ended {
 /// A watcher of the end of a cached resource, which does not keep it in use.
 #[derive(Clone, Debug)]
 pub struct StopWatcher {
-    ended: watch::Receiver<Option<Ended>>,
+    ended: watch::Receiver<Option<StopReason>>,
 }
 
 /// A use of a cached resource; dropping the last one records the time.
@@ -60,7 +60,7 @@ struct UseGuard {
 /// A running informer.
 pub(crate) struct CachedInformer {
     pub(crate) informer: Informer<RawObject>,
-    ended: watch::Sender<Option<Ended>>,
+    ended: watch::Sender<Option<StopReason>>,
     /// The number of uses now.
     holders: AtomicUsize,
     last_used: Mutex<Instant>,
@@ -145,22 +145,22 @@ impl CachedKind {
     }
 
     /// Returns a watcher of its end, which does not keep it in use.
-    pub fn fate(&self) -> StopWatcher {
+    pub fn stop_watcher(&self) -> StopWatcher {
         StopWatcher { ended: self.held.entry.ended.subscribe() }
     }
 
     /// Waits until it is no longer cached. Drop the handle then; its content stays readable until you do.
-    pub async fn ended(&self) -> Ended {
+    pub async fn ended(&self) -> StopReason {
         let mut ended = self.held.entry.ended.subscribe();
         match ended.wait_for(Option::is_some).await {
-            Ok(reason) => reason.unwrap_or(Ended::Closed),
+            Ok(reason) => reason.unwrap_or(StopReason::Closed),
             // The sender is in the held entry, so it cannot be dropped.
-            Err(_) => Ended::Closed,
+            Err(_) => StopReason::Closed,
         }
     }
 
     /// Returns the reason why it is no longer cached, if so.
-    pub fn end_reason(&self) -> Option<Ended> {
+    pub fn end_reason(&self) -> Option<StopReason> {
         *self.held.entry.ended.borrow()
     }
 }
@@ -172,7 +172,7 @@ impl StopWatcher {
     }
 
     /// Returns the reason why it is no longer cached, if so.
-    pub fn end_reason(&self) -> Option<Ended> {
+    pub fn end_reason(&self) -> Option<StopReason> {
         *self.ended.borrow()
     }
 }
@@ -256,7 +256,7 @@ impl CachedInformer {
         }
     }
 
-    pub(crate) fn end(&self, reason: Ended) {
+    pub(crate) fn end(&self, reason: StopReason) {
         self.ended.send_if_modified(|ended| ended.replace(reason).is_none());
     }
 
@@ -274,7 +274,7 @@ impl CachedInformer {
 }
 
 /// Returns the server's last reason.
-fn last_reason(state: LinkState) -> Arc<str> {
+fn last_reason(state: ReflectorState) -> Arc<str> {
     let reason = state.reason.unwrap_or_else(|| state.condition.to_string().into());
     Arc::from(&*reason)
 }
@@ -367,7 +367,7 @@ impl Kinds {
             slot.starting = starting;
         }
         drop(slots);
-        old.end(Ended::Reconnected);
+        old.end(StopReason::Reconnected);
     }
 
     /// Marks everything as used now: nothing is idle while a cluster does not answer.
@@ -378,17 +378,19 @@ impl Kinds {
 
     /// Stops resources unused for at least `limit`.
     pub(crate) fn stop_idle(&self, limit: Duration) {
-        self.remove(Ended::Idle, |entry| entry.is_idle_for(limit));
+        self.remove(StopReason::Idle, |entry| entry.is_idle_for(limit));
     }
 
     /// Stops resources that the server no longer serves, even if in use: waiting for them is pointless.
     pub(crate) fn stop_not_served(&self) {
-        self.remove(Ended::NotServed, |entry| !entry.pinned && entry.is_not_served_for(NOT_SERVED_TIMEOUT));
+        self.remove(StopReason::NotServed, |entry| {
+            !entry.pinned && entry.is_not_served_for(NOT_SERVED_TIMEOUT)
+        });
     }
 
     /// Stops resources that are no longer admitted, even if in use.
     pub(crate) fn stop_unwanted(&self, admits: &KindFilter) {
-        self.remove(Ended::Unwanted, |entry| !admits.admits(entry.informer.resource()));
+        self.remove(StopReason::Unwanted, |entry| !admits.admits(entry.informer.resource()));
     }
 
     /// Evicts the least recently used resources while the budget is exceeded, unused ones first. Evictions are
@@ -411,7 +413,7 @@ impl Kinds {
             slots.running.remove(&resource);
             slots.too_large.retain(|_, (_, at)| at.elapsed() < memory);
             slots.too_large.insert(resource.clone(), (*size, Instant::now()));
-            entry.end(Ended::Evicted);
+            entry.end(StopReason::Evicted);
             self.evictions.fetch_add(1, Ordering::Relaxed);
             gone.push((resource, *size));
         }
@@ -423,18 +425,18 @@ impl Kinds {
     }
 
     /// Drops everything, including starts under way.
-    pub(crate) fn discard(&self, reason: Ended) {
+    pub(crate) fn discard(&self, reason: StopReason) {
         let gone = std::mem::take(&mut self.slots.lock().running);
         gone.values().filter_map(Slot::entry).for_each(|entry| entry.end(reason));
     }
 
     /// Notifies all holders of the end, and retains content for reading.
-    pub(crate) fn end(&self, reason: Ended) {
+    pub(crate) fn end(&self, reason: StopReason) {
         self.drop_incomplete();
         self.all().iter().for_each(|entry| entry.end(reason));
     }
 
-    fn remove(&self, reason: Ended, which: impl Fn(&CachedInformer) -> bool) {
+    fn remove(&self, reason: StopReason, which: impl Fn(&CachedInformer) -> bool) {
         let mut slots = self.slots.lock();
         slots.running.retain(|resource, slot| {
             let Some(entry) = slot.entry().filter(|entry| which(entry)) else { return true };
@@ -452,7 +454,7 @@ impl Kinds {
         let coldest = free.min_by_key(|entry| (entry.has_content(), *entry.last_used.lock()));
         let Some(coldest) = coldest else { return false };
         slots.running.remove(coldest.informer.resource());
-        coldest.end(Ended::Evicted);
+        coldest.end(StopReason::Evicted);
         self.evictions.fetch_add(1, Ordering::Relaxed);
         true
     }

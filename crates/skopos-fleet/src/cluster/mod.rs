@@ -39,7 +39,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) use self::core::{ClusterInner, ClusterParts, ListedAs};
 pub use self::documents::{Document, DocumentRequest};
-pub use self::kinds::{CachedKind, Ended, StopWatcher};
+pub use self::kinds::{CachedKind, StopReason, StopWatcher};
 pub use self::options::{ClusterOptions, Connector, InformerConfig, KindFilter};
 pub use self::persistence::{CheckpointStats, Persistence, RestoredState};
 pub(crate) use self::session::Generations;
@@ -86,7 +86,7 @@ impl Cluster {
             options: Arc::new(options),
             connector,
             persistence: None,
-            replaces: false,
+            is_replacement: false,
             generations: Generations::default(),
             changes: ChangeSignal::new(),
             stop,
@@ -128,13 +128,13 @@ impl Cluster {
 
     /// Returns whether the cluster replaced one of the same name from another source, or from another place of its
     /// source. What was known under the name must not be attributed to it.
-    pub fn replaces(&self) -> bool {
-        self.inner.replaces
+    pub fn is_replacement(&self) -> bool {
+        self.inner.is_replacement
     }
 
     /// Returns the number of the current connection. It is unique among all connections of all clusters that had this
     /// name in a fleet: responses obtained over a connection of another number say nothing about this cluster.
-    pub fn way(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.inner.connection().generation
     }
 

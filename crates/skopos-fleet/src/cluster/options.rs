@@ -143,7 +143,7 @@ impl Connector {
     /// Connects by TCP and TLS, restricted by the cluster's address policy.
     pub fn tcp() -> Self {
         Self::new(|_, spec, mut options| {
-            options.addresses = spec.addresses().guard();
+            options.addresses = spec.addresses().filter();
             Transport::from_config(spec.config(), options)
         })
     }

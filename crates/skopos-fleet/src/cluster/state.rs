@@ -70,7 +70,7 @@ impl Condition {
     }
 
     /// Returns one word in lower case.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
             Self::Live => "live",
@@ -84,7 +84,7 @@ impl Condition {
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 

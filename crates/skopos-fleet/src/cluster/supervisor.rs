@@ -11,7 +11,7 @@ use super::breaker::Breaker;
 use super::core::{ClusterInner, ClusterParts};
 use super::documents::DocumentRequest;
 use super::health::HealthObserver;
-use super::kinds::{Ended, Starting};
+use super::kinds::{Starting, StopReason};
 use super::machine::{Input, Observation};
 use super::persistence::PERSISTENCE_TIMEOUT;
 use super::session::ClusterConnection;
@@ -48,8 +48,8 @@ async fn supervise(inner: Arc<ClusterInner>) {
     let supervising = inner.left.run_until_cancelled(run(&inner));
     let _ = inner.stop.run_until_cancelled(supervising).await;
     let why = match inner.left.is_cancelled() {
-        true => Ended::Removed,
-        false => Ended::Closed,
+        true => StopReason::Removed,
+        false => StopReason::Closed,
     };
     if !inner.end(why).await {
         tracing::warn!(cluster = %inner.id, "something of the cluster did not end in time");
@@ -70,7 +70,7 @@ async fn run(inner: &Arc<ClusterInner>) {
 
 /// Restores the checkpoints of an earlier run.
 async fn restore(inner: &Arc<ClusterInner>) {
-    let Some(persistence) = inner.persistence.clone().filter(|_| !inner.replaces) else { return };
+    let Some(persistence) = inner.persistence.clone().filter(|_| !inner.is_replacement) else { return };
     // On every outcome: callers must not wait any longer.
     let _restored = inner.restored.clone().drop_guard();
     let Ok(restored) = timeout(PERSISTENCE_TIMEOUT, persistence.load(&inner.id)).await else {

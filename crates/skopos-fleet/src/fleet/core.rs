@@ -15,12 +15,12 @@ use tokio_util::task::TaskTracker;
 use super::registry::{Registry, Step};
 use crate::change_signal::ChangeSignal;
 use crate::cluster::{
-    self, Cluster, ClusterInner, ClusterOptions, ClusterParts, Connector, Ended, Generations, ListedAs,
-    Persistence,
+    self, Cluster, ClusterInner, ClusterOptions, ClusterParts, Connector, Generations, ListedAs, Persistence,
+    StopReason,
 };
 use crate::error::FleetError;
 use crate::id::ClusterId;
-use crate::source::{Listed, Publish, SourceNumber, Standing};
+use crate::source::{DiscoveredCluster, PowerState, Publish, SourceNumber};
 
 /// Members of a fleet at one moment, by name. Clusters that have left are included while their data is retained.
 #[derive(Clone, Debug, Default)]
@@ -115,15 +115,15 @@ impl Core {
                 }
                 (Step::Replace { listed, reason }, present) => {
                     // The data of a cluster that left can still be read.
-                    let replaces = members.0.contains_key(&id);
+                    let is_replacement = members.0.contains_key(&id);
                     if let Some(cluster) = present {
-                        self.retire(&cluster, reason, Ended::Replaced);
+                        self.retire(&cluster, reason, StopReason::Replaced);
                     }
-                    let cluster = self.new_cluster(id.clone(), listed, replaces);
+                    let cluster = self.new_cluster(id.clone(), listed, is_replacement);
                     members.0.insert(id, cluster);
                     joined = true;
                 }
-                (Step::Take { reason }, Some(cluster)) => self.retire(&cluster, reason, Ended::Removed),
+                (Step::Take { reason }, Some(cluster)) => self.retire(&cluster, reason, StopReason::Removed),
                 (Step::Take { .. }, None) => {}
             }
         }
@@ -134,7 +134,7 @@ impl Core {
         Ok(())
     }
 
-    fn new_cluster(&self, id: ClusterId, listed: Listed, replaces: bool) -> Cluster {
+    fn new_cluster(&self, id: ClusterId, listed: DiscoveredCluster, is_replacement: bool) -> Cluster {
         let inner = cluster::start(ClusterParts {
             id,
             labels: listed.labels,
@@ -143,20 +143,20 @@ impl Core {
             options: self.cluster_options.clone(),
             connector: self.connector.clone(),
             persistence: self.persistence.clone(),
-            replaces,
+            is_replacement,
             generations: self.generations.clone(),
             changes: self.changes.clone(),
             stop: self.stop.child_token(),
         });
         let cluster = Cluster::from_inner(inner);
-        if let Standing::Paused(paused) = listed.standing {
+        if let PowerState::Paused(paused) = listed.standing {
             cluster.pause(paused);
         }
         cluster
     }
 
     /// Makes a cluster leave; its data is retained for a while.
-    fn retire(self: &Arc<Self>, cluster: &Cluster, reason: Arc<str>, ended: Ended) {
+    fn retire(self: &Arc<Self>, cluster: &Cluster, reason: Arc<str>, ended: StopReason) {
         cluster.inner.leave(reason, ended);
         let (core, inner) = (Arc::downgrade(self), cluster.inner.clone());
         let (stop, retain) = (self.stop.clone(), self.retain_removed);
@@ -193,7 +193,7 @@ impl Core {
 }
 
 impl Publish for Core {
-    fn publish(self: Arc<Self>, number: SourceNumber, listed: BTreeMap<ClusterId, Listed>) {
+    fn publish(self: Arc<Self>, number: SourceNumber, listed: BTreeMap<ClusterId, DiscoveredCluster>) {
         // After shutdown the error is of no use to a source that is ending.
         let _ = self.change(|registry| registry.list(number, listed));
         // The members come first. Counting and notifying share one lock, so that an older count never comes last.
@@ -202,7 +202,7 @@ impl Publish for Core {
         self.unread.send_if_modified(|unread| std::mem::replace(&mut unread.count, count) != count);
     }
 
-    fn publish_own(self: Arc<Self>, id: &ClusterId, listed: Listed) {
+    fn publish_own(self: Arc<Self>, id: &ClusterId, listed: DiscoveredCluster) {
         // As above.
         let _ = self.change(|registry| registry.list_own(id.clone(), listed));
     }
@@ -213,7 +213,7 @@ impl Publish for Core {
     }
 }
 
-fn update(cluster: &Cluster, listed: &Listed, before: Option<&Standing>) {
+fn update(cluster: &Cluster, listed: &DiscoveredCluster, before: Option<&PowerState>) {
     cluster.inner.set_labels(&listed.labels);
     cluster
         .inner
@@ -223,9 +223,9 @@ fn update(cluster: &Cluster, listed: &Listed, before: Option<&Standing>) {
         return;
     }
     match &listed.standing {
-        Standing::Paused(paused) => cluster.pause(paused.clone()),
-        Standing::Starting => cluster.inner.resume(false),
-        Standing::Up => {
+        PowerState::Paused(paused) => cluster.pause(paused.clone()),
+        PowerState::Starting => cluster.inner.resume(false),
+        PowerState::Up => {
             cluster.inner.resume(true);
             // A wake helps a cluster that was not paused, too: its pods have just become ready.
             cluster.wake();

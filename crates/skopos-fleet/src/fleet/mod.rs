@@ -1,7 +1,7 @@
 //! The fleet: clusters that join and leave.
 //!
 //! ```text
-//!  sources ──▶ Roster ──▶ Registry: listed clusters, names ──▶ members (one atomic pointer) ──▶ readers, without a lock
+//!  sources ──▶ ClusterSink ──▶ Registry: listed clusters, names ──▶ members (one atomic pointer) ──▶ readers, without a lock
 //!                                    │                             │
 //!                                    └── problems                  └── each with a ClusterInner of its own
 //! ```
@@ -27,7 +27,7 @@ pub use self::registry::SourceProblem;
 use crate::cluster::{Cluster, ClusterOptions, ClusterStats, Connector, Persistence};
 use crate::error::FleetError;
 use crate::id::ClusterId;
-use crate::source::{KubeconfigFile, Listed, Roster, Source};
+use crate::source::{ClusterSink, DiscoveredCluster, KubeconfigFile, Source};
 use crate::spec::ClusterSpec;
 
 /// A set of clusters, each with its own connections, informers, budget and state, so that none can hold up another.
@@ -133,7 +133,7 @@ impl Fleet {
     /// # Errors
     /// If the fleet was shut down.
     pub fn join(&self, id: ClusterId, spec: ClusterSpec) -> Result<Cluster, FleetError> {
-        self.core.change(|registry| registry.list_own(id.clone(), Listed::up(spec)))?;
+        self.core.change(|registry| registry.list_own(id.clone(), DiscoveredCluster::up(spec)))?;
         self.cluster(id.as_str())
     }
 
@@ -172,7 +172,7 @@ impl Fleet {
     /// Follows a source of clusters until the fleet is shut down. If two sources list the same name, the cluster of the
     /// source that was followed first has it. The other gets a hash of its origin appended. A cluster keeps its name
     /// while it is listed. If a name later belongs to another cluster, or to another place of its source
-    /// ([`Listed::origin`]), no data of the earlier cluster is shown as its own ([`Cluster::replaces`]).
+    /// ([`DiscoveredCluster::origin`]), no data of the earlier cluster is shown as its own ([`Cluster::replaces`]).
     pub fn follow(&self, source: impl Source) {
         let core = &self.core;
         let number = {
@@ -181,8 +181,8 @@ impl Fleet {
             core.unread.send_replace(Unread { count: registry.unread(), since: Instant::now() });
             number
         };
-        let roster = Roster::new(Arc::<Core>::downgrade(core), number);
-        let running = Box::new(source).run(roster, core.sources_stop.clone());
+        let sink = ClusterSink::new(Arc::<Core>::downgrade(core), number);
+        let running = Box::new(source).run(sink, core.sources_stop.clone());
         let stop = core.sources_stop.clone();
         core.sources.spawn(async move {
             stop.run_until_cancelled(running).await;
@@ -198,11 +198,11 @@ impl Fleet {
     }
 
     /// Returns the number of sources that have never listed their clusters. While it is not zero, clusters may be
-    /// missing, and an unknown name does not prove that there is no such cluster. Waits for them up to `patience`,
+    /// missing, and an unknown name does not prove that there is no such cluster. Waits for them up to `limit`,
     /// counted from when the latest one was followed.
-    pub async fn unread_sources(&self, patience: Duration) -> usize {
+    pub async fn unread_sources(&self, limit: Duration) -> usize {
         let mut unread = self.core.unread.subscribe();
-        let left = patience.saturating_sub(unread.borrow().since.elapsed());
+        let left = limit.saturating_sub(unread.borrow().since.elapsed());
         let _ = timeout(left, unread.wait_for(|unread| unread.count == 0)).await;
         unread.borrow().count
     }

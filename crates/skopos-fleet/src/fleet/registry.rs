@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::id::ClusterId;
-use crate::source::{Listed, SourceNumber, Standing};
+use crate::source::{DiscoveredCluster, PowerState, SourceNumber};
 use crate::spec_error::SpecError;
 
 /// An unusable entry of a source, or the reason why a source cannot list its clusters.
@@ -24,9 +24,9 @@ pub struct SourceProblem {
 #[derive(Debug)]
 pub(super) enum Step {
     /// The member exists with these settings. `before`: its power state at the previous step.
-    Put { listed: Listed, before: Option<Standing> },
+    Put { listed: DiscoveredCluster, before: Option<PowerState> },
     /// The name belongs to another cluster from now on, as far as is known.
-    Replace { listed: Listed, reason: Arc<str> },
+    Replace { listed: DiscoveredCluster, reason: Arc<str> },
     /// The member leaves.
     Take { reason: Arc<str> },
 }
@@ -41,7 +41,7 @@ pub(super) struct Registry {
     /// The owner of each name.
     holders: BTreeMap<ClusterId, Holder>,
     /// The last entries of names that no cluster has any more: their data can still be read.
-    left: BTreeMap<ClusterId, (usize, Listed)>,
+    left: BTreeMap<ClusterId, (usize, DiscoveredCluster)>,
     /// Set if a listed cluster has no name yet.
     waiting: bool,
 }
@@ -57,7 +57,7 @@ struct Holder {
 struct Listing {
     name: String,
     trusted: bool,
-    listed: BTreeMap<ClusterId, Listed>,
+    listed: BTreeMap<ClusterId, DiscoveredCluster>,
     /// The assigned names, by the names that the source lists.
     names: BTreeMap<ClusterId, ClusterId>,
     /// Set once the source has listed its clusters.
@@ -83,7 +83,7 @@ impl Registry {
         SourceNumber(self.sources.len() - 1)
     }
 
-    pub(super) fn list_own(&mut self, id: ClusterId, listed: Listed) -> Vec<(ClusterId, Step)> {
+    pub(super) fn list_own(&mut self, id: ClusterId, listed: DiscoveredCluster) -> Vec<(ClusterId, Step)> {
         let mut all = self.sources[OWN].listed.clone();
         all.insert(id, listed);
         self.list(SourceNumber(OWN), all)
@@ -100,7 +100,7 @@ impl Registry {
     pub(super) fn list(
         &mut self,
         source: SourceNumber,
-        listed: BTreeMap<ClusterId, Listed>,
+        listed: BTreeMap<ClusterId, DiscoveredCluster>,
     ) -> Vec<(ClusterId, Step)> {
         self.sources[source.0].read = true;
         let reason = format!("{} does not list it any more", self.sources[source.0].name).into();
@@ -121,7 +121,7 @@ impl Registry {
     fn replace(
         &mut self,
         source: usize,
-        listed: BTreeMap<ClusterId, Listed>,
+        listed: BTreeMap<ClusterId, DiscoveredCluster>,
         reason: &Arc<str>,
     ) -> Vec<(ClusterId, Step)> {
         let old = std::mem::replace(&mut self.sources[source].listed, listed);
@@ -146,7 +146,12 @@ impl Registry {
     }
 
     /// Returns the step for a name that belonged to one entry, and belongs to `now` of a source.
-    fn change(&self, source: usize, (was, before): (usize, &Listed), now: Listed) -> Option<Step> {
+    fn change(
+        &self,
+        source: usize,
+        (was, before): (usize, &DiscoveredCluster),
+        now: DiscoveredCluster,
+    ) -> Option<Step> {
         if is_another((was, before), (source, &now)) {
             return Some(self.replacement(source, now));
         }
@@ -158,7 +163,7 @@ impl Registry {
         }
     }
 
-    fn replacement(&self, source: usize, listed: Listed) -> Step {
+    fn replacement(&self, source: usize, listed: DiscoveredCluster) -> Step {
         let reason = format!("{} has another of its name", self.sources[source].name).into();
         Step::Replace { listed, reason }
     }
@@ -234,13 +239,18 @@ impl Registry {
         (source == OWN && holder.source != OWN) || (made_up && is_exact(source, wanted))
     }
 
-    fn is_same_context(&self, holder: &Holder, listed: &Listed) -> bool {
+    fn is_same_context(&self, holder: &Holder, listed: &DiscoveredCluster) -> bool {
         let held = self.sources[holder.source].listed.get(&holder.wanted);
         held.is_some_and(|held| held.is_same_context(listed))
     }
 
     /// Returns a name for a cluster whose own name belongs to another.
-    fn alternative(&self, source: usize, wanted: &ClusterId, listed: &Listed) -> Option<ClusterId> {
+    fn alternative(
+        &self,
+        source: usize,
+        wanted: &ClusterId,
+        listed: &DiscoveredCluster,
+    ) -> Option<ClusterId> {
         let original = listed.name.as_deref().unwrap_or(wanted.as_str());
         let mut names = wanted.alternatives(original, &self.sources[source].name);
         names.find(|name| !self.holders.contains_key(name))
@@ -252,7 +262,7 @@ impl Registry {
     }
 
     /// Returns the step for a name that an entry of a source gets.
-    fn entry_step(&mut self, source: usize, name: &ClusterId, listed: Listed) -> Step {
+    fn entry_step(&mut self, source: usize, name: &ClusterId, listed: DiscoveredCluster) -> Step {
         match self.left.remove(name) {
             Some((was, before)) if is_another((was, &before), (source, &listed)) => {
                 self.replacement(source, listed)
@@ -308,7 +318,7 @@ impl Listing {
 
 /// Returns whether two entries, each of a source, are different clusters. While neither is usable, they count as
 /// different: an entry that becomes usable later is another cluster then.
-fn is_another((was, before): (usize, &Listed), (is, now): (usize, &Listed)) -> bool {
+fn is_another((was, before): (usize, &DiscoveredCluster), (is, now): (usize, &DiscoveredCluster)) -> bool {
     (was != is || before.origin != now.origin) && !before.leads_where(now)
 }
 

@@ -10,26 +10,26 @@ use crate::spec_error::SpecError;
 
 /// A cluster as listed by a source.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct DiscoveredCluster {
     /// The connection settings, or the reason why they are unusable. A reachable cluster stays as it is while they are
     /// unusable.
     pub spec: Result<ClusterSpec, SpecError>,
     /// The labels.
     pub labels: Arc<BTreeMap<String, String>>,
     /// The power state of the cluster.
-    pub standing: Standing,
+    pub standing: PowerState,
     /// The place within the source: a Secret, a context, a file. The same name from another place is another cluster,
     /// unless it leads to the same server in the same way. `None`: the whole source is one place.
     pub origin: Option<Arc<str>>,
     /// The name that the source itself uses, such as the kubeconfig's context; `None`: the cluster's name.
     pub name: Option<Arc<str>>,
-    /// The kubeconfig that [`Listed::name`] is a context of, if the cluster is one of the operator's own kubeconfigs.
+    /// The kubeconfig that [`DiscoveredCluster::name`] is a context of, if the cluster is one of the operator's own kubeconfigs.
     pub kubeconfig: Option<Arc<KubeconfigPaths>>,
 }
 
 /// Power state of a cluster, as far as a source knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum PowerState {
     /// The cluster is switched on, or nothing else is known.
     Up,
     /// The cluster was switched on, but its server does not serve yet.
@@ -38,11 +38,11 @@ pub enum Standing {
     Paused(Paused),
 }
 
-impl Listed {
+impl DiscoveredCluster {
     /// Creates an entry of a cluster that is switched on, with the labels of its spec.
     pub fn up(spec: ClusterSpec) -> Self {
         let labels = spec.labels().clone();
-        Self { spec: Ok(spec), labels, standing: Standing::Up, origin: None, name: None, kubeconfig: None }
+        Self { spec: Ok(spec), labels, standing: PowerState::Up, origin: None, name: None, kubeconfig: None }
     }
 
     /// Returns whether both entries are equivalent.

@@ -10,9 +10,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Source;
-use super::discovered::{Listed, Standing};
+use super::discovered::{DiscoveredCluster, PowerState};
 use super::files::{Files, FilesCheck};
-use super::publish::Roster;
+use super::publish::ClusterSink;
 use super::watched::{HANGING_FILES, LATE_TIMEOUT, SETTLE_DELAY, report_if_late};
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPaths, KubeconfigPolicy};
@@ -78,17 +78,17 @@ impl KubeconfigFile {
     }
 
     /// Returns the current entry of the only context, in less than [`LATE_TIMEOUT`].
-    pub(crate) async fn now(&self) -> Listed {
+    pub(crate) async fn now(&self) -> DiscoveredCluster {
         let listed = timeout(LATE_TIMEOUT, self.read_now()).await;
         listed.unwrap_or_else(|_| self.unreadable(HANGING_FILES.to_owned()))
     }
 
-    fn unreadable(&self, reason: String) -> Listed {
+    fn unreadable(&self, reason: String) -> DiscoveredCluster {
         let place = self.paths.to_string();
         self.listed(Err(SpecError::Unreadable { place, reason }), None)
     }
 
-    async fn read_now(&self) -> Listed {
+    async fn read_now(&self) -> DiscoveredCluster {
         let mut files = Files::new(&self.paths);
         for _ in 0..MAX_CHECKS {
             let Some((back, checked)) = self.check(files).await else { break };
@@ -153,18 +153,25 @@ impl KubeconfigFile {
 
     /// Returns the entry of a context. A cluster whose name this process chose has no origin: it counts as one place,
     /// whichever context it reads.
-    fn listed(&self, spec: Result<ClusterSpec, SpecError>, context: Option<&str>) -> Listed {
+    fn listed(&self, spec: Result<ClusterSpec, SpecError>, context: Option<&str>) -> DiscoveredCluster {
         let name: Option<Arc<str>> = context.map(Into::into);
         let origin = name.clone().filter(|_| self.own.is_none());
         let kubeconfig = self.is_trusted().then(|| Arc::new(self.paths.clone()));
-        Listed { spec, labels: self.labels.clone(), standing: Standing::Up, origin, name, kubeconfig }
+        DiscoveredCluster {
+            spec,
+            labels: self.labels.clone(),
+            standing: PowerState::Up,
+            origin,
+            name,
+            kubeconfig,
+        }
     }
 
-    async fn follow(self, roster: Roster) {
+    async fn follow(self, sink: ClusterSink) {
         let mut files = Files::new(&self.paths);
         let mut trouble: Option<Arc<str>> = None;
         loop {
-            let checking = report_if_late(self.check(files), || roster.trouble(Some(HANGING_FILES.into())));
+            let checking = report_if_late(self.check(files), || sink.trouble(Some(HANGING_FILES.into())));
             let Some((back, checked)) = checking.await else { return };
             files = back;
             let mut pause = self.every;
@@ -175,16 +182,16 @@ impl KubeconfigFile {
                 CheckResult::Read(Ok(read)) => {
                     trouble = read.trouble.map(Into::into);
                     match &self.own {
-                        None => roster.publish(read.clusters),
+                        None => sink.publish(read.clusters),
                         Some(id) => {
                             for listed in read.clusters.into_values() {
-                                roster.publish_own(id, listed);
+                                sink.publish_own(id, listed);
                             }
                         }
                     }
                 }
             }
-            roster.trouble(trouble.clone());
+            sink.trouble(trouble.clone());
             tokio::time::sleep(pause).await;
         }
     }
@@ -199,7 +206,7 @@ enum CheckResult {
 
 /// Contents of the files.
 struct Contexts {
-    clusters: BTreeMap<ClusterId, Listed>,
+    clusters: BTreeMap<ClusterId, DiscoveredCluster>,
     trouble: Option<String>,
 }
 
@@ -223,7 +230,7 @@ impl Source for KubeconfigFile {
         self.policy == KubeconfigPolicy::trusted()
     }
 
-    fn run(self: Box<Self>, roster: Roster, _: CancellationToken) -> BoxFuture<'static, ()> {
-        Box::pin(self.follow(roster))
+    fn run(self: Box<Self>, sink: ClusterSink, _: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.follow(sink))
     }
 }

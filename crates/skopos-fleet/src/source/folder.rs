@@ -10,9 +10,9 @@ use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::Source;
-use super::discovered::{Listed, Standing};
+use super::discovered::{DiscoveredCluster, PowerState};
 use super::file::POLL_INTERVAL;
-use super::publish::Roster;
+use super::publish::ClusterSink;
 use super::watched::{FileCheck, HANGING_FILES, SETTLE_DELAY, WatchedFile, report_if_late};
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
@@ -63,7 +63,7 @@ impl KubeconfigFolder {
         &self.path
     }
 
-    async fn follow(self, roster: Roster) {
+    async fn follow(self, sink: ClusterSink) {
         let mut folder = Folder::default();
         let options = Arc::new(self);
         loop {
@@ -73,21 +73,21 @@ impl KubeconfigFolder {
                 let checked = folder.check(&checking);
                 (folder, checked)
             });
-            let checking = report_if_late(check, || roster.trouble(Some(HANGING_FILES.into())));
+            let checking = report_if_late(check, || sink.trouble(Some(HANGING_FILES.into())));
             let Ok((back, checked)) = checking.await else { return };
             folder = back;
             let mut pause = options.every;
             match checked {
                 Ok(CheckResult { changed, settling }) => {
-                    roster.trouble(None);
+                    sink.trouble(None);
                     if changed {
-                        roster.publish(folder.listed.clone());
+                        sink.publish(folder.listed.clone());
                     }
                     if settling {
                         pause = SETTLE_DELAY;
                     }
                 }
-                Err(error) => roster.trouble(Some(error.to_string().into())),
+                Err(error) => sink.trouble(Some(error.to_string().into())),
             }
             tokio::time::sleep(pause).await;
         }
@@ -99,7 +99,7 @@ impl KubeconfigFolder {
 struct Folder {
     /// The files with their clusters' names. A file keeps its cluster's name while it exists.
     files: BTreeMap<PathBuf, (ClusterId, WatchedFile)>,
-    listed: BTreeMap<ClusterId, Listed>,
+    listed: BTreeMap<ClusterId, DiscoveredCluster>,
     /// Set once all initial files have been read.
     checked: bool,
     checks: u32,
@@ -146,7 +146,8 @@ impl Folder {
             let origin = Some(path.to_string_lossy().into());
             let name = Some(stem(path).0.into());
             let labels = options.labels.clone();
-            let listed = Listed { spec, labels, standing: Standing::Up, origin, name, kubeconfig: None };
+            let listed =
+                DiscoveredCluster { spec, labels, standing: PowerState::Up, origin, name, kubeconfig: None };
             checked.changed |= !self.listed.get(id).is_some_and(|before| before.is_same(&listed));
             self.listed.insert(id.clone(), listed);
         }
@@ -205,7 +206,7 @@ impl Source for KubeconfigFolder {
         format!("folder {}", self.path.display())
     }
 
-    fn run(self: Box<Self>, roster: Roster, _: CancellationToken) -> BoxFuture<'static, ()> {
-        Box::pin(self.follow(roster))
+    fn run(self: Box<Self>, sink: ClusterSink, _: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.follow(sink))
     }
 }

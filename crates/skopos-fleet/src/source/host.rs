@@ -9,7 +9,7 @@ use kube::core::ApiResource;
 use skopos::{Informer, InformerFactory, InformerOptions, RawObject, Snapshot, Transform};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::publish::Roster;
+use super::publish::ClusterSink;
 use crate::cluster::Cluster;
 
 /// Delay for which changes are gathered before they are processed.
@@ -36,7 +36,7 @@ pub(super) struct Follower<'a> {
     host: &'a Cluster,
     namespaces: &'a [String],
     wanted: &'a [Wanted],
-    roster: &'a Roster,
+    sink: &'a ClusterSink,
     running: Option<Running>,
 }
 
@@ -63,9 +63,9 @@ impl<'a> Follower<'a> {
         host: &'a Cluster,
         namespaces: &'a [String],
         wanted: &'a [Wanted],
-        roster: &'a Roster,
+        sink: &'a ClusterSink,
     ) -> Self {
-        Self { host, namespaces, wanted, roster, running: None }
+        Self { host, namespaces, wanted, sink, running: None }
     }
 
     /// Returns the content of the wanted resources: first when all are synced, then after each change. When the
@@ -77,13 +77,13 @@ impl<'a> Follower<'a> {
                 none => match start(self.host, self.namespaces, self.wanted).await {
                     Ok(running) => none.insert(running),
                     Err(reason) => {
-                        self.roster.trouble(Some(reason.into()));
+                        self.sink.trouble(Some(reason.into()));
                         sleep(RETRY_INTERVAL).await;
                         continue;
                     }
                 },
             };
-            self.roster.trouble(running.trouble(self.wanted));
+            self.sink.trouble(running.trouble(self.wanted));
             if let Some(view) = running.view(self.wanted).filter(|_| running.changed) {
                 running.changed = false;
                 return view;

@@ -1,6 +1,6 @@
 //! Sources of clusters.
 //!
-//! A source repeatedly publishes its complete list of clusters ([`Roster::publish`]), and the fleet applies the
+//! A source repeatedly publishes its complete list of clusters ([`ClusterSink::publish`]), and the fleet applies the
 //! differences. An unusable entry is a [`SourceProblem`](crate::SourceProblem) of that one cluster.
 
 mod discovered;
@@ -16,10 +16,10 @@ mod watched;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-pub use self::discovered::{Listed, Standing};
+pub use self::discovered::{DiscoveredCluster, PowerState};
 pub use self::file::KubeconfigFile;
 pub use self::folder::KubeconfigFolder;
-pub use self::publish::Roster;
+pub use self::publish::ClusterSink;
 pub(crate) use self::publish::{Publish, SourceNumber};
 pub use self::secret::{SecretFlavour, SecretSource};
 pub use self::vcluster::{DialFn, VclusterDial, VclusterSource};
@@ -37,5 +37,5 @@ pub trait Source: Send + 'static {
 
     /// Publishes the list of clusters, and again after each change, until `stop` is cancelled. It is dropped then if it
     /// does not return.
-    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()>;
+    fn run(self: Box<Self>, sink: ClusterSink, stop: CancellationToken) -> BoxFuture<'static, ()>;
 }

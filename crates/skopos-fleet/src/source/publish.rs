@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use super::discovered::Listed;
+use super::discovered::DiscoveredCluster;
 use crate::id::ClusterId;
 
 /// The handle by which a source publishes its clusters.
 #[derive(Clone)]
-pub struct Roster {
+pub struct ClusterSink {
     fleet: Weak<dyn Publish>,
     number: SourceNumber,
 }
@@ -20,29 +20,29 @@ pub(crate) struct SourceNumber(pub(crate) usize);
 /// Recipient of what sources publish: the fleet.
 pub(crate) trait Publish: Send + Sync {
     /// Applies the complete list of clusters of a source.
-    fn publish(self: Arc<Self>, number: SourceNumber, listed: BTreeMap<ClusterId, Listed>);
+    fn publish(self: Arc<Self>, number: SourceNumber, listed: BTreeMap<ClusterId, DiscoveredCluster>);
 
     /// Applies the settings of a cluster whose name this process itself chose.
-    fn publish_own(self: Arc<Self>, id: &ClusterId, listed: Listed);
+    fn publish_own(self: Arc<Self>, id: &ClusterId, listed: DiscoveredCluster);
 
     /// Records why a source cannot list its clusters. `None`: it can again.
     fn trouble(self: Arc<Self>, number: SourceNumber, trouble: Option<Arc<str>>);
 }
 
-impl Roster {
+impl ClusterSink {
     pub(crate) fn new(fleet: Weak<dyn Publish>, number: SourceNumber) -> Self {
         Self { fleet, number }
     }
 
     /// Publishes the complete list of clusters. Clusters that are no longer listed leave the fleet.
-    pub fn publish(&self, clusters: BTreeMap<ClusterId, Listed>) {
+    pub fn publish(&self, clusters: BTreeMap<ClusterId, DiscoveredCluster>) {
         if let Some(fleet) = self.fleet.upgrade() {
             fleet.publish(self.number, clusters);
         }
     }
 
     /// Publishes the settings of a cluster whose name this process itself chose. The source has no other cluster.
-    pub(crate) fn publish_own(&self, id: &ClusterId, listed: Listed) {
+    pub(crate) fn publish_own(&self, id: &ClusterId, listed: DiscoveredCluster) {
         if let Some(fleet) = self.fleet.upgrade() {
             fleet.clone().publish_own(id, listed);
             fleet.publish(self.number, BTreeMap::new());

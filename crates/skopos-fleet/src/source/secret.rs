@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use super::Source;
-use super::discovered::{Listed, Standing};
+use super::discovered::{DiscoveredCluster, PowerState};
 use super::host::{Follower, Wanted};
-use super::publish::Roster;
+use super::publish::ClusterSink;
 use crate::cluster::Cluster;
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
@@ -63,9 +63,9 @@ impl SecretSource {
         self
     }
 
-    async fn follow(self, roster: Roster) {
+    async fn follow(self, sink: ClusterSink) {
         let wanted = [Wanted::new("", "Secret", "secrets", self.flavour.label(), true)];
-        let mut follower = Follower::new(&self.host, &self.namespaces, &wanted, &roster);
+        let mut follower = Follower::new(&self.host, &self.namespaces, &wanted, &sink);
         let mut known = Known::default();
         loop {
             let view = follower.next().await;
@@ -79,7 +79,7 @@ impl SecretSource {
             });
             let Ok((back, found)) = listing.await else { return };
             known = back;
-            roster.publish(found.clusters);
+            sink.publish(found.clusters);
         }
     }
 }
@@ -126,13 +126,13 @@ pub(super) struct Known {
 #[derive(Clone)]
 struct SecretEntry {
     id: ClusterId,
-    listed: Listed,
+    listed: DiscoveredCluster,
     made: Timestamp,
 }
 
 /// Parsed content of all Secrets.
 pub(super) struct Found {
-    pub(super) clusters: BTreeMap<ClusterId, Listed>,
+    pub(super) clusters: BTreeMap<ClusterId, DiscoveredCluster>,
 }
 
 impl Known {
@@ -142,7 +142,7 @@ impl Known {
     pub(super) fn list(
         &mut self,
         objects: impl Iterator<Item = Object<RawObject>>,
-        read: impl Fn(&Object<RawObject>) -> Option<(ClusterId, Listed)>,
+        read: impl Fn(&Object<RawObject>) -> Option<(ClusterId, DiscoveredCluster)>,
     ) -> Found {
         let mut before = std::mem::take(&mut self.by_object);
         let mut by_name: BTreeMap<ClusterId, Vec<SecretEntry>> = BTreeMap::new();
@@ -176,7 +176,7 @@ impl Known {
             let Some(id) = free else { continue };
             let listed = match id == wanted {
                 true => listed,
-                false => Listed { name: Some(wanted.as_str().into()), ..listed },
+                false => DiscoveredCluster { name: Some(wanted.as_str().into()), ..listed },
             };
             self.names_of_new(&wanted, &id, &listed);
             clusters.insert(id, listed);
@@ -187,7 +187,7 @@ impl Known {
         Found { clusters }
     }
 
-    fn names_of_new(&mut self, wanted: &ClusterId, id: &ClusterId, listed: &Listed) {
+    fn names_of_new(&mut self, wanted: &ClusterId, id: &ClusterId, listed: &DiscoveredCluster) {
         if let Some(origin) = &listed.origin {
             self.names.insert(origin.clone(), (wanted.clone(), id.clone()));
         }
@@ -212,13 +212,16 @@ fn read(
     secret: &RawObject,
     flavour: SecretFlavour,
     policy: &KubeconfigPolicy,
-) -> Option<(ClusterId, Listed)> {
+) -> Option<(ClusterId, DiscoveredCluster)> {
     let id = id(flavour.name(secret)?, secret)?;
     let labels = secret.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let spec = spec(secret, flavour.keys(), policy);
     let origin = Some(secret.key().to_string().into());
     let labels = Arc::new(labels);
-    Some((id, Listed { spec, labels, standing: Standing::Up, origin, name: None, kubeconfig: None }))
+    Some((
+        id,
+        DiscoveredCluster { spec, labels, standing: PowerState::Up, origin, name: None, kubeconfig: None },
+    ))
 }
 
 /// Returns the name `NAME.NAMESPACE`. A namespace has no dots, so it is unambiguous.
@@ -257,7 +260,7 @@ impl Source for SecretSource {
         format!("{what} in {}", self.host.id())
     }
 
-    fn run(self: Box<Self>, roster: Roster, _: CancellationToken) -> BoxFuture<'static, ()> {
-        Box::pin(self.follow(roster))
+    fn run(self: Box<Self>, sink: ClusterSink, _: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.follow(sink))
     }
 }

@@ -9,9 +9,9 @@ use skopos::{Object, RawObject, Snapshot};
 use tokio_util::sync::CancellationToken;
 
 use super::Source;
-use super::discovered::{Listed, Standing};
+use super::discovered::{DiscoveredCluster, PowerState};
 use super::host::{Follower, Wanted};
-use super::publish::Roster;
+use super::publish::ClusterSink;
 use super::secret::{Known, id};
 use crate::cluster::Cluster;
 use crate::id::ClusterId;
@@ -76,13 +76,13 @@ impl VclusterSource {
         self
     }
 
-    async fn follow(self, roster: Roster) {
+    async fn follow(self, sink: ClusterSink) {
         let wanted = [
             Wanted::new("", "Secret", "secrets", names::SELECTOR, true),
             Wanted::new("apps", "StatefulSet", "statefulsets", names::SELECTOR, false),
             Wanted::new("apps", "Deployment", "deployments", names::SELECTOR, false),
         ];
-        let mut follower = Follower::new(&self.host, &self.namespaces, &wanted, &roster);
+        let mut follower = Follower::new(&self.host, &self.namespaces, &wanted, &sink);
         let mut known = Known::default();
         loop {
             let mut view = follower.next().await.into_iter();
@@ -104,7 +104,7 @@ impl VclusterSource {
             });
             let Ok((back, found)) = listing.await else { return };
             known = back;
-            roster.publish(found.clusters);
+            sink.publish(found.clusters);
         }
     }
 }
@@ -140,7 +140,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&self, secret: &RawObject) -> Option<(ClusterId, Listed)> {
+    fn read(&self, secret: &RawObject) -> Option<(ClusterId, DiscoveredCluster)> {
         let place = || format!("Secret {}", secret.key());
         let (name, spec) = match KubeconfigSecret::parse(secret.bytes()) {
             Ok(None) => return None,
@@ -155,7 +155,14 @@ impl Reader {
         let origin = Some(origin(&name, secret.namespace()?));
         Some((
             id(&name, secret)?,
-            Listed { spec, labels, standing: Standing::Up, origin, name: None, kubeconfig: None },
+            DiscoveredCluster {
+                spec,
+                labels,
+                standing: PowerState::Up,
+                origin,
+                name: None,
+                kubeconfig: None,
+            },
         ))
     }
 
@@ -191,9 +198,9 @@ impl Reader {
     /// Drops entries without a workload, and adds the power state to the others.
     fn combine(
         &self,
-        mut listed: BTreeMap<ClusterId, Listed>,
+        mut listed: BTreeMap<ClusterId, DiscoveredCluster>,
         workloads: &[Workload],
-    ) -> BTreeMap<ClusterId, Listed> {
+    ) -> BTreeMap<ClusterId, DiscoveredCluster> {
         let mut there = BTreeSet::new();
         for workload in workloads {
             let (name, namespace) = (&workload.release, &workload.namespace);
@@ -202,10 +209,10 @@ impl Reader {
             if !there.insert(id.clone()) {
                 continue;
             }
-            let missing = || Listed {
+            let missing = || DiscoveredCluster {
                 spec: Err(SpecError::NoKubeconfig { place: format!("Secret {}", origin(name, namespace)) }),
                 labels: self.labels(name, namespace),
-                standing: Standing::Up,
+                standing: PowerState::Up,
                 origin: Some(origin(name, namespace)),
                 name: None,
                 kubeconfig: None,
@@ -222,16 +229,16 @@ fn origin(name: &str, namespace: &str) -> Arc<str> {
     format!("{namespace}/{}", names::kubeconfig_secret(name)).into()
 }
 
-fn standing(workload: &Workload) -> Standing {
+fn standing(workload: &Workload) -> PowerState {
     let by = match workload.off_reason() {
         Some(Off::Paused) => PausedBy::Annotation,
         Some(Off::Sleeping) => PausedBy::Sleep,
         Some(Off::ScaledDown) => PausedBy::ScaledDown,
-        None if workload.ready == 0 => return Standing::Starting,
-        None => return Standing::Up,
+        None if workload.ready == 0 => return PowerState::Starting,
+        None => return PowerState::Up,
     };
     // The annotation has the time of the pause in the local time of an unknown machine.
-    Standing::Paused(Paused { by, since: None })
+    PowerState::Paused(Paused { by, since: None })
 }
 
 /// Returns whether the address is a loopback address.
@@ -245,8 +252,8 @@ impl Source for VclusterSource {
         format!("vclusters in {}", self.host.id())
     }
 
-    fn run(self: Box<Self>, roster: Roster, _: CancellationToken) -> BoxFuture<'static, ()> {
-        Box::pin(self.follow(roster))
+    fn run(self: Box<Self>, sink: ClusterSink, _: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.follow(sink))
     }
 }
 

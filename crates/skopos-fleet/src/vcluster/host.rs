@@ -31,7 +31,7 @@ pub struct Host {
 #[derive(Clone, Debug)]
 pub struct HostOptions {
     /// Time without a response after which an operation fails, even if its timeout is longer. Default 30 s.
-    pub patience: Duration,
+    pub answer_timeout: Duration,
     /// The invocation of helm, if it is available.
     pub helm: Helm,
     /// The wall clock, for the annotation with the time of a pause.
@@ -42,7 +42,7 @@ pub struct HostOptions {
 
 impl Default for HostOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(30), helm: Helm::default(), now: jiff::Zoned::now }
+        Self { answer_timeout: Duration::from_secs(30), helm: Helm::default(), now: jiff::Zoned::now }
     }
 }
 
@@ -82,7 +82,7 @@ impl Host {
     }
 
     pub(super) fn session<'a>(&'a self, progress: &'a dyn Progress, within: Duration) -> Session<'a> {
-        Session::new(&self.client, progress, within, self.options.patience)
+        Session::new(&self.client, progress, within, self.options.answer_timeout)
     }
 
     pub(super) async fn find_one(

@@ -29,7 +29,7 @@ pub(super) struct Session<'a> {
     progress: &'a dyn Progress,
     within: Duration,
     until: Instant,
-    patience: Duration,
+    answer_timeout: Duration,
 }
 
 /// Extent of the objects in a list.
@@ -94,9 +94,9 @@ impl<'a> Session<'a> {
         client: &'a kube::Client,
         progress: &'a dyn Progress,
         within: Duration,
-        patience: Duration,
+        answer_timeout: Duration,
     ) -> Self {
-        Self { client, progress, within, until: Instant::now() + within, patience }
+        Self { client, progress, within, until: Instant::now() + within, answer_timeout }
     }
 
     pub(super) fn report(&self, step: Step) {
@@ -238,7 +238,7 @@ impl<'a> Session<'a> {
     /// Sends a request with retries until the host answers, or its time or the caller's is over. All requests here can
     /// be repeated.
     async fn ask(&self, ask: &Ask<'_>) -> Result<Bytes, Error> {
-        let give_up = (Instant::now() + self.patience).min(self.until);
+        let give_up = (Instant::now() + self.answer_timeout).min(self.until);
         let mut last: Option<String> = None;
         loop {
             let reason = match timeout_at(give_up, self.once(ask)).await {
@@ -252,7 +252,9 @@ impl<'a> Session<'a> {
             if left < MIN_REMAINING {
                 return Err(match give_up == self.until {
                     true => self.late(format!("{} ({reason})", ask.doing())),
-                    false => Error::HostUnreachable { doing: ask.doing(), after: self.patience, reason },
+                    false => {
+                        Error::HostUnreachable { doing: ask.doing(), after: self.answer_timeout, reason }
+                    }
                 });
             }
             let next = Instant::now() + RETRY_DELAY.min(left / 2);

@@ -17,10 +17,10 @@ use skopos_fleet::checkpoint::{
     CheckpointKeeper, Content, Directory, FileName, KeeperOptions, KindFilter, RefusalReason, Store,
     StoredFile,
 };
-use skopos_fleet::source::{Listed, Roster};
+use skopos_fleet::source::{ClusterSink, DiscoveredCluster};
 use skopos_fleet::{
-    Cluster, ClusterId, ClusterOptions, Condition, DocumentRequest, Ended, Fleet, FleetOptions, Paused,
-    PausedBy, Source,
+    Cluster, ClusterId, ClusterOptions, Condition, DocumentRequest, Fleet, FleetOptions, Paused, PausedBy,
+    Source, StopReason,
 };
 use skopos_testserver::{Fault, Match, TestServer};
 use tokio_util::sync::CancellationToken;
@@ -56,15 +56,15 @@ impl Kept {
 }
 
 /// A source that publishes one list, once.
-struct Once(BTreeMap<ClusterId, Listed>);
+struct Once(BTreeMap<ClusterId, DiscoveredCluster>);
 
 impl Source for Once {
     fn name(&self) -> String {
         "once".to_owned()
     }
 
-    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        roster.publish(self.0);
+    fn run(self: Box<Self>, sink: ClusterSink, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        sink.publish(self.0);
         Box::pin(async move { stop.cancelled().await })
     }
 }
@@ -232,7 +232,7 @@ async fn a_cluster_made_anew_is_not_taken_for_the_one_before() {
     let names_of_it = Match::get().resource("namespaces");
     let _busy = other.faults().inject(Fault::status(503, 0)).on(names_of_it).times(2);
     other.resume().await.unwrap();
-    assert_eq!(before.ended().await, Ended::Replaced);
+    assert_eq!(before.ended().await, StopReason::Replaced);
     let now = cluster.kind(&config_maps(), PLENTY).await.unwrap();
     assert_eq!(now.informer().snapshot().len(), 20);
     assert_eq!(lists(&other), 1);
@@ -260,7 +260,7 @@ async fn what_is_kept_of_a_name_is_not_shown_as_that_of_another_source() {
     let kept = Kept::start(&world, directory.path());
     let cluster = join(&kept.fleet, "a");
     confirmed(&cluster).await;
-    let other = Listed::up(spec("b"));
+    let other = DiscoveredCluster::up(spec("b"));
     let source = Once([(id("a"), other)].into());
     assert!(kept.fleet.leave(&id("a"), "it is listed elsewhere"));
     kept.fleet.follow(source);

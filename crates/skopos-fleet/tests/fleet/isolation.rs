@@ -49,7 +49,7 @@ async fn reads_of_the_healthy_do_not_feel_the_others() {
             }
             Err(error) => {
                 assert_eq!(error.cluster().map(|id| id.as_str()), Some(name.as_str()));
-                missing.push((name, error.word()));
+                missing.push((name, error.as_str()));
             }
         }
     }
@@ -67,7 +67,7 @@ async fn reads_of_the_healthy_do_not_feel_the_others() {
     for name in ["silent", "hole"] {
         until_condition(&fleet.cluster(name).unwrap(), Condition::Unreachable).await;
         let error = fleet.cluster(name).unwrap().kind(&config_maps(), limit).await.unwrap_err();
-        assert_eq!(error.word(), "unreachable");
+        assert_eq!(error.as_str(), "unreachable");
     }
     assert!(fleet.shutdown(secs(5)).await);
 }
@@ -98,7 +98,7 @@ async fn the_dead_are_left_alone() {
             for name in ["mute", "hole", "refusing"] {
                 let cluster = fleet.cluster(name).unwrap();
                 let error = cluster.kind(&kinds[0], Duration::from_millis(500)).await.unwrap_err();
-                assert!(["unreachable", "deadline"].contains(&error.word()), "{error}");
+                assert!(["unreachable", "deadline"].contains(&error.as_str()), "{error}");
             }
             tokio::time::sleep(secs(1)).await;
         }
@@ -158,7 +158,7 @@ async fn no_lock_is_held_while_a_session_is_made() {
     let hanging = fleet.join(id("hangs"), spec("a")).unwrap();
     let limit = Duration::from_millis(200);
     let error = hanging.kind(&config_maps(), limit).await.unwrap_err();
-    assert_eq!(error.word(), "deadline");
+    assert_eq!(error.as_str(), "deadline");
     // It still hangs.
     assert_eq!(hanging.state().condition, Condition::Connecting);
     assert!(hanging.cached(&config_maps()).is_none() && hanging.kinds().is_empty());

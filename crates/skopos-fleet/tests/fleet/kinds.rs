@@ -1,7 +1,7 @@
 //! Cached resources of a cluster: started on first use, stopped when idle, within a budget.
 
 use serde_json::json;
-use skopos_fleet::{ClusterOptions, Condition, Ended};
+use skopos_fleet::{ClusterOptions, Condition, StopReason};
 use skopos_testserver::{Fault, Match};
 
 use crate::support::*;
@@ -75,11 +75,11 @@ async fn the_coldest_goes_when_memory_is_short() {
     tokio::time::sleep(secs(5)).await;
     let warm = cluster.kind(&resource("secrets", "Secret"), secs(5)).await.unwrap();
     // Both are in use, so one has to be evicted: the less recently used one.
-    assert_eq!(ended.await, Ended::Evicted);
+    assert_eq!(ended.await, StopReason::Evicted);
     assert!(warm.end_reason().is_none());
     assert_eq!(cluster.stats().evictions, 1);
     let error = cluster.kind(&config_maps(), secs(5)).await.unwrap_err();
-    assert_eq!(error.word(), "budget", "{error}");
+    assert_eq!(error.as_str(), "budget", "{error}");
     // Once there is room, it is retried.
     for n in 0..10 {
         server.delete("secrets", Some("default"), &format!("large-{n}")).unwrap();
@@ -99,7 +99,7 @@ async fn the_number_of_kinds_is_bounded() {
     let second = cluster.kind(&resource("services", "Service"), secs(5)).await.unwrap();
     assert!(cluster.cached(&resource("pods", "Pod")).is_none());
     let error = cluster.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err();
-    assert_eq!(error.word(), "budget");
+    assert_eq!(error.as_str(), "budget");
     drop((first, second));
     assert!(cluster.kind(&resource("pods", "Pod"), secs(5)).await.is_ok());
 }
@@ -117,12 +117,12 @@ async fn what_the_server_refuses_is_not_asked_again_at_once() {
     assert!(begun.elapsed() < secs(1), "at once");
     server.clear_requests();
     for _ in 0..100 {
-        assert_eq!(cluster.kind(&unknown, secs(30)).await.unwrap_err().word(), "refused");
+        assert_eq!(cluster.kind(&unknown, secs(30)).await.unwrap_err().as_str(), "refused");
     }
     assert_eq!(server.requests().len(), 0);
     assert!(cluster.kinds().is_empty(), "it takes no place");
     tokio::time::sleep(secs(11)).await;
-    assert_eq!(cluster.kind(&unknown, secs(30)).await.unwrap_err().word(), "refused");
+    assert_eq!(cluster.kind(&unknown, secs(30)).await.unwrap_err().as_str(), "refused");
     assert!(!server.requests().is_empty());
 }
 
@@ -139,7 +139,7 @@ async fn a_kind_that_the_server_keeps_failing_to_list_is_not_waited_for() {
     assert!(matches!(error, skopos_fleet::FleetError::Failing { attempts: 3, .. }), "{error}");
     assert!((secs(1)..secs(10)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     let begun = tokio::time::Instant::now();
-    assert_eq!(cluster.kind(&config_maps(), secs(60)).await.unwrap_err().word(), "failing");
+    assert_eq!(cluster.kind(&config_maps(), secs(60)).await.unwrap_err().as_str(), "failing");
     assert_eq!(begun.elapsed(), secs(0), "it is known by now");
     drop(fails);
     eventually("it is tried on", || cluster.cached(&config_maps()).is_some_and(|kind| kind.has_content()))

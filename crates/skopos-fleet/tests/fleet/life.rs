@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use skopos_fleet::{
-    CachedKind, ClusterOptions, Condition, DocumentRequest, Ended, FleetChange, FleetOptions, Paused,
-    PausedBy,
+    CachedKind, ClusterOptions, Condition, DocumentRequest, FleetChange, FleetOptions, Paused, PausedBy,
+    StopReason,
 };
 use tokio::time::Instant;
 
@@ -15,7 +15,7 @@ fn scaled_down() -> Paused {
 }
 
 /// Returns the reason why the copy ended, within a minute.
-async fn ended(kind: &CachedKind) -> Ended {
+async fn ended(kind: &CachedKind) -> StopReason {
     tokio::time::timeout(secs(60), kind.ended()).await.expect("it ends")
 }
 
@@ -39,9 +39,9 @@ async fn a_paused_cluster_is_left_alone_and_is_live_within_2_s_of_its_return() {
     let age = kind.informer().freshness().age().unwrap();
     assert!(age >= secs(3600), "what was there is there, with its age: {age:?}");
     let begun = Instant::now();
-    assert_eq!(cluster.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err().word(), "paused");
+    assert_eq!(cluster.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err().as_str(), "paused");
     let request = http::Request::get("/api/v1/pods").body(kube::client::Body::empty()).unwrap();
-    assert_eq!(cluster.request(request, secs(5)).await.unwrap_err().word(), "paused");
+    assert_eq!(cluster.request(request, secs(5)).await.unwrap_err().as_str(), "paused");
     assert_eq!(begun.elapsed(), Duration::ZERO, "at once");
 
     // It is switched on, but its server takes a while.
@@ -69,14 +69,14 @@ async fn a_server_that_takes_no_new_connections_is_degraded_and_not_gone() {
     world.hole("a");
     let watched = server.requests().into_iter().find(|request| request.is_open_watch()).unwrap().connection;
     for other in server.faults().connections().into_iter().filter(|connection| *connection != watched) {
-        server.faults().kill_connection(other, skopos_testserver::How::Fin);
+        server.faults().kill_connection(other, skopos_testserver::CloseMode::Fin);
     }
     until_condition(&cluster, Condition::Degraded).await;
     tokio::time::sleep(secs(60)).await;
     assert_eq!(cluster.state().condition, Condition::Degraded, "{}", cluster.state());
     server.create(config_map("b")).unwrap();
     eventually("its watch goes on", || kind.informer().snapshot().len() == 2).await;
-    server.faults().kill_connection(watched, skopos_testserver::How::Fin);
+    server.faults().kill_connection(watched, skopos_testserver::CloseMode::Fin);
     until_condition(&cluster, Condition::Unreachable).await;
 }
 
@@ -91,7 +91,7 @@ async fn a_way_that_changes_takes_every_kind_with_it() {
     let before = cluster.clone();
     fleet.join(id("a"), spec("b")).unwrap();
     assert!(fleet.cluster("a").unwrap() == before, "the same member");
-    assert_eq!(ended(&kind).await, Ended::Reconnected);
+    assert_eq!(ended(&kind).await, StopReason::Reconnected);
     assert_eq!(names(&cluster, &config_maps()), ["b"]);
     assert_eq!(kind.informer().snapshot().len(), 1, "who holds the old copy can read it");
     drop(kind);
@@ -119,7 +119,7 @@ async fn while_the_new_way_leads_nowhere_the_old_copy_is_kept() {
     assert_eq!(cluster.state().condition, Condition::Unreachable);
     fleet.join(id("a"), spec("a")).unwrap();
     until_condition(&cluster, Condition::Live).await;
-    assert_eq!(ended(&kind).await, Ended::Reconnected);
+    assert_eq!(ended(&kind).await, StopReason::Reconnected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,8 +142,8 @@ async fn a_cluster_that_leaves_can_be_read_for_a_while() {
     assert_eq!((left.state().condition, left.state().reason.as_deref()), (Condition::Removed, Some("sold")));
     eventually("no connection is left", || server.connections() == 0).await;
     let kind = left.kind(&config_maps(), Duration::ZERO).await.unwrap();
-    assert_eq!((kind.informer().snapshot().len(), kind.end_reason()), (1, Some(Ended::Removed)));
-    assert_eq!(left.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err().word(), "removed");
+    assert_eq!((kind.informer().snapshot().len(), kind.end_reason()), (1, Some(StopReason::Removed)));
+    assert_eq!(left.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err().as_str(), "removed");
 
     // A new cluster of the same name is another one.
     join(&fleet, "a").kind(&config_maps(), secs(5)).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_cluster_that_leaves_can_be_read_for_a_while() {
     fleet.leave(&id("a"), "sold");
     tokio::time::sleep(secs(301)).await;
     assert!(fleet.get("a").is_none());
-    assert_eq!(fleet.cluster("a").unwrap_err().word(), "unknown-cluster");
+    assert_eq!(fleet.cluster("a").unwrap_err().as_str(), "unknown-cluster");
     assert_eq!(fleet.stats().clusters.len(), 0);
 }
 
@@ -184,11 +184,11 @@ async fn the_end_is_bounded_and_wakes_everybody() {
         waiting
     );
     assert!(ended && begun.elapsed() <= secs(3), "{:?}", begun.elapsed());
-    assert_eq!(kind.unwrap_err().word(), "closed");
+    assert_eq!(kind.unwrap_err().as_str(), "closed");
     assert!(servers.iter().all(|server| server.connections() == 0));
-    assert_eq!(fleet.join(id("c"), spec("c")).unwrap_err().word(), "closed");
+    assert_eq!(fleet.join(id("c"), spec("c")).unwrap_err().as_str(), "closed");
     let held = fleet.cluster("a").unwrap().kind(&config_maps(), Duration::ZERO).await.unwrap();
-    assert_eq!(held.end_reason(), Some(Ended::Closed));
+    assert_eq!(held.end_reason(), Some(StopReason::Closed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,7 +200,7 @@ async fn dropping_the_fleet_ends_it() {
     cluster.kind(&config_maps(), secs(5)).await.unwrap();
     drop(fleet);
     eventually("no connection is left", || server.connections() == 0).await;
-    assert_eq!(cluster.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err().word(), "closed");
+    assert_eq!(cluster.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err().as_str(), "closed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,8 +7,10 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use skopos::LabelSelector;
 use skopos_fleet::kubeconfig::KubeconfigError;
-use skopos_fleet::source::{Listed, Roster, Standing};
-use skopos_fleet::{ClusterId, Condition, Ended, Fleet, FleetChange, Paused, PausedBy, Source, SpecError};
+use skopos_fleet::source::{ClusterSink, DiscoveredCluster, PowerState};
+use skopos_fleet::{
+    ClusterId, Condition, Fleet, FleetChange, Paused, PausedBy, Source, SpecError, StopReason,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -18,22 +20,22 @@ use crate::support::*;
 #[derive(Clone)]
 struct Said {
     name: &'static str,
-    roster: Arc<Mutex<Option<Roster>>>,
+    sink: Arc<Mutex<Option<ClusterSink>>>,
 }
 
 impl Said {
     async fn follow(fleet: &Fleet, name: &'static str) -> Self {
-        let said = Self { name, roster: Arc::default() };
+        let said = Self { name, sink: Arc::default() };
         fleet.follow(said.clone());
-        let roster = said.roster.clone();
-        eventually("the source runs", || roster.lock().is_some()).await;
+        let sink = said.sink.clone();
+        eventually("the source runs", || sink.lock().is_some()).await;
         said
     }
 
-    fn say<const N: usize>(&self, clusters: [(&str, Listed); N]) {
-        let all: BTreeMap<ClusterId, Listed> =
+    fn say<const N: usize>(&self, clusters: [(&str, DiscoveredCluster); N]) {
+        let all: BTreeMap<ClusterId, DiscoveredCluster> =
             clusters.into_iter().map(|(name, listed)| (id(name), listed)).collect();
-        self.roster.lock().as_ref().expect("the source runs").publish(all);
+        self.sink.lock().as_ref().expect("the source runs").publish(all);
     }
 }
 
@@ -42,23 +44,23 @@ impl Source for Said {
         self.name.to_owned()
     }
 
-    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        *self.roster.lock() = Some(roster);
+    fn run(self: Box<Self>, sink: ClusterSink, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        *self.sink.lock() = Some(sink);
         Box::pin(async move { stop.cancelled().await })
     }
 }
 
-fn up(name: &str) -> Listed {
-    Listed::up(spec(name))
+fn up(name: &str) -> DiscoveredCluster {
+    DiscoveredCluster::up(spec(name))
 }
 
-fn labelled(name: &str, label: &str) -> Listed {
-    Listed::up(spec(name).with_labels([("team", label)]))
+fn labelled(name: &str, label: &str) -> DiscoveredCluster {
+    DiscoveredCluster::up(spec(name).with_labels([("team", label)]))
 }
 
-fn bad() -> Listed {
+fn bad() -> DiscoveredCluster {
     let spec = Err(SpecError::Kubeconfig(KubeconfigError::NoCertificateAuthority));
-    Listed { spec, ..up("broken") }
+    DiscoveredCluster { spec, ..up("broken") }
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +117,7 @@ async fn until_all_sources_have_said_what_they_list_clusters_may_be_missing() {
     assert!(begun.elapsed() < secs(2));
     // A source that cannot be read is awaited once, not by every caller.
     let third = Said::follow(&fleet, "third").await;
-    third.roster.lock().as_ref().unwrap().trouble(Some("no such file".into()));
+    third.sink.lock().as_ref().unwrap().trouble(Some("no such file".into()));
     let begun = Instant::now();
     assert_eq!(fleet.unread_sources(secs(5)).await, 1);
     assert!(begun.elapsed() >= secs(4));
@@ -134,7 +136,7 @@ async fn a_bad_kubeconfig_is_the_problem_of_its_cluster() {
     source.say([("a", up("a")), ("broken", bad())]);
     fleet.cluster("a").unwrap().kind(&config_maps(), secs(5)).await.unwrap();
     let broken = fleet.cluster("broken").unwrap();
-    assert_eq!(broken.kind(&config_maps(), secs(5)).await.unwrap_err().word(), "config");
+    assert_eq!(broken.kind(&config_maps(), secs(5)).await.unwrap_err().as_str(), "config");
     until_condition(&broken, Condition::Unreachable).await;
     assert!(broken.state().reason.as_deref().unwrap().contains("certificate-authority-data"));
     let problems = fleet.problems();
@@ -220,7 +222,7 @@ async fn a_source_that_says_nothing_keeps_no_names_from_others_for_long() {
     let (third, fourth) = (Said::follow(&fleet, "third").await, Said::follow(&fleet, "fourth").await);
     fourth.say([("y", up("a"))]);
     assert!(fleet.get("y").is_none());
-    third.roster.lock().as_ref().unwrap().trouble(Some("no such file".into()));
+    third.sink.lock().as_ref().unwrap().trouble(Some("no such file".into()));
     assert_eq!(server(&fleet, "y"), "a");
 }
 
@@ -233,7 +235,7 @@ async fn what_this_process_names_and_what_is_called_so_go_before_made_up_names()
     let fleet = world.fleet();
     let source = Said::follow(&fleet, "list").await;
     let made_up = ClusterId::from_name("team/prod");
-    let called = |name: &str, host: &str| Listed { name: Some(name.into()), ..up(host) };
+    let called = |name: &str, host: &str| DiscoveredCluster { name: Some(name.into()), ..up(host) };
     source.say([(made_up.as_str(), called("team/prod", "a"))]);
     let cluster = fleet.cluster(made_up.as_str()).unwrap();
     let kind = cluster.kind(&config_maps(), secs(5)).await.unwrap();
@@ -242,7 +244,7 @@ async fn what_this_process_names_and_what_is_called_so_go_before_made_up_names()
     let other = Said::follow(&fleet, "other").await;
     other.say([(made_up.as_str(), called(made_up.as_str(), "b"))]);
     assert_eq!(server(&fleet, made_up.as_str()), "b");
-    assert_eq!(kind.end_reason(), Some(Ended::Replaced), "watchers are told");
+    assert_eq!(kind.end_reason(), Some(StopReason::Replaced), "watchers are told");
     assert_eq!(fleet.cluster(made_up.as_str()).unwrap().original_name(), None);
     let all = there(&fleet);
     assert!(all.len() == 2 && server(&fleet, &all[1]) == "a", "{all:?}");
@@ -252,7 +254,7 @@ async fn what_this_process_names_and_what_is_called_so_go_before_made_up_names()
     assert_eq!(server(&fleet, "c"), "c");
     let own = fleet.join(made_up.clone(), spec("c")).unwrap();
     assert_eq!(server(&fleet, made_up.as_str()), "c");
-    assert!(own.replaces() && there(&fleet).iter().any(|name| server(&fleet, name) == "b"));
+    assert!(own.is_replacement() && there(&fleet).iter().any(|name| server(&fleet, name) == "b"));
 }
 
 /// Checks that the data of one cluster is not shown for another one of its name: readers of one need not be allowed to
@@ -271,13 +273,15 @@ async fn nothing_of_a_cluster_is_there_where_another_source_has_its_name() {
     }
     let mut changes = fleet.changes();
     for _ in 0..2 {
-        assert!(matches!(changes.next().await.unwrap(), FleetChange::Added(cluster) if !cluster.replaces()));
+        assert!(
+            matches!(changes.next().await.unwrap(), FleetChange::Added(cluster) if !cluster.is_replacement())
+        );
     }
     let (x, y) = (fleet.cluster("x").unwrap(), fleet.cluster("y").unwrap());
     first.say([("y", up("a"))]);
     second.say([("x", up("nowhere"))]);
     let other = fleet.cluster("x").unwrap();
-    assert!(other != x && other.replaces() && other.kinds().is_empty());
+    assert!(other != x && other.is_replacement() && other.kinds().is_empty());
     assert!(matches!(changes.next().await.unwrap(), FleetChange::Removed(cluster) if cluster == x));
     assert!(matches!(changes.next().await.unwrap(), FleetChange::Forgotten(cluster) if cluster == x));
     assert!(matches!(changes.next().await.unwrap(), FleetChange::Added(cluster) if cluster == other));
@@ -294,7 +298,7 @@ async fn nothing_of_a_cluster_is_there_where_its_source_has_the_name_from_elsewh
     world.server("a");
     let fleet = world.fleet();
     let source = Said::follow(&fleet, "list").await;
-    let from = |origin: &str, listed| Listed { origin: Some(origin.into()), ..listed };
+    let from = |origin: &str, listed| DiscoveredCluster { origin: Some(origin.into()), ..listed };
     source.say([("x", from("one", up("a")))]);
     let cluster = fleet.cluster("x").unwrap();
     cluster.kind(&config_maps(), secs(5)).await.unwrap();
@@ -307,7 +311,7 @@ async fn nothing_of_a_cluster_is_there_where_its_source_has_the_name_from_elsewh
     source.say([("x", from("third", bad()))]);
     source.say([("x", from("third", up("nowhere")))]);
     let other = fleet.cluster("x").unwrap();
-    assert!(other != cluster && other.replaces() && other.kinds().is_empty());
+    assert!(other != cluster && other.is_replacement() && other.kinds().is_empty());
     assert_eq!(cluster.state().reason.as_deref(), Some("list has another of its name"));
 }
 
@@ -323,25 +327,31 @@ async fn nothing_of_a_cluster_that_left_is_that_of_another_that_takes_its_name_l
     let before = fleet.cluster("x").unwrap();
     let kind = before.kind(&config_maps(), secs(5)).await.unwrap();
     second.say([]);
-    let (way, fate) = (before.way(), kind.fate());
+    let (generation, stop_watcher) = (before.generation(), kind.stop_watcher());
     first.say([]);
-    assert!(names(&before, &config_maps()) == ["a"] && fate.end_reason() == Some(Ended::Removed));
+    assert!(
+        names(&before, &config_maps()) == ["a"] && stop_watcher.end_reason() == Some(StopReason::Removed)
+    );
     // The same cluster is back, and is removed again.
     first.say([("x", up("a"))]);
     let back = fleet.cluster("x").unwrap();
-    assert!(back != before && !back.replaces() && back.way() != way);
+    assert!(back != before && !back.is_replacement() && back.generation() != generation);
     first.say([]);
     // The name is free.
     second.say([("x", up("nowhere"))]);
     let other = fleet.cluster("x").unwrap();
-    assert!(other != back && other.replaces() && ![way, back.way()].contains(&other.way()));
+    assert!(
+        other != back
+            && other.is_replacement()
+            && ![generation, back.generation()].contains(&other.generation())
+    );
     assert!(other.kinds().is_empty());
     // When a cluster replaces a present one, readers of the old one are notified.
     second.say([("x", up("a"))]);
     let kind = other.kind(&config_maps(), secs(5)).await.unwrap();
-    assert!(!fate.is_of(&kind) && kind.fate().is_of(&kind));
+    assert!(!stop_watcher.is_of(&kind) && kind.stop_watcher().is_of(&kind));
     fleet.join(id("x"), spec("elsewhere")).unwrap();
-    assert_eq!(kind.end_reason(), Some(Ended::Replaced));
+    assert_eq!(kind.end_reason(), Some(StopReason::Replaced));
     fleet.leave(&id("x"), "over");
     // Once its data is dropped, no trace of it is left.
     first.say([]);
@@ -349,7 +359,7 @@ async fn nothing_of_a_cluster_that_left_is_that_of_another_that_takes_its_name_l
     tokio::time::sleep(secs(3600)).await;
     assert!(fleet.get("x").is_none());
     first.say([("x", up("a"))]);
-    assert!(!fleet.cluster("x").unwrap().replaces());
+    assert!(!fleet.cluster("x").unwrap().is_replacement());
 }
 
 #[tokio::test(start_paused = true)]
@@ -358,26 +368,26 @@ async fn a_source_pauses_and_resumes() {
     let server = world.server("a");
     let fleet = world.fleet();
     let source = Said::follow(&fleet, "list").await;
-    let with = |standing| [("a", Listed { standing, ..up("a") })];
-    let paused = || Standing::Paused(Paused { by: PausedBy::Annotation, since: None });
+    let with = |standing| [("a", DiscoveredCluster { standing, ..up("a") })];
+    let paused = || PowerState::Paused(Paused { by: PausedBy::Annotation, since: None });
     source.say(with(paused()));
     let cluster = fleet.cluster("a").unwrap();
-    assert_eq!(cluster.kind(&config_maps(), secs(5)).await.unwrap_err().word(), "paused");
+    assert_eq!(cluster.kind(&config_maps(), secs(5)).await.unwrap_err().as_str(), "paused");
     server.pause().await;
-    source.say(with(Standing::Starting));
+    source.say(with(PowerState::Starting));
     let _ = cluster.kind(&config_maps(), secs(5)).await;
     tokio::time::sleep(secs(300)).await;
     assert_eq!(cluster.state().condition, Condition::Connecting, "{}", cluster.state());
     server.resume().await.unwrap();
     let ready = tokio::time::Instant::now();
-    source.say(with(Standing::Up));
+    source.say(with(PowerState::Up));
     until_condition(&cluster, Condition::Live).await;
     assert!(ready.elapsed() <= secs(2), "{:?}", ready.elapsed());
     // The operator's pause remains until the source lists something new.
     cluster.pause(Paused { by: PausedBy::Operator, since: None });
-    source.say(with(Standing::Up));
+    source.say(with(PowerState::Up));
     assert_eq!(cluster.state().condition, Condition::Paused);
     source.say(with(paused()));
-    source.say(with(Standing::Up));
+    source.say(with(PowerState::Up));
     until_condition(&cluster, Condition::Live).await;
 }

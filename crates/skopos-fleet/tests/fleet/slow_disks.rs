@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use skopos_fleet::checkpoint::{Content, Directory, FileName, KeeperOptions, Store, StoredFile};
-use skopos_fleet::{CachedKind, Ended};
+use skopos_fleet::{CachedKind, StopReason};
 use tokio_util::task::TaskTracker;
 
 use crate::checkpoints::{Kept, confirmed, file, keep_once, known, version};
@@ -126,7 +126,7 @@ async fn a_cluster_made_anew_is_there_whatever_the_disk_does() {
         tokio::time::sleep(secs(35)).await;
         other.resume().await.unwrap();
         let ended = tokio::time::timeout(secs(30), before.ended()).await;
-        assert_eq!(ended, Ok(Ended::Replaced));
+        assert_eq!(ended, Ok(StopReason::Replaced));
         let now = cluster.kind(&config_maps(), PLENTY).await.unwrap();
         assert_eq!(names(&cluster, &config_maps()), ["a", "other"]);
         drop((cluster, before, now));
@@ -158,7 +158,7 @@ async fn another_cluster_is_no_reconnection_also_if_another_way_comes_meanwhile(
     tokio::time::sleep(secs(1)).await;
     kept.fleet.join(id("a"), spec("b")).unwrap();
     let ended = tokio::time::timeout(secs(30), before.ended()).await;
-    assert_eq!(ended, Ok(Ended::Replaced));
+    assert_eq!(ended, Ok(StopReason::Replaced));
     cluster.kind(&config_maps(), PLENTY).await.unwrap();
     assert_eq!(names(&cluster, &config_maps()), ["b"]);
     drop((cluster, before));

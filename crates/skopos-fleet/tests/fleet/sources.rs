@@ -233,7 +233,7 @@ async fn each_file_of_a_folder_is_a_cluster_and_its_own_problem() {
         assert!(fleet.cluster(name).unwrap().kind(&config_maps(), secs(5)).await.is_ok());
     }
     assert_eq!(
-        fleet.cluster("exec").unwrap().kind(&config_maps(), secs(5)).await.unwrap_err().word(),
+        fleet.cluster("exec").unwrap().kind(&config_maps(), secs(5)).await.unwrap_err().as_str(),
         "config"
     );
 
@@ -406,7 +406,7 @@ async fn what_strangers_write_into_secrets_harms_nobody() {
     for (label, _) in &hostile {
         let name = format!("{label}.team-b");
         let error = fleet.cluster(&name).unwrap().kind(&config_maps(), secs(5)).await.unwrap_err();
-        assert_eq!(error.word(), "config", "{name}: {error}");
+        assert_eq!(error.as_str(), "config", "{name}: {error}");
     }
     // None of their contents is shown.
     let told = format!("{problems:?} {:?} {:?}", fleet.stats(), fleet.members());

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use skopos::ResourceId;
-use skopos_fleet::{ClusterId, ClusterOptions, ClusterSpec, Condition, Ended};
+use skopos_fleet::{ClusterId, ClusterOptions, ClusterSpec, Condition, StopReason};
 use skopos_testserver::{Connections, Direction, Fault, Match, User};
 use tokio::time::Instant;
 
@@ -33,7 +33,7 @@ async fn a_kind_whose_definition_is_deleted_is_gone_and_no_trouble() {
     until_condition(&cluster, Condition::Live).await;
     server.delete("customresourcedefinitions", None, "things.x.example").unwrap();
     let ended = tokio::time::timeout(secs(60), kind.ended()).await.expect("it ends");
-    assert_eq!(ended, Ended::NotServed);
+    assert_eq!(ended, StopReason::NotServed);
     assert!(cluster.cached(&things()).is_none());
     for _ in 0..600 {
         tokio::time::sleep(secs(1)).await;

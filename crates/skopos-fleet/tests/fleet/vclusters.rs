@@ -87,7 +87,7 @@ async fn whoever_pauses_it_by_whatever_means_it_is_paused() {
     let kind = shop.kind(&config_maps(), secs(0)).await.expect("what was there");
     assert!(kind.informer().freshness().age().expect("an age") >= secs(3500));
     drop(kind);
-    assert_eq!(shop.kind(&resource("pods", "Pod"), secs(9)).await.unwrap_err().word(), "paused");
+    assert_eq!(shop.kind(&resource("pods", "Pod"), secs(9)).await.unwrap_err().as_str(), "paused");
     bed.virtuals.scale(NS, "shop", 1).expect("scaled");
     bed.live_again(&shop).await;
 

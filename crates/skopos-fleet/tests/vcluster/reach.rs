@@ -16,7 +16,7 @@ async fn a_host_that_is_gone_is_given_up_in_time() {
     let virtuals = host_with_shop().await;
     virtuals.host().pause().await;
     let steps = Steps::default();
-    let options = HostOptions { patience: Duration::from_secs(20), ..without_helm() };
+    let options = HostOptions { answer_timeout: Duration::from_secs(20), ..without_helm() };
     let host = client_with(virtuals.host(), options);
     let started = Instant::now();
     let error = host.pause("shop", None, PauseOptions::default(), &steps).await.unwrap_err();

@@ -150,7 +150,7 @@ impl DefinitionsCache {
     }
 
     /// Returns the definitions in memory, however old; `None` if there are none. Sends no request.
-    pub(crate) fn kept(&self, cluster: &Cluster) -> Option<Result<Definitions, Arc<str>>> {
+    pub(crate) fn peek(&self, cluster: &Cluster) -> Option<Result<Definitions, Arc<str>>> {
         let defined = self.find(cluster, &DocumentRequest::definitions())?;
         let aggregated = self.find(cluster, &DocumentRequest::api_services());
         let with = |defined: NameList| Definitions {
@@ -210,7 +210,7 @@ impl DefinitionsCache {
     /// Returns the list that was read last, however old.
     fn last(&self, cluster: &Cluster, request: &DocumentRequest) -> Option<NameList> {
         let known = self.known.lock();
-        let known = known.get(cluster.id()).filter(|known| known.generation == cluster.way())?;
+        let known = known.get(cluster.id()).filter(|known| known.generation == cluster.generation())?;
         known.lists.get(request).cloned()
     }
 
@@ -224,7 +224,7 @@ impl DefinitionsCache {
             true => Source::Document(document.body),
             false => Source::Refused(document.status, Instant::now()),
         };
-        let generation = cluster.way();
+        let generation = cluster.generation();
         let mut known = self.known.lock();
         let own = known.get(cluster.id()).filter(|known| known.generation == generation);
         let names = match own.and_then(|known| known.lists.get(request)).filter(|own| own.source.is(&source))

@@ -203,13 +203,13 @@ impl Catalogs {
     }
 
     /// Returns the catalog from memory, however old; `None` if there is none. Sends no request.
-    pub(crate) fn kept(&self, cluster: &Cluster) -> Option<Result<Arc<Catalog>, Arc<str>>> {
+    pub(crate) fn peek(&self, cluster: &Cluster) -> Option<Result<Arc<Catalog>, Arc<str>>> {
         let document = cluster.kept_document(self.request.as_ref()?)?;
         let offered = match self.read(cluster.id(), &document) {
             Ok(offered) if !offered.types.is_empty() => offered,
             known => return Some(known),
         };
-        let definitions = self.definitions.kept(cluster)?;
+        let definitions = self.definitions.peek(cluster)?;
         Some(definitions.map(|definitions| self.own(cluster.id(), offered, definitions)))
     }
 
@@ -497,7 +497,7 @@ mod tests {
         lab.member("a").pause().await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(Arc::ptr_eq(&catalog, &catalogs.get(&cluster, TIMEOUT).await.unwrap()));
-        assert!(Arc::ptr_eq(&catalog, &catalogs.kept(&cluster).unwrap().unwrap()));
+        assert!(Arc::ptr_eq(&catalog, &catalogs.peek(&cluster).unwrap().unwrap()));
         assert!(has_definitions(&cluster));
         assert!(resolve(&cluster, "example.com", "v1", "boats", TIMEOUT).await.is_some());
         assert!(resolve(&cluster, "example.com", "v1", "cars", TIMEOUT).await.is_none());

@@ -71,7 +71,7 @@ impl Clusters {
             return Ok(false);
         }
         let is_known = |known: catalog::Definitions| known.defines(group, plural);
-        match definitions.kept(cluster).is_some_and(|known| known.is_ok_and(is_known)) {
+        match definitions.peek(cluster).is_some_and(|known| known.is_ok_and(is_known)) {
             true => Ok(true),
             // The kept names may be older than the definition.
             false => match catalog::is_defined(cluster, group, plural, limit).await {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Method, header};
 use parking_lot::Mutex;
 use skopos::{Freshness, ObjectKey, RawObject, ResourceVersion, Snapshot};
-use skopos_fleet::{CachedKind, Cluster, Condition, Ended, FleetError};
+use skopos_fleet::{CachedKind, Cluster, Condition, FleetError, StopReason};
 use skopos_serve::{
     Blocks, Compacted, ReadError, Request, ResourceType, ServeOptions, Source, VersionRequirement, Window,
 };
@@ -191,7 +191,7 @@ impl Clusters {
                 () = sleep(WATCH_LIFETIME) => {}
                 () = draining.cancelled() => {}
                 _ = authorizer.revoked(cluster.as_str(), &identity, &what) => {}
-                ended = kind.ended() => return (ended == Ended::Replaced).then(|| Status::expired(REPLACED)),
+                ended = kind.ended() => return (ended == StopReason::Replaced).then(|| Status::expired(REPLACED)),
             }
             None
         };
@@ -289,7 +289,7 @@ impl Memory {
         let is_own = state.kind.as_ref().is_none_or(|kind| kind == resource);
         let of_cluster = state.reason.as_ref().filter(|_| is_own && state.condition != Condition::Live);
         let why = match (of_cluster, freshness.reason()) {
-            (Some(reason), _) => format!("the cluster is {}: {reason}", state.condition.word()),
+            (Some(reason), _) => format!("the cluster is {}: {reason}", state.condition.as_str()),
             (None, Some(reason)) => reason.to_string(),
             (None, None) => format!("the cluster gave nothing newer within {:?}", self.member_deadline),
         };
@@ -301,12 +301,12 @@ impl Source for Memory {
     type Item = Row;
     type Contents = State;
 
-    async fn read(&self, wanted: VersionRequirement, patience: Duration) -> Result<State, ReadError> {
+    async fn read(&self, wanted: VersionRequirement, limit: Duration) -> Result<State, ReadError> {
         let informer = self.kind.informer();
         let (snapshot, own) = match wanted {
             VersionRequirement::Newest => return self.newest().await,
             VersionRequirement::Any => (informer.snapshot(), 0),
-            VersionRequirement::NotOlderThan(revision) => self.not_older_than(revision, patience).await?,
+            VersionRequirement::NotOlderThan(revision) => self.not_older_than(revision, limit).await?,
             VersionRequirement::Exactly(revision) => self.exactly(revision)?,
         };
         self.record_read(snapshot.freshness(), false);
@@ -337,7 +337,7 @@ impl Memory {
     async fn not_older_than(
         &self,
         revision: u64,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<(Snapshot<RawObject>, usize), ReadError> {
         let informer = self.kind.informer();
         let snapshot = informer.snapshot();
@@ -352,7 +352,7 @@ impl Memory {
             // A revision of a history that has ended: it will never come.
             return Err(Compacted { requested: revision, oldest }.into());
         }
-        let reached = informer.wait_for(&number(revision)?, patience).await;
+        let reached = informer.wait_for(&number(revision)?, limit).await;
         let current = || informer.snapshot().resource_version().as_u64().unwrap_or_default();
         let reached = reached.map_err(|_| ReadError::Ahead { requested: revision, current: current() })?;
         Ok((reached, 0))

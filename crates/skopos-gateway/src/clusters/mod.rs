@@ -148,7 +148,7 @@ impl Clusters {
         {
             return Err(errors::not_known_yet());
         }
-        let generation = fleet.get(name).map(|cluster| cluster.way());
+        let generation = fleet.get(name).map(|cluster| cluster.generation());
         // Authorization precedes the lookup: a caller without permission does not learn whether the cluster exists.
         let reviewed = self.reviewed(&call.identity).clone();
         let decision = self.services.authorizer.decide(name, &reviewed, what).await;
@@ -165,7 +165,7 @@ impl Clusters {
             }
         }
         let cluster = fleet.cluster(name).map_err(|error| status_of(&error))?;
-        if generation != Some(cluster.way()) {
+        if generation != Some(cluster.generation()) {
             return Err(errors::is_another_now());
         }
         let is_common = match self.is_trusted(&reviewed) {

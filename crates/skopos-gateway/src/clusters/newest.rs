@@ -112,8 +112,8 @@ impl Memory {
         let why = match (why, asked, &state.reason) {
             (Some(why), true, _) => why.to_string(),
             (None, true, _) => format!("it did not answer within {:?}", self.member_deadline),
-            (_, false, Some(reason)) => format!("it is {}: {reason}", state.condition.word()),
-            (_, false, None) => format!("it is {}", state.condition.word()),
+            (_, false, Some(reason)) => format!("it is {}: {reason}", state.condition.as_str()),
+            (_, false, None) => format!("it is {}", state.condition.as_str()),
         };
         let message = format!("{resource} of cluster {cluster}: {wanted}: {why}");
         Err(ReadError::from(match asked {

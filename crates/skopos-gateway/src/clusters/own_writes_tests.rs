@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
-use skopos_testserver::{Fault, How, Match};
+use skopos_testserver::{CloseMode, Fault, Match};
 use tokio::time::{sleep, timeout};
 
 use crate::config::{LoopbackTrust, ManagedFields, Reads};
@@ -123,7 +123,7 @@ async fn break_watches(lab: &Lab) {
             1 => Fault::HoldUntilEnd,
             2 => Fault::Slow { bytes: 20, every: Duration::from_millis(50) },
             3 => Fault::Close,
-            _ => Fault::KillConnection(How::Rst),
+            _ => Fault::KillConnection(CloseMode::Rst),
         };
         let fault = lab.member("a").faults().inject(fault).on(Match::watch());
         sleep(Duration::from_millis(random.u64(..3000))).await;

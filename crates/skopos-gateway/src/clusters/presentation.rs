@@ -98,7 +98,7 @@ impl Presentations {
 
 fn key(cluster: &Cluster, resource: &ResourceType) -> Key {
     let ResourceType { group, version, plural, .. } = resource;
-    (cluster.id().clone(), cluster.way(), group.clone(), version.clone(), plural.clone())
+    (cluster.id().clone(), cluster.generation(), group.clone(), version.clone(), plural.clone())
 }
 
 async fn ask(cluster: &Cluster, resource: &ResourceType) -> Option<Presentation> {

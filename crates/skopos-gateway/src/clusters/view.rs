@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use skopos::journal::{Change, Cursor, Journal};
 use skopos::{Object, RawObject, Snapshot};
-use skopos_fleet::{CachedKind, Ended, StopWatcher};
+use skopos_fleet::{CachedKind, StopReason, StopWatcher};
 use skopos_serve::{Blocks, Event, Item, MemoryBudget, Window};
 use skopos_wire::{FieldSource, LabelSource};
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use crate::paged::Paged;
 /// The view of one kind of one cluster.
 pub(crate) struct View {
     /// The watcher of the end of the cached kind that this view shows.
-    fate: StopWatcher,
+    stop_watcher: StopWatcher,
     pub(super) window: Arc<Window<Row>>,
     /// Objects that are compressed already.
     pub(super) blocks: Blocks,
@@ -64,16 +64,16 @@ const MAX_PAGED: usize = 64;
 // === impl View ===
 
 impl View {
-    /// Makes the view of the cached kind with this fate. States for further pages share `paged` with other views.
+    /// Makes the view of the cached kind whose end `stop_watcher` observes. States for further pages share `paged` with other views.
     pub(super) fn new(
-        fate: StopWatcher,
+        stop_watcher: StopWatcher,
         window: Window<Row>,
         blocks: Blocks,
         paged: &MemoryBudget,
         listing: Arc<Listing>,
     ) -> Self {
         Self {
-            fate,
+            stop_watcher,
             window: Arc::new(window),
             blocks,
             paged: Mutex::new(Paged::new(MAX_PAGED, paged)),
@@ -102,12 +102,12 @@ impl View {
 
     /// Returns whether the view is of this cached kind, and not of another with the same name.
     pub(super) fn is_of(&self, kind: &CachedKind) -> bool {
-        self.fate.is_of(kind)
+        self.stop_watcher.is_of(kind)
     }
 
     /// Returns whether the next view under this name may be of another cluster.
     pub(super) fn is_of_the_past(&self) -> bool {
-        matches!(self.fate.end_reason(), Some(Ended::Removed | Ended::Replaced))
+        matches!(self.stop_watcher.end_reason(), Some(StopReason::Removed | StopReason::Replaced))
     }
 
     /// Reads changes into the window, until `look` at the earliest or until the journal ends.
@@ -150,7 +150,7 @@ impl View {
                     *cursor = begun;
                     let Some(start) = snapshot.resource_version().as_u64() else { return PumpEnd::Closed };
                     self.replaced([snapshot.json_bytes() as usize]);
-                    self.window.begin_anew(start);
+                    self.window.restart(start);
                 }
             }
             let left = look.saturating_duration_since(Instant::now());
@@ -279,7 +279,7 @@ mod tests {
         let kind = lab.services.fleet.cluster("a").unwrap().kind(&resource_id(&maps), TIMEOUT).await.unwrap();
         let window = Window::new(WindowOptions::default(), old);
         let view = View::new(
-            kind.fate(),
+            kind.stop_watcher(),
             window,
             BlockCache::new(0).blocks(),
             &MemoryBudget::unbounded(),

@@ -150,7 +150,7 @@ impl Views {
         let of = clusters.entry(cluster.clone()).or_insert_with(|| ClusterViews::new(self.shared.limits));
         let window = of.window(kind.resource(), start);
         let view = Arc::new(View::new(
-            kind.fate(),
+            kind.stop_watcher(),
             window,
             self.shared.compressed.blocks(),
             &of.paged,
@@ -220,7 +220,7 @@ impl Views {
                 let reached = view.window.reached();
                 of.ended.insert(kind.clone(), (reached, Instant::now()));
                 // Its watchers must list again.
-                view.window.begin_anew(reached);
+                view.window.restart(reached);
             }
         }
         of.ended.retain(|_, (_, when)| when.elapsed() < PAST_REVISION_TTL);
@@ -252,8 +252,8 @@ impl Served {
 impl ClusterViews {
     fn new(limits: MemoryLimits) -> Self {
         let mut window = WindowOptions::default();
-        window.allowance = MemoryBudget::new(limits.events);
-        window.frame_allowance = MemoryBudget::new(limits.frames);
+        window.budget = MemoryBudget::new(limits.events);
+        window.frame_budget = MemoryBudget::new(limits.frames);
         Self { views: HashMap::new(), ended: HashMap::new(), window, paged: MemoryBudget::new(limits.events) }
     }
 
@@ -263,7 +263,7 @@ impl ClusterViews {
         let past = self.ended.get(kind).map_or(start, |(reached, _)| start.max(*reached));
         let window = Window::new(self.window.clone(), past);
         if past > start {
-            window.begin_anew(start);
+            window.restart(start);
         }
         window
     }

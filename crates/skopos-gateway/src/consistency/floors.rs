@@ -248,7 +248,7 @@ impl ObjectChange {
     fn may_be_unreadable_in(&self, content: &Snapshot<RawObject>) -> bool {
         let lacks_objects = || match content.freshness().reason() {
             Some(StaleReason::Undecodable { .. }) => true,
-            Some(StaleReason::Link(state)) => state.undecodable > 0,
+            Some(StaleReason::Reflector(state)) => state.undecodable > 0,
             _ => false,
         };
         content.get(&self.key).is_none() && lacks_objects()

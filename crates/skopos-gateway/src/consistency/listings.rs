@@ -21,8 +21,8 @@ type ByKind = HashMap<(ClusterId, ResourceId), Arc<Listing>>;
 
 /// The last list of one resource of one cluster.
 pub(crate) struct Listing {
-    /// The fate of the cached copy that it belongs to.
-    fate: StopWatcher,
+    /// The watcher of the end of the cached copy that the listing belongs to.
+    stop_watcher: StopWatcher,
     /// The list under way, shared by all callers that need it at the same time.
     pub(super) single_flight: SingleFlight<Live>,
     ahead: Mutex<Option<Ahead>>,
@@ -45,11 +45,12 @@ impl Listings {
     pub(crate) fn get(&self, cluster: &ClusterId, kind: &CachedKind) -> Arc<Listing> {
         let key = (cluster.clone(), kind.resource().clone());
         let mut kinds = self.kinds.lock();
-        if let Some(listing) = kinds.get(&key).filter(|listing| listing.fate.is_of(kind)) {
+        if let Some(listing) = kinds.get(&key).filter(|listing| listing.stop_watcher.is_of(kind)) {
             return listing.clone();
         }
-        let gone: Vec<_> = kinds.extract_if(|_, listing| listing.fate.end_reason().is_some()).collect();
-        let listing = Arc::new(Listing::new(kind.fate()));
+        let gone: Vec<_> =
+            kinds.extract_if(|_, listing| listing.stop_watcher.end_reason().is_some()).collect();
+        let listing = Arc::new(Listing::new(kind.stop_watcher()));
         let before = kinds.insert(key, listing.clone());
         drop(kinds);
         drop((gone, before));
@@ -59,7 +60,8 @@ impl Listings {
     /// Drops the lists that no read uses any more. To be called now and then.
     pub(crate) fn tidy(&self) {
         let mut kinds = self.kinds.lock();
-        let gone: Vec<_> = kinds.extract_if(|_, listing| listing.fate.end_reason().is_some()).collect();
+        let gone: Vec<_> =
+            kinds.extract_if(|_, listing| listing.stop_watcher.end_reason().is_some()).collect();
         let old: Vec<_> = kinds.values().filter_map(|listing| listing.take_old()).collect();
         drop(kinds);
         drop((gone, old));
@@ -69,8 +71,8 @@ impl Listings {
 // === impl Listing ===
 
 impl Listing {
-    fn new(fate: StopWatcher) -> Self {
-        Self { fate, single_flight: SingleFlight::new(), ahead: Mutex::default() }
+    fn new(stop_watcher: StopWatcher) -> Self {
+        Self { stop_watcher, single_flight: SingleFlight::new(), ahead: Mutex::default() }
     }
 
     /// Records a list from the member.

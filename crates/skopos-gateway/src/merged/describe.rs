@@ -95,7 +95,7 @@ impl Merged {
         seen: &[Cluster],
     ) -> Result<Arc<ResourceType>, Status> {
         let elect = |offers: &[Offer]| union::elect(offers, &what.group, &what.version, &what.resource);
-        let kept = seen.iter().filter_map(|cluster| Some(offer(cluster, self.catalogs.kept(cluster)?.ok()?)));
+        let kept = seen.iter().filter_map(|cluster| Some(offer(cluster, self.catalogs.peek(cluster)?.ok()?)));
         let found = match elect(&kept.collect::<Vec<_>>()) {
             Some(found) => found,
             None => {
@@ -126,7 +126,7 @@ impl Merged {
         let asked = asked.await;
         let (mut offers, mut unknown) = (Vec::with_capacity(asked.len()), Vec::new());
         for (cluster, catalog) in asked {
-            let catalog = catalog.or_else(|| self.catalogs.kept(&cluster));
+            let catalog = catalog.or_else(|| self.catalogs.peek(&cluster));
             match catalog.unwrap_or_else(|| Err("its discovery takes too long".into())) {
                 Ok(catalog) => offers.push(offer(&cluster, catalog)),
                 Err(why) => unknown.push((cluster.id().clone(), why.to_string())),
@@ -180,7 +180,7 @@ impl Merged {
     async fn with_columns(&self, resource: Arc<ResourceType>, seen: &[Cluster]) -> Arc<ResourceType> {
         let ResourceType { group, version, plural, .. } = &*resource;
         let has = |cluster: &&Cluster| {
-            let catalog = self.catalogs.kept(cluster).and_then(Result::ok);
+            let catalog = self.catalogs.peek(cluster).and_then(Result::ok);
             let own = catalog.as_ref().and_then(|catalog| catalog.get(group, version, plural));
             own.is_some_and(|own| union::is_same(own, &resource))
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use skopos::Store;
 use skopos::journal::{Change, ChangeKind, Cursor, JournalError};
-use skopos_fleet::{CachedKind, Cluster, ClusterId, Ended, Fleet, FleetChange, FleetError};
+use skopos_fleet::{CachedKind, Cluster, ClusterId, Fleet, FleetChange, FleetError, StopReason};
 use skopos_wire::{RawObject, ResourceVersion};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -89,7 +89,7 @@ impl Feed {
                     let (feed, gate) = (feed.clone(), gate.clone());
                     tasks.spawn(async move {
                         let _over = over.drop_guard();
-                        if cluster.replaces() {
+                        if cluster.is_replacement() {
                             if let Some(before) = before {
                                 before.over.cancelled().await;
                             }
@@ -149,9 +149,9 @@ impl Feed {
     /// freed. So the objects vanish, and later come back like those of a new cluster.
     fn drop_ended(&self, id: &ClusterId, kind: &CachedKind) {
         let why = match kind.end_reason() {
-            Some(Ended::Evicted) => Absence::Because("the memory of the cluster is used up".into()),
-            Some(Ended::Unwanted) => Absence::Because("it may not be kept any more".into()),
-            Some(Ended::NotServed) => Absence::NotServed,
+            Some(StopReason::Evicted) => Absence::Because("the memory of the cluster is used up".into()),
+            Some(StopReason::Unwanted) => Absence::Because("it may not be kept any more".into()),
+            Some(StopReason::NotServed) => Absence::NotServed,
             _ => return,
         };
         self.absences.set(id, why);

@@ -39,7 +39,7 @@ pub(super) async fn catch_up(
             let shown = async {
                 match newest(cluster, &catch_up, limit).await? {
                     Newest::Kept(content) => heard(merged, id, &content).await,
-                    Newest::Listed(content) => show(merged, id, &kept, &content),
+                    Newest::DiscoveredCluster(content) => show(merged, id, &kept, &content),
                 }
                 Ok(())
             };
@@ -57,7 +57,7 @@ enum Newest {
     /// Content of the store; the feed brings it into the merged history.
     Kept(Snapshot<RawObject>),
     /// Content of a list of the member; the feed does not bring it.
-    Listed(Snapshot<RawObject>),
+    DiscoveredCluster(Snapshot<RawObject>),
 }
 
 /// Finds content that meets the requirement.
@@ -70,7 +70,7 @@ async fn newest(cluster: &Cluster, catch_up: &CatchUp<'_>, limit: Duration) -> R
     if let Some(listed) =
         catch_up.listing.ahead_of(&store).filter(|listed| catch_up.requirement.is_met_by(listed))
     {
-        return Ok(Newest::Listed(listed));
+        return Ok(Newest::DiscoveredCluster(listed));
     }
     if catch_up.requirement.is_met_by(&store) {
         return Ok(Newest::Kept(store));
@@ -82,7 +82,7 @@ async fn newest(cluster: &Cluster, catch_up: &CatchUp<'_>, limit: Duration) -> R
         return Ok(Newest::Kept(content));
     }
     match catch_up.ask(deadline.saturating_duration_since(Instant::now())).await {
-        Ok(read) if read.source == Source::Live => Ok(Newest::Listed(read.snapshot)),
+        Ok(read) if read.source == Source::Live => Ok(Newest::DiscoveredCluster(read.snapshot)),
         Ok(read) => Ok(Newest::Kept(read.snapshot)),
         // The error's text may be the member's.
         Err(Some(_)) => Err(behind(&reason(cluster, catch_up))),

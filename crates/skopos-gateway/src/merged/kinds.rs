@@ -113,8 +113,8 @@ impl KindsOptions {
     pub fn beside(per_cluster: usize) -> Self {
         let most = per_cluster.saturating_mul(2).max(MIN_BUDGET_BYTES);
         let mut window = WindowOptions::default();
-        window.allowance = MemoryBudget::new(most);
-        window.frame_allowance = MemoryBudget::new((per_cluster / 4).max(MIN_BUDGET_BYTES));
+        window.budget = MemoryBudget::new(most);
+        window.frame_budget = MemoryBudget::new((per_cluster / 4).max(MIN_BUDGET_BYTES));
         Self { window, paged: MemoryBudget::new(most), ..Self::default() }
     }
 }

@@ -76,7 +76,7 @@ impl Member {
     /// Returns whether a deletion applies although the list ahead covers its version: the listed object is not newer than
     /// the deletion, so the object was deleted after the list. A deletion that a relist detects has the version before
     /// the list's.
-    fn has_after_all(&self, change: &MemberChange, version: &ResourceVersion) -> bool {
+    fn is_deleted_after_list(&self, change: &MemberChange, version: &ResourceVersion) -> bool {
         let MemberChange::Deleted(key, _) = change else { return false };
         self.contents.get(key).is_some_and(|entry| entry.object.resource_version() <= version)
     }
@@ -284,7 +284,7 @@ impl Merger {
         let member = self.member(cluster);
         if !member.is_listed_ahead(&position) {
             member.position = Some(position);
-        } else if !member.has_after_all(&change, &version) {
+        } else if !member.is_deleted_after_list(&change, &version) {
             return events;
         }
         self.apply(cluster, &version, change, now, &mut events);

@@ -240,7 +240,7 @@ impl Merged {
         let members = self.services.fleet.members();
         let named: Vec<Cluster> =
             members.values().filter(|cluster| selection.names(cluster)).cloned().collect();
-        let generations = named.iter().map(|cluster| (cluster.id().clone(), cluster.way())).collect();
+        let generations = named.iter().map(|cluster| (cluster.id().clone(), cluster.generation())).collect();
         let contexts: BTreeSet<Arc<str>> = named.iter().filter_map(Cluster::original_name).collect();
         let until = Instant::now() + self.services.config.cache.member_deadline.0;
         let decisions = stream::iter(named).map(|cluster| async move {
@@ -293,7 +293,7 @@ impl Scope {
     /// Drops each cluster that was replaced under its name since it was asked: the new one has not decided.
     fn drop_replaced(&mut self, fleet: &Fleet) {
         let is_same = |cluster: &Cluster| {
-            let now = fleet.get(cluster.id().as_str()).map(|cluster| cluster.way());
+            let now = fleet.get(cluster.id().as_str()).map(|cluster| cluster.generation());
             now.as_ref() == self.generations.get(cluster.id())
         };
         let others: Vec<Cluster> = self.seen.extract_if(.., |cluster| !is_same(cluster)).collect();

@@ -51,11 +51,7 @@ impl Source for MergedSource {
     type Item = MergedItem;
     type Contents = MergedContents;
 
-    async fn read(
-        &self,
-        wanted: VersionRequirement,
-        _patience: Duration,
-    ) -> Result<MergedContents, ReadError> {
+    async fn read(&self, wanted: VersionRequirement, _limit: Duration) -> Result<MergedContents, ReadError> {
         let contents = match wanted {
             VersionRequirement::Newest | VersionRequirement::Any => self.newest(),
             VersionRequirement::NotOlderThan(requested) => {

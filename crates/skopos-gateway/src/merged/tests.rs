@@ -13,7 +13,7 @@ use skopos::journal::JournalOptions;
 use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos::{FactoryOptions, InformerOptions, Transform, Transport};
 use skopos_fleet::{ClusterId, ClusterOptions, ClusterSpec, Connector, Fleet, FleetOptions, InformerConfig};
-use skopos_testserver::{Fault, How, Match, TestServer};
+use skopos_testserver::{CloseMode, Fault, Match, TestServer};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -423,7 +423,7 @@ async fn a_watch_keeps_its_stream_while_a_cluster_is_away_and_is_told_what_diffe
     says(&first, "ADDED", "north/shop/web");
     assert!(first.2 > list.version());
     // One cluster fails and loses its watch history.
-    bed.server("south").pause_with(How::Rst).await;
+    bed.server("south").pause_with(CloseMode::Rst).await;
     bed.server("south").delete("pods", Some("shop"), "goes").unwrap();
     bed.pod("south", "shop", "new");
     bed.server("south").compact();
@@ -454,7 +454,7 @@ async fn a_watch_keeps_its_stream_while_a_cluster_is_away_and_is_told_what_diffe
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_does_not_answer_is_named_and_holds_up_nobody() {
     let bed = Bed::new(&["north", "south"]);
-    bed.server("south").pause_with(How::Rst).await;
+    bed.server("south").pause_with(CloseMode::Rst).await;
     bed.pod("north", "shop", "web");
     let began = tokio::time::Instant::now();
     let list = bed.get(PODS).await;
@@ -568,7 +568,7 @@ async fn what_one_may_not_read_is_named_and_not_shown() {
     assert_eq!(list.json["metadata"]["annotations"]["skopos.dev/denied"], "south");
     assert_eq!(bed.get(&format!("{PODS}?clusters=south")).await.code, 403);
     // A cluster without an answer has not denied: it may be shown once it answers.
-    bed.server("south").pause_with(How::Rst).await;
+    bed.server("south").pause_with(CloseMode::Rst).await;
     sleep(LONG_TIMEOUT).await;
     let list = bed.get(PODS).await;
     let missing = "south (it does not say whether you may read it)";
@@ -633,7 +633,7 @@ async fn a_watch_outlives_a_cluster_that_cannot_be_asked_for_rights() {
     bed.pod("south", "shop", "b");
     let list = bed.until(PODS, |list| list.items().len() == 2).await;
     let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
-    bed.server("south").pause_with(How::Rst).await;
+    bed.server("south").pause_with(CloseMode::Rst).await;
     watch.silent_for(LONG_TIMEOUT).await;
     bed.relabel("north", "shop", "a", "1");
     says(&watch.event().await, "MODIFIED", "north/shop/a");
@@ -643,7 +643,7 @@ async fn a_watch_outlives_a_cluster_that_cannot_be_asked_for_rights() {
     bed.relabel("south", "shop", "b", "1");
     says(&watch.event().await, "MODIFIED", "south/shop/b");
     // The permission was revoked while the cluster could not be asked: nothing later is shown.
-    bed.server("south").pause_with(How::Rst).await;
+    bed.server("south").pause_with(CloseMode::Rst).await;
     watch.silent_for(LONG_TIMEOUT).await;
     bed.server("south").auth().answer_reviews(|_| false);
     bed.relabel("south", "shop", "b", "2");
@@ -660,7 +660,7 @@ async fn who_could_not_be_told_of_a_clusters_changes_lists_anew() {
     bed.pod("south", "shop", "b");
     let list = bed.until(PODS, |list| list.items().len() == 2).await;
     let mut open = bed.watch(&format!("resourceVersion={}", list.version())).await;
-    bed.server("south").pause_with(How::Rst).await;
+    bed.server("south").pause_with(CloseMode::Rst).await;
     open.silent_for(LONG_TIMEOUT).await;
     // A list omits the cluster now; a watch gets its objects once the cluster can be asked.
     let list = bed.get(PODS).await;
@@ -756,7 +756,7 @@ async fn the_labels_of_a_cluster_that_one_may_not_read_choose_nothing() {
 async fn a_cluster_that_is_not_chosen_any_more_shows_nothing_that_comes_then() {
     let bed = Bed::new(&["north", "south"]);
     bed.pod("north", "shop", "a");
-    bed.server("south").pause_with(How::Rst).await;
+    bed.server("south").pause_with(CloseMode::Rst).await;
     for cluster in ["north", "south"] {
         bed.relabel_cluster(cluster, "prod");
     }
@@ -1004,7 +1004,7 @@ async fn kubectl_just_works() {
     while let Some(line) = timeout(LONG_TIMEOUT, lines.next_line()).await.unwrap().unwrap() {
         seen.push(line);
         match seen.len() {
-            3 => bed.server("south").pause_with(How::Rst).await,
+            3 => bed.server("south").pause_with(CloseMode::Rst).await,
             _ if seen.len() > 3 => break,
             _ => continue,
         }

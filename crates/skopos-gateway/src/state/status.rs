@@ -146,7 +146,7 @@ impl ClusterReport {
             name: stats.id.to_string(),
             context: cluster.original_name().map(|name| name.to_string()),
             label_value: label_value.map(str::to_owned),
-            state: stats.state.condition.word().to_owned(),
+            state: stats.state.condition.as_str().to_owned(),
             since_seconds: seconds(stats.state.since.elapsed()),
             reason: stats.state.reason.as_deref().map(str::to_owned),
             age_seconds: stats

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::Value;
-use skopos_testserver::How;
+use skopos_testserver::CloseMode;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{sleep, timeout};
@@ -116,12 +116,12 @@ async fn client_go_sees_the_same_on_the_gateway_as_on_the_member() {
         }
         match fault {
             0 => world.cut(),
-            1 => _ = world.member.faults().kill_connections(How::Rst),
+            1 => _ = world.member.faults().kill_connections(CloseMode::Rst),
             2 => world.member.close_watches(),
-            3 => world.member.restart(How::Rst).await.unwrap(),
+            3 => world.member.restart(CloseMode::Rst).await.unwrap(),
             4 => world.cut(),
             5 => {
-                world.member.pause_with(How::Rst).await;
+                world.member.pause_with(CloseMode::Rst).await;
                 truth.put_object(&world.member.apply(map("red", "x", 77)).unwrap());
                 world.member.compact();
                 world.member.forget_events();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use serde_json::json;
-use skopos_testserver::{Connections, Direction, Fault, FaultGuard, How, Match};
+use skopos_testserver::{CloseMode, Connections, Direction, Fault, FaultGuard, Match};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -115,7 +115,7 @@ impl World {
         let member = self.lab.member("a").clone();
         let faults = member.faults().clone();
         let for_a_while = Duration::from_millis(self.random.u64(..MAX_FAULT_SECONDS * 1000));
-        let how = [How::Fin, How::Rst][self.random.usize(..2)];
+        let how = [CloseMode::Fin, CloseMode::Rst][self.random.usize(..2)];
         let both = self.links.clone();
         let link = move |mood| both.iter().for_each(|link| link.set(mood));
         let mut healing: Option<FaultGuard> = None;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube_runtime::watcher;
 use parking_lot::Mutex;
-use skopos_testserver::{How, TestServer};
+use skopos_testserver::{CloseMode, TestServer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -177,9 +177,9 @@ async fn kube_watchers_see_what_happens_though_connections_are_cut_on_either_sid
         timeout(TIMEOUT, settled).await.expect("both see what there is");
         match round {
             0 => world.cut(),
-            1 => drop(world.member.faults().kill_connections(How::Rst)),
+            1 => drop(world.member.faults().kill_connections(CloseMode::Rst)),
             2 => world.member.close_watches(),
-            3 => world.member.restart(How::Rst).await.unwrap(),
+            3 => world.member.restart(CloseMode::Rst).await.unwrap(),
             _ => {}
         }
         truth.put_object(&world.member.apply(map("red", "early", round + 1)).unwrap());

@@ -245,7 +245,7 @@ impl Machine {
     }
 
     /// Returns the error of the last request, if it failed.
-    pub(crate) fn problem(&self) -> Option<&str> {
+    pub(crate) fn last_error(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
@@ -533,7 +533,7 @@ impl Machine {
         let id = self.begin(purpose);
         let base = self.observed.as_ref().and_then(|seen| seen.lease.clone());
         let before = base.as_ref().map(|lease| lease.spec.clone()).unwrap_or_default();
-        let claims = base.is_none() && !self.timing.create_at_once;
+        let claims = base.is_none() && !self.timing.acquire_on_create;
         let renewed = Some(self.next_renewal(claims));
         let spec = match purpose {
             // The same release as client-go's.

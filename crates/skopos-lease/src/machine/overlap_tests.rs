@@ -62,7 +62,7 @@ impl World {
             request_timeout: valid / 4,
             renew_interval: valid / 6,
             unfit_limit: Duration::from_secs(60),
-            create_at_once: false,
+            acquire_on_create: false,
         };
         let member = |number: usize| Member {
             machine: Machine::new(format!("candidate-{number}"), timing, number as u64, Time::ORIGIN),
@@ -204,9 +204,9 @@ impl World {
         let (id, within) = match &action {
             Action::Read { id, within } | Action::Write { id, within, .. } => (*id, *within),
         };
-        let patience = within.as_millis() as u64 * 1000 / self.candidates[who].rate;
+        let limit = within.as_millis() as u64 * 1000 / self.candidates[who].rate;
         let given_up = Input::Answered { id, outcome: Outcome::Failed("no answer".into()) };
-        self.at(self.now + patience, Happens::Gives(who, given_up));
+        self.at(self.now + limit, Happens::Gives(who, given_up));
         if !self.is_lost() {
             let arrives = self.now + self.delay();
             self.at(arrives, Happens::Arrives(who, action));

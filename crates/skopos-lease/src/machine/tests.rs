@@ -37,7 +37,7 @@ impl Desk {
             request_timeout: secs(3),
             renew_interval: secs(2),
             unfit_limit: secs(60),
-            create_at_once: false,
+            acquire_on_create: false,
         };
         change(&mut timing);
         let machine = Machine::new("us".into(), timing, 1, Time::ORIGIN);
@@ -46,7 +46,7 @@ impl Desk {
 
     /// Leads from second 0 on.
     fn leading() -> Self {
-        let mut desk = Self::with(|timing| timing.create_at_once = true);
+        let mut desk = Self::with(|timing| timing.acquire_on_create = true);
         desk.give(Input::Timeout);
         desk.reads(Outcome::Missing);
         desk.stores();
@@ -272,7 +272,7 @@ fn a_namesake_is_another_candidate() {
 
 #[test]
 fn a_write_whose_answer_was_lost_is_found_and_leads_with_the_next() {
-    let mut desk = Desk::with(|timing| timing.create_at_once = true);
+    let mut desk = Desk::with(|timing| timing.acquire_on_create = true);
     desk.give(Input::Timeout);
     desk.reads(Outcome::Missing);
     let (id, base, spec) = desk.writes();
@@ -431,8 +431,8 @@ fn a_namespace_that_is_missing_is_told_and_no_storm() {
     let mut desk = Desk::new();
     let requests = desk.minute_of(|_| Outcome::Missing);
     assert!((10..60).contains(&requests), "{requests}");
-    assert!(desk.machine.problem().is_some_and(|problem| problem.contains("namespace")));
+    assert!(desk.machine.last_error().is_some_and(|problem| problem.contains("namespace")));
     desk.at(120);
     desk.stores();
-    assert_eq!(desk.machine.problem(), None);
+    assert_eq!(desk.machine.last_error(), None);
 }

@@ -76,7 +76,7 @@ impl Cluster {
     /// Stops the API server, with all its connections.
     pub fn stop_server(&self) {
         self.down.store(true, Ordering::SeqCst);
-        self.server.faults().kill_connections(skopos_testserver::How::Rst);
+        self.server.faults().kill_connections(skopos_testserver::CloseMode::Rst);
     }
 
     pub fn start_server(&self) {

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use skopos_wire::ResourceVersion;
 use tokio::sync::Notify;
 
-use crate::{Input, LinkState, Machine, MachineStats, Time};
+use crate::{Input, Machine, MachineStats, ReflectorState, Time};
 
 /// A handle that observes and controls a running [`Driver`](crate::Driver). Cheap to clone; no call waits.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ struct Commands {
 /// A snapshot of the machine after its last step.
 #[derive(Clone, Debug)]
 struct Snapshot {
-    state: LinkState,
+    state: ReflectorState,
     stats: MachineStats,
     resource_version: Option<ResourceVersion>,
 }
@@ -89,8 +89,8 @@ impl DriverHandle {
         self.update(|commands| commands.suspended = Some(commands.suspended.unwrap_or_default().max(by)));
     }
 
-    /// Returns the link state.
-    pub fn state(&self) -> LinkState {
+    /// Returns the reflector state.
+    pub fn state(&self) -> ReflectorState {
         self.shared.snapshot.lock().state.clone()
     }
 

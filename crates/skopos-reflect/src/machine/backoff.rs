@@ -13,7 +13,7 @@ pub(super) struct Backoff {
     failures: u32,
 }
 
-/// A limit per minute, for any reason, which bounds the load of a link under all kinds of failure at once (I15). It
+/// A limit per minute, for any reason, which bounds the load of a reflector under all kinds of failure at once (I15). It
 /// does not space requests out: the backoff does.
 #[derive(Debug)]
 pub(super) struct Budget {

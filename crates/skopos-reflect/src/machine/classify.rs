@@ -11,7 +11,7 @@ use crate::Time;
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
     pub(super) meaning: Meaning,
-    /// For people, and for programs above the link.
+    /// For people, and for programs above the reflector.
     pub(super) reason: Reason,
     /// The time for which the server asks to be left alone.
     pub(super) retry_after: Option<Duration>,
@@ -81,7 +81,7 @@ impl Verdict {
         classify_response(status.code, Some(status))
     }
 
-    /// Makes a verdict on a problem that the link itself has detected.
+    /// Makes a verdict on a problem that the reflector itself has detected.
     pub(super) fn new(meaning: Meaning, message: impl Into<Box<str>>) -> Verdict {
         let cause = match meaning {
             Meaning::TimedOut => Cause::Silence,
@@ -117,7 +117,7 @@ impl Verdict {
         )
     }
 
-    /// Returns the condition of a link that waits because of this.
+    /// Returns the condition of a reflector that waits because of this.
     pub(super) fn condition(&self) -> Condition {
         match self.meaning {
             Meaning::CannotConnect { .. } => Condition::Unreachable,

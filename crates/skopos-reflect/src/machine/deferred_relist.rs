@@ -61,7 +61,7 @@ impl Machine {
         self.cancel_verification();
         self.cancel_quarantine_read();
         self.stats.relists += 1;
-        self.link.reason = Some(relist_reason(cause));
+        self.reflector.reason = Some(relist_reason(cause));
         self.start_list(plan_for(cause));
         true
     }

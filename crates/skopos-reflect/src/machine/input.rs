@@ -65,7 +65,7 @@ pub enum Input {
     },
     /// A consistent read outside of this machine found the collection at an RV.
     ///
-    /// It comes from outside because one prober serves all links of the same resource on one cluster. The server must
+    /// It comes from outside because one prober serves all reflectors of the same resource on one cluster. The server must
     /// not answer that read from an older state: it is a LIST with `limit=1` and no `resourceVersion`.
     Probed {
         /// The time at which the read was *sent*: its result is true of some moment after that.
@@ -92,7 +92,7 @@ pub enum Input {
     /// A request to read everything again: from an audit that found a difference, or from an operator. The old content
     /// stays until then.
     Relist,
-    /// The network or the server seems to be back: a link that waits after a failure tries now.
+    /// The network or the server seems to be back: a reflector that waits after a failure tries now.
     RetryNow,
     /// The process was suspended for about this long (a suspended machine, a paused container), and the machine's clock
     /// may have stopped too. Open connections may be long dead.

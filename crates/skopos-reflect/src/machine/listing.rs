@@ -162,7 +162,7 @@ impl Machine {
         let is_renewal = self.is_renewal(&plan);
         // The server's `Retry-After` holds for every request.
         let (not_before, condition) = match &self.state {
-            State::Waiting { until, .. } if self.link.condition == Condition::Throttled => {
+            State::Waiting { until, .. } if self.reflector.condition == Condition::Throttled => {
                 (*until, Condition::Throttled)
             }
             _ if is_renewal => (self.now, Condition::Connecting),
@@ -173,7 +173,7 @@ impl Machine {
         self.stats.relists += 1;
         let spread = self.jitter(Duration::from_millis(500));
         let until = self.lists.available_at(self.now, 1).max(not_before) + spread;
-        self.link.reason = (!is_renewal).then_some(reason);
+        self.reflector.reason = (!is_renewal).then_some(reason);
         self.set_condition(condition);
         self.wait(until, Next::List(plan));
     }
@@ -185,16 +185,16 @@ impl Machine {
         let just_opened = watching.opened_at.is_none_or(|opened| self.now < opened + JUST_OPENED_AGE);
         let long_ago = self.stall.listed_at() + MIN_SERVER_HISTORY <= self.now;
         plan.cause == ReplaceCause::Expired
-            && self.link.attempts == 0
-            && matches!(self.link.condition, Condition::Connecting | Condition::Watching)
+            && self.reflector.attempts == 0
+            && matches!(self.reflector.condition, Condition::Connecting | Condition::Watching)
             && just_opened
             && long_ago
             && !watching.progressed
     }
 
-    /// Sets the condition of a link that is receiving a list.
+    /// Sets the condition of a reflector that is receiving a list.
     pub(super) fn set_listing(&mut self, cause: ReplaceCause) {
-        if self.link.condition != Condition::Connecting || cause != ReplaceCause::Expired {
+        if self.reflector.condition != Condition::Connecting || cause != ReplaceCause::Expired {
             self.set_condition(Condition::Listing);
         }
     }
@@ -240,7 +240,7 @@ impl Machine {
 
     pub(super) fn request_page(&mut self, mut listing: Listing) {
         listing.id = self.new_id();
-        listing.deadline = self.now + self.options.list_patience;
+        listing.deadline = self.now + self.options.list_timeout;
         listing.on_page = 0;
         self.stats.list_requests += 1;
         self.actions.push_back(Action::List(ListRequest {
@@ -263,7 +263,7 @@ impl Machine {
             );
             return self.on_list_failed(verdict, sink);
         }
-        listing.deadline = self.now + self.options.list_patience;
+        listing.deadline = self.now + self.options.list_timeout;
         let begins = !std::mem::replace(&mut listing.begun, true);
         if begins {
             sink.begin_replace();
@@ -278,7 +278,7 @@ impl Machine {
         if !listing.begun {
             return;
         }
-        listing.deadline = self.now + self.options.list_patience;
+        listing.deadline = self.now + self.options.list_timeout;
         if self.options.content == Content::Changes {
             return;
         }
@@ -453,7 +453,7 @@ impl Machine {
         self.restarted_lists = 0;
         self.stats.lists += 1;
         let missing = progress.unreadable.len() + progress.nameless;
-        if missing > self.link.undecodable {
+        if missing > self.reflector.undecodable {
             self.report_undecodable(missing, sink);
         }
         sink.commit_replace(Commit {
@@ -466,7 +466,7 @@ impl Machine {
         });
         self.position = Some(Position::new(resource_version, self.now));
         self.undecodable.record_list(progress.unreadable, progress.nameless);
-        self.link.undecodable = self.undecodable.count();
+        self.reflector.undecodable = self.undecodable.count();
         self.link_changed = true;
         self.stall.record_list(plan.cause, self.now);
         self.record_proof(progress.asked_at, sink);

@@ -5,12 +5,12 @@ mod backoff;
 mod classify;
 mod deferred_relist;
 mod input;
-mod link;
 mod listing;
 mod options;
 mod position;
 mod quarantine;
 mod reason;
+mod reflector;
 mod stall;
 mod stats;
 mod streaming;
@@ -27,9 +27,9 @@ use skopos_wire::ResourceVersion;
 pub use self::input::{
     Action, BrokenItem, Failure, GetRequest, Input, ListRequest, RequestId, Trouble, WatchRequest, WatchStart,
 };
-pub use self::link::{Condition, Degradation, LinkState};
 pub use self::options::{Content, InitialList, MachineOptions, Resume};
 pub use self::reason::{Cause, Reason};
+pub use self::reflector::{Condition, Degradation, ReflectorState};
 pub use self::stats::MachineStats;
 
 use self::backoff::{Backoff, Budget};
@@ -44,7 +44,7 @@ use self::undecodable::{Fetching, SuspectFrame, Undecodable};
 use self::watching::Watching;
 use crate::{Change, ReplaceCause, Sink, Time};
 
-/// One list/watch link, which keeps a [`Sink`] equal to a collection on a server.
+/// One list/watch reflector, which keeps a [`Sink`] equal to a collection on a server.
 ///
 /// ```text
 ///                 ┌───────────────── 410, rollback, audit: list again ◀───────────────┐
@@ -88,8 +88,8 @@ pub struct Machine {
     /// The time of the current input.
     now: Time,
     state: State,
-    link: LinkState,
-    /// True if the sink has not received the link's current state.
+    reflector: ReflectorState,
+    /// True if the sink has not received the reflector's current state.
     link_changed: bool,
     actions: VecDeque<Action>,
     next_id: u64,
@@ -199,7 +199,7 @@ impl Machine {
             rng: fastrand::Rng::with_seed(seed),
             now,
             state: State::Waiting { until: now, next },
-            link: LinkState::new(now),
+            reflector: ReflectorState::new(now),
             link_changed: true,
             actions: VecDeque::new(),
             next_id: 1,
@@ -238,7 +238,7 @@ impl Machine {
         self.step(input, sink);
         if self.link_changed {
             self.link_changed = false;
-            sink.state(&self.link);
+            sink.state(&self.reflector);
         }
     }
 
@@ -257,9 +257,9 @@ impl Machine {
         matches!(self.state, State::Stopped)
     }
 
-    /// Returns the link state.
-    pub fn state(&self) -> &LinkState {
-        &self.link
+    /// Returns the reflector state.
+    pub fn state(&self) -> &ReflectorState {
+        &self.reflector
     }
 
     /// Returns the RV of the sink's content; `None` before the first list.
@@ -273,7 +273,7 @@ impl Machine {
     }
 
     /// Returns whether the server is still believed to support streamed lists (WatchList). Once false it stays false, and
-    /// other links to the same server can skip the attempt with [`InitialList::Paged`].
+    /// other reflectors to the same server can skip the attempt with [`InitialList::Paged`].
     pub fn watch_list_supported(&self) -> bool {
         self.watch_list_supported
     }
@@ -397,7 +397,7 @@ impl Machine {
             State::Watching(watching) => {
                 let avoid = Some(watching.id);
                 self.cancel_all(sink);
-                self.link.reason = Some(format!("the process was suspended for {by:?}").into());
+                self.reflector.reason = Some(format!("the process was suspended for {by:?}").into());
                 self.wait(self.now, Next::Watch { avoid, retire_avoided: true });
             }
             State::Waiting { .. } => self.retry_early(),
@@ -435,8 +435,8 @@ impl Machine {
         self.cancel_all(sink);
         self.state = State::Stopped;
         self.set_condition(Condition::Stopped);
-        self.link.reason = reason;
-        self.link.retry_at = None;
+        self.reflector.reason = reason;
+        self.reflector.retry_at = None;
     }
 
     fn new_id(&mut self) -> RequestId {
@@ -445,22 +445,22 @@ impl Machine {
         id
     }
 
-    /// Sets the condition of the link. `since` changes only with the condition.
+    /// Sets the condition of the reflector. `since` changes only with the condition.
     fn set_condition(&mut self, condition: Condition) {
-        if self.link.condition != condition {
-            self.link.condition = condition;
-            self.link.since = self.now;
+        if self.reflector.condition != condition {
+            self.reflector.condition = condition;
+            self.reflector.since = self.now;
         }
         self.link_changed = true;
     }
 
-    /// Clears the past failures: the link works.
+    /// Clears the past failures: the reflector works.
     fn settle(&mut self) {
         // Each counted attempt also has a reason.
-        if self.link.reason.is_some() || self.link.retry_at.is_some() {
-            self.link.attempts = 0;
-            self.link.reason = None;
-            self.link.retry_at = None;
+        if self.reflector.reason.is_some() || self.reflector.retry_at.is_some() {
+            self.reflector.attempts = 0;
+            self.reflector.reason = None;
+            self.reflector.retry_at = None;
             self.link_changed = true;
         }
     }
@@ -478,7 +478,7 @@ impl Machine {
         }
     }
 
-    /// Returns a random duration up to `span`, so that many links do not act at the same moment.
+    /// Returns a random duration up to `span`, so that many reflectors do not act at the same moment.
     fn jitter(&mut self, span: Duration) -> Duration {
         span.mul_f64(self.rng.f64())
     }

@@ -23,7 +23,7 @@ pub struct MachineOptions {
     /// The maximum silence of a streamed list. After it, the list is taken as one that never ends (kubernetes#140890),
     /// and an ordinary list is made instead. 10 s: kube-apiserver sends the end at most 3 s after the response has
     /// begun, and the fallback has to fit into the default deadline of a first sync, 30 s.
-    pub initial_events_patience: Duration,
+    pub initial_events_timeout: Duration,
     /// The range of a watch's `timeoutSeconds`, drawn at random. 5 to 10 minutes as in client-go: permissions are
     /// checked when a watch starts, and watches move to other servers behind a load balancer.
     pub watch_timeout: (Duration, Duration),
@@ -31,12 +31,12 @@ pub struct MachineOptions {
     pub watch_overtime: Duration,
     /// The timeout of a streamed list's response headers. 25 s: for the transport it is a watch, which has 90 s. But a caller
     /// that waits for a first sync wants to know the reason within its default deadline of 30 s.
-    pub stream_patience: Duration,
+    pub stream_headers_timeout: Duration,
     /// The maximum silence of a list before it is given up. 45 s; the transport's own deadlines are shorter.
-    pub list_patience: Duration,
+    pub list_timeout: Duration,
     /// The timeout of a watch's response headers. 95 s: some proxies hold them back until the first event, and a
     /// bookmark comes about every 60 s.
-    pub watch_patience: Duration,
+    pub watch_headers_timeout: Duration,
     /// The time that the stream has to deliver changes that a probe has seen, before a verification watch. 15 s.
     pub probe_grace: Duration,
     /// The maximum silence of a stream before a verification watch, without probes. 90 s: a kube-apiserver sends a bookmark
@@ -46,7 +46,7 @@ pub struct MachineOptions {
     pub verify_timeout: Duration,
     /// The maximum duration of a suspected stall (verification watches that showed nothing) before everything is listed
     /// again. 90 s, doubled after each such list, up to 64 times.
-    pub doubt_limit: Duration,
+    pub stall_limit: Duration,
     /// The first delay after a failure. It doubles with each consecutive failure, and up to 30 % are added at random. 1 s.
     pub backoff_min: Duration,
     /// The maximum delay after a failure, before the random part. 30 s.
@@ -97,16 +97,16 @@ impl Default for MachineOptions {
             max_list_objects: 2_000_000,
             max_list_bytes: 8 << 30,
             resume: None,
-            initial_events_patience: Duration::from_secs(10),
+            initial_events_timeout: Duration::from_secs(10),
             watch_timeout: (Duration::from_secs(300), Duration::from_secs(600)),
             watch_overtime: Duration::from_secs(30),
-            stream_patience: Duration::from_secs(25),
-            list_patience: Duration::from_secs(45),
-            watch_patience: Duration::from_secs(95),
+            stream_headers_timeout: Duration::from_secs(25),
+            list_timeout: Duration::from_secs(45),
+            watch_headers_timeout: Duration::from_secs(95),
             probe_grace: Duration::from_secs(15),
             quiet_limit: Duration::from_secs(90),
             verify_timeout: Duration::from_secs(3),
-            doubt_limit: Duration::from_secs(90),
+            stall_limit: Duration::from_secs(90),
             backoff_min: Duration::from_secs(1),
             backoff_max: Duration::from_secs(30),
             retry_after_max: Duration::from_secs(600),

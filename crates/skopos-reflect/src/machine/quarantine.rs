@@ -116,7 +116,7 @@ impl Machine {
         self.stats.get_requests += 1;
         self.requests.spend(self.now);
         self.quarantine.in_flight = Some(id);
-        self.quarantine.due = Some(self.now + self.options.list_patience);
+        self.quarantine.due = Some(self.now + self.options.list_timeout);
         self.quarantine.last_key = Some(key.clone());
         self.actions.push_back(Action::Get(GetRequest { id, key, avoid: None, wait_for_connection: false }));
     }
@@ -158,7 +158,7 @@ impl Machine {
             Content::Changes => {
                 self.undecodable.mark_readable(&key);
                 let open = matches!(&self.state, State::Watching(watching) if watching.opened_at.is_some());
-                if open && matches!(self.link.condition, Condition::Degraded(_)) {
+                if open && matches!(self.reflector.condition, Condition::Degraded(_)) {
                     self.set_watching();
                 }
             }

@@ -1,4 +1,4 @@
-//! The cause of a link's failure: as a sentence for people, and as a value for programs.
+//! The cause of a reflector's failure: as a sentence for people, and as a value for programs.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use skopos_transport::TransportErrorKind;
 use skopos_wire::StatusReason;
 
-/// The cause of a link's failure: one sentence for people, and a value for programs. Cheap to clone.
+/// The cause of a reflector's failure: one sentence for people, and a value for programs. Cheap to clone.
 ///
 /// The sentence is the `Display`, and every API that takes a `str` accepts a reason. It is not for programs: it may
 /// change with every release.
 ///
 /// ```
-/// use skopos_reflect::{Cause, LinkState, Reason};
+/// use skopos_reflect::{Cause, ReflectorState, Reason};
 /// use skopos_transport::{TransportErrorKind, TlsFault};
 ///
-/// fn advice(state: &LinkState) -> &'static str {
+/// fn advice(state: &ReflectorState) -> &'static str {
 ///     match state.reason.as_ref().map(Reason::cause) {
 ///         None => "nothing: it works",
 ///         Some(Cause::Connection(TransportErrorKind::PingTimeout)) => "look for what drops packets on the way",
@@ -46,7 +46,7 @@ struct Inner {
 pub enum Cause {
     /// A connection died, none could be made, or the transport gave up the request. Never [`TransportErrorKind::BackingOff`]: while
     /// the next dial is not due, this is the error of the last one, and
-    /// [`LinkState::retry_at`](super::LinkState::retry_at) is the time of the next.
+    /// [`ReflectorState::retry_at`](super::ReflectorState::retry_at) is the time of the next.
     Connection(TransportErrorKind),
     /// The server answered with an HTTP status that is no success, or ended a stream with a Status.
     Answer {

@@ -150,7 +150,7 @@ impl StallDetector {
     /// answers probes. Lists made for that double the limit, at most `doublings` times.
     fn exceeds_limit(&self, now: Time, options: &MachineOptions, doublings: u32) -> bool {
         let (Some(oldest), Some(latest)) = (self.probes.front(), self.probes.back()) else { return false };
-        let limit = options.doubt_limit.saturating_mul(1 << self.inconclusive_lists.min(doublings));
+        let limit = options.stall_limit.saturating_mul(1 << self.inconclusive_lists.min(doublings));
         now.since(oldest.seen_at.max(self.recovered_at)) >= limit
             && now.since(latest.seen_at) <= MAX_PROBE_AGE
     }
@@ -223,7 +223,7 @@ impl Machine {
     ) {
         // The server answers: a wait caused by an unreachable server may be over.
         let failing = matches!(
-            self.link.condition,
+            self.reflector.condition,
             Condition::Unreachable | Condition::Retrying | Condition::ServerError
         );
         if failing {
@@ -518,9 +518,9 @@ impl Machine {
         );
         if self.exceeds_stall_limit(MAX_DOUBLINGS) {
             self.relist(ListPlan::new(ReplaceCause::Unproven), reason, sink);
-        } else if self.link.condition == Condition::Watching {
+        } else if self.reflector.condition == Condition::Watching {
             // Two streams are silent and a probe is ahead of both: report that before it is settled.
-            self.link.reason = Some(reason);
+            self.reflector.reason = Some(reason);
             self.stall.held_back = true;
             self.set_condition(Condition::Degraded(Degradation::Stalled));
         }
@@ -533,8 +533,8 @@ impl Machine {
         let reason = format!("the stream is stalled: it never brought {missing}");
         self.stats.stalls += 1;
         self.stats.failures += 1;
-        self.link.attempts = self.link.attempts.saturating_add(1);
-        self.link.reason = Some(Reason::new(Cause::Silence, reason));
+        self.reflector.attempts = self.reflector.attempts.saturating_add(1);
+        self.reflector.reason = Some(Reason::new(Cause::Silence, reason));
         self.stall.held_back = true;
         self.set_condition(Condition::Degraded(Degradation::Stalled));
         if self.exceeds_stall_limit(MAX_DOUBLINGS) {

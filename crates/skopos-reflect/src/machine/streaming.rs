@@ -38,7 +38,7 @@ impl Streaming {
     }
 }
 
-/// The maximum duration of the whole streamed list, as a multiple of `initial_events_patience`.
+/// The maximum duration of the whole streamed list, as a multiple of `initial_events_timeout`.
 const MAX_DURATION_FACTOR: u32 = 12;
 /// The number of consecutive failures after which a throttled stream gives way to pages.
 const MAX_THROTTLED_ATTEMPTS: u32 = 2;
@@ -59,7 +59,7 @@ impl Machine {
         }));
         self.state = State::Streaming(Streaming {
             id,
-            deadline: self.now + self.options.stream_patience,
+            deadline: self.now + self.options.stream_headers_timeout,
             progress: ListProgress::new(self.now),
             last_key: None,
             final_deadline: None,
@@ -72,10 +72,10 @@ impl Machine {
         let State::Streaming(streaming) = &mut self.state else { return };
         if !streaming.has_begun() {
             streaming.final_deadline =
-                Some(self.now + self.options.initial_events_patience.saturating_mul(MAX_DURATION_FACTOR));
+                Some(self.now + self.options.initial_events_timeout.saturating_mul(MAX_DURATION_FACTOR));
             sink.begin_replace();
         }
-        streaming.extend_deadline(self.now + self.options.initial_events_patience);
+        streaming.extend_deadline(self.now + self.options.initial_events_timeout);
         let cause = streaming.plan.cause;
         self.on_success();
         self.set_listing(cause);
@@ -110,7 +110,7 @@ impl Machine {
                     if streaming.last_key.as_ref().is_none_or(|last_key| comes_after(object.key(), last_key))
                     {
                         streaming.last_key = Some(object.key().clone());
-                        streaming.extend_deadline(self.now + self.options.initial_events_patience);
+                        streaming.extend_deadline(self.now + self.options.initial_events_timeout);
                     }
                     sink.stage(object);
                 }
@@ -189,8 +189,8 @@ impl Machine {
                 }
                 // Pages can be resumed, and a cause that breaks, holds back or forbids streams may spare lists. A
                 // server that keeps throttling streams may throttle nothing else.
-                let refused =
-                    verdict.meaning == Meaning::Throttled && self.link.attempts >= MAX_THROTTLED_ATTEMPTS;
+                let refused = verdict.meaning == Meaning::Throttled
+                    && self.reflector.attempts >= MAX_THROTTLED_ATTEMPTS;
                 streaming.plan.paged = streaming.has_begun() || verdict.list_may_succeed() || refused;
                 streaming.plan.avoid = Some(streaming.id);
                 self.fail(verdict, Next::List(streaming.plan), sink);
@@ -211,7 +211,7 @@ impl Machine {
         self.watch_list_supported = false;
         sink.watch_list_unsupported();
         self.stats.failures += 1;
-        self.link.reason =
+        self.reflector.reason =
             Some(reason.with_message(format!("no streamed list ({reason}); listing in pages")));
         self.link_changed = true;
         self.start_list(ListPlan { avoid: None, ..streaming.plan });

@@ -14,7 +14,7 @@ enum Timer {
     Proceed,
     /// The deadline of the peer has passed.
     Deadline,
-    /// The link has recovered.
+    /// The reflector has recovered.
     Settle,
     /// The stall detector needs a decision.
     Stall,

@@ -14,7 +14,7 @@
 //!                                                  another object ──▶ no answer: read again
 //! ```
 //!
-//! A quarantined key keeps its old content, the link reports `Degraded`, and further broken frames of the key are
+//! A quarantined key keeps its old content, the reflector reports `Degraded`, and further broken frames of the key are
 //! skipped, except deletions. The first good event of the key, or a list that can read it, ends that. If the key's
 //! event was skipped, none may come, so the key is also read again (`quarantine`).
 
@@ -248,7 +248,7 @@ impl Machine {
             wait_for_connection: self.outage,
         }));
         self.state =
-            State::Fetching(Fetching { id, deadline: self.now + self.options.list_patience, suspect });
+            State::Fetching(Fetching { id, deadline: self.now + self.options.list_timeout, suspect });
     }
 
     pub(super) fn on_got(&mut self, object: Result<Option<RawObject>, BrokenItem>, sink: &mut dyn Sink) {
@@ -292,7 +292,7 @@ impl Machine {
             position.mark_applied(change.key(), resource_version, self.now);
         }
         self.undecodable.mark_readable(change.key());
-        if self.link.condition.is_watching() {
+        if self.reflector.condition.is_watching() {
             self.set_watching();
         }
         self.stats.changes += 1;
@@ -301,7 +301,7 @@ impl Machine {
         self.start_watch(None, false);
     }
 
-    /// Quarantines the key of a broken frame: the link continues past it, and reports it.
+    /// Quarantines the key of a broken frame: the reflector continues past it, and reports it.
     fn quarantine_key(&mut self, key: ObjectKey, resource_version: &ResourceVersion, sink: &mut dyn Sink) {
         let before = self.resource_version().cloned();
         if let Some(position) = &mut self.position {
@@ -317,12 +317,12 @@ impl Machine {
     /// Reports how many objects the content will lack, before the RV moves. A reader that looks between the new RV and
     /// the next open watch must not take the content as complete.
     pub(super) fn report_undecodable(&mut self, count: usize, sink: &mut dyn Sink) {
-        if self.link.condition.is_watching() {
+        if self.reflector.condition.is_watching() {
             self.set_watching();
         }
-        self.link.undecodable = count;
+        self.reflector.undecodable = count;
         self.link_changed = false;
-        sink.state(&self.link);
+        sink.state(&self.reflector);
     }
 }
 

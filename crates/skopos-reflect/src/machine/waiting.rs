@@ -54,8 +54,8 @@ impl Machine {
             }
         };
         self.set_condition(verdict.condition());
-        self.link.attempts = self.link.attempts.saturating_add(1);
-        self.link.reason = Some(verdict.reason);
+        self.reflector.attempts = self.reflector.attempts.saturating_add(1);
+        self.reflector.reason = Some(verdict.reason);
         self.wait(until, next);
     }
 
@@ -67,7 +67,7 @@ impl Machine {
 
     /// Waits until a request is affordable.
     pub(super) fn wait_for_budget(&mut self, until: Time, next: Next) {
-        if !self.link.condition.is_failing() {
+        if !self.reflector.condition.is_failing() {
             self.set_condition(Condition::Retrying);
         }
         self.wait(until, next);
@@ -92,7 +92,7 @@ impl Machine {
     }
 
     pub(super) fn wait(&mut self, until: Time, next: Next) {
-        self.link.retry_at = (until > self.now).then_some(until);
+        self.reflector.retry_at = (until > self.now).then_some(until);
         self.link_changed = true;
         self.state = State::Waiting { until, next };
     }
@@ -100,7 +100,7 @@ impl Machine {
     /// Shortens a wait after a failure, since the server may be back, except if the server itself set its length.
     pub(super) fn retry_early(&mut self) {
         let ample = self.requests.is_ample(self.now);
-        let helps = self.link.condition.is_failing() && self.link.condition != Condition::Throttled;
+        let helps = self.reflector.condition.is_failing() && self.reflector.condition != Condition::Throttled;
         let early = self.now + self.jitter(Duration::from_millis(500));
         if let State::Waiting { until, .. } = &mut self.state
             && helps
@@ -108,7 +108,7 @@ impl Machine {
             && early < *until
         {
             *until = early;
-            self.link.retry_at = Some(early);
+            self.reflector.retry_at = Some(early);
             self.link_changed = true;
         }
     }

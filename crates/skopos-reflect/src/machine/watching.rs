@@ -67,7 +67,7 @@ impl Machine {
             return self.wait_for_budget(until, Next::Watch { avoid, retire_avoided });
         }
         // No watch is open until the response. The reader of the state decides how long that counts as a renewal.
-        if self.link.condition == Condition::Watching {
+        if self.reflector.condition == Condition::Watching {
             self.set_condition(Condition::Connecting);
         }
         let id = self.new_id();
@@ -86,7 +86,7 @@ impl Machine {
         self.state = State::Watching(Watching {
             id,
             opened_at: None,
-            deadline: self.now + self.options.watch_patience,
+            deadline: self.now + self.options.watch_headers_timeout,
             settles_at: None,
             last_frame: self.now,
             started_after,
@@ -123,7 +123,7 @@ impl Machine {
 
     pub(super) fn on_watch_opened(&mut self) {
         let after_outage = self.on_success();
-        let troubled = self.link.reason.is_some();
+        let troubled = self.reflector.reason.is_some();
         if troubled {
             self.stall.on_reopened(self.now);
         }
@@ -133,16 +133,16 @@ impl Machine {
         watching.deadline = self.now + watching.timeout + self.options.watch_overtime;
         watching.after_outage = after_outage;
         watching.settles_at = troubled.then_some(self.now + RECOVERY_DELAY);
-        self.link.retry_at = None;
+        self.reflector.retry_at = None;
         self.set_watching();
     }
 
-    /// Sets the condition of a link whose watch is open.
+    /// Sets the condition of a reflector whose watch is open.
     pub(super) fn set_watching(&mut self) {
         let stalled = self.stall.is_held_back().then_some(Degradation::Stalled);
         let degradation = self.undecodable.degradation().or(stalled);
         self.set_condition(degradation.map_or(Condition::Watching, Condition::Degraded));
-        self.link.undecodable = self.undecodable.count();
+        self.reflector.undecodable = self.undecodable.count();
         self.schedule_quarantine_retry();
     }
 
@@ -267,7 +267,7 @@ impl Machine {
     }
 
     fn set_watching_if_changed(&mut self) {
-        let degraded = matches!(self.link.condition, Condition::Degraded(_));
+        let degraded = matches!(self.reflector.condition, Condition::Degraded(_));
         if degraded || self.undecodable.degradation().is_some() {
             self.set_watching();
         }
@@ -289,7 +289,7 @@ impl Machine {
     pub(super) fn on_watch_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
         if self.must_list_instead(&verdict) {
             self.stats.failures += 1;
-            self.link.attempts = self.link.attempts.saturating_add(1);
+            self.reflector.attempts = self.reflector.attempts.saturating_add(1);
             return self.relist(ListPlan::new(ReplaceCause::Unproven), verdict.reason, sink);
         }
         let plan = |cause| ListPlan::new(cause);
@@ -353,8 +353,8 @@ impl Machine {
             let until = self.now + self.jitter(spread);
             if let Some(verdict) = verdict {
                 self.stats.failures += 1;
-                self.link.attempts = self.link.attempts.saturating_add(1);
-                self.link.reason = Some(verdict.reason);
+                self.reflector.attempts = self.reflector.attempts.saturating_add(1);
+                self.reflector.reason = Some(verdict.reason);
                 self.set_condition(Condition::Retrying);
             }
             return self.wait(until, Next::Watch { avoid, retire_avoided: false });

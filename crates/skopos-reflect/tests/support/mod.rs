@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use skopos_reflect::{Change, Clock, Commit, LinkState, ReplaceCause, Sink, Time};
+use skopos_reflect::{Change, Clock, Commit, ReflectorState, ReplaceCause, Sink, Time};
 use skopos_testserver::TestServer;
 use skopos_transport::{
     Dialed, Protocol, Transport, TransportErrorKind, TransportOptions, WallClock, dialer_fn,
@@ -105,7 +105,7 @@ pub struct Map {
     pub causes: Vec<ReplaceCause>,
     pub epoch: u64,
     pub fresh: Option<Time>,
-    pub states: Vec<LinkState>,
+    pub states: Vec<ReflectorState>,
     pub watch_list_unsupported: bool,
 }
 
@@ -192,7 +192,7 @@ impl Sink for SharedMap {
         self.0.lock().watch_list_unsupported = true;
     }
 
-    fn state(&mut self, state: &LinkState) {
+    fn state(&mut self, state: &ReflectorState) {
         self.0.lock().states.push(state.clone());
     }
 }

@@ -38,7 +38,7 @@ use self::watchers::Watchers;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WindowOptions {
-    /// Minimum number of events kept, whatever their age, while the allowance lasts (kube-apiserver: 100).
+    /// Minimum number of events kept, whatever their age, while the budget lasts (kube-apiserver: 100).
     pub min_events: usize,
     /// Maximum number of events (kube-apiserver: 102400).
     pub max_events: usize,
@@ -47,17 +47,17 @@ pub struct WindowOptions {
     /// Budget for the events of all windows that share it, including their minimum numbers. Over the limit, the oldest events of
     /// the largest window are evicted. Events younger than a second, which watchers that keep up may not have read, are evicted
     /// only if nothing else is left.
-    pub allowance: MemoryBudget,
+    pub budget: MemoryBudget,
     /// Retention time of an event beyond the minimum number (kube-apiserver: 75 s).
     pub keep: Duration,
     /// Maximum bytes of frames kept for later watchers.
     pub frame_bytes: usize,
     /// Budget for the frames of all windows that share it, as with the events. An evicted frame is encoded again on demand.
-    pub frame_allowance: MemoryBudget,
+    pub frame_budget: MemoryBudget,
     /// Maximum number of events that a watcher that does not read may lag behind (kube-apiserver: 10 to 1000).
     pub watch_buffer: u64,
     /// Time for which such a watcher is tolerated.
-    pub watch_patience: Duration,
+    pub slow_watcher_timeout: Duration,
 }
 
 /// Latest events of a resource, and its watchers.
@@ -96,14 +96,14 @@ impl<I: Item> Window<I> {
     /// Creates an empty window. Watches may start at revision `start` or later: the window misses no event since then.
     #[must_use]
     pub fn new(options: WindowOptions, start: u64) -> Self {
-        let ring = Ring::new(options.allowance.share(), start);
+        let ring = Ring::new(options.budget.share(), start);
         let ring = Arc::new(RwLock::new(ring));
         let weak_ring = Arc::downgrade(&ring);
-        options.allowance.register(weak_ring);
-        let frames = Frames::new(options.frame_bytes, options.frame_allowance.share());
+        options.budget.register(weak_ring);
+        let frames = Frames::new(options.frame_bytes, options.frame_budget.share());
         let frames = Arc::new(Mutex::new(frames));
         let weak_frames = Arc::downgrade(&frames);
-        options.frame_allowance.register(weak_frames);
+        options.frame_budget.register(weak_frames);
         Self { options, ring, watchers: Watchers::new(Instant::now()), frames }
     }
 
@@ -119,7 +119,7 @@ impl<I: Item> Window<I> {
     }
 
     /// Adds events, in the order of their revisions, and wakes no watcher: call [`wake`](Window::wake) when possible. Until then
-    /// the allowance may be exceeded.
+    /// the budget may be exceeded.
     pub fn append(&self, events: impl IntoIterator<Item = Event<I>>) {
         let now = Instant::now();
         // Declared before the lock, so dropped after it is released.
@@ -133,7 +133,7 @@ impl<I: Item> Window<I> {
 
     /// Wakes the watchers, ends those that do not read, and evicts events if there are too many.
     pub fn wake(&self) {
-        self.options.allowance.reclaim();
+        self.options.budget.reclaim();
         self.watchers.notify(self.count(), Instant::now(), &self.options);
     }
 
@@ -166,7 +166,7 @@ impl<I: Item> Window<I> {
     /// Discards a broken history, as after a restore of etcd. Forgets all events and ends all watches as expired, so that their
     /// clients relist. From now on, watches may start at revision `start`, which may be older than the last one. They may not
     /// start at a revision that only the broken history reached.
-    pub fn begin_anew(&self, start: u64) {
+    pub fn restart(&self, start: u64) {
         {
             let mut ring = self.ring.write();
             ring.discarded_up_to = ring.discarded_up_to.max(ring.reached);
@@ -309,7 +309,7 @@ impl<I: Item> Window<I> {
         encode: impl FnOnce() -> Bytes,
     ) -> Bytes {
         let frame = self.frames.lock().get_or_encode(event.number(), kind, shape, encode);
-        self.options.frame_allowance.reclaim();
+        self.options.frame_budget.reclaim();
         frame
     }
 
@@ -330,12 +330,12 @@ impl Default for WindowOptions {
             min_events: 100,
             max_events: 102_400,
             max_bytes: 1 << 30,
-            allowance: MemoryBudget::unbounded(),
+            budget: MemoryBudget::unbounded(),
             keep: Duration::from_secs(75),
             frame_bytes: 16 << 20,
-            frame_allowance: MemoryBudget::unbounded(),
+            frame_budget: MemoryBudget::unbounded(),
             watch_buffer: 1000,
-            watch_patience: Duration::from_secs(1),
+            slow_watcher_timeout: Duration::from_secs(1),
         }
     }
 }

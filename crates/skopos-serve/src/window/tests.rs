@@ -281,7 +281,7 @@ async fn broken_history_ends_watches_and_begins_anew() {
     let window = window(WindowOptions::default());
     window.extend([1, 2].map(event));
     let watcher = window.subscribe();
-    window.begin_anew(100);
+    window.restart(100);
     assert!(watcher.is_closed() && watcher.is_expired());
     assert_eq!((window.start(2), window.reached(), window.stats().events), (Err(100), 100, 0));
     assert!(window.start(100).is_ok());
@@ -294,7 +294,7 @@ async fn no_watch_starts_where_only_a_broken_history_has_come_to() {
     let window = window(WindowOptions::default());
     window.extend([60, 100].map(event));
     let watcher = window.subscribe();
-    window.begin_anew(60);
+    window.restart(60);
     assert!(watcher.is_closed() && watcher.is_expired());
     let starts = |at: [u64; 6]| at.map(|at| window.start(at).err());
     assert_eq!(starts([59, 60, 61, 99, 100, 101]), [Some(60), None, Some(101), Some(101), Some(101), None]);
@@ -302,7 +302,7 @@ async fn no_watch_starts_where_only_a_broken_history_has_come_to() {
     window.push(event(80));
     assert_eq!(starts([60, 61, 80, 81, 100, 101]), [None, None, None, Some(101), Some(101), None]);
     // The history is broken again: no revision of either old history is accepted for this one.
-    window.begin_anew(70);
+    window.restart(70);
     assert_eq!(starts([69, 70, 71, 81, 100, 101]), [Some(70), None, Some(101), Some(101), Some(101), None]);
     let late = window.subscribe();
     window.advance(200);
@@ -362,8 +362,8 @@ fn sized(revision: u64, bytes: usize) -> Event<Object> {
 /// Creates windows that share `most` bytes of events, and as many of frames.
 fn sharing(most: usize, count: usize) -> (WindowOptions, Vec<Arc<Window<Object>>>) {
     let mut options = WindowOptions { min_events: 2, ..WindowOptions::default() };
-    options.allowance = MemoryBudget::new(most);
-    options.frame_allowance = MemoryBudget::new(most);
+    options.budget = MemoryBudget::new(most);
+    options.frame_budget = MemoryBudget::new(most);
     let windows = (0..count).map(|_| window(options.clone())).collect();
     (options, windows)
 }
@@ -377,23 +377,23 @@ async fn windows_of_one_allowance_hold_no_more_together_however_many_they_are() 
             for window in &windows {
                 revision += 1;
                 window.push(large(revision));
-                assert!(options.allowance.used() <= 100_000, "{count} windows: {:?}", options.allowance);
+                assert!(options.budget.used() <= 100_000, "{count} windows: {:?}", options.budget);
             }
             // Sometimes all of it is young.
             tokio::time::advance(Duration::from_millis(400 * (round % 3))).await;
         }
         let held = |window: &Arc<Window<Object>>| window.stats().bytes;
         let all: usize = windows.iter().map(held).sum();
-        assert_eq!(all, options.allowance.used());
+        assert_eq!(all, options.budget.used());
         assert!(count == 1 || all > 90_000, "{count} windows hold only {all}");
-        windows[0].begin_anew(revision);
-        assert_eq!(windows.iter().map(held).sum::<usize>(), options.allowance.used());
+        windows[0].restart(revision);
+        assert_eq!(windows.iter().map(held).sum::<usize>(), options.budget.used());
         // If no events are kept, a client that has read all can still continue.
         for window in &windows {
             assert!(window.start(window.reached()).is_ok());
         }
         drop(windows);
-        assert_eq!(options.allowance.used(), 0);
+        assert_eq!(options.budget.used(), 0);
     }
 }
 
@@ -432,7 +432,7 @@ async fn what_there_was_no_time_to_read_stays_while_there_is_anything_older() {
     // It holds more than any other, and is needed more.
     let late = &windows[10];
     late.push(sized(1, 60_000));
-    assert!(options.allowance.used() <= 100_000);
+    assert!(options.budget.used() <= 100_000);
     assert_eq!(take(late, &mut Cursor::after(0), 10), Some(vec![1]));
     // Once read, it is evicted like others.
     tokio::time::advance(Duration::from_secs(2)).await;
@@ -453,23 +453,23 @@ async fn frames_of_one_allowance_hold_no_more_together_and_the_newest_are_made_o
             window.push(event(revision));
             get(window, &|| Bytes::from(vec![0; 4000]));
             get(window, &|| unreachable!("it was made for another"));
-            assert!(options.frame_allowance.used() <= 100_000, "{:?}", options.frame_allowance);
+            assert!(options.frame_budget.used() <= 100_000, "{:?}", options.frame_budget);
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         tokio::time::advance(Duration::from_secs(2)).await;
     }
     let all: usize = windows.iter().map(|window| window.stats().frame_bytes).sum();
-    assert_eq!(all, options.frame_allowance.used());
+    assert_eq!(all, options.frame_budget.used());
     assert!(all > 80_000, "{all}");
     // The newest frame is kept even if it is much larger than those of other windows.
     windows[0].push(event(11));
     get(&windows[0], &|| Bytes::from(vec![0; 90_000]));
     get(&windows[0], &|| unreachable!("it is the newest"));
     drop(windows);
-    assert_eq!(options.frame_allowance.used(), 0);
+    assert_eq!(options.frame_budget.used(), 0);
 }
 
-/// Checks windows of one allowance that threads fill at the same time.
+/// Checks windows of one budget that threads fill at the same time.
 #[test]
 fn threads_that_share_an_allowance_keep_to_it() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -487,11 +487,11 @@ fn threads_that_share_an_allowance_keep_to_it() {
             });
         }
     });
-    for (allowance, held) in [
-        (&options.allowance, windows.iter().map(|window| window.stats().bytes).sum::<usize>()),
-        (&options.frame_allowance, windows.iter().map(|window| window.stats().frame_bytes).sum()),
+    for (budget, held) in [
+        (&options.budget, windows.iter().map(|window| window.stats().bytes).sum::<usize>()),
+        (&options.frame_budget, windows.iter().map(|window| window.stats().frame_bytes).sum()),
     ] {
-        assert_eq!(allowance.used(), held);
+        assert_eq!(budget.used(), held);
         assert!(held <= 100_000, "{held}");
     }
 }

@@ -73,7 +73,8 @@ impl Watchers {
     pub(super) fn notify(&self, count: u64, now: Instant, options: &WindowOptions) {
         for slot in self.table.read().slots.iter().flatten() {
             let behind = count.saturating_sub(slot.taken.load(Ordering::Acquire));
-            let slow = behind > options.watch_buffer && self.blocked_for(slot, now) > options.watch_patience;
+            let slow =
+                behind > options.watch_buffer && self.blocked_for(slot, now) > options.slow_watcher_timeout;
             if slow && !slot.closed.swap(true, Ordering::AcqRel) {
                 self.evicted.fetch_add(1, Ordering::Relaxed);
             }

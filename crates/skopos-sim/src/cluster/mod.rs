@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use skopos_testserver::{Fault, FaultGuard, How, Lag, Match, StartError, TestServer};
+use skopos_testserver::{CloseMode, Fault, FaultGuard, Lag, Match, StartError, TestServer};
 use tokio_util::task::TaskTracker;
 
 pub use self::moments::{Moment, Moments};
@@ -168,7 +168,7 @@ impl Cluster {
     }
 
     /// Stops one server with its connections, until [`Cluster::site_up`].
-    pub fn site_down(&self, site: usize, how: How) {
+    pub fn site_down(&self, site: usize, how: CloseMode) {
         self.network.refuse(site, true);
         let wires = self.network.wires();
         let here = |number: u64| wires.iter().any(|wire| wire.number() == number && wire.site() == site);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use skopos_testserver::{Fault, FaultGuard, How, Lag};
+use skopos_testserver::{CloseMode, Fault, FaultGuard, Lag};
 use tokio::time::{Instant, sleep_until};
 
 use super::inflict::Inflict;
@@ -176,7 +176,7 @@ fn inflict(harmed: &Harmed, what: &Inflict) -> Remedy {
     let (network, faults) = (&cluster.network, cluster.server.faults());
     let cut_off = |what: DialFault| {
         let handle = network.trouble_dials(what);
-        faults.kill_connections(How::Rst);
+        faults.kill_connections(CloseMode::Rst);
         handle
     };
     match what {
@@ -185,7 +185,7 @@ fn inflict(harmed: &Harmed, what: &Inflict) -> Remedy {
         }
         Inflict::HalfOpen => {
             let handle = network.black_hole(Direction::Both, false, |_| true);
-            faults.kill_connections(How::Fin);
+            faults.kill_connections(CloseMode::Fin);
             Remedy::Forgotten(handle)
         }
         Inflict::End { how, all } => {
@@ -212,7 +212,7 @@ fn inflict(harmed: &Harmed, what: &Inflict) -> Remedy {
         Inflict::UntrustedCertificate => Remedy::Network(cut_off(DialFault::Untrusted)),
         Inflict::NoDescriptors => Remedy::Network(cut_off(DialFault::NoDescriptors)),
         Inflict::SiteDown { site, reset } => {
-            cluster.site_down(*site, if *reset { How::Rst } else { How::Fin });
+            cluster.site_down(*site, if *reset { CloseMode::Rst } else { CloseMode::Fin });
             Remedy::Site(*site)
         }
         Inflict::Requests { rule, on, part, times, close_watches } => {
@@ -230,7 +230,7 @@ fn inflict(harmed: &Harmed, what: &Inflict) -> Remedy {
         }
         Inflict::StreamLimit(streams) => {
             faults.limit_streams(Some(*streams));
-            faults.kill_connections(How::Fin);
+            faults.kill_connections(CloseMode::Fin);
             Remedy::Streams
         }
         Inflict::Lag { site, by } => {

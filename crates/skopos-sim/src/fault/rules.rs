@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use skopos_testserver::{Damage, Fault, How, Match, Status};
+use skopos_testserver::{CloseMode, Damage, Fault, Match, Status};
 
 use crate::cluster::{NAMESPACES, Resource};
 
@@ -120,7 +120,7 @@ impl Rule {
             Self::DelayHeaders(time) => Fault::DelayHeaders(*time),
             Self::HoldHeaders => Fault::HoldHeadersUntilData,
             Self::HoldUntilEnd => Fault::HoldUntilEnd,
-            Self::KillConnection => Fault::KillConnection(How::Rst),
+            Self::KillConnection => Fault::KillConnection(CloseMode::Rst),
             Self::GoAway => Fault::GoAway,
             Self::Stall => Fault::Stall,
             Self::Close => Fault::Close,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use futures::future::BoxFuture;
-use skopos_fleet::source::{Listed, Roster};
+use skopos_fleet::source::{ClusterSink, DiscoveredCluster};
 use skopos_fleet::{Cluster as FleetCluster, ClusterId, ClusterSpec, Fleet, Source};
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +19,7 @@ use crate::users::Scene;
 /// A kubeconfig without a file.
 struct Kubeconfig {
     number: usize,
-    contexts: BTreeMap<ClusterId, Listed>,
+    contexts: BTreeMap<ClusterId, DiscoveredCluster>,
 }
 
 /// Makes the fleet follow the plan's kubeconfigs, and returns the members in the order of their names.
@@ -67,7 +67,7 @@ impl Kubeconfig {
             let server = http::Uri::try_from(format!("http://cluster-{}.test", context.cluster));
             let config = kube::Config::new(server.unwrap_or_default());
             let name = Some(context.name.as_str().into());
-            Listed { name, ..Listed::up(ClusterSpec::from_config(config)) }
+            DiscoveredCluster { name, ..DiscoveredCluster::up(ClusterSpec::from_config(config)) }
         });
         Self { number, contexts: ids.into_iter().zip(listed).collect() }
     }
@@ -82,9 +82,9 @@ impl Source for Kubeconfig {
         true
     }
 
-    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()> {
+    fn run(self: Box<Self>, sink: ClusterSink, stop: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            roster.publish(self.contexts);
+            sink.publish(self.contexts);
             stop.cancelled().await;
         })
     }

@@ -48,11 +48,11 @@ struct Sending {
     path: String,
     body: Bytes,
     /// Time limit of the answer.
-    patience: Duration,
+    limit: Duration,
 }
 
 /// Longer than the gateway takes for any answer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time for which a watch is read.
 const WATCHED: Duration = Duration::from_secs(2);
@@ -140,8 +140,8 @@ impl Visiting {
                 (Asked::Update { key: number, stamp }, Method::PUT, format!("{within}/{name}"), body)
             }
         };
-        let patience = self.patience();
-        let answer = self.send(Sending { member: Some(member), what, method, path, body, patience }).await;
+        let limit = self.limit();
+        let answer = self.send(Sending { member: Some(member), what, method, path, body, limit }).await;
         let place = (member, key.clone());
         match (what, answer.code) {
             (Asked::Create { .. } | Asked::Update { .. }, 200 | 201 | 409) => drop(self.there.insert(place)),
@@ -169,9 +169,9 @@ impl Visiting {
             17 => (None, get, format!("{one}?clusters={}", self.selected(member))),
             _ => (None, watch, format!("{within}?watch=true")),
         };
-        let patience = self.patience();
+        let limit = self.limit();
         let (method, body) = (Method::GET, Bytes::new());
-        self.send(Sending { member, what, method, path, body, patience }).await;
+        self.send(Sending { member, what, method, path, body, limit }).await;
     }
 
     /// Returns a member's name in `?clusters=`: its context, where that cannot be a member's name.
@@ -181,10 +181,10 @@ impl Visiting {
         utf8_percent_encode(chosen, NON_ALPHANUMERIC).to_string()
     }
 
-    fn patience(&mut self) -> Duration {
+    fn limit(&mut self) -> Duration {
         match self.random.u32(0..self.plan.hasty.max(2)) {
             0 => Duration::from_millis(self.random.u64(0..100)),
-            _ => PATIENCE,
+            _ => TIMEOUT,
         }
     }
 
@@ -206,8 +206,8 @@ impl Visiting {
         let member = sending.member.map(|member| self.members[member].id);
         let asked = AtGateway::Asked { visit, visitor: self.id, member, what: sending.what };
         recorder.record(Fact::Gateway(asked));
-        let patience = sending.patience;
-        let answer = timeout(patience, self.answer(sending)).await.unwrap_or_default();
+        let limit = sending.limit;
+        let answer = timeout(limit, self.answer(sending)).await.unwrap_or_default();
         let told = AtGateway::Answered { visit, answer: Box::new(answer.clone()) };
         recorder.record(Fact::Gateway(told));
         answer
@@ -229,7 +229,7 @@ impl Visiting {
         let (parts, mut body) = self.gateway.answer(self.peer.clone(), request).await.into_parts();
         let until = match sending.what {
             Asked::Watch { .. } => Instant::now() + WATCHED,
-            _ => Instant::now() + PATIENCE,
+            _ => Instant::now() + TIMEOUT,
         };
         let mut read = Vec::new();
         while let Ok(Some(frame)) = timeout_at(until, body.frame()).await {

@@ -98,7 +98,7 @@ pub enum Freshness {
 /// `StaleReason`, without its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// `StaleReason::Link`.
+    /// `StaleReason::Reflector`.
     Link,
     /// `StaleReason::Undecodable`.
     Undecodable,
@@ -192,7 +192,7 @@ impl From<&skopos::Freshness> for Freshness {
 impl From<&skopos::StaleReason> for Reason {
     fn from(reason: &skopos::StaleReason) -> Self {
         match reason {
-            skopos::StaleReason::Link(_) => Self::Link,
+            skopos::StaleReason::Reflector(_) => Self::Link,
             skopos::StaleReason::Undecodable { .. } => Self::Undecodable,
             skopos::StaleReason::AuditMismatch { .. } => Self::AuditMismatch,
             skopos::StaleReason::AgeBound => Self::AgeBound,

@@ -63,7 +63,7 @@ impl Process {
         let mut random = fastrand::Rng::with_seed(setup.seed);
         let connect = |seed| transport(&setup, seed);
         let factory = InformerFactory::new(connect(random.u64(..))?, options(&setup.scene, random.u64(..)));
-        let election = Election::over(connect(random.u64(..))?, lease(&setup, random.u64(..)))?;
+        let election = Election::with_transport(connect(random.u64(..))?, lease(&setup, random.u64(..)))?;
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         let sinks = sinks(&setup.way)?;
         let (able, seen) = (election.candidate(), setup.phase.subscribe());

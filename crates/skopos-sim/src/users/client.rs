@@ -109,8 +109,8 @@ impl Client {
         self.ends.drain_queues().await;
         self.place.stop.cancel();
         self.tasks.close();
-        let patience = Duration::from_secs(60);
-        if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
+        let limit = Duration::from_secs(60);
+        if tokio::time::timeout(limit, self.tasks.wait()).await.is_err() {
             // Users that still wait in a call have not returned: the oracle sees the call without an end.
             tracing::warn!(client = self.number, "users are still waiting a minute after the shutdown");
         }

@@ -160,7 +160,7 @@ pub(super) fn standing<K>(informer: &Informer<K>) -> Standing {
     let (state, stats) = (informer.state(), informer.stats());
     let number = |figure: u64| u32::try_from(figure).unwrap_or(u32::MAX);
     Standing {
-        condition: state.condition.word(),
+        condition: state.condition.as_str(),
         attempts: state.attempts,
         failures: number(stats.failures),
         relists: number(stats.relists),

@@ -19,7 +19,7 @@ pub(super) struct Drain {
 }
 
 /// Far longer than all keys take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Maximum number of failures of a worker on the same key.
 const FAILURES: u32 = 3;
@@ -104,7 +104,7 @@ impl Drain {
         // Keys that failed are delayed by some milliseconds; keys that are delayed when the queue closes are dropped.
         tokio::time::sleep(Duration::from_secs(30)).await;
         self.recorder.record(Fact::QueueClosed { queue: self.id, drains: true });
-        if self.queue.shut_down_with_drain(PATIENCE).await.is_ok() {
+        if self.queue.shut_down_with_drain(TIMEOUT).await.is_ok() {
             self.recorder.record(Fact::QueueEnded { queue: self.id });
         }
     }

@@ -16,7 +16,7 @@ use crate::connection::ConnectionId;
 
 /// Way in which a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum CloseMode {
     /// In order, as when a program exits.
     Fin,
     /// With a reset, as in a crash or from a load balancer.
@@ -56,7 +56,7 @@ pub(crate) struct ConnectionControl {
     reader: AtomicWaker,
     writer: AtomicWaker,
     killed: CancellationToken,
-    how: Mutex<Option<How>>,
+    mode: Mutex<Option<CloseMode>>,
     go_away: CancellationToken,
 }
 
@@ -79,7 +79,7 @@ impl ConnectionControl {
             reader: AtomicWaker::new(),
             writer: AtomicWaker::new(),
             killed: CancellationToken::new(),
-            how: Mutex::new(None),
+            mode: Mutex::new(None),
             go_away: CancellationToken::new(),
         }
     }
@@ -88,8 +88,8 @@ impl ConnectionControl {
         self.id
     }
 
-    pub(crate) fn kill(&self, how: How) {
-        self.how.lock().get_or_insert(how);
+    pub(crate) fn kill(&self, mode: CloseMode) {
+        self.mode.lock().get_or_insert(mode);
         self.killed.cancel();
     }
 
@@ -113,7 +113,7 @@ impl ConnectionControl {
 
     /// Returns whether it ended, or is to end, with a reset.
     pub(crate) fn is_reset(&self) -> bool {
-        *self.how.lock() == Some(How::Rst)
+        *self.mode.lock() == Some(CloseMode::Rst)
     }
 }
 

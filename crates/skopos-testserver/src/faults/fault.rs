@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderName;
 use skopos_wire::Status;
 
-use super::How;
+use super::CloseMode;
 
 /// Fault of a request.
 ///
@@ -34,7 +34,7 @@ pub enum Fault {
     /// Sends the headers together with the first chunk of the body, as some proxies do.
     HoldHeadersUntilData,
     /// Closes the connection instead of answering.
-    KillConnection(How),
+    KillConnection(CloseMode),
     /// Answers, but tells the client to open another connection for later requests.
     GoAway,
     /// Shows an older state to watches and to reads that need not be the newest.

@@ -24,7 +24,7 @@ use futures::task::AtomicWaker;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-pub use self::connection::{Connections, Direction, How};
+pub use self::connection::{CloseMode, Connections, Direction};
 pub use self::fault::{Damage, Fault, Lag};
 pub use self::guard::{FaultGuard, Injection};
 pub use self::matching::Match;
@@ -85,16 +85,16 @@ impl Faults {
     }
 
     /// Closes all open connections; returns their number.
-    pub fn kill_connections(&self, how: How) -> usize {
+    pub fn kill_connections(&self, mode: CloseMode) -> usize {
         let connections = self.inner.connections.lock();
-        connections.values().for_each(|connection| connection.kill(how));
+        connections.values().for_each(|connection| connection.kill(mode));
         connections.len()
     }
 
     /// Closes one connection; returns whether it was open.
-    pub fn kill_connection(&self, id: ConnectionId, how: How) -> bool {
+    pub fn kill_connection(&self, id: ConnectionId, mode: CloseMode) -> bool {
         self.inner.connections.lock().get(&id).is_some_and(|connection| {
-            connection.kill(how);
+            connection.kill(mode);
             true
         })
     }

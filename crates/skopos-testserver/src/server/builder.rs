@@ -192,9 +192,9 @@ impl TestServerBuilder {
 
     /// Sets the limits of a slow watcher: the events it is behind, and the time without a read. The defaults are 1000 and 1 s.
     #[must_use]
-    pub fn slow_watchers(mut self, buffer: u64, patience: Duration) -> Self {
+    pub fn slow_watchers(mut self, buffer: u64, limit: Duration) -> Self {
         self.history.window.watch_buffer = buffer;
-        self.history.window.watch_patience = patience;
+        self.history.window.slow_watcher_timeout = limit;
         self
     }
 

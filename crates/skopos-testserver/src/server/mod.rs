@@ -19,7 +19,7 @@ pub use self::objects::UnknownRevision;
 pub use self::waiting::WaitTimeout;
 
 use crate::auth::Auth;
-use crate::faults::{Faults, How};
+use crate::faults::{CloseMode, Faults};
 use crate::log::RequestRecord;
 use crate::serve::{
     Credential, HttpServer, IdentityPlan, MemoryStream, ServerIdentity, Validity, listen, reserve,
@@ -233,13 +233,13 @@ impl TestServer {
 
     /// Stops listening and closes all connections; the content stays. No other process gets the port meanwhile.
     pub async fn pause(&self) {
-        self.pause_with(How::Fin).await;
+        self.pause_with(CloseMode::Fin).await;
     }
 
     /// Pauses the server, with resets if `how` says so.
-    pub async fn pause_with(&self, how: How) {
-        if how == How::Rst {
-            self.faults().kill_connections(how);
+    pub async fn pause_with(&self, mode: CloseMode) {
+        if mode == CloseMode::Rst {
+            self.faults().kill_connections(mode);
         }
         let open = self.inner.open.lock().clone();
         open.cancel();
@@ -288,8 +288,8 @@ impl TestServer {
     ///
     /// # Errors
     /// When another process took the port in between.
-    pub async fn restart(&self, how: How) -> Result<(), StartError> {
-        self.pause_with(how).await;
+    pub async fn restart(&self, mode: CloseMode) -> Result<(), StartError> {
+        self.pause_with(mode).await;
         self.resume().await
     }
 

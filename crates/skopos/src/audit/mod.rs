@@ -33,7 +33,7 @@ impl<K> Informer<K> {
     /// # Errors
     /// If no namespace could be compared; nothing is known of the content then.
     pub async fn audit(&self, limit: Duration) -> Result<AuditReport, AuditError> {
-        let parts: Vec<usize> = (0..self.shared.links.len()).collect();
+        let parts: Vec<usize> = (0..self.shared.reflectors.len()).collect();
         let deadline = deadline::after(limit);
         let audit = async {
             AuditPermit::acquire(&self.shared, deadline).await?.audit_and_heal(&parts, deadline).await
@@ -54,7 +54,7 @@ impl<K> Informer<K> {
         let is_older = |object: &StoredObject| object.raw().resource_version() < version;
         let lost = content.rv_of(part) > version && content.objects.get(key).is_some_and(is_older);
         // An object that could not be read is known to be older, and reported as such.
-        if lost && !shared.links[part].quarantine.unreadable().keys.contains(key) {
+        if lost && !shared.reflectors[part].quarantine.unreadable().keys.contains(key) {
             tracing::warn!(resource = %shared.resource, %key, %version, "a change was lost: listing again");
             shared.audits.lock().mismatches += 1;
             mark_different(shared, part, 1);
@@ -67,7 +67,7 @@ impl<K> Informer<K> {
 fn mark_different(shared: &InformerInner, part: usize, differences: usize) {
     let now = Instant::now();
     shared.freshness().update(part, |part| part.audit = Some((now, differences)));
-    shared.links[part].handle.relist();
+    shared.reflectors[part].handle.relist();
 }
 
 /// The permit to audit an informer: only one caller at a time has it.
@@ -121,7 +121,7 @@ async fn audit(
         match found {
             Ok(found) => compared.push(found),
             Err(error) => {
-                let namespace = shared.links[*part].target.namespace.clone();
+                let namespace = shared.reflectors[*part].target.namespace.clone();
                 not_compared.push(NotCompared::new(namespace, error));
             }
         }
@@ -161,10 +161,10 @@ const MAX_CONCURRENT_LISTS: usize = 8;
 /// Returns the parts that an audit of these parts does not compare.
 fn parts_not_audited(shared: &InformerInner, parts: &[usize]) -> impl Iterator<Item = NotCompared> {
     let evidence = shared.freshness().evidence();
-    let others = shared.links.iter().enumerate().filter(|(part, _)| !parts.contains(part));
-    others.map(move |(part, link)| {
-        let condition = evidence.parts[part].link.condition.clone();
-        NotCompared::new(link.target.namespace.clone(), AuditError::LeftOut { condition })
+    let others = shared.reflectors.iter().enumerate().filter(|(part, _)| !parts.contains(part));
+    others.map(move |(part, reflector)| {
+        let condition = evidence.parts[part].reflector.condition.clone();
+        NotCompared::new(reflector.target.namespace.clone(), AuditError::LeftOut { condition })
     })
 }
 
@@ -184,23 +184,23 @@ async fn audit_part(
     lists: &Semaphore,
     deadline: Instant,
 ) -> Result<PartReport, AuditError> {
-    let link = &shared.links[part];
+    let reflector = &shared.reflectors[part];
     if !shared.freshness().evidence().parts[part].synced {
-        let namespace = &link.target.namespace;
+        let namespace = &reflector.target.namespace;
         let who = shared.unsynced().into_iter().find(|who| who.namespace == *namespace);
         return Err(AuditError::NotSynced { reason: who.map(|who| who.to_string()).unwrap_or_default() });
     }
     let listing = acquire_list_permit(lists, deadline).await?;
-    let unreadable = link.quarantine.unreadable();
+    let unreadable = reflector.quarantine.unreadable();
     let before = shared.store.current();
     let sent_at = Instant::now();
-    let target = Target { form: Form::MetadataOnly, ..link.target.clone() };
+    let target = Target { form: Form::MetadataOnly, ..reflector.target.clone() };
     let mut list =
         ListComparison { comparison: Comparison::new(before.rv_of(part).clone()), before: &before, part };
     let revision = shared.context.live.list(&target, deadline, &mut list).await?;
     drop(listing);
-    // The list is as good as a probe; if it shows that history went back, the link must know.
-    link.handle.probed(shared.context.freshness.clock.at(sent_at), revision.clone());
+    // The list is as good as a probe; if it shows that history went back, the reflector must know.
+    reflector.handle.probed(shared.context.freshness.clock.at(sent_at), revision.clone());
     if revision < *before.rv_of(part) {
         return Err(AuditError::WentBack { server: revision, content: before.rv_of(part).clone() });
     }
@@ -213,8 +213,8 @@ async fn audit_part(
     let current = shared.store.current();
     let differs = !shared.has_digest(part, &current, &comparison.digest());
     if differs && *current.rv_of(part) < revision && unreadable.keys.is_empty() && unreadable.nameless == 0 {
-        // The link may be waiting for this comparison; it need not wait for its end.
-        link.handle.differs(revision.clone());
+        // The reflector may be waiting for this comparison; it need not wait for its end.
+        reflector.handle.differs(revision.clone());
     }
     let until = deadline.min(Instant::now() + CATCH_UP_TIMEOUT);
     let mut reached = shared.reach_part(part, &revision, &comparison.digest(), until).await?;
@@ -223,7 +223,7 @@ async fn audit_part(
     if same {
         let now = Instant::now();
         let clock = &shared.context.freshness.clock;
-        link.handle.compared(clock.at(sent_at), clock.at(now), revision.clone());
+        reflector.handle.compared(clock.at(sent_at), clock.at(now), revision.clone());
     }
     let mut found = compared(&after, reached);
     if found.count() > 0 && reached && *after.rv_of(part) == revision {
@@ -234,15 +234,15 @@ async fn audit_part(
     if after.epoch_of(part) != before.epoch_of(part) {
         return Err(AuditError::Replaced);
     }
-    let known = found.are_known(&unreadable.or(link.quarantine.unreadable()));
+    let known = found.are_known(&unreadable.or(reflector.quarantine.unreadable()));
     // Content that is equal by now lacks nothing, whatever it lacked before.
     let differences = if known || same { 0 } else { found.count() };
     if known && found.count() > 0 {
         // The audit could read them.
-        link.handle.retry_now();
+        reflector.handle.retry_now();
     }
     if differences > 0 {
-        tracing::warn!(target = %link.target, differences, examples = ?found.examples, "an audit found differences: listing again");
+        tracing::warn!(target = %reflector.target, differences, examples = ?found.examples, "an audit found differences: listing again");
         mark_different(shared, part, differences);
     } else if (reached || same) && shared.store.peek().is_restored(part) {
         // The restored content matches the server's: each object that has not changed since is the same.
@@ -267,7 +267,7 @@ async fn acquire_list_permit(lists: &Semaphore, deadline: Instant) -> Result<Sem
 }
 
 /// The time that the store may take to reach the list's revision, or to become equal to the list. A watch learns of
-/// revisions that do not concern it only by bookmarks, or when a probe makes the link verify itself.
+/// revisions that do not concern it only by bookmarks, or when a probe makes the reflector verify itself.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// Waits for the last of several changes that share a revision, which may be in flight. Returns whether the stream stayed
@@ -275,8 +275,8 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(25);
 async fn has_received_revision(shared: &InformerInner, part: usize, deadline: Instant) -> bool {
     let now = shared.context.freshness.clock.at(Instant::now());
     let in_time = timeout_at(deadline, sleep(IN_FLIGHT_DELAY)).await.is_ok();
-    let link = &shared.freshness().evidence().parts[part].link;
-    in_time && link.condition.is_watching() && link.since <= now
+    let reflector = &shared.freshness().evidence().parts[part].reflector;
+    in_time && reflector.condition.is_watching() && reflector.since <= now
 }
 
 /// The time within which a healthy server certainly sends the second of two changes of one revision after the first.

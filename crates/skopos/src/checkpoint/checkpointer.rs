@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use skopos_reflect::Form;
 
 use super::content::Checkpoint;
-use super::error::{Foreign, NoCheckpoint};
+use super::error::{IdentityMismatch, NoCheckpoint};
 use super::header::{ContentIdentity, Header, HeaderPart};
 use crate::informer::{Informer, InformerGuard, InformerInner};
 use crate::options::InformerOptions;
@@ -54,7 +54,12 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If the identity differs, with the difference.
-    pub fn fits(&self, resource: &ResourceId, form: Form, options: &InformerOptions) -> Result<(), Foreign> {
+    pub fn fits(
+        &self,
+        resource: &ResourceId,
+        form: Form,
+        options: &InformerOptions,
+    ) -> Result<(), IdentityMismatch> {
         options.identity(self.cluster(), resource, form).expect(&self.header.identity)
     }
 
@@ -73,11 +78,13 @@ impl Checkpoint {
         }
         let evidence = evidence.reconciled_with(&newer);
         let parts =
-            shared.links.iter().zip(evidence.ages()).enumerate().map(|(part, (link, age))| HeaderPart {
-                namespace: link.target.namespace.clone(),
-                resource_version: content.rv_of(part).clone(),
-                epoch: content.epoch_of(part),
-                proven: age.and_then(|age| now.before(age)),
+            shared.reflectors.iter().zip(evidence.ages()).enumerate().map(|(part, (reflector, age))| {
+                HeaderPart {
+                    namespace: reflector.target.namespace.clone(),
+                    resource_version: content.rv_of(part).clone(),
+                    epoch: content.epoch_of(part),
+                    proven: age.and_then(|age| now.before(age)),
+                }
             });
         let header = Header { identity: shared.identity(), written: now.clone(), parts: parts.collect() };
         // An informer that starts from it must have the server confirm the content.
@@ -92,8 +99,8 @@ impl InformerInner {
         ContentIdentity {
             cluster: self.context.cluster().as_deref().map(str::to_owned),
             resource: self.resource.clone(),
-            // An informer has at least one link.
-            metadata_only: matches!(self.links[0].target.form, Form::MetadataOnly),
+            // An informer has at least one reflector.
+            metadata_only: matches!(self.reflectors[0].target.form, Form::MetadataOnly),
             scope: self.scope.clone(),
             labels: self.labels.to_string(),
             fields: self.fields.to_string(),

@@ -46,7 +46,7 @@ pub enum CheckpointError {
 /// A checkpoint with another identity than the informer's: the caller is at fault, or the cluster was replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the checkpoint is of another {what}: of {found}, not of {expected}")]
-pub struct Foreign {
+pub struct IdentityMismatch {
     /// The part of the identity that differs: the cluster, the resource, the scope, ...
     pub what: &'static str,
     /// The informer's value.

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use skopos_wire::ResourceVersion;
 
 use super::clock::WallTime;
-use super::error::{CheckpointError, Foreign};
+use super::error::{CheckpointError, IdentityMismatch};
 use crate::resource::{ResourceId, Scope};
 
 /// The header of a checkpoint.
@@ -38,7 +38,7 @@ pub(crate) struct ContentIdentity {
 
 impl ContentIdentity {
     /// Refuses content with another identity.
-    pub(crate) fn expect(&self, found: &ContentIdentity) -> Result<(), Foreign> {
+    pub(crate) fn expect(&self, found: &ContentIdentity) -> Result<(), IdentityMismatch> {
         let named = |cluster: &Option<String>| cluster.clone().unwrap_or_else(|| "no name".to_owned());
         let api = |resource: &ResourceId| format!("{resource} {} {}", resource.version, resource.kind);
         let form = |metadata_only: bool| if metadata_only { "metadata" } else { "whole objects" }.to_owned();
@@ -53,7 +53,7 @@ impl ContentIdentity {
             ("transform", self.transform.clone(), found.transform.clone()),
         ];
         match pairs.into_iter().find(|(_, expected, found)| expected != found) {
-            Some((what, expected, found)) => Err(Foreign { what, expected, found }),
+            Some((what, expected, found)) => Err(IdentityMismatch { what, expected, found }),
             None => Ok(()),
         }
     }

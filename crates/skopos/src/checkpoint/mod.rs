@@ -9,7 +9,7 @@
 //! # What a restored informer says
 //!
 //! * Its content can be read at once. [`Freshness`](crate::Freshness) is `Stale` for the reason
-//!   [`StaleReason::Restored`](crate::StaleReason) (or for what is wrong with the link), with the true age: from when the
+//!   [`StaleReason::Restored`](crate::StaleReason) (or for what is wrong with the reflector), with the true age: from when the
 //!   content was last proven before it was written, by clocks that can be trusted ([`WallClock`]); none if they cannot.
 //! * The watch resumes at the checkpoint's RV, without a list. If the server no longer has the history from there (410),
 //!   everything is listed, and handlers and the journal receive the differences, marked as a gap.
@@ -40,5 +40,5 @@ mod tests;
 pub use checkpointer::Checkpointer;
 pub use clock::{WallClock, WallTime};
 pub use content::{Checkpoint, CheckpointLimits, ContentMark, Written};
-pub use error::{CheckpointError, Foreign, NoCheckpoint};
+pub use error::{CheckpointError, IdentityMismatch, NoCheckpoint};
 pub use file::{replace_file, replace_file_unsynced};

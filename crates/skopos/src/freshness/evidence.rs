@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use skopos_reflect::{Clock, Condition, Degradation, LinkState};
+use skopos_reflect::{Clock, Condition, Degradation, ReflectorState};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
@@ -27,8 +27,8 @@ pub(crate) struct Evidence {
 pub(crate) struct PartEvidence {
     /// True once a first complete list was applied.
     pub(crate) synced: bool,
-    /// The link's state.
-    pub(crate) link: Arc<LinkState>,
+    /// The reflector's state.
+    pub(crate) reflector: Arc<ReflectorState>,
     /// The number of differences that an audit found and no relist has healed yet, with the audit's time.
     pub(crate) audit: Option<(Instant, usize)>,
     proof: Option<Proof>,
@@ -40,7 +40,7 @@ pub(crate) struct PartEvidence {
 /// The data of the factory that freshness needs.
 #[derive(Debug)]
 pub(crate) struct FreshnessContext {
-    /// The clock that converts the links' moments into instants.
+    /// The clock that converts the reflectors' moments into instants.
     pub(crate) clock: Clock,
     /// The age above which a proof no longer counts.
     pub(crate) stale_after: Duration,
@@ -119,7 +119,8 @@ impl Evidence {
         }
         let trouble = part.trouble(&self.context, now);
         if !part.synced {
-            let reason = trouble.map_or_else(|| StaleReason::Link(part.link.clone()), |(_, reason)| reason);
+            let reason =
+                trouble.map_or_else(|| StaleReason::Reflector(part.reflector.clone()), |(_, reason)| reason);
             return Freshness::NeverSynced { since: self.started, reason };
         }
         if let Some((since, reason)) = trouble {
@@ -172,7 +173,7 @@ impl Evidence {
     fn corrected_by(&self, newer: &Self) -> Self {
         let mut evidence = self.clone();
         for (part, newer) in evidence.parts.iter_mut().zip(&newer.parts) {
-            part.link = newer.link.clone();
+            part.reflector = newer.reflector.clone();
             part.audit = newer.audit;
             part.proof = match newer.retraction.count - part.retraction.count {
                 0 => part.proof,
@@ -190,14 +191,21 @@ impl Evidence {
     }
 }
 
-fn link_state(context: &FreshnessContext, condition: Condition) -> Arc<LinkState> {
+fn link_state(context: &FreshnessContext, condition: Condition) -> Arc<ReflectorState> {
     let since = context.clock.now();
-    Arc::new(LinkState { condition, since, attempts: 0, reason: None, retry_at: None, undecodable: 0 })
+    Arc::new(ReflectorState { condition, since, attempts: 0, reason: None, retry_at: None, undecodable: 0 })
 }
 
 impl PartEvidence {
-    fn new(synced: bool, link: Arc<LinkState>) -> Self {
-        Self { synced, link, audit: None, proof: None, retraction: Retraction::default(), restored: None }
+    fn new(synced: bool, reflector: Arc<ReflectorState>) -> Self {
+        Self {
+            synced,
+            reflector,
+            audit: None,
+            proof: None,
+            retraction: Retraction::default(),
+            restored: None,
+        }
     }
 
     /// Records restored content that was at most `age` old at `here` or a moment later; `None` if the age is unknown.
@@ -214,19 +222,19 @@ impl PartEvidence {
 
     /// Returns the current error and when it began; ignores the age bound.
     fn trouble(&self, context: &FreshnessContext, now: Instant) -> Option<(Instant, StaleReason)> {
-        let since = context.clock.instant(self.link.since);
+        let since = context.clock.instant(self.reflector.since);
         // Some proxies hold a response back until there is an event: a later read has shown that nothing is missing.
         let proven = self.proof.is_some_and(|proof| since < proof.at);
         let in_time = proven || now.saturating_duration_since(since) < RENEWAL_GRACE;
-        let renewed = self.link.attempts == 0 && in_time;
+        let renewed = self.reflector.attempts == 0 && in_time;
         let lacks = |count| (count > 0).then_some(StaleReason::Undecodable { key: None, count });
-        let reason = match &self.link.condition {
-            Condition::Watching => lacks(self.link.undecodable),
-            Condition::Connecting if renewed => lacks(self.link.undecodable),
+        let reason = match &self.reflector.condition {
+            Condition::Watching => lacks(self.reflector.undecodable),
+            Condition::Connecting if renewed => lacks(self.reflector.undecodable),
             Condition::Degraded(Degradation::Undecodable { key, count }) => {
                 Some(StaleReason::Undecodable { key: key.clone(), count: *count })
             }
-            _ => Some(StaleReason::Link(self.link.clone())),
+            _ => Some(StaleReason::Reflector(self.reflector.clone())),
         };
         let audit =
             || self.audit.map(|(since, differences)| (since, StaleReason::AuditMismatch { differences }));
@@ -234,7 +242,7 @@ impl PartEvidence {
     }
 
     fn is_whole(&self) -> bool {
-        self.synced && self.audit.is_none() && self.link.undecodable == 0
+        self.synced && self.audit.is_none() && self.reflector.undecodable == 0
     }
 
     /// Returns whether the content is known to hold all that was committed before `at`.
@@ -411,15 +419,15 @@ mod tests {
             cell.prove(part, Instant::now());
         }
         let cell = Cell { cell, context, slept };
-        (0..parts).for_each(|part| cell.link(part, Condition::Watching, 0));
+        (0..parts).for_each(|part| cell.reflector(part, Condition::Watching, 0));
         cell
     }
 
     impl Cell {
-        fn link(&self, part: usize, condition: Condition, attempts: u32) {
+        fn reflector(&self, part: usize, condition: Condition, attempts: u32) {
             let state = link_state(&self.context, condition);
-            let state = Arc::new(LinkState { attempts, ..LinkState::clone(&state) });
-            self.cell.update(part, |part| part.link = state.clone());
+            let state = Arc::new(ReflectorState { attempts, ..ReflectorState::clone(&state) });
+            self.cell.update(part, |part| part.reflector = state.clone());
         }
 
         fn now(&self) -> Freshness {
@@ -473,16 +481,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_wrong_is_said_with_the_age_all_the_same() {
         let content = live(1);
-        content.link(0, Condition::Retrying, 1);
+        content.reflector(0, Condition::Retrying, 1);
         advance(secs(7)).await;
         match content.now() {
-            Freshness::Stale { since, age, reason: StaleReason::Link(state) } => {
+            Freshness::Stale { since, age, reason: StaleReason::Reflector(state) } => {
                 assert_eq!((since.elapsed(), age), (secs(7), Some(secs(7))));
                 assert_eq!(state.condition, Condition::Retrying);
             }
             other => panic!("{other}"),
         }
-        content.link(0, Condition::Watching, 0);
+        content.reflector(0, Condition::Watching, 0);
         content.cell.update(0, |part| part.audit = Some((Instant::now(), 3)));
         assert!(matches!(content.now().reason(), Some(StaleReason::AuditMismatch { differences: 3 })));
         content.cell.stop();
@@ -492,11 +500,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_renewal_of_a_watch_is_no_trouble_unless_it_takes_long() {
         let content = live(1);
-        content.link(0, Condition::Connecting, 0);
+        content.reflector(0, Condition::Connecting, 0);
         advance(secs(1)).await;
         assert!(content.now().is_live());
         advance(secs(1)).await;
-        assert!(matches!(content.now().reason(), Some(StaleReason::Link(_))));
+        assert!(matches!(content.now().reason(), Some(StaleReason::Reflector(_))));
         content.cell.prove(0, Instant::now());
         assert!(content.now().is_live(), "a read that was sent since has shown that nothing is missing");
         advance(secs(90)).await;
@@ -504,7 +512,7 @@ mod tests {
         advance(secs(1)).await;
         assert!(!content.now().is_live(), "and none since then");
         content.cell.prove(0, Instant::now());
-        content.link(0, Condition::Connecting, 1);
+        content.reflector(0, Condition::Connecting, 1);
         assert!(!content.now().is_live(), "not a renewal: it has failed before");
     }
 
@@ -548,7 +556,7 @@ mod tests {
         advance(secs(10)).await;
         content.cell.prove(0, Instant::now());
         assert_eq!(content.now().age(), Some(secs(10)));
-        content.link(1, Condition::Forbidden, 2);
+        content.reflector(1, Condition::Forbidden, 2);
         assert!(matches!(content.now(), Freshness::Stale { .. }));
         content.cell.update(0, |part| part.synced = false);
         assert!(matches!(content.now(), Freshness::NeverSynced { .. }));

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! is never below the true age. No PING, open socket or bookmark proves that. The writer of a store publishes [`Evidence`]
-//! (what is proven, and what is wrong with the link); a reader computes the [`Freshness`] from it when it asks, which
+//! (what is proven, and what is wrong with the reflector); a reader computes the [`Freshness`] from it when it asks, which
 //! costs a few atomic loads and three clock reads.
 //!
 //! A monotonic clock stops while a machine is suspended, so the proof also records the wall clock's lead over the monotonic
@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use skopos_reflect::LinkState;
+use skopos_reflect::ReflectorState;
 use skopos_wire::ObjectKey;
 use tokio::time::Instant;
 
@@ -31,7 +31,7 @@ pub(crate) use evidence::{
 /// The freshness of a store, a snapshot or a read.
 #[derive(Clone, Debug)]
 pub enum Freshness {
-    /// The link is healthy, and the content was the server's newest state at most `age` ago.
+    /// The reflector is healthy, and the content was the server's newest state at most `age` ago.
     Live {
         /// Upper bound on how long ago the content was the newest state.
         age: Duration,
@@ -138,7 +138,7 @@ impl fmt::Display for Freshness {
 #[non_exhaustive]
 pub enum StaleReason {
     /// The list or watch does not run; the state says why, since when and after how many attempts.
-    Link(Arc<LinkState>),
+    Reflector(Arc<ReflectorState>),
     /// Objects arrived in an unreadable form: the store has older versions of them.
     Undecodable {
         /// The first of them, if its name could be read.
@@ -151,7 +151,7 @@ pub enum StaleReason {
         /// The number of objects that differ.
         differences: usize,
     },
-    /// The link looks healthy, but the last proof of the age is older than the bound
+    /// The reflector looks healthy, but the last proof of the age is older than the bound
     /// ([`FactoryOptions::stale_after`](crate::FactoryOptions)).
     AgeBound,
     /// The content is from a checkpoint, and the server has not confirmed it yet.
@@ -169,7 +169,7 @@ pub enum StaleReason {
 impl fmt::Display for StaleReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Link(state) => write!(f, "{state}"),
+            Self::Reflector(state) => write!(f, "{state}"),
             Self::Undecodable { key: Some(key), count: 1 } => {
                 write!(f, "the server sent {key} in a form that cannot be read")
             }

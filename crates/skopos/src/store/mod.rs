@@ -1,7 +1,7 @@
 //! The store: the server's content, as immutable snapshots at one RV each.
 //!
 //! ```text
-//!   list/watch link ──▶ StoreWriter ── one snapshot per batch ──▶ Store ──▶ Snapshot ──▶ readers, without a lock
+//!   list/watch reflector ──▶ StoreWriter ── one snapshot per batch ──▶ Store ──▶ Snapshot ──▶ readers, without a lock
 //!    (Sink calls)            │                                      ▲
 //!                            └── the batch's changes ──▶ handler queues (the writer never waits)
 //! ```

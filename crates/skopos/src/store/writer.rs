@@ -1,4 +1,4 @@
-//! The writer of a store: turns the link's data into content and changes.
+//! The writer of a store: turns the reflector's data into content and changes.
 
 mod order;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{self, BTreeMap};
 use std::sync::Arc;
 
-use skopos_reflect::{Change, Commit, LinkState, Sink, Time};
+use skopos_reflect::{Change, Commit, ReflectorState, Sink, Time};
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
 use self::order::EventOrder;
@@ -17,7 +17,7 @@ use crate::journal::{ChangeRecord, JournalRecorder, ListDifference, ListReplacem
 use crate::object::StoredObject;
 use crate::tree::{Tree, TreeItem};
 
-/// An observer of the link's state and of proofs of the content's age. Calls must not block.
+/// An observer of the reflector's state and of proofs of the content's age. Calls must not block.
 ///
 /// Content comes first: when `fresh_as_of` is called, a snapshot taken then holds what the proof is about. So a reader that
 /// first reads the proven time and then takes the snapshot never claims too young an age. A proof may be retracted in
@@ -31,15 +31,15 @@ pub(crate) trait LinkObserver: Send {
     /// published.
     fn fresh_only_as_of(&mut self, at: Option<Time>);
 
-    /// Records the link's state.
-    fn state(&mut self, state: &LinkState);
+    /// Records the reflector's state.
+    fn state(&mut self, state: &ReflectorState);
 }
 
 /// The observer that does nothing.
 impl LinkObserver for () {
     fn fresh_as_of(&mut self, _at: Time) {}
     fn fresh_only_as_of(&mut self, _at: Option<Time>) {}
-    fn state(&mut self, _state: &LinkState) {}
+    fn state(&mut self, _state: &ReflectorState) {}
 }
 
 /// The only writer of a store. It keeps the guarantees of the content and of [`Event`], whatever the server sends:
@@ -167,7 +167,7 @@ impl Sink for StoreWriter {
         self.observer.fresh_only_as_of(at);
     }
 
-    fn state(&mut self, state: &LinkState) {
+    fn state(&mut self, state: &ReflectorState) {
         self.observer.state(state);
     }
 }

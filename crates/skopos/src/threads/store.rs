@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shuttle::thread;
-use skopos_reflect::{Condition, LinkState, Sink};
+use skopos_reflect::{Condition, ReflectorState, Sink};
 use tokio::time::Instant;
 
 use super::{Happened, explore};
@@ -25,7 +25,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let common = FreshnessContext::standalone(SleepClock::from_fn(|| 0));
-        let watching = LinkState {
+        let watching = ReflectorState {
             condition: Condition::Watching,
             since: common.clock.now(),
             attempts: 0,
@@ -36,7 +36,7 @@ impl Bench {
         let freshness = FreshnessCell::new(Evidence::new(common, 1));
         freshness.update(0, |part| {
             part.synced = true;
-            part.link = Arc::new(watching.clone());
+            part.reflector = Arc::new(watching.clone());
         });
         let begun = Instant::now() - Duration::from_secs(60);
         Self { core: StoreCore::new(StoreContent::unsynced(), freshness), begun }
@@ -131,7 +131,8 @@ fn content_that_lacks_something_is_never_called_live() {
             }
         });
         core.freshness().update(0, |part| {
-            part.link = Arc::new(LinkState { undecodable: 1, ..LinkState::clone(&part.link) });
+            part.reflector =
+                Arc::new(ReflectorState { undecodable: 1, ..ReflectorState::clone(&part.reflector) });
         });
         writer.advance(&2.into());
         reader.join().unwrap();

@@ -1,7 +1,7 @@
 //! The faults.
 
 use skopos::{InitialList, Limits, Status};
-use skopos_testserver::{ConnectionId, Connections, Damage, Direction, Fault, How, Lag, Match};
+use skopos_testserver::{CloseMode, ConnectionId, Connections, Damage, Direction, Fault, Lag, Match};
 
 use super::bed::{Case, Harm};
 use super::bounds::*;
@@ -17,11 +17,11 @@ pub(crate) fn all() -> Vec<Case> {
 fn connections() -> Vec<Case> {
     vec![
         Case::once("connection reset (RST)", CONNECTION_LOST, |world| {
-            world.server.faults().kill_connections(How::Rst);
+            world.server.faults().kill_connections(CloseMode::Rst);
             Harm::over()
         }),
         Case::once("connection closed (FIN)", CONNECTION_LOST, |world| {
-            world.server.faults().kill_connections(How::Fin);
+            world.server.faults().kill_connections(CloseMode::Fin);
             Harm::over()
         }),
         Case::once("GOAWAY", CONNECTION_LOST, |world| {
@@ -36,13 +36,13 @@ fn connections() -> Vec<Case> {
         Case::lasting("connections refused for 5 min", DOWN_FOR_LONG, 300, |_| Harm::paused())
             .load(Whose::DeadCluster),
         Case::lasting("every request kills its connection", KILLED, 180, |world| {
-            let kill = world.server.faults().inject(Fault::KillConnection(How::Rst)).everywhere();
-            world.server.faults().kill_connections(How::Rst);
+            let kill = world.server.faults().inject(Fault::KillConnection(CloseMode::Rst)).everywhere();
+            world.server.faults().kill_connections(CloseMode::Rst);
             Harm::new(kill)
         }),
         Case::once("one stream per connection from now on", CONNECTION_LOST, |world| {
             world.server.faults().limit_streams(Some(1));
-            world.server.faults().kill_connections(How::Fin);
+            world.server.faults().kill_connections(CloseMode::Fin);
             Harm::over()
         }),
         hole("black hole: open connections, both ways", Connections::Existing, Direction::Both, 0),

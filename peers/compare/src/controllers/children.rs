@@ -19,9 +19,9 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(super) async fn wait_for(
     api: &Api<ConfigMap>,
     wanted: &BTreeMap<String, ConfigMap>,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<usize> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + limit;
     loop {
         let wrong = wrong(api, wanted).await?;
         let Some(one) = wrong.get(wrong.len() / 2) else { return Ok(0) };

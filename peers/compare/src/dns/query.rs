@@ -8,7 +8,7 @@ use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 const TYPE_A: u16 = 1;
 const TYPE_CNAME: u16 = 5;
 
@@ -69,7 +69,7 @@ impl Resolver {
                 }
             }
         };
-        timeout(PATIENCE, answered).await?
+        timeout(TIMEOUT, answered).await?
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
-use skopos_testserver::{How, TestServer};
+use skopos_testserver::{CloseMode, TestServer};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::side::{ANNOTATION, Notifier, Side};
@@ -81,7 +81,7 @@ impl World {
     }
 
     pub(super) async fn stop_server(&self) {
-        self.server.pause_with(How::Rst).await;
+        self.server.pause_with(CloseMode::Rst).await;
     }
 
     /// Waits until a host leads exactly to these. Returns how long that took from a moment on, in seconds.

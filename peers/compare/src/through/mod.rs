@@ -25,7 +25,7 @@ use clap::Args;
 use futures::{Stream, StreamExt as _};
 use parking_lot::Mutex;
 use peer_protocol::{EventLine, Line, What};
-use skopos_testserver::{How, TestServer};
+use skopos_testserver::{CloseMode, TestServer};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -238,16 +238,16 @@ impl World {
         let (name, way) = &self.ways[self.random.usize(..self.ways.len())];
         let what = match self.random.u8(..7) {
             0 => {
-                way.kill(proxy::How::Rst);
+                way.kill(proxy::CloseMode::Rst);
                 format!("{name} reset")
             }
             1 => {
-                way.kill(proxy::How::Fin);
+                way.kill(proxy::CloseMode::Fin);
                 format!("{name} closed")
             }
             2 => {
                 way.set_door(Door::Refuse);
-                way.kill(proxy::How::Rst);
+                way.kill(proxy::CloseMode::Rst);
                 sleep(a_while).await;
                 way.set_door(Door::Open);
                 format!("{name} refused")
@@ -256,7 +256,7 @@ impl World {
                 // client-go does not notice silence within minutes where it speaks HTTP/1.1: it ends with the connection.
                 way.set_open_wires(Wire { to_client_lost: true, to_server_lost: true, ..Wire::default() });
                 sleep(a_while).await;
-                way.kill(proxy::How::Rst);
+                way.kill(proxy::CloseMode::Rst);
                 format!("{name} silent")
             }
             4 => {
@@ -264,11 +264,11 @@ impl World {
                 "watches ended".to_owned()
             }
             5 => {
-                server.restart(How::Rst).await?;
+                server.restart(CloseMode::Rst).await?;
                 "member restarted".to_owned()
             }
             _ => {
-                server.pause_with(How::Rst).await;
+                server.pause_with(CloseMode::Rst).await;
                 for _ in 0..5 {
                     self.truth.change()?;
                 }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{PATIENCE, text, utf8};
+use crate::support::{TIMEOUT, text, utf8};
 
 /// A browser. Nothing of the machine's other profiles is used.
 pub(super) struct Chromium {
@@ -71,7 +71,7 @@ impl Chromium {
 
     /// Shows a page as if its address had been typed, and returns the document when everything is loaded.
     pub(super) fn dump(&self, url: &str) -> String {
-        let limit = format!("{}", PATIENCE.as_secs());
+        let limit = format!("{}", TIMEOUT.as_secs());
         let mut command = Command::new("timeout");
         command.arg(limit).arg(&self.program);
         let output = self.arguments(&mut command).args(["--dump-dom", url]).output().expect("timeout runs");

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::support::{PATIENCE, text};
+use crate::support::{TIMEOUT, text};
 
 /// Client for single requests by HTTP/1.1, over TLS with bob's certificate.
 pub(super) struct Client {
@@ -53,7 +53,7 @@ impl Client {
             write!(head, "content-length: {}\r\n", body.len()).expect("a string");
         }
         let stream = TcpStream::connect(self.address).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let request = format!("{head}\r\n{body}");
         let answer = match &self.tls {
             None => answer(stream, &request),

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use parking_lot::Mutex;
 
-use crate::support::{PATIENCE, text};
+use crate::support::{TIMEOUT, text};
 
 /// A request of a browser or of the gateway.
 struct Request {
@@ -48,7 +48,7 @@ impl Site {
 
     /// Waits for the results of that page, one line for each attempt.
     pub(super) fn report(&self) -> String {
-        self.attacks.recv_timeout(PATIENCE).expect("the attacker's page comes to its end")
+        self.attacks.recv_timeout(TIMEOUT).expect("the attacker's page comes to its end")
     }
 
     /// Returns the reports of the member's pages that ran.
@@ -145,7 +145,7 @@ fn converse(
     stream: TcpStream,
     answer: &(dyn Fn(Request) -> (&'static str, String) + Send + Sync),
 ) -> Option<()> {
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let request = read(&stream)?;
     let preflight = request.method == "OPTIONS";
     let (kind, body) = answer(request);

@@ -9,7 +9,7 @@ use skopos::ResourceId;
 use tokio::time::{Instant, timeout};
 
 use super::ClusterInner;
-use crate::cluster::kinds::{CachedInformer, CachedKind, Ended, Starting};
+use crate::cluster::kinds::{CachedInformer, CachedKind, Starting, StopReason};
 use crate::cluster::persistence::{PERSISTENCE_TIMEOUT, Persistence};
 use crate::cluster::session::ClusterConnection;
 use crate::error::FleetError;
@@ -155,17 +155,17 @@ impl ClusterInner {
         FleetError::Failing { cluster, resource, attempts, reason }
     }
 
-    fn ended(&self, resource: &ResourceId, ended: Ended) -> FleetError {
+    fn ended(&self, resource: &ResourceId, ended: StopReason) -> FleetError {
         let (cluster, resource) = (self.id.clone(), Box::new(resource.clone()));
         match ended {
-            Ended::Removed => FleetError::Removed { cluster, since: self.state().since },
-            Ended::Closed => FleetError::Closed,
-            Ended::Idle
-            | Ended::Evicted
-            | Ended::Unwanted
-            | Ended::NotServed
-            | Ended::Reconnected
-            | Ended::Replaced => {
+            StopReason::Removed => FleetError::Removed { cluster, since: self.state().since },
+            StopReason::Closed => FleetError::Closed,
+            StopReason::Idle
+            | StopReason::Evicted
+            | StopReason::Unwanted
+            | StopReason::NotServed
+            | StopReason::Reconnected
+            | StopReason::Replaced => {
                 let reason = "it was let go before it was complete; ask again".into();
                 FleetError::Budget { cluster, resource, reason }
             }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::documents::Documents;
-use super::kinds::{Ended, Kinds};
+use super::kinds::{Kinds, StopReason};
 use super::machine::{Input, Machine};
 use super::options::{ClusterOptions, Connector};
 use super::persistence::Persistence;
@@ -50,7 +50,7 @@ pub(crate) struct ClusterInner {
     pub(crate) persistence: Option<Arc<dyn Persistence>>,
     /// Set if the cluster replaced another one of the same name, so that the checkpoints under that name belong to the
     /// other.
-    pub(crate) replaces: bool,
+    pub(crate) is_replacement: bool,
     /// Cancelled when all checkpoints of an earlier run have been restored.
     pub(crate) restored: CancellationToken,
     pub(crate) stop: CancellationToken,
@@ -87,7 +87,7 @@ pub(crate) struct ClusterParts {
     pub(crate) options: Arc<ClusterOptions>,
     pub(crate) connector: Connector,
     pub(crate) persistence: Option<Arc<dyn Persistence>>,
-    pub(crate) replaces: bool,
+    pub(crate) is_replacement: bool,
     pub(crate) generations: Generations,
     pub(crate) changes: ChangeSignal,
     /// Cancelled when the whole fleet shuts down.
@@ -101,7 +101,7 @@ impl ClusterInner {
         let machine = Machine::new(began, parts.options.unreachable_after);
         let state = Arc::new(machine.state().clone());
         let wakeup = Arc::new(Notify::new());
-        let persistence = parts.persistence.as_ref().filter(|_| !parts.replaces);
+        let persistence = parts.persistence.as_ref().filter(|_| !parts.is_replacement);
         let connection = ClusterConnection::new(
             &parts.generations,
             &parts.id,
@@ -129,7 +129,7 @@ impl ClusterInner {
             states: watch::Sender::new(state.clone()),
             wakeup,
             persistence: parts.persistence,
-            replaces: parts.replaces,
+            is_replacement: parts.is_replacement,
             restored,
             stop: parts.stop,
             left: CancellationToken::new(),
@@ -164,7 +164,7 @@ impl ClusterInner {
             let state = Arc::new(machine.state().clone());
             tracing::info!(
                 cluster = %self.id,
-                state = state.condition.word(),
+                state = state.condition.as_str(),
                 reason = state.reason.as_deref().unwrap_or_default(),
                 "cluster changed its state"
             );
@@ -228,14 +228,14 @@ impl ClusterInner {
     }
 
     /// Marks the cluster as having left the fleet. No more requests are sent to it; its data stays readable.
-    pub(crate) fn leave(&self, reason: Arc<str>, ended: Ended) {
+    pub(crate) fn leave(&self, reason: Arc<str>, ended: StopReason) {
         self.left.cancel();
         self.step(Input::Removed(reason));
         self.kinds.end(ended);
     }
 
     /// Stops everything that runs; data stays readable. Returns `false` if something was left after the limit.
-    pub(crate) async fn end(&self, why: Ended) -> bool {
+    pub(crate) async fn end(&self, why: StopReason) -> bool {
         self.kinds.end(why);
         self.connection().close(self.options.shutdown_limit).await
     }

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::ClusterInner;
 use crate::cluster::identity::verify_identity;
-use crate::cluster::kinds::{CachedInformer, Ended};
+use crate::cluster::kinds::{CachedInformer, StopReason};
 use crate::cluster::machine::Input;
 use crate::cluster::session::ClusterConnection;
 use crate::spec::ClusterSpec;
@@ -75,7 +75,7 @@ impl ClusterInner {
 
     /// Discards all content and closes the old connection, because the content belongs to another cluster.
     fn discard_content(self: &Arc<Self>, old: &Arc<ClusterConnection>) {
-        self.kinds.discard(Ended::Replaced);
+        self.kinds.discard(StopReason::Replaced);
         self.documents.clear();
         self.step(Input::Redirected("another cluster is in its place"));
         self.wakeup.notify_one();

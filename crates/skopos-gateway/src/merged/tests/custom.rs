@@ -109,7 +109,7 @@ async fn a_kind_of_some_clusters_is_a_kind_of_all() {
         ["north/default/ark", "north/default/barge", "south/default/canoe"]
     );
     // A member that fails keeps its content, as with any kind.
-    bed.server("north").pause_with(How::Rst).await;
+    bed.server("north").pause_with(CloseMode::Rst).await;
     watch.silent().await;
     let down = bed.until(BOATS, |list| !list.warnings().is_empty()).await;
     assert!(
@@ -129,7 +129,7 @@ async fn what_no_cluster_has_is_not_found() {
     // Unless the state of one is unknown: then the answer names it.
     bed.services.fleet.leave(&id("south"), "for another");
     sleep(Duration::from_secs(601)).await;
-    bed.server("south").pause_with(How::Rst).await;
+    bed.server("south").pause_with(CloseMode::Rst).await;
     bed.services.fleet.join(id("south"), spec()).unwrap();
     sleep(Duration::from_secs(10)).await;
     let none = bed.get(BOATS).await;

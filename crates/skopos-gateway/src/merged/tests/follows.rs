@@ -98,7 +98,7 @@ async fn a_page_is_as_old_as_the_state_that_it_is_of() {
 #[tokio::test(start_paused = true)]
 async fn a_page_names_who_is_not_in_the_state_that_it_is_of() {
     let bed = Bed::new(&["north", "south"]);
-    bed.server("south").pause_with(How::Rst).await;
+    bed.server("south").pause_with(CloseMode::Rst).await;
     for name in ["a", "b"] {
         bed.pod("north", "shop", name);
     }
@@ -121,7 +121,7 @@ async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
     let list = bed.until(PODS, |list| list.items().len() == 2).await;
     let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
     sleep(Duration::from_secs(1)).await;
-    bed.server("north").pause_with(How::Rst).await;
+    bed.server("north").pause_with(CloseMode::Rst).await;
     source.lists_another("north");
     // A caller who may read one need not be allowed to read the other.
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);

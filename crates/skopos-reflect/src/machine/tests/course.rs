@@ -18,12 +18,12 @@ pub(super) struct Course {
     pub(super) events: Vec<(Event, Duration)>,
 }
 
-/// The start of the link.
+/// The start of the reflector.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beginning {
     pub(super) initial: InitialList,
     pub(super) content: Content,
-    /// The link resumes from content that is this many changes behind.
+    /// The reflector resumes from content that is this many changes behind.
     pub(super) resumed: Option<usize>,
 }
 
@@ -100,9 +100,9 @@ impl Course {
         // A raw watch cannot skip all of them with a list.
         let one_by_one = if content == Content::Changes { poisoned } else { 0 };
         world.until(secs(300) + secs(60) * one_by_one as u32, |world| {
-            let link = world.machine.state();
+            let reflector = world.machine.state();
             // A watch that was just opened has not yet shown that it is healthy.
-            world.is_equal() && link.condition == Condition::Watching && link.attempts == 0
+            world.is_equal() && reflector.condition == Condition::Watching && reflector.attempts == 0
         });
         assert!(world.now.since(world.sink.fresh.unwrap()) <= secs(60));
         world.give(Input::Stop);

@@ -55,7 +55,7 @@ impl Desk {
     pub(super) fn give(&mut self, input: Input) {
         self.machine.handle(self.now, input, &mut self.sink);
         let told = self.sink.told.last();
-        assert_eq!(told, Some(self.machine.state()), "the sink knows how the link stands");
+        assert_eq!(told, Some(self.machine.state()), "the sink knows how the reflector stands");
     }
 
     pub(super) fn lose(&mut self, id: RequestId) {

@@ -1,4 +1,4 @@
-//! I1, I2, I4, I8 and I18 for one link: the deliveries between two RVs are exactly the log's entries between them, in its
+//! I1, I2, I4, I8 and I18 for one reflector: the deliveries between two RVs are exactly the log's entries between them, in its
 //! order, and a deletion removes the very object that was there.
 
 use std::collections::BTreeSet;

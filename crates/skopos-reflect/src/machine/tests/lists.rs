@@ -156,7 +156,7 @@ fn who_wants_changes_only_reads_one_object_for_its_version_and_no_more() {
 fn the_link_is_told_when_it_changes_and_not_with_every_event() {
     let (mut desk, watch) = Desk::watching(1);
     let conditions: Vec<_> = desk.sink.told.iter().map(|state| &state.condition).collect();
-    // The link begins, the list is received, is complete, and the watch is open.
+    // The reflector begins, the list is received, is complete, and the watch is open.
     use Condition::*;
     assert_eq!(conditions, [&Connecting, &Listing, &Listing, &Watching]);
     desk.now = desk.now + secs(1);

@@ -77,7 +77,7 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 200, ..ProptestConfig::default() })]
 
-    /// Checks I1 to I8, I10, I15 and I23 for one link, under any sequence of faults.
+    /// Checks I1 to I8, I10, I15 and I23 for one reflector, under any sequence of faults.
     #[test]
     fn any_course_of_events_ends_with_the_servers_content(
         seed in any::<u64>(),
@@ -100,7 +100,7 @@ proptest! {
         hostile::converse(&bytes);
     }
 
-    /// Checks I15: the load of one link on a server with a permanent fault.
+    /// Checks I15: the load of one reflector on a server with a permanent fault.
     #[test]
     fn permanent_faults_meet_a_bounded_load(
         seed in any::<u64>(),

@@ -6,7 +6,7 @@ use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
 use super::history::{Delivery, delivery};
 use super::server::Content;
-use crate::{Change, Commit, Condition, LinkState, ReplaceCause, Sink, Time};
+use crate::{Change, Commit, Condition, ReflectorState, ReplaceCause, Sink, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
@@ -17,8 +17,8 @@ pub(super) struct Recorder {
     pub(super) commits: Vec<Commit>,
     pub(super) batches: usize,
     pub(super) conditions: Vec<Condition>,
-    /// All reported link states.
-    pub(super) told: Vec<LinkState>,
+    /// All reported reflector states.
+    pub(super) told: Vec<ReflectorState>,
     /// True if the visible content has changed.
     pub(super) stepped: bool,
     /// The names known to be applied at our RV; `None` if that is everything.
@@ -226,7 +226,7 @@ impl Sink for Recorder {
         self.set_aside.insert(key.name().to_owned());
     }
 
-    fn state(&mut self, state: &LinkState) {
+    fn state(&mut self, state: &ReflectorState) {
         assert!(!self.stopped, "nothing comes after the end");
         self.stopped = state.condition == Condition::Stopped;
         self.undecodable = state.undecodable;

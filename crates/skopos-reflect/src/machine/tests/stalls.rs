@@ -541,7 +541,7 @@ fn what_was_seen_before_a_rollback_is_forgotten() {
     assert_eq!((desk.sink.epoch, desk.sink.rv), (1, Some(6)));
     let watch = desk.watches().id;
     desk.give(Input::Opened { id: watch });
-    // The remaining timers: the link has recovered, and the stream must not be silent too long.
+    // The remaining timers: the reflector has recovered, and the stream must not be silent too long.
     assert_eq!(desk.due(), desk.now + secs(5));
     let opened = desk.now;
     desk.now = desk.due();

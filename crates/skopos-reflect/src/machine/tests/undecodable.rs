@@ -45,7 +45,7 @@ fn a_broken_frame_is_believed_when_the_same_comes_again() {
     assert_eq!(desk.watches().start, WatchStart::After(11.into()));
 }
 
-/// Checks many broken frames. Each costs two streams and a read, up to a minute: a link that was away for long would take hours.
+/// Checks many broken frames. Each costs two streams and a read, up to a minute: a reflector that was away for long would take hours.
 #[test]
 fn the_third_of_broken_frames_in_a_row_has_everything_listed() {
     for stands in [false, true] {
@@ -85,7 +85,7 @@ fn an_object_that_is_newer_than_its_broken_frame_is_set_aside_until_its_event() 
         desk.machine.poll_action();
         let get = desk.asks().id();
         desk.give(Input::Got { id: get, object: object_now });
-        assert_eq!(desk.sink.rv, Some(12), "the link goes on past it");
+        assert_eq!(desk.sink.rv, Some(12), "the reflector goes on past it");
         assert!(!desk.sink.content.contains_key("b") && desk.sink.set_aside.contains("b"));
         let watch = desk.watches().id;
         desk.give(Input::Opened { id: watch });
@@ -523,8 +523,8 @@ fn what_a_stream_goes_past_without_a_word_is_read_and_listed() {
         desk.give(Input::Got { id: get.id, object: read });
         list_is_asked_for(&mut desk, watch);
         list(&mut desk, vec![Ok(object("a", 1, 13))], 13);
-        let link = desk.machine.state();
-        assert_eq!((&link.condition, link.undecodable), (&Condition::Watching, 0));
+        let reflector = desk.machine.state();
+        assert_eq!((&reflector.condition, reflector.undecodable), (&Condition::Watching, 0));
     }
 }
 

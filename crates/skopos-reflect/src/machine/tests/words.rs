@@ -12,8 +12,8 @@ fn status(code: u16, reason: &str, message: &str) -> Box<Status> {
     Box::new(Status::from_slice(text.as_bytes()).unwrap())
 }
 
-/// Returns the link state after this response to a watch.
-fn after(code: u16, status: Option<Box<Status>>) -> LinkState {
+/// Returns the reflector state after this response to a watch.
+fn after(code: u16, status: Option<Box<Status>>) -> ReflectorState {
     let (mut desk, watch) = Desk::watching(1);
     desk.give(Input::Failed { id: watch, failure: Failure::Answer { code, status, retry_after: None } });
     desk.machine.state().clone()
@@ -111,6 +111,6 @@ fn each_condition_is_told_in_a_few_words() {
     ];
     for (condition, text) in cases {
         assert_eq!(condition.to_string(), text);
-        assert!(text.starts_with(condition.word()));
+        assert!(text.starts_with(condition.as_str()));
     }
 }

@@ -127,14 +127,14 @@ pub(super) struct World {
 const STEP: Duration = Duration::from_millis(100);
 
 impl World {
-    /// The number of changes made before the link begins.
+    /// The number of changes made before the reflector begins.
     pub(super) const CHANGES_BEFORE: usize = 20;
 
     pub(super) fn new(seed: u64, options: MachineOptions) -> Self {
         Self::beginning(seed, options, None)
     }
 
-    /// Makes a world whose link may resume from older content, `resumed` changes behind.
+    /// Makes a world whose reflector may resume from older content, `resumed` changes behind.
     pub(super) fn beginning(seed: u64, mut options: MachineOptions, resumed: Option<usize>) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut server = Server::new();

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 
-use skopos_testserver::{How, TestServer};
+use skopos_testserver::{CloseMode, TestServer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Server under test.
@@ -52,6 +52,6 @@ impl Target for TestServer {
 
     async fn restart(&self) -> io::Result<()> {
         self.forget_events();
-        TestServer::restart(self, How::Rst).await.map_err(io::Error::other)
+        TestServer::restart(self, CloseMode::Rst).await.map_err(io::Error::other)
     }
 }

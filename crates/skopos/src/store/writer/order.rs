@@ -57,6 +57,6 @@ impl EventOrder {
     }
 }
 
-/// The number of deletions at one RV that are stored. They guard against servers that repeat an event; the link lets no
+/// The number of deletions at one RV that are stored. They guard against servers that repeat an event; the reflector lets no
 /// repeated event through. A server that deletes without end at one RV loses this guard.
 const MAX_STORED_DELETIONS: usize = 10_000;

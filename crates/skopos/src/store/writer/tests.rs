@@ -191,7 +191,7 @@ impl LinkObserver for Proofs {
 
     fn fresh_only_as_of(&mut self, _at: Option<Time>) {}
 
-    fn state(&mut self, _state: &LinkState) {}
+    fn state(&mut self, _state: &ReflectorState) {}
 }
 
 #[test]
@@ -399,13 +399,13 @@ enum Step {
     Write(u8, Write),
     /// The same, in the transaction before it if that is possible.
     Join(u8, Write),
-    /// The link delivers up to this many events as one batch, after repeating this many of the last ones.
+    /// The reflector delivers up to this many events as one batch, after repeating this many of the last ones.
     Deliver(usize, usize),
     /// A bookmark, if everything was delivered.
     Bookmark,
-    /// The link lists: all that was not delivered yet is a gap.
+    /// The reflector lists: all that was not delivered yet is a gap.
     Relist,
-    /// The server is restored to its state this many writes ago, and the link lists.
+    /// The server is restored to its state this many writes ago, and the reflector lists.
     Rollback(usize),
     /// A handler is added, with a queue of this capacity.
     Handler(usize),

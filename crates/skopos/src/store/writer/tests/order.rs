@@ -221,7 +221,7 @@ fn what_a_link_says_and_proves_is_handed_on() {
             self.0.send(format!("fresh only at {at:?}")).unwrap();
         }
 
-        fn state(&mut self, state: &LinkState) {
+        fn state(&mut self, state: &ReflectorState) {
             self.0.send(state.to_string()).unwrap();
         }
     }
@@ -229,7 +229,7 @@ fn what_a_link_says_and_proves_is_handed_on() {
     let core = StoreCore::new(StoreContent::unsynced(), FreshnessCell::standalone());
     let (sender, told) = mpsc::sync_channel(9);
     let mut writer = StoreWriter::new(core, 0, Observer(sender));
-    writer.state(&LinkState {
+    writer.state(&ReflectorState {
         condition: Condition::Watching,
         since: Time::ORIGIN,
         attempts: 0,

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use skopos_reflect::{
-    Change, Clock, Commit, Condition, Driver, DriverHandle, DriverOptions, LinkState, MachineOptions, Reason,
-    Resume, Sink, Target, Time,
+    Change, Clock, Commit, Condition, Driver, DriverHandle, DriverOptions, MachineOptions, Reason,
+    ReflectorState, Resume, Sink, Target, Time,
 };
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ use crate::transform::Transform;
 use crate::watch_list_support::WatchListSupport;
 
 /// One list/watch of an informer.
-pub(crate) struct Link {
+pub(crate) struct Reflector {
     pub(crate) target: Target,
     pub(crate) handle: DriverHandle,
     pub(crate) troubles: Arc<TroubleLog>,
@@ -35,7 +35,7 @@ pub(crate) struct Link {
     panicked: Arc<AtomicBool>,
 }
 
-impl Link {
+impl Reflector {
     /// Returns whether the content should be compared with a list now.
     pub(crate) fn needs_comparison(&self) -> bool {
         self.needs_comparison.load(Ordering::Relaxed)
@@ -59,7 +59,7 @@ impl Link {
 }
 
 /// The parameters of one list/watch.
-pub(crate) struct LinkParts<'a> {
+pub(crate) struct ReflectorParts<'a> {
     pub(crate) context: &'a FactoryContext,
     /// The part of the content that it fills.
     pub(crate) part: usize,
@@ -76,8 +76,8 @@ pub(crate) struct LinkParts<'a> {
 }
 
 /// Starts one list/watch in a task of the factory.
-pub(crate) fn start(parts: LinkParts<'_>) -> Link {
-    let LinkParts {
+pub(crate) fn start(parts: ReflectorParts<'_>) -> Reflector {
+    let ReflectorParts {
         context,
         part,
         resource,
@@ -134,7 +134,7 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
             publish_panic(&cell, part, clock, &panic);
         }
     });
-    Link { target, handle, troubles, quarantine, needs_comparison, panicked }
+    Reflector { target, handle, troubles, quarantine, needs_comparison, panicked }
 }
 
 /// Runs the future to its end; returns its panic's message if it panicked.
@@ -148,14 +148,19 @@ fn publish_panic(cell: &FreshnessCell, part: usize, clock: Clock, panic: &str) {
     let reason: Reason =
         format!("the list/watch panicked: {panic}; ask the factory for the informer again").into();
     cell.update(part, |part| {
-        let state = LinkState::clone(&part.link);
+        let state = ReflectorState::clone(&part.reflector);
         let (since, reason) = (clock.now(), Some(reason.clone()));
-        part.link =
-            Arc::new(LinkState { condition: Condition::Stopped, since, reason, retry_at: None, ..state });
+        part.reflector = Arc::new(ReflectorState {
+            condition: Condition::Stopped,
+            since,
+            reason,
+            retry_at: None,
+            ..state
+        });
     });
 }
 
-/// An observer that publishes the link's state as freshness.
+/// An observer that publishes the reflector's state as freshness.
 struct FreshnessObserver {
     part: usize,
     store: Arc<StoreCore>,
@@ -163,7 +168,7 @@ struct FreshnessObserver {
     clock: Clock,
     troubles: Arc<TroubleLog>,
     prober: Arc<Prober>,
-    /// True if the link has failed since its watch was last open.
+    /// True if the reflector has failed since its watch was last open.
     was_down: bool,
 }
 
@@ -180,7 +185,7 @@ impl LinkObserver for FreshnessObserver {
         self.cell.retract(self.part, at.map(|at| self.clock.instant(at)));
     }
 
-    fn state(&mut self, state: &LinkState) {
+    fn state(&mut self, state: &ReflectorState) {
         self.troubles.state(state);
         self.was_down |= state.condition.is_failing();
         if self.was_down && state.condition.is_watching() {
@@ -189,7 +194,7 @@ impl LinkObserver for FreshnessObserver {
             self.prober.request_probe();
         }
         let state = Arc::new(state.clone());
-        self.cell.update(self.part, |part| part.link = state.clone());
+        self.cell.update(self.part, |part| part.reflector = state.clone());
     }
 }
 
@@ -278,7 +283,7 @@ impl Sink for StoreSink {
         true
     }
 
-    fn state(&mut self, state: &LinkState) {
+    fn state(&mut self, state: &ReflectorState) {
         self.writer.state(state);
     }
 }
@@ -294,8 +299,10 @@ mod tests {
         cell.update(0, |part| part.synced = true);
         cell.prove(0, tokio::time::Instant::now());
         cell.update(0, |part| {
-            part.link =
-                Arc::new(LinkState { condition: Condition::Watching, ..LinkState::clone(&part.link) });
+            part.reflector = Arc::new(ReflectorState {
+                condition: Condition::Watching,
+                ..ReflectorState::clone(&part.reflector)
+            });
         });
         assert!(cell.freshness().is_live());
         assert_eq!(panic_of(async {}).await, None);

@@ -5,29 +5,29 @@ use skopos_wire::ObjectKey;
 use super::Reason;
 use crate::Time;
 
-/// The state of a link to the server, for people and for bounded waits.
+/// The state of a reflector to the server, for people and for bounded waits.
 ///
-/// It describes the link, not the age of the content: only probes prove that
+/// It describes the reflector, not the age of the content: only probes prove that
 /// ([`Sink::fresh_as_of`](crate::Sink::fresh_as_of)).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkState {
+pub struct ReflectorState {
     /// The current condition.
     pub condition: Condition,
     /// The time since which this condition holds without interruption.
     pub since: Time,
-    /// The number of consecutive failed requests since the link last worked. 0 while it works.
+    /// The number of consecutive failed requests since the reflector last worked. 0 while it works.
     pub attempts: u32,
-    /// The last failure: the error of the connection, the response of the server. Kept while the link recovers, cleared
+    /// The last failure: the error of the connection, the response of the server. Kept while the reflector recovers, cleared
     /// once it works again.
     pub reason: Option<Reason>,
-    /// The time of the next attempt, if the link waits.
+    /// The time of the next attempt, if the reflector waits.
     pub retry_at: Option<Time>,
     /// The number of objects whose current state cannot be decoded, in any condition: the store has an older version of
     /// them, or none. Never reported later than the RV that hides them.
     pub undecodable: usize,
 }
 
-/// The condition of a link.
+/// The condition of a reflector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Condition {
@@ -78,7 +78,7 @@ pub enum Degradation {
 
 impl Condition {
     /// Returns the condition as one word in kebab case.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Condition::Connecting => "connecting",
             Condition::Listing => "listing",
@@ -101,7 +101,7 @@ impl Condition {
         matches!(self, Condition::Watching | Condition::Degraded(_))
     }
 
-    /// Returns whether the link waits after a failure.
+    /// Returns whether the reflector waits after a failure.
     pub fn is_failing(&self) -> bool {
         matches!(
             self,
@@ -127,15 +127,15 @@ impl fmt::Display for Condition {
                 write!(f, "degraded ({count} objects cannot be decoded)")
             }
             Condition::Degraded(Degradation::Stalled) => f.write_str("degraded (the stream is held back)"),
-            other => f.write_str(other.word()),
+            other => f.write_str(other.as_str()),
         }
     }
 }
 
-impl LinkState {
-    /// Makes the state of a link that has not begun.
+impl ReflectorState {
+    /// Makes the state of a reflector that has not begun.
     pub(crate) fn new(now: Time) -> Self {
-        LinkState {
+        ReflectorState {
             condition: Condition::Connecting,
             since: now,
             attempts: 0,
@@ -146,7 +146,7 @@ impl LinkState {
     }
 }
 
-impl fmt::Display for LinkState {
+impl fmt::Display for ReflectorState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.condition)?;
         if self.attempts > 0 {
