@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use peer_protocol::WatchList;
 use skopos_testserver::{
-    Damage, Fault as Inner, FaultGuard, CloseMode as ServerHow, Lag, Match, Status, TestServer,
+    CloseMode as ServerHow, Damage, Fault as Inner, FaultGuard, Lag, Match, Status, TestServer,
 };
 
-use crate::proxy::{Door, CloseMode, Wire};
+use crate::proxy::{CloseMode, Door, Wire};
 use crate::server::Kind;
 
 /// A fault, and how it is inflicted.
@@ -48,7 +48,7 @@ pub(crate) enum Harm {
     /// To the bytes of connections, by the proxies.
     Wire { open: Wire, new: Wire },
     /// To connections as such, by the proxies.
-    Cut { kill: Option<How>, door: Door },
+    Cut { kill: Option<CloseMode>, door: Door },
     /// The server is killed, and starts again when the fault ends.
     Crash,
     /// The clients' processes are stopped, as those of a machine that is suspended.
@@ -112,7 +112,12 @@ fn connections() -> Vec<Fault> {
         fault("hole-all", 1, "black hole, all connections, for 60 s", Harm::Wire { open: LOST, new: LOST })
             .lasts(60),
         fault("rst", 3, "connections reset", Harm::Cut { kill: Some(CloseMode::Rst), door: Door::Open }),
-        fault("fin", 4, "connections closed in order", Harm::Cut { kill: Some(CloseMode::Fin), door: Door::Open }),
+        fault(
+            "fin",
+            4,
+            "connections closed in order",
+            Harm::Cut { kill: Some(CloseMode::Fin), door: Door::Open },
+        ),
         fault(
             "cut",
             13,

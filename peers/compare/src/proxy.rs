@@ -63,9 +63,9 @@ pub(crate) struct Wire {
     pub(crate) cut_after: Option<u64>,
 }
 
-/// How a connection ends.
+/// CloseMode a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum CloseMode {
     Fin,
     Rst,
 }
@@ -73,7 +73,7 @@ pub(crate) enum How {
 #[derive(Debug)]
 struct Link {
     wire: watch::Sender<Wire>,
-    how: Mutex<How>,
+    how: Mutex<CloseMode>,
     killed: CancellationToken,
 }
 
@@ -103,7 +103,7 @@ impl Proxy {
         self.shared.port
     }
 
-    /// How many connections it has accepted.
+    /// CloseMode many connections it has accepted.
     pub(crate) fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::Relaxed)
     }
@@ -125,7 +125,7 @@ impl Proxy {
     }
 
     /// Ends the connections that are open now.
-    pub(crate) fn kill(&self, how: How) {
+    pub(crate) fn kill(&self, how: CloseMode) {
         for link in self.shared.links.lock().iter() {
             *link.how.lock() = how;
             link.killed.cancel();
@@ -192,7 +192,7 @@ impl Shared {
     fn take(self: &Arc<Self>, client: TcpStream, door: Door) {
         let link = Arc::new(Link {
             wire: watch::Sender::new(*self.wire.lock()),
-            how: Mutex::new(How::Fin),
+            how: Mutex::new(CloseMode::Fin),
             killed: CancellationToken::new(),
         });
         self.links.lock().push(link.clone());
@@ -220,7 +220,7 @@ impl Shared {
         };
         let ended = link.killed.run_until_cancelled(passed).await;
         let reset = match ended {
-            None => *link.how.lock() == How::Rst,
+            None => *link.how.lock() == CloseMode::Rst,
             Some(Ok(())) => false,
             Some(Err(error)) => error.kind() != io::ErrorKind::UnexpectedEof,
         };

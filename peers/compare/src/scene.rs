@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at
 use crate::belief::{Belief, Objects, digest_of};
 use crate::catalogue::{Begin, Fault, Harm};
 use crate::client::{Client, Who};
-use crate::proxy::{Door, CloseMode, Proxy, Wire, kubeconfig_through};
+use crate::proxy::{CloseMode, Door, Proxy, Wire, kubeconfig_through};
 use crate::results::{FaultResult, Outcome};
 use crate::server::{Kind, NAMESPACE, Server};
 
