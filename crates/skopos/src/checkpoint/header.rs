@@ -3,7 +3,7 @@ use skopos_wire::ResourceVersion;
 
 use super::clock::WallTime;
 use super::error::{CheckpointError, Foreign};
-use crate::resource::{ResourceId, Scope};
+use crate::informer::resource::{ResourceId, Scope};
 
 /// The header of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
