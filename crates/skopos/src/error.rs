@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::checkpoint::error::IdentityMismatch;
 use crate::freshness::Freshness;
-use crate::resource::ResourceId;
+use crate::informer::resource::ResourceId;
 use crate::store::Closed;
 
 /// The reason why an informer cannot be built: the caller's mistake, except [`BuildError::Closed`].

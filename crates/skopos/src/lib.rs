@@ -5,33 +5,15 @@
 //!               (skopos-reflect)             └─▶ queue ─▶ handler        each in its own task
 //! ```
 
-#[cfg(feature = "kube-runtime")]
-mod adapters;
-mod assembly;
 mod audit;
 pub mod checkpoint;
-mod condition;
-mod context;
-mod deadline;
 mod error;
 mod factory;
 mod freshness;
 mod handler;
 mod informer;
 pub mod journal;
-mod live;
-mod maintenance;
-mod object;
-mod options;
-mod panic;
-mod prober;
-mod quarantine;
 mod read;
-mod reflector;
-mod registry;
-mod resource;
-mod sleep;
-mod stats;
 mod store;
 mod sync;
 #[cfg(test)]
@@ -39,36 +21,33 @@ mod testing;
 #[cfg(test)] // alone: only so does Clippy see that these are tests
 #[cfg(shuttle)]
 mod threads;
-mod transform;
-mod tree;
-mod watch_list_support;
 pub mod workqueue;
 
-#[cfg(feature = "kube-runtime")]
-pub use adapters::KubeStore;
 pub use audit::{AuditReport, Difference, DifferenceKind, NotCompared};
 pub use error::{
     AuditError, BuildError, HandlerNotSynced, HandlerStillRuns, LiveError, NotSynced, ReadError,
     ReadOneError, RefusalError, Unsynced, WaitError,
 };
 pub use factory::{InformerFactory, ShutdownReport};
+pub use freshness::sleep::SleepClock;
 pub use freshness::{Freshness, StaleReason};
 pub use handler::{
     Callbacks, Event, EventCallbacks, EventFlags, EventHandler, HandlerHandle, HandlerOptions, HandlerStats,
     PoisonedEvent, SyncHandler, sync_handler,
 };
 pub use informer::Informer;
-pub use object::Object;
-pub use options::{FactoryOptions, InformerOptions};
+#[cfg(feature = "kube-runtime")]
+pub use informer::adapters::KubeStore;
+pub use informer::options::{FactoryOptions, InformerOptions};
+pub use informer::resource::{ResourceId, Scope};
+pub use informer::stats::{AuditStats, FactoryStats, Healed, InformerStats, LinkStats, Trouble};
+pub use informer::transform::{Transform, TransformFn};
 pub use read::{Read, ReadOne, Source};
-pub use resource::{ResourceId, Scope};
-pub use sleep::SleepClock;
-pub use stats::{AuditStats, FactoryStats, Healed, InformerStats, ReflectorStats, Trouble};
+pub use store::object::Object;
 pub use store::{
     Closed, Digest, DuplicateIndex, Indexer, Objects, Page, Progress, Snapshot, Store, StoreStats,
     UnknownIndex,
 };
-pub use transform::{Transform, TransformFn};
 
 #[doc(no_inline)]
 pub use skopos_reflect::{

@@ -18,7 +18,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
-use crate::quarantine::UnreadableObjects;
+use crate::informer::quarantine::UnreadableObjects;
 use crate::store::Digest;
 
 /// One object that differs between a store and its server.

@@ -17,12 +17,12 @@ use tokio::time::{Instant, sleep, timeout_at};
 use self::compare::Comparison;
 pub use self::compare::{Difference, DifferenceKind};
 pub use self::report::{AuditReport, NotCompared};
-use crate::deadline;
 use crate::error::{AuditError, LiveError};
 use crate::informer::{Informer, InformerInner};
-use crate::live::Collect;
-use crate::object::StoredObject;
+use crate::read::live::Collect;
+use crate::store::object::StoredObject;
 use crate::store::{Closed, Digest, StoreContent};
+use crate::sync::deadline;
 
 impl<K> Informer<K> {
     /// Compares the content with the server's, within `limit`. If anything differs, it is counted, the content is stale,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::compare::Difference;
 use crate::error::AuditError;
-use crate::resource::ResourceId;
+use crate::informer::resource::ResourceId;
 use crate::store::Digest;
 
 /// The report of an audit.

@@ -8,9 +8,9 @@ use skopos_reflect::Form;
 use super::content::Checkpoint;
 use super::error::{IdentityMismatch, NoCheckpoint};
 use super::header::{ContentIdentity, Header, HeaderPart};
+use crate::informer::options::InformerOptions;
+use crate::informer::resource::ResourceId;
 use crate::informer::{Informer, InformerGuard, InformerInner};
-use crate::options::InformerOptions;
-use crate::resource::ResourceId;
 use crate::store::StoreContent;
 
 impl<K> Informer<K> {

@@ -11,10 +11,10 @@ use super::clock::{WallClock, WallTime};
 use super::error::CheckpointError;
 use super::frames::{FrameReader, FrameWriter};
 use super::header::{ContentIdentity, Header};
-use crate::object::StoredObject;
-use crate::resource::{ResourceId, Scope};
+use crate::informer::resource::{ResourceId, Scope};
+use crate::store::object::StoredObject;
+use crate::store::tree::{Tree, TreeItem};
 use crate::store::{Digest, RestoredPart, StoreContent};
-use crate::tree::{Tree, TreeItem};
 
 /// The content of an informer at one moment, with everything needed to start from it again. Cheap to clone; it holds what a
 /// [`Snapshot`](crate::Snapshot) holds.

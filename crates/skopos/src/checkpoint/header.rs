@@ -2,8 +2,8 @@ use serde::{Deserialize, Serialize};
 use skopos_wire::ResourceVersion;
 
 use super::clock::WallTime;
-use super::error::{CheckpointError, IdentityMismatch};
-use crate::resource::{ResourceId, Scope};
+use super::error::{CheckpointError, Foreign};
+use crate::informer::resource::{ResourceId, Scope};
 
 /// The header of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]

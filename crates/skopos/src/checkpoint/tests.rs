@@ -9,13 +9,13 @@ use skopos_wire::{Limits, RawObject};
 
 use super::header::{ContentIdentity, Header, HeaderPart};
 use super::*;
-use crate::object::StoredObject;
-use crate::options::InformerOptions;
-use crate::resource::{ResourceId, Scope};
+use crate::informer::options::InformerOptions;
+use crate::informer::resource::{ResourceId, Scope};
+use crate::informer::transform::Transform;
+use crate::store::object::StoredObject;
+use crate::store::tree::Tree;
 use crate::store::{RestoredPart, StoreContent};
 use crate::testing::{cases, object};
-use crate::transform::Transform;
-use crate::tree::Tree;
 
 fn identity(options: &InformerOptions) -> ContentIdentity {
     let resource = ResourceId {

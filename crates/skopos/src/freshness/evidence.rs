@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
+use super::sleep::{SleepClock, SleepLog};
 use super::{Freshness, StaleReason};
-use crate::sleep::{SleepClock, SleepLog};
 use crate::sync::ArcSwap;
 
 /// The evidence about the content of one store: proofs and errors, for each list/watch that fills it. Readers compute

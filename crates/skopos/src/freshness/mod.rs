@@ -15,6 +15,8 @@
 //! one. The lead's growth since then is added to the age.
 
 mod evidence;
+pub(crate) mod prober;
+pub(crate) mod sleep;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 use std::future::Future;
 
 use super::event::Event;
-use crate::object::Object;
+use crate::store::object::Object;
 
 /// Code that is called for each change, one call at a time, in order.
 ///

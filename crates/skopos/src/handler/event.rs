@@ -3,7 +3,7 @@ use std::fmt;
 use kube::core::DynamicObject;
 use skopos_wire::ObjectKey;
 
-use crate::object::{Object, StoredObject};
+use crate::store::object::{Object, StoredObject};
 
 /// A change of one object, as delivered to a handler.
 ///

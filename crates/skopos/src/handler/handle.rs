@@ -12,9 +12,9 @@ use super::callbacks::EventHandler;
 use super::options::HandlerOptions;
 use super::queue::EventQueue;
 use super::runner::{HandlerCounters, Runner};
-use crate::deadline;
 use crate::error::{HandlerNotSynced, HandlerStillRuns};
 use crate::store::{Closed, StoreCore};
+use crate::sync::deadline;
 use crate::sync::{spawn, timeout_at};
 
 /// Adds a handler to a store and starts its task, which `tasks` tracks and `stop` ends.

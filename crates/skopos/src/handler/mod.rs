@@ -20,6 +20,7 @@ mod callbacks;
 mod event;
 mod handle;
 mod options;
+pub(crate) mod panic;
 mod queue;
 mod runner;
 

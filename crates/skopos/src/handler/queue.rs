@@ -27,10 +27,10 @@ use skopos_wire::ObjectKey;
 use tokio::sync::Notify;
 
 use super::event::{Event, EventFlags};
-use crate::object::StoredObject;
 use crate::store::StoreContent;
+use crate::store::object::StoredObject;
+use crate::store::tree::{self, TreeItem};
 use crate::sync::Mutex;
-use crate::tree::{self, TreeItem};
 
 /// The queue: the writer feeds it, one runner takes from it.
 pub(crate) struct EventQueue {

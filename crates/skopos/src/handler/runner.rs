@@ -14,9 +14,9 @@ use super::callbacks::EventHandler;
 use super::event::Event;
 use super::handle::{HandlerInner, HandlerStats, PoisonedEvent};
 use super::options::HandlerOptions;
+use super::panic::text_of;
 use super::queue::{DifferenceWalk, QueueItem};
-use crate::deadline;
-use crate::panic::text_of;
+use crate::sync::deadline;
 use crate::sync::{Mutex, sleep, sleep_until, timeout};
 
 pub(super) struct Runner<K, H> {

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::*;
 use crate::error::{HandlerNotSynced, HandlerStillRuns};
 use crate::freshness::Freshness;
-use crate::object::Object;
+use crate::store::object::Object;
 use crate::store::{Closed, StoreCore, StoreWriter};
 use crate::testing::{apply, commit, deleted, list, object, put, store};
 

@@ -3,8 +3,8 @@ use std::fmt;
 use kube::core::DynamicObject;
 use skopos_wire::{ObjectKey, ResourceVersion};
 
-use crate::object::{Object, StoredObject};
-use crate::tree::TreeItem;
+use crate::store::object::{Object, StoredObject};
+use crate::store::tree::TreeItem;
 
 /// One change of one object, as stored in a journal.
 ///

@@ -17,7 +17,7 @@
 use skopos_wire::ResourceVersion;
 
 use super::change::ChangeRecord;
-use crate::object::StoredObject;
+use crate::store::object::StoredObject;
 
 /// An object before and after a list.
 pub(crate) struct ListDifference {

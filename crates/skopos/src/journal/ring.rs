@@ -19,7 +19,7 @@ use skopos_wire::ResourceVersion;
 
 use super::change::ChangeRecord;
 use super::gap::{self, ListReplacement};
-use crate::object::StoredObject;
+use crate::store::object::StoredObject;
 use crate::sync::{ArcSwap, Guard};
 
 /// The size limits of a journal.

@@ -7,7 +7,7 @@ use skopos_reflect::{Change as Told, Sink};
 use skopos_wire::{RawObject, ResourceVersion};
 
 use super::*;
-use crate::object::Object;
+use crate::store::object::Object;
 use crate::store::{Snapshot, Store, StoreCore, StoreWriter};
 use crate::testing::{apply, cases, commit, deleted, gone, list, object, put, snapshot, store};
 
@@ -211,8 +211,8 @@ fn the_window_is_bounded_in_changes_and_in_bytes() {
 
     let (_core, mut writer, journal) = journaled(JournalOptions { events: 10_000, bytes: 20_000 });
     list(&mut writer, [], commit(1, 0, false));
-    let one = ChangeRecord::put(Some(crate::object::StoredObject::new(object("ns", "a", "a", 2))), {
-        crate::object::StoredObject::new(object("ns", "a", "a", 3))
+    let one = ChangeRecord::put(Some(crate::store::object::StoredObject::new(object("ns", "a", "a", 2))), {
+        crate::store::object::StoredObject::new(object("ns", "a", "a", 3))
     });
     for at in 2..1000 {
         apply(&mut writer, [put("a", "a", at)], at);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use skopos_wire::ObjectKey;
 
-use crate::object::{Object, StoredObject};
-use crate::tree::{Tree, TreeItem};
+use super::object::{Object, StoredObject};
+use super::tree::{Tree, TreeItem};
 
 /// A named function from an object to the values under which it can be found.
 ///

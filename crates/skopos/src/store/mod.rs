@@ -12,7 +12,7 @@
 //! | [`Snapshot`] | content at one RV: get, iterate in order, by namespace, page, index, label selector; its digest |
 //! | `StoreWriter` | the writer, a `skopos_reflect::Sink`: turns lists and watch events into changes |
 //! | `StoreCore` | the state that both share: the current snapshot, the handlers' queues, statistics |
-//! | `crate::tree` | the persistent map below |
+//! | `crate::store::tree` | the persistent map below |
 //!
 //! Readers never block the writer, and the writer never blocks a reader: the current snapshot is one atomic pointer. The
 //! cost of a held snapshot is the objects that have changed since.
@@ -20,8 +20,10 @@
 mod core;
 mod digest;
 mod index;
+pub(crate) mod object;
 mod reader;
 mod snapshot;
+pub(crate) mod tree;
 mod writer;
 
 pub use digest::Digest;

@@ -9,11 +9,11 @@ use tokio::sync::watch;
 
 use super::core::{DuplicateIndex, Progress, StoreCore, StoreStats};
 use super::index::Indexer;
+use super::object::Object;
 use super::snapshot::{Snapshot, StoreContent};
 use super::writer::StoreWriter;
 use crate::freshness::{Freshness, FreshnessCell};
 use crate::journal::Journal;
-use crate::object::Object;
 
 /// A reader of a store. Cheap to clone; no call waits for anything.
 ///

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use super::digest::Digest;
 use super::index::{StoreIndex, UnknownIndex};
+use super::object::{Object, StoredObject};
+use super::tree::{self, Iter, Tree};
 use crate::freshness::{Evidence, Freshness};
 use crate::journal::JournalPosition;
-use crate::object::{Object, StoredObject};
-use crate::tree::{self, Iter, Tree};
 
 /// The whole content of a store at one resource version. It never changes.
 ///

@@ -11,11 +11,11 @@ use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
 use self::order::EventOrder;
 use super::core::{Account, StoreCore, StoreStats, Update};
+use super::object::StoredObject;
 use super::snapshot::StoreContent;
+use super::tree::{Tree, TreeItem};
 use crate::handler::{Event, EventFlags};
 use crate::journal::{ChangeRecord, JournalRecorder, ListDifference, ListReplacement};
-use crate::object::StoredObject;
-use crate::tree::{Tree, TreeItem};
 
 /// An observer of the reflector's state and of proofs of the content's age. Calls must not block.
 ///

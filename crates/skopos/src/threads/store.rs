@@ -6,8 +6,8 @@ use skopos_reflect::{Condition, ReflectorState, Sink};
 use tokio::time::Instant;
 
 use super::{Happened, explore};
+use crate::freshness::sleep::SleepClock;
 use crate::freshness::{Evidence, FreshnessCell, FreshnessContext};
-use crate::sleep::SleepClock;
 use crate::store::{Indexer, Snapshot, StoreContent, StoreCore, StoreWriter};
 use crate::testing::{Unobserved, apply, commit, list, object, put, snapshot};
 

@@ -1,9 +1,9 @@
 use std::sync::Weak;
 
 use super::*;
+use crate::store::tree::Tree;
 use crate::store::{RestoredPart, Store};
 use crate::testing::{apply, commit, list, object, put, store};
-use crate::tree::Tree;
 
 /// Returns whether this content is still in memory.
 fn lives(content: &Weak<StoreContent>) -> bool {

@@ -1,6 +1,6 @@
 use super::*;
+use crate::freshness::sleep::SleepClock;
 use crate::freshness::{FreshnessCell, FreshnessContext, Proof};
-use crate::sleep::SleepClock;
 use crate::store::{StoreCore, StoreWriter};
 use crate::testing::{Unobserved, commit, list, object, snapshot, store};
 

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::freshness::{Freshness, FreshnessCell};
 use crate::handler::{DifferenceWalk, EventQueue, QueueItem};
-use crate::object::Object;
+use crate::store::object::Object;
 use crate::store::{Digest, Indexer, Snapshot, Store};
 use crate::testing::{Unobserved, apply, cases, commit, deleted, gone, list, object, put, snapshot, store};
 
@@ -821,7 +821,7 @@ fn an_unchanged_relist_tells_nothing() {
     list(&mut writer, objects(), commit(500, 0, true));
     assert!(drain(&queue).is_empty());
     let walk: ControlFlow<()> =
-        crate::tree::diff(&core.current().objects, &Tree::new(), None, |_, _| ControlFlow::Break(()));
+        crate::store::tree::diff(&core.current().objects, &Tree::new(), None, |_, _| ControlFlow::Break(()));
     assert!(walk.is_break());
 }
 

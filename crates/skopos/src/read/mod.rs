@@ -9,6 +9,9 @@
 //!    4  an error that says why
 //! ```
 
+mod condition;
+pub(crate) mod live;
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +20,12 @@ use skopos_reflect::Target;
 use skopos_wire::{FieldSelector, ObjectKey, RawObject, ResourceVersion};
 use tokio::time::{Instant, timeout_at};
 
-use crate::deadline;
 use crate::error::{LiveError, ReadError, ReadOneError, WaitError};
 use crate::freshness::{Evidence, Freshness, FreshnessContext, PartEvidence, Proof};
 use crate::informer::{Informer, InformerInner};
-use crate::object::{Object, StoredObject};
+use crate::store::object::{Object, StoredObject};
 use crate::store::{Closed, Digest, Snapshot, StoreContent, StoreIndex};
+use crate::sync::deadline;
 
 /// The result of a bounded read.
 #[derive(Clone, Debug)]

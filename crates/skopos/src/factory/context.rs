@@ -8,11 +8,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::freshness::FreshnessContext;
-use crate::live::LiveClient;
-use crate::options::FactoryOptions;
-use crate::sleep::SleepLog;
+use crate::freshness::sleep::SleepLog;
+use crate::informer::options::FactoryOptions;
+use crate::informer::watch_list_support::WatchListSupport;
+use crate::read::live::LiveClient;
 use crate::sync::Mutex;
-use crate::watch_list_support::WatchListSupport;
 
 /// The context shared by the factory's clones and its informers: when the last of them is dropped, everything ends.
 pub(crate) struct FactoryContext {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::resource::ResourceId;
+use super::resource::ResourceId;
 use crate::sync::Mutex;
 
 /// The resources whose lists the server does not stream. Outlives the list/watch that found out, so that the next one

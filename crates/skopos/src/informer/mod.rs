@@ -1,5 +1,16 @@
 //! The informer of one resource, kept in step with the server.
 
+#[cfg(feature = "kube-runtime")]
+pub(crate) mod adapters;
+pub(crate) mod assembly;
+pub(crate) mod link;
+pub(crate) mod options;
+pub(crate) mod quarantine;
+pub(crate) mod resource;
+pub(crate) mod stats;
+pub(crate) mod transform;
+pub(crate) mod watch_list_support;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -13,17 +24,17 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::FactoryContext;
+use self::link::Link;
+use self::resource::{ResourceId, Scope};
+use self::stats::{AuditStats, InformerStats, LinkStats};
+use self::transform::Transform;
 use crate::error::{NotSynced, Unsynced};
+use crate::factory::context::FactoryContext;
+use crate::freshness::prober::Subscription;
 use crate::freshness::{Freshness, FreshnessCell};
 use crate::handler::{self, Event, EventHandler, HandlerHandle, HandlerOptions};
-use crate::prober::Subscription;
-use crate::reflector::Reflector;
-use crate::resource::{ResourceId, Scope};
-use crate::stats::{AuditStats, InformerStats, ReflectorStats};
 use crate::store::{Closed, Snapshot, Store, StoreCore};
 use crate::sync::{Mutex, timeout};
-use crate::transform::Transform;
 
 /// A live copy of one resource's objects, with a known age.
 ///

@@ -7,9 +7,9 @@ use skopos_transport::TransportStats;
 use skopos_wire::ResourceVersion;
 use tokio::time::Instant;
 
+use super::resource::ResourceId;
 use crate::audit::report::AuditReport;
 use crate::freshness::Freshness;
-use crate::resource::ResourceId;
 use crate::store::StoreStats;
 use crate::sync::Mutex;
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use skopos_reflect::{Form, Target};
 
-use crate::assembly::{assemble, store_for};
-use crate::context::FactoryContext;
+use super::context::FactoryContext;
 use crate::error::BuildError;
+use crate::freshness::prober::{ProbeFuture, ProbeTimes, Prober};
+use crate::informer::assembly::{assemble, store_for};
+use crate::informer::link::Link;
+use crate::informer::options::{InformerOptions, SharingKey};
+use crate::informer::resource::ResourceId;
 use crate::informer::{Informer, InformerGuard, InformerInner};
-use crate::options::{InformerOptions, SharingKey};
-use crate::prober::{ProbeFuture, ProbeTimes, Prober};
-use crate::reflector::Reflector;
-use crate::resource::ResourceId;
 use crate::store::Closed;
 use crate::sync::Mutex;
 

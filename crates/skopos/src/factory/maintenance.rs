@@ -8,12 +8,12 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::context::FactoryContext;
+use super::registry::InformerRegistry;
 use crate::audit::AuditPermit;
-use crate::context::FactoryContext;
-use crate::deadline;
 use crate::freshness::MIN_REPORTED_SUSPEND;
 use crate::informer::{InformerInner, NextAudit};
-use crate::registry::InformerRegistry;
+use crate::sync::deadline;
 use crate::sync::{sleep, spawn};
 
 /// Starts the task. It runs until the factory is shut down or its last handle is dropped.

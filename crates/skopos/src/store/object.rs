@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use skopos_wire::{DecodeError, ObjectKey, RawObject, ResourceVersion};
 
-use crate::tree::TreeItem;
+use super::tree::TreeItem;
 
 /// One version of a Kubernetes object, shared between the store, its snapshots, handlers and callers.
 ///

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use skopos_reflect::{Form, InitialList, MachineOptions, Resume, Target};
 use tokio::time::Instant;
 
-use crate::context::FactoryContext;
-use crate::deadline;
+use super::link::{self, Link, LinkParts};
+use super::options::InformerOptions;
+use super::resource::{ResourceId, Scope};
+use super::{InformerInner, NextAudit};
+use crate::factory::context::FactoryContext;
+use crate::freshness::prober::{Probe, Prober};
 use crate::freshness::{Evidence, FreshnessCell, Proof};
-use crate::informer::{InformerInner, NextAudit};
-use crate::options::InformerOptions;
-use crate::prober::{Probe, Prober};
-use crate::reflector::{self, Reflector, ReflectorParts};
-use crate::resource::{ResourceId, Scope};
 use crate::store::{StoreContent, StoreCore};
 use crate::sync::Mutex;
+use crate::sync::deadline;
 
 /// Creates the store of an informer, with the restored content. The user's functions compute its indexes; they may be slow,
 /// and may call the factory.

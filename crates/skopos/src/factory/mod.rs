@@ -1,5 +1,9 @@
 //! The informer factory, and the resources that its informers share.
 
+pub(crate) mod context;
+mod maintenance;
+mod registry;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +15,14 @@ use skopos_transport::Transport;
 use skopos_wire::RawObject;
 use tokio::time::Instant;
 
-use crate::context::FactoryContext;
-use crate::deadline;
+use self::context::FactoryContext;
+use self::registry::InformerRegistry;
 use crate::error::{BuildError, NotSynced, Unsynced};
 use crate::informer::Informer;
-use crate::maintenance;
-use crate::options::{FactoryOptions, InformerOptions};
-use crate::registry::InformerRegistry;
-use crate::resource::ResourceId;
-use crate::stats::FactoryStats;
+use crate::informer::options::{FactoryOptions, InformerOptions};
+use crate::informer::resource::ResourceId;
+use crate::informer::stats::FactoryStats;
+use crate::sync::deadline;
 use crate::sync::timeout_at;
 
 /// A factory of informers of one cluster, which share connections, lists/watches, stores and probes wherever they can.

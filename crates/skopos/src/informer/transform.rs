@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use skopos_wire::{Limits, RawObject};
 
-use crate::panic::text_of;
+use crate::handler::panic::text_of;
 
 /// The change of each object before it is stored.
 #[derive(Clone, Default)]

@@ -19,10 +19,10 @@ use skopos_wire::ObjectKey;
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 
+use super::{EVENTS_CAPACITY, Informer, RemoveOnDrop};
 use crate::handler::{Event, HandlerOptions};
-use crate::informer::{EVENTS_CAPACITY, Informer, RemoveOnDrop};
-use crate::object::Object;
 use crate::store::Closed;
+use crate::store::object::Object;
 
 /// A kube-runtime store that is kept in step with an informer.
 ///

@@ -6,16 +6,16 @@ use std::time::Duration;
 use skopos_reflect::{Form, MachineOptions};
 use skopos_wire::{FieldSelector, LabelSelector, Limits, ParseError, RawObject};
 
+use super::resource::{ResourceId, Scope};
+use super::transform::Transform;
 use crate::checkpoint::clock::WallClock;
 use crate::checkpoint::content::Checkpoint;
 use crate::checkpoint::header::ContentIdentity;
 use crate::error::BuildError;
+use crate::freshness::sleep::SleepClock;
 use crate::journal::JournalOptions;
-use crate::object::Object;
-use crate::resource::{ResourceId, Scope};
-use crate::sleep::SleepClock;
 use crate::store::Indexer;
-use crate::transform::Transform;
+use crate::store::object::Object;
 
 /// The options of a factory. [`FactoryOptions::default`] suits nearly every use.
 #[derive(Clone, Debug)]

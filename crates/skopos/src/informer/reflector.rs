@@ -13,16 +13,16 @@ use skopos_reflect::{
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 use tokio_util::sync::CancellationToken;
 
-use crate::context::FactoryContext;
+use super::quarantine::{Quarantine, UnreadableObjects};
+use super::resource::ResourceId;
+use super::stats::TroubleLog;
+use super::transform::Transform;
+use super::watch_list_support::WatchListSupport;
+use crate::factory::context::FactoryContext;
 use crate::freshness::FreshnessCell;
-use crate::panic::text_of;
-use crate::prober::Prober;
-use crate::quarantine::{Quarantine, UnreadableObjects};
-use crate::resource::ResourceId;
-use crate::stats::TroubleLog;
+use crate::freshness::prober::Prober;
+use crate::handler::panic::text_of;
 use crate::store::{LinkObserver, StoreCore, StoreWriter};
-use crate::transform::Transform;
-use crate::watch_list_support::WatchListSupport;
 
 /// One list/watch of an informer.
 pub(crate) struct Reflector {
