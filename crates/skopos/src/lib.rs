@@ -40,7 +40,7 @@ pub use informer::Informer;
 pub use informer::adapters::KubeStore;
 pub use informer::options::{FactoryOptions, InformerOptions};
 pub use informer::resource::{ResourceId, Scope};
-pub use informer::stats::{AuditStats, FactoryStats, Healed, InformerStats, LinkStats, Trouble};
+pub use informer::stats::{AuditStats, FactoryStats, Healed, InformerStats, ReflectorStats, Trouble};
 pub use informer::transform::{Transform, TransformFn};
 pub use read::{Read, ReadOne, Source};
 pub use store::object::Object;

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use skopos_wire::ResourceVersion;
 
 use super::clock::WallTime;
-use super::error::{CheckpointError, Foreign};
+use super::error::{CheckpointError, IdentityMismatch};
 use crate::informer::resource::{ResourceId, Scope};
 
 /// The header of a checkpoint.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use skopos_reflect::{Form, InitialList, MachineOptions, Resume, Target};
 use tokio::time::Instant;
 
-use super::link::{self, Link, LinkParts};
 use super::options::InformerOptions;
+use super::reflector::{self, Reflector, ReflectorParts};
 use super::resource::{ResourceId, Scope};
 use super::{InformerInner, NextAudit};
 use crate::factory::context::FactoryContext;

@@ -3,9 +3,9 @@
 #[cfg(feature = "kube-runtime")]
 pub(crate) mod adapters;
 pub(crate) mod assembly;
-pub(crate) mod link;
 pub(crate) mod options;
 pub(crate) mod quarantine;
+pub(crate) mod reflector;
 pub(crate) mod resource;
 pub(crate) mod stats;
 pub(crate) mod transform;
@@ -24,9 +24,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::link::Link;
+use self::reflector::Reflector;
 use self::resource::{ResourceId, Scope};
-use self::stats::{AuditStats, InformerStats, LinkStats};
+use self::stats::{AuditStats, InformerStats, ReflectorStats};
 use self::transform::Transform;
 use crate::error::{NotSynced, Unsynced};
 use crate::factory::context::FactoryContext;
