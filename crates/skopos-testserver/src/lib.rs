@@ -34,7 +34,6 @@
 
 // Compiles the README's code with the documentation tests.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
-
 #![allow(
     clippy::result_large_err,
     reason = "a Status is what the API answers; it is made once for a request that failed"
