@@ -22,6 +22,9 @@
 //! assert_eq!(error.as_deref(), Some("line 1, column 8: after: \"soon\" is no span of time: write it as 500ms, 30s, 1m30s or 2h"));
 //! ```
 
+// Compiles the README's code with the documentation tests.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
 mod schema;
 mod tree;
 mod values;

@@ -18,6 +18,33 @@ use crate::service::{ControllerService, Outcome, Reconciler, Source};
 use crate::view::View;
 
 /// A controller under construction: the objects that it reconciles, and the other objects that concern them.
+///
+/// # Example
+/// ```no_run
+/// # async fn example(
+/// #     factory: skopos::InformerFactory,
+/// #     config: kube::Config,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use k8s_openapi::api::core::v1::Node;
+/// use skopos::InformerOptions;
+/// use skopos_controller::{Context, Controller, ControllerOptions, Manager, ManagerOptions, Outcome, ReconcileError};
+/// use skopos_lease::{Election, LeaseOptions};
+///
+/// async fn reconcile(context: Context<Node>) -> Result<Outcome, ReconcileError> {
+///     println!("{}, at most {:?} old", context.key(), context.age());
+///     Ok(Outcome::RequeueAfter(Duration::from_secs(600)))
+/// }
+///
+/// let nodes = factory.informer::<Node>(InformerOptions::all())?;
+/// let election = Election::from_config(config, LeaseOptions::new("kube-system", "about-nodes"))?;
+/// let options = ControllerOptions::named("about-nodes").workers(4);
+/// let controller = Controller::new(nodes, options).elected(election.candidate()).reconcile(reconcile);
+/// Manager::new(ManagerOptions::default()).election(election).controller(controller).run_until_signal().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "it runs once it has a reconciler: `reconcile`, then `run`"]
 pub struct Controller<K> {
     primary: Informer<K>,

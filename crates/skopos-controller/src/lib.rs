@@ -38,6 +38,9 @@
 //! # }
 //! ```
 
+// Compiles the README's code with the documentation tests.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
 pub mod conditions;
 mod context;
 mod controller;

@@ -6,6 +6,9 @@
 //!                                                          a lock            └─▶ requests passed through
 //! ```
 
+// Compiles the README's code with the documentation tests.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
 pub mod address;
 mod change_signal;
 pub mod checkpoint;

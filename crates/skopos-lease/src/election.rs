@@ -14,6 +14,25 @@ use crate::status::Status;
 use crate::term::TermShared;
 
 /// A candidacy for a Lease, which runs until it is stopped.
+///
+/// # Example
+/// ```no_run
+/// # async fn example(config: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
+/// use skopos_lease::{Election, LeaseOptions};
+/// use tokio_util::sync::CancellationToken;
+///
+/// let election = Election::from_config(config, LeaseOptions::new("default", "the-one-that-acts"))?;
+/// let (stop, mut candidate) = (CancellationToken::new(), election.candidate());
+/// let act = async {
+///     let Ok(term) = candidate.term().await else { return };
+///     println!("leads in term {}, for {:?} without a renewal", term.number(), term.remaining());
+///     // Releases the Lease and ends the election.
+///     stop.cancel();
+/// };
+/// tokio::join!(election.run(stop.clone()), act);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Election {
     driver: Driver,
     candidate: Candidate,

@@ -36,6 +36,9 @@
 //! # }
 //! ```
 
+// Compiles the README's code with the documentation tests.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
 mod candidate;
 mod clock;
 mod driver;

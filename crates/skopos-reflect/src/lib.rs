@@ -8,6 +8,9 @@
 //!       └─ requests ─┘        what to do          └─ no I/O, no clock, no tokio: the same inputs, the same outcome
 //! ```
 
+// Compiles the README's code with the documentation tests.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
 mod driver;
 mod machine;
 mod probe;

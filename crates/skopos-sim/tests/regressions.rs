@@ -1,5 +1,5 @@
 //! Violations that the simulation has found: each plan in `tests/plans` broke an invariant of the client, and breaks none now.
-//! The changelog describes each. `skopos-sim run --plan FILE` reproduces one.
+//! The name of a plan says what it shows. `skopos-sim run --plan FILE` reproduces one.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 

@@ -32,6 +32,8 @@
 //! All times follow tokio's clock. Over [`TestServer::connect`], which returns in-memory connections, a whole day passes in a
 //! moment under `#[tokio::test(start_paused = true)]`.
 
+// Compiles the README's code with the documentation tests.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
 #![allow(
     clippy::result_large_err,
     reason = "a Status is what the API answers; it is made once for a request that failed"

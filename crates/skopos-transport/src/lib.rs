@@ -19,6 +19,9 @@
 //!
 //! [`Transport`] is the entry point. [`Transport::client`] returns a [`kube::Client`] on these connections.
 
+// Compiles the README's code with the documentation tests.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
 mod address_filter;
 mod backoff;
 mod body;

@@ -39,6 +39,21 @@ use crate::{
 /// [`ConnectionId`].
 ///
 /// When the last clone and the last body are dropped, all connections end. [`Transport::shutdown`] also waits for that.
+///
+/// # Example
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use k8s_openapi::api::core::v1::Pod;
+/// use kube::api::{Api, ListParams};
+/// use skopos_transport::{Transport, TransportOptions, infer_config};
+///
+/// let transport = Transport::from_config(infer_config().await?, TransportOptions::default())?;
+/// let pods: Api<Pod> = Api::all(transport.client("default"));
+/// println!("{} pods", pods.list(&ListParams::default().limit(500)).await?.items.len());
+/// transport.shutdown(std::time::Duration::from_secs(1)).await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Transport {
     owner: Arc<Owner>,

@@ -15,6 +15,9 @@
 //! All input is hostile until scanned: for any bytes the outcome is a value or a typed error, never a panic. The
 //! repository's fuzz targets (`fuzz/`) and `tests/properties.rs` check this.
 
+// Compiles the README's code with the documentation tests.
+#![cfg_attr(doctest, doc = include_str!("../README.md"))]
+
 mod event;
 mod frames;
 mod json;

@@ -1,9 +1,23 @@
-//! Kubernetes informers with a known age.
+#![doc = include_str!("../README.md")]
+//!
+//! ## How it works
 //!
 //! ```text
 //!  API server ══▶ list/watch reflector ──▶ store ─┬─▶ snapshots, reads        each with the RV it belongs to
 //!               (skopos-reflect)             └─▶ queue ─▶ handler        each in its own task
 //! ```
+//!
+//! | item | purpose |
+//! |---|---|
+//! | [`InformerFactory`], [`FactoryOptions`] | informers of one cluster, which share connections and stores |
+//! | [`Informer`], [`InformerOptions`] | one resource: handlers, waits, bounded reads, audits, checkpoints |
+//! | [`Store`], [`Snapshot`], [`Object`] | content: lookups at one RV, without waiting |
+//! | [`Freshness`] | the age of content, or the reason why it has none |
+//! | [`Event`], [`HandlerOptions`], [`HandlerHandle`] | one handler: its changes, its queue, its end |
+//! | [`RawWatch`] | changes without a store |
+//! | [`workqueue`] | keys for workers, with retries |
+//! | [`checkpoint`] | content that survives a restart |
+//! | [`journal`] | the last changes, for servers that answer watches |
 
 mod audit;
 pub mod checkpoint;

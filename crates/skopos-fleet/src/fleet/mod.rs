@@ -34,6 +34,18 @@ use crate::spec::ClusterSpec;
 ///
 /// Cheap to clone. It must be created inside a tokio runtime. It shuts down when its last handle is dropped;
 /// [`Fleet::shutdown`] also waits for that.
+///
+/// # Example
+/// ```no_run
+/// # async fn example(config: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
+/// use skopos_fleet::{ClusterId, ClusterSpec, Fleet, FleetOptions};
+///
+/// let fleet = Fleet::new(FleetOptions::default());
+/// fleet.join(ClusterId::new("paris")?, ClusterSpec::from_config(config))?;
+/// println!("{}", fleet.cluster("paris")?.id());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Fleet {
     core: Arc<Core>,

@@ -36,6 +36,24 @@ use crate::sync::timeout_at;
 ///
 /// Cheap to clone. It must be made inside a tokio runtime. When all its clones and all its informers are dropped, all its
 /// tasks end; [`InformerFactory::shutdown`] also waits for them.
+///
+/// # Example
+/// ```no_run
+/// # async fn example(config: kube::Config) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use k8s_openapi::api::apps::v1::Deployment;
+/// use skopos::{FactoryOptions, InformerFactory, InformerOptions, Transport, TransportOptions};
+///
+/// let transport = Transport::from_config(config, TransportOptions::default())?;
+/// let factory = InformerFactory::new(transport, FactoryOptions::default());
+/// let deployments = factory.informer::<Deployment>(InformerOptions::all())?;
+/// factory.wait_synced().await?;
+/// println!("{} deployments", deployments.store().len());
+/// factory.shutdown(Duration::from_secs(1)).await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct InformerFactory {
     context: Arc<FactoryContext>,

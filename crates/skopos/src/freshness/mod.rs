@@ -31,6 +31,22 @@ pub(crate) use evidence::{
 };
 
 /// The freshness of a store, a snapshot or a read.
+///
+/// # Example
+/// ```no_run
+/// # fn example(pods: &skopos::Informer<k8s_openapi::api::core::v1::Pod>) {
+/// use std::time::Duration;
+///
+/// let snapshot = pods.snapshot();
+/// let freshness = snapshot.freshness();
+/// if freshness.is_within(Duration::from_secs(60)) {
+///     println!("{} pods", snapshot.len());
+/// } else {
+///     // Such as "stale for 20.0s, at most 35.0s old: ...".
+///     println!("the view is {freshness}");
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub enum Freshness {
     /// The reflector is healthy, and the content was the server's newest state at most `age` ago.

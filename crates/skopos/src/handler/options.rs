@@ -1,6 +1,20 @@
 use std::time::Duration;
 
 /// The options of one handler.
+///
+/// # Example
+/// ```no_run
+/// # fn example(pods: &skopos::Informer<k8s_openapi::api::core::v1::Pod>) -> Result<(), skopos::Closed> {
+/// use std::time::Duration;
+///
+/// use skopos::{HandlerOptions, sync_handler};
+///
+/// let options = HandlerOptions::named("inventory").capacity(10_000).resync(Duration::from_secs(600));
+/// let handler = pods.add_handler(sync_handler(|event| println!("{event:?}")), options)?;
+/// println!("{:?}", handler.stats());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HandlerOptions {

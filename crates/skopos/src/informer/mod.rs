@@ -41,6 +41,26 @@ use crate::sync::{Mutex, timeout};
 /// Cheap to clone. Informers with the same options share one list/watch and one store; they run until the last handle is
 /// dropped and the last handler is removed, or the factory is shut down. Get one from an
 /// [`InformerFactory`](crate::InformerFactory).
+///
+/// # Example
+/// ```no_run
+/// # async fn example(factory: skopos::InformerFactory) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use k8s_openapi::api::core::v1::Pod;
+/// use skopos::{Event, HandlerOptions, InformerOptions, sync_handler};
+///
+/// let pods = factory.informer::<Pod>(InformerOptions::namespace("shop").labels("app=web")?)?;
+/// let print = sync_handler(|event: Event<Pod>| println!("{}", event.key()));
+/// let handler = pods.add_handler(print, HandlerOptions::default())?;
+/// pods.wait_synced(Duration::from_secs(30)).await?;
+/// println!("{} pods, {}", pods.snapshot().len(), pods.freshness());
+///
+/// // After this returns, no callback runs any more.
+/// handler.remove(Duration::from_secs(1)).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Informer<K> {
     pub(crate) shared: Arc<InformerGuard>,
     resync: Option<Duration>,

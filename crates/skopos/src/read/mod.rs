@@ -76,6 +76,26 @@ impl<K> Informer<K> {
     /// # Errors
     /// At the deadline, when the server's history was reset (the revision may never come), or at once when the factory is
     /// shut down.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn example(
+    /// #     maps: skopos::Informer<k8s_openapi::api::core::v1::ConfigMap>,
+    /// #     client: kube::Client,
+    /// #     map: k8s_openapi::api::core::v1::ConfigMap,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use kube::api::{Api, PostParams};
+    ///
+    /// let written = Api::<ConfigMap>::default_namespaced(client).create(&PostParams::default(), &map).await?;
+    /// let revision = written.metadata.resource_version.unwrap_or_default().parse()?;
+    /// let snapshot = maps.wait_for(&revision, Duration::from_secs(10)).await?;
+    /// println!("{} config maps, with the new one", snapshot.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn wait_for(
         &self,
         revision: &ResourceVersion,
@@ -92,6 +112,18 @@ impl<K> Informer<K> {
     ///
     /// # Errors
     /// If neither was possible in time, with the reason of both; at once when the factory is shut down.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn example(pods: skopos::Informer<k8s_openapi::api::core::v1::Pod>) -> Result<(), skopos::ReadError> {
+    /// use std::time::Duration;
+    ///
+    /// // At most 5 s old, within 2 s: from memory if its age is proven, otherwise from the server.
+    /// let read = pods.read(Duration::from_secs(5), Duration::from_secs(2)).await?;
+    /// println!("{} pods, {}, from {:?}", read.snapshot.len(), read.freshness(), read.source);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn read(&self, max_age: Duration, limit: Duration) -> Result<Read<K>, ReadError> {
         self.all(Bound::MaxAge(max_age), limit).await
     }

@@ -18,6 +18,21 @@ use crate::journal::Journal;
 /// A reader of a store. Cheap to clone; no call waits for anything.
 ///
 /// Two calls may see two states. For several consistent reads, take one [`snapshot`](Store::snapshot).
+///
+/// # Example
+/// ```no_run
+/// # fn example(pods: &skopos::Informer<k8s_openapi::api::core::v1::Pod>) -> Result<(), Box<dyn std::error::Error>> {
+/// use skopos::ObjectKey;
+///
+/// let store = pods.store();
+/// if let Some(web) = store.get(&ObjectKey::namespaced("shop", "web-1")) {
+///     // Decoded on demand. Metadata needs no decoding.
+///     println!("{}: {:?}", web.key(), web.decode()?.status.and_then(|status| status.phase));
+/// }
+/// println!("{} pods, {}", store.len(), store.freshness());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Store<K = DynamicObject> {
     core: Arc<StoreCore>,
     kind: PhantomData<fn() -> K>,

@@ -21,6 +21,23 @@ use crate::journal::JournalPosition;
 ///
 /// Taking one from a store and cloning it cost a few nanoseconds, however many objects it has. A held snapshot keeps the
 /// objects alive that have changed since, so hold it for a request, not for a day.
+///
+/// # Example
+/// ```no_run
+/// # fn example(pods: &skopos::Informer<k8s_openapi::api::core::v1::Pod>) -> Result<(), Box<dyn std::error::Error>> {
+/// use skopos::LabelSelector;
+///
+/// let snapshot = pods.snapshot();
+/// println!("in shop: {}", snapshot.in_namespace("shop").count());
+/// println!("of web: {}", snapshot.select(&LabelSelector::parse("app=web")?).count());
+///
+/// // The informer was made with `InformerOptions::all().index("by_node", |pod| pod.field("spec.nodeName"))`.
+/// for pod in snapshot.by_index("by_node", "n1")? {
+///     println!("{}", pod.key());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Snapshot<K = DynamicObject> {
     content: Arc<StoreContent>,
     evidence: Arc<Evidence>,

@@ -22,6 +22,30 @@ use crate::sync::{Mutex, sleep_until, timeout_at};
 /// clones is fine. Only its async methods need a tokio runtime.
 ///
 /// First in, first out: for waiting keys, and for those that are due at the same time.
+///
+/// # Example
+/// A worker. Several of them may share a queue: no two get the same key at the same time.
+/// ```no_run
+/// use k8s_openapi::api::apps::v1::Deployment;
+/// use skopos::workqueue::WorkQueue;
+/// use skopos::{ObjectKey, Store};
+///
+/// async fn work(queue: WorkQueue<ObjectKey>, store: Store<Deployment>) {
+///     while let Some(item) = queue.get().await {
+///         let replicas = match store.get(&item).map(|object| object.decode()) {
+///             Some(Ok(deployment)) => deployment.spec.replicas,
+///             // It does not fit the type: later again, with the rate limit.
+///             Some(Err(_)) => {
+///                 item.retry();
+///                 continue;
+///             }
+///             None => None,
+///         };
+///         println!("{}: {replicas:?}", *item);
+///         item.done();
+///     }
+/// }
+/// ```
 pub struct WorkQueue<K> {
     shared: Arc<WorkQueueInner<K>>,
 }

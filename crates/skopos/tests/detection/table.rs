@@ -49,19 +49,19 @@ fn bound(bound: Bound) -> String {
 const HEAD: &str = "\
 # How soon faults are noticed, and how soon they are over
 
-Written by `SKOPOS_WRITE_TABLES=1 cargo test -p skopos --test detection`: an informer against the test server in virtual time,
-each fault inflicted with {seeds} seeds at different moments between two probes; the worst is shown.
+This page shows how soon an informer notices each fault, and how soon it recovers. A test run writes it: `SKOPOS_WRITE_TABLES=1 cargo test -p skopos --test detection`.
+The informer runs against the test server in virtual time. Each fault begins at {seeds} different moments between two probes; the table shows the worst.
 
-* *noticed*: the content is not called live any more, or a failure is told, or the change arrived all the same. Where a
-  request or a connection hangs: the deadline that ends it.
-* *recovered*: counted from when the fault was both healed and noticed, to where the content is the server's and called live.
-  After that, another change arrives.
-* *requests*: the most in any minute of the fault: those of the informer + probes of its kind. The bound is 6 for the informer,
-  and 6 for both together where the cluster is dead. *lists*: from the fault to the recovery; the bound is 2 in any minute.
-* *met*: whether all of these hold; the test fails where one does not.
+* *noticed*: the content is no longer called live, or a failure is reported, or the change arrived all the same. Where a request or a connection hangs: the
+  deadline that ends it.
+* *recovered*: the time from when the fault is both healed and noticed until the content is the server's and called live. After that, another change arrives.
+* *requests*: the most in any minute of the fault: those of the informer + probes of its kind. The bound is 6 for the informer, and 6 for both together where
+  the cluster is dead.
+* *lists*: from the fault to the recovery. The bound is 2 in any minute.
+* *met*: all of these hold. The test fails where one does not.
 
-Each lasting fault is held until the client has settled into it. One that is healed within its first minute may have used up
-that minute's two lists or six requests; then the recovery comes when the minute is over.
+Each lasting fault lasts until the client has settled into it. A fault that is healed within its first minute may have used up that minute's two lists or six
+requests. Then the recovery comes when the minute is over.
 
 | fault | noticed after | bound | recovered after | bound | requests a minute | lists | met |
 |---|---|---|---|---|---|---|---|
@@ -70,8 +70,7 @@ that minute's two lists or six requests; then the recovery comes when the minute
 const SOURCES: &str = "\
 \n## Where the bounds come from
 
-*row* is a fault's number in [simulation.md](simulation.md), and *bounds* what the project promises for faults of its kind; the text in
-code style is an option of the same name.
+*row* is a fault's number in [simulation.md](simulation.md), *bounds* is the project's promise for faults of its kind, and text in code style is the name of an option.
 
 | bound | source |
 |---|---|

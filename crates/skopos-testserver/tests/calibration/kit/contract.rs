@@ -108,14 +108,14 @@ const INTRODUCTION: &str = "# Calibration
 <!-- Written by the program in peers/calibration; `cargo test -p skopos-testserver --test calibration` checks that it is
 up to date. -->
 
-`skopos-testserver` claims to behave like Kubernetes' own server. To know, {COUNT} scripts (writes, lists, watches,
-compactions, restarts, and the whole matrix of parameters) are played on it and on a server made of the published
-`k8s.io/apiserver` libraries (`peers/apiserver`: generic registry, watch cache, etcd), and what a client sees has to be
-the same: status codes, bodies, messages, events and their order, bookmarks, and how streams end.
+This page shows how closely `skopos-testserver` follows Kubernetes' own server. {COUNT} scripts (writes, lists, watches,
+compactions, restarts, and the whole matrix of parameters) run on it and on a server made of the published
+`k8s.io/apiserver` libraries (`peers/apiserver`: generic registry, watch cache, etcd). A client must see the same on
+both: status codes, bodies, messages, events and their order, bookmarks, and how streams end.
 
-Versions are compared by their place among the script's writes, uids and generated names by their order, times by being
-there. managedFields, the cells of tables and most of spec and status (which are full of the kinds' defaults) are left
-out.
+Versions are compared by their place among the script's writes, uids and generated names by their order, times by their
+presence. managedFields, the cells of tables and most of spec and status (which are full of the kinds' defaults) are not
+compared.
 
 ```console
 cargo test -p skopos-testserver --test calibration     # against the recorded histories; needs no Go
@@ -126,6 +126,6 @@ cargo run --release -- record --apiserver ../apiserver/apiserver   # records the
 ```
 
 Scripts are in `crates/skopos-testserver/tests/calibration/scripts`, the matrix in `kit/matrix.rs`, the recorded
-histories in `golden`. A difference that has a reason is listed in `differences.yaml`; one that is not listed fails the
-test, and so does one that is listed and gone.
+histories in `golden`. `differences.yaml` lists the differences and their reasons. The test fails for a difference that
+is not listed, and for a listed one that no longer occurs.
 ";
