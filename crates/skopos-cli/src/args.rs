@@ -110,7 +110,7 @@ const NOTIFY_EXAMPLES: &str = "\
 Examples:
   skopos notify demo                              a cluster, a zone and a balancer in this process
   skopos notify --config notify.yaml --plan       what would be done; nothing is
-  skopos notify --config notify.yaml              until Ctrl-C; docs/notify.md says what can be configured
+  skopos notify --config notify.yaml              until Ctrl-C; docs/how-to/notify.md says how
   skopos notify status --config notify.yaml       the state of the one that runs
   skopos notify approve ID --config notify.yaml   lets held removals go";
 
@@ -119,7 +119,7 @@ Examples:
   skopos serve                                 the contexts of $KUBECONFIG or ~/.kube/config, read-only
   skopos serve --kubeconfig a --kubeconfig b   those of two files; --kubeconfig a:b merges them as kubectl does
   skopos serve --allow-writes --listen :8002   on another port, writes too
-  skopos serve --config gateway.yaml           docs/gateway.md says what can be configured
+  skopos serve --config gateway.yaml           docs/how-to/serve.md says what can be configured
   kubectl --server http://127.0.0.1:8001/clusters/NAME get pods -A";
 
 /// Options of `skopos serve`.
