@@ -38,7 +38,7 @@ fn clients(canvas: &mut Canvas) {
 }
 
 fn gateway(canvas: &mut Canvas) {
-    canvas.frame(Area(250, 30, 324, 374), ["`skopos serve`: one address", "`skopos serve`:同一个地址"]);
+    canvas.frame(Area(250, 30, 324, 374), ["`skopos serve`: one address", "`skopos serve`：同一个地址"]);
     let rows = [
         same("`/virtualclusters`"),
         same("`/clusters/host`"),
@@ -85,7 +85,7 @@ fn clusters(canvas: &mut Canvas) {
         (
             ROWS[3],
             Tone::Warning,
-            ["virtual cluster test\npaused: memory answers", "虚拟集群 test\n已暂停:由内存应答"],
+            ["virtual cluster test\npaused: memory answers", "虚拟集群 test\n已暂停：由内存应答"],
         ),
     ];
     for (top, tone, body) in inside {
@@ -95,7 +95,7 @@ fn clusters(canvas: &mut Canvas) {
         Area(HOST.0, ROWS[4], HOST.2, ROW_HEIGHT),
         Tone::Accent,
         same(""),
-        ["cluster prod,\nfrom a kubeconfig", "集群 prod,\n来自 kubeconfig"],
+        ["cluster prod,\nfrom a kubeconfig", "集群 prod，\n来自 kubeconfig"],
     );
 }
 

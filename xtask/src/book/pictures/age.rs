@@ -40,7 +40,7 @@ fn one_proof(canvas: &mut Canvas) {
         Tone::Warning,
         [
             "changes from here may be missing,\nif the watch has not brought them yet",
-            "此段内的变更可能缺失\n(watch 尚未送达)",
+            "此段内的变更可能缺失\n（watch 尚未送达）",
         ],
     );
     let lanes = [
@@ -57,7 +57,7 @@ fn one_proof(canvas: &mut Canvas) {
         (SENT - 6, MEMORY - 46),
         Anchor::End,
         Tone::Accent,
-        ["1. probe is sent\n(a list of one object)", "1. 发出探测\n(列出一个对象)"],
+        ["1. probe is sent\n(a list of one object)", "1. 发出探测\n（列出一个对象）"],
     );
     canvas.arrow(&[(370, SERVER), (420, MEMORY)], Tone::Accent);
     canvas.text(
@@ -84,7 +84,7 @@ fn one_proof(canvas: &mut Canvas) {
         (515, 350),
         Anchor::Middle,
         Tone::Plain,
-        ["age of the read: counted from the sending of the probe", "读取结果的年龄:从发出探测的时刻算起"],
+        ["age of the read: counted from the sending of the probe", "读取结果的年龄：从发出探测的时刻算起"],
     );
 }
 
@@ -103,9 +103,9 @@ fn many_proofs(canvas: &mut Canvas) {
         (
             60,
             Tone::Warning,
-            ["60 s (`cache.maxAge`): answers with a warning", "60 s(`cache.maxAge`):应答带警告"],
+            ["60 s (`cache.maxAge`): answers with a warning", "60 s（`cache.maxAge`）：应答带警告"],
         ),
-        (90, Tone::Bad, ["90 s: stale, even if no error is known", "90 s:stale,即使没有已知错误"]),
+        (90, Tone::Bad, ["90 s: stale, even if no error is known", "90 s：stale，即使没有已知错误"]),
     ] {
         canvas.dashes(&[point(0, age), point(240, age)], tone);
         let (x, y) = point(0, age);
@@ -115,7 +115,7 @@ fn many_proofs(canvas: &mut Canvas) {
         (LEFT + 8, ZERO - 46),
         Anchor::Start,
         Tone::Accent,
-        ["a probe every 24 to 30 s, if the kind is quiet", "资源无变更时,每 24 至 30 s 探测一次"],
+        ["a probe every 24 to 30 s, if the kind is quiet", "资源无变更时，每 24 至 30 s 探测一次"],
     );
     let sent = [0, 27, 55, 81, 108, 215, 240];
     let saw = sent.windows(2).flat_map(|pair| [point(pair[0], 0), point(pair[1], pair[1] - pair[0])]);

@@ -28,7 +28,7 @@ fn checks(canvas: &mut Canvas) {
         (
             96,
             ["Path", "路径"],
-            ["cluster, kind and verb; one spelling only", "集群、资源、动词;只接受一种写法"],
+            ["cluster, kind and verb; one spelling only", "集群、资源、动词；只接受一种写法"],
             same("400"),
             ["two readings are possible", "可能有两种解读"],
         ),
@@ -42,9 +42,9 @@ fn checks(canvas: &mut Canvas) {
         (
             256,
             ["Authorization", "授权"],
-            ["the member decides; cached for up to 10 s", "由成员集群决定;最多缓存 10 s"],
+            ["the member decides; cached for up to 10 s", "由成员集群决定；最多缓存 10 s"],
             same("403, 503"),
-            ["denied; the member is down", "被拒绝;成员集群不可用"],
+            ["denied; the member is down", "被拒绝；成员集群不可用"],
         ),
     ];
     for (top, title, body, code, why) in steps {
@@ -61,10 +61,10 @@ fn to_the_member(canvas: &mut Canvas) {
     canvas.block(
         step(336, 76),
         Tone::Accent,
-        ["Is the kind cached?", "该资源是否缓存?"],
+        ["Is the kind cached?", "该资源是否缓存？"],
         [
             "get, list, watch: yes. Not writes, Secrets,\nsubresources, aggregated APIs",
-            "get、list、watch:是。写请求、Secret、\n子资源、聚合 API:否",
+            "get、list、watch：是。写请求、Secret、\n子资源、聚合 API：否",
         ],
     );
     branch(canvas, 374, ["no", "否"]);
@@ -85,8 +85,8 @@ fn to_the_member(canvas: &mut Canvas) {
         [
             "yes (a watch, or `resourceVersion=0`:
 memory at once)",
-            "是(watch 或 `resourceVersion=0`:
-直接由内存应答)",
+            "是（watch 或 `resourceVersion=0`：
+直接由内存应答）",
         ],
     );
 }
@@ -96,10 +96,10 @@ fn to_memory(canvas: &mut Canvas) {
     canvas.block(
         step(474, 96),
         Tone::Accent,
-        ["Is memory new enough?", "内存是否足够新?"],
+        ["Is memory new enough?", "内存是否足够新？"],
         [
             "at most `cache.maxAge` (60s) old, with all\nwrites through this gateway; `no-cache`:\nas new as the member itself",
-            "不超过 `cache.maxAge`(60s),且含经本网关\n的所有写入;`no-cache`:\n与成员集群一样新",
+            "不超过 `cache.maxAge`（60s），且含经本网关\n的所有写入；`no-cache`：\n与成员集群一样新",
         ],
     );
     branch(canvas, 522, ["no", "否"]);
@@ -107,19 +107,19 @@ fn to_memory(canvas: &mut Canvas) {
         Area(MEMBER.0, 476, MEMBER.1, 92),
         Tone::Plain,
         ["The member", "成员集群"],
-        ["probed or read, for\n`memberDeadline` (3s)\nat most", "探测或读取,\n最多 `memberDeadline`\n(3s)"],
+        ["probed or read, for\n`memberDeadline` (3s)\nat most", "探测或读取，\n最多 `memberDeadline`\n（3s）"],
     );
     fork(canvas, 522, &[(481, Tone::Good), (550, Tone::Warning), (640, Tone::Bad)]);
     canvas.block(
         answer(454, 54),
         Tone::Good,
-        ["It answers: new content", "有应答:新内容"],
+        ["It answers: new content", "有应答：新内容"],
         ["from memory or the member", "来自内存或成员集群"],
     );
     canvas.block(
         answer(518, 64),
         Tone::Warning,
-        ["It is down: old content", "不可用:旧内容"],
+        ["It is down: old content", "不可用：旧内容"],
         same("`skopos-age: 75`\n`Warning: 299`"),
     );
     canvas.block(
@@ -128,7 +128,7 @@ fn to_memory(canvas: &mut Canvas) {
         same("503, 504"),
         [
             "It is down, and the read is\n`no-cache`, or memory lacks\na write through this gateway",
-            "不可用,且读请求为\n`no-cache`,或内存缺少\n经本网关的写入",
+            "不可用，且读请求为\n`no-cache`，或内存缺少\n经本网关的写入",
         ],
     );
     down(canvas, 570, 622);

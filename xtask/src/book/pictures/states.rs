@@ -25,9 +25,9 @@ pub(super) fn draw(language: Language) -> Canvas {
         "• If an answer shows a problem, such as `pods: forbidden`, the cluster is degraded and not live.\n\
          • A new address or new credentials lead back to connecting, but not from paused.\n\
          • After a resume, the cluster stays connecting while its API server is known to be starting.",
-        "• 如果应答表明有问题(例如 `pods: forbidden`),集群进入 degraded,而不是 live。\n\
-         • 地址或凭据变更后回到 connecting(paused 状态除外)。\n\
-         • 恢复运行后,若已知 API server 仍在启动,集群保持 connecting。",
+        "• 如果应答表明有问题（例如 `pods: forbidden`），集群进入 degraded，而不是 live。\n\
+         • 地址或凭据变更后回到 connecting（paused 状态除外）。\n\
+         • 恢复运行后，若已知 API server 仍在启动，集群保持 connecting。",
     ];
     canvas.text((52, 516), Anchor::Start, Tone::Plain, notes);
     canvas
@@ -40,25 +40,25 @@ fn blocks(canvas: &mut Canvas) {
         DEGRADED,
         Tone::Warning,
         same("degraded"),
-        ["answers with a problem,\nor fails for less than 5 s", "应答有问题,\n或失败不到 5 s"],
+        ["answers with a problem,\nor fails for less than 5 s", "应答有问题，\n或失败不到 5 s"],
     );
     canvas.block(
         UNREACHABLE,
         Tone::Bad,
         same("unreachable"),
-        ["does not answer;\nreads do not wait for it", "无应答;\n读请求不等待它"],
+        ["does not answer;\nreads do not wait for it", "无应答；\n读请求不等待它"],
     );
     canvas.block(
         PAUSED,
         Tone::Plain,
         same("paused"),
-        ["known to be switched\noff: no requests", "已知被关停:\n不发送请求"],
+        ["known to be switched\noff: no requests", "已知被关停：\n不发送请求"],
     );
     canvas.block(
         REMOVED,
         Tone::Plain,
         same("removed"),
-        ["data stays readable\nfor 10 min, then goes", "数据再可读 10 min,\n之后删除"],
+        ["data stays readable\nfor 10 min, then goes", "数据再可读 10 min，\n之后删除"],
     );
 }
 
