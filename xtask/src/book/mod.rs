@@ -1,20 +1,19 @@
 //! The docs for users: links, table of contents and pictures are checked, and the book is built.
 
+mod build;
 mod links;
 mod page;
 mod pictures;
 mod summary;
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
 use self::page::Pages;
-use super::{files, run};
+use super::files;
 
 /// Options of `cargo xtask book`.
 #[derive(Args)]
@@ -41,7 +40,7 @@ impl Book {
             bail!("{} problems in the docs:\n{}", problems.len(), problems.join("\n"));
         }
         println!("{} pages: links, table of contents and pictures are right", pages.len());
-        build()
+        build::build(&pages, Path::new(DOCS))
     }
 }
 
@@ -63,17 +62,6 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     found.retain(|file| file.is_file());
     found.sort();
     Ok(found.iter().map(|file| file.strip_prefix(root).unwrap_or(file).to_path_buf()).collect())
-}
-
-/// Builds the book if mdBook is installed.
-fn build() -> Result<()> {
-    match Command::new("mdbook").arg("--version").output() {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            println!("SKIPPED: mdbook is not installed: the book is not built (cargo install mdbook)");
-            Ok(())
-        }
-        _ => run(Command::new("mdbook").args(["build", DOCS, "--dest-dir", "../target/book"])),
-    }
 }
 
 /// Returns the line of a problem: place, fault, and what to do.

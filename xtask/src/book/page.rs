@@ -66,7 +66,7 @@ impl Page {
         Ok(Self::parse(&text))
     }
 
-    fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let mut page = Self { links: Vec::new(), anchors: BTreeSet::new() };
         let mut heading = None;
         for (event, range) in Parser::new_ext(text, Options::ENABLE_GFM | TABLES).into_offset_iter() {

@@ -107,7 +107,10 @@ fn to_memory(canvas: &mut Canvas) {
         Area(MEMBER.0, 476, MEMBER.1, 92),
         Tone::Plain,
         ["The member", "成员集群"],
-        ["probed or read, for\n`memberDeadline` (3s)\nat most", "探测或读取，\n最多 `memberDeadline`\n（3s）"],
+        [
+            "probed or read, for\n`memberDeadline` (3s)\nat most",
+            "探测或读取，\n最多 `memberDeadline`\n（3s）",
+        ],
     );
     fork(canvas, 522, &[(481, Tone::Good), (550, Tone::Warning), (640, Tone::Bad)]);
     canvas.block(
