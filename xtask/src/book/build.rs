@@ -10,9 +10,8 @@ use anyhow::{Context as _, Result};
 use super::page::{Link, Page, Pages};
 use crate::run;
 
-/// The copy, and the folder in which mdBook's paths begin.
 const COPY: &str = "target/book-source";
-const BOOK: &str = "../book";
+const BOOK: &str = "target/book";
 
 /// The files of the repository on its server.
 const FILES: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD");
@@ -38,7 +37,9 @@ pub(super) fn build(pages: &Pages, docs: &Path) -> Result<()> {
             fs::write(copied, with_links_to_server(text, path, page, docs))?;
         }
     }
-    run(Command::new("mdbook").arg("build").arg(copy).args(["--dest-dir", BOOK]))
+    // Versions of mdBook differ in where a relative path begins.
+    let book = std::path::absolute(BOOK)?;
+    run(Command::new("mdbook").arg("build").arg(copy).arg("--dest-dir").arg(book))
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {
