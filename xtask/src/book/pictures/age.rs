@@ -115,7 +115,7 @@ fn many_proofs(canvas: &mut Canvas) {
         (LEFT + 8, ZERO - 46),
         Anchor::Start,
         Tone::Accent,
-        ["a probe every 24 to 30 s, if the kind is quiet", "资源无变更时，每 24 至 30 s 探测一次"],
+        ["a probe every 24 to 30 s", "每 24 至 30 s 探测一次"],
     );
     let sent = [0, 27, 55, 81, 108, 215, 240];
     let saw = sent.windows(2).flat_map(|pair| [point(pair[0], 0), point(pair[1], pair[1] - pair[0])]);

@@ -308,6 +308,7 @@ mod tests {
         chinese.text((5, 20), Anchor::Start, Tone::Plain, label);
         assert!(chinese.svg().contains(">甲 &gt; 乙</text>"));
         assert!(chinese.svg().contains("<title>标题</title>"));
+        assert_eq!(chinese.svg().matches("--").count(), 2, "a comment holds no hyphens in a row");
     }
 
     #[test]

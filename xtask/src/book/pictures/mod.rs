@@ -15,12 +15,14 @@ use self::canvas::{Canvas, Language};
 use super::problem;
 
 /// The pictures: names of their files without language and ending, and the functions that draw them.
-const PICTURES: [(&str, fn(Language) -> Canvas); 4] = [
+const PICTURES: [(&str, Draw); 4] = [
     ("addresses", addresses::draw),
     ("age", age::draw),
     ("request", request::draw),
     ("states", states::draw),
 ];
+
+type Draw = fn(Language) -> Canvas;
 
 /// Writes the pictures.
 pub(super) fn write(folder: &Path) -> Result<()> {
