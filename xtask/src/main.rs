@@ -1,5 +1,6 @@
 //! The project's own chores: `cargo xtask help` lists them.
 
+mod book;
 mod bugs;
 mod deps;
 mod files;
@@ -40,6 +41,8 @@ enum Chore {
     Deps(deps::Deps),
     /// Measure names, prose and circles of imports, and compare them with the bounds in xtask/words.toml.
     Words(words::Words),
+    /// Check the docs for users (links, table of contents, pictures), and build the book.
+    Book(book::Book),
     /// Everything that has to pass before a change lands.
     Ci,
 }
@@ -57,6 +60,7 @@ fn main() -> Result<()> {
         Chore::Bugs(bugs) => bugs.run(),
         Chore::Deps(deps) => deps.run(),
         Chore::Words(words) => words.run(),
+        Chore::Book(book) => book.run(),
         Chore::Ci => run(&mut Command::new(".ci/run")),
     }
 }
