@@ -10,7 +10,7 @@ use skopos_fleet::{Cluster, Condition, Fleet};
 use tokio::time::Instant;
 
 /// A lookup of hosts by name. The authorizer uses the same names.
-pub trait Hosts: Send + Sync + 'static {
+pub(crate) trait Hosts: Send + Sync + 'static {
     /// Returns the candidates if a caller names no host; an error if they are not known in time.
     fn names(&self) -> BoxFuture<'_, Result<Vec<String>, NoHost>>;
 
@@ -20,7 +20,7 @@ pub trait Hosts: Send + Sync + 'static {
 
 /// The reason why there is no host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoHost {
+pub(crate) enum NoHost {
     /// No host has this name.
     Unknown,
     /// The host does not answer now.

@@ -10,8 +10,8 @@ use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::body::LimitedBody;
 use crate::config::Config;
+use crate::request::body::LimitedBody;
 use crate::testing::Script;
 
 const NS: &str = "vcluster-shop";

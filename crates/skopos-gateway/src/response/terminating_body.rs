@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 use serde_json::json;
 use skopos_wire::Status;
 
-use crate::response::{BodyError, ResponseBody};
+use super::{BodyError, ResponseBody};
 
 /// Returns `body` until `end`. Then it ends with an ERROR event if there is a status, or in order, as watches do; in the
 /// latter case after the frames that are ready. `held` is dropped with it.

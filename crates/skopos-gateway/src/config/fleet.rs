@@ -152,7 +152,7 @@ pub enum SourceError {
 /// # Errors
 /// If two host clusters have the same name, if the context of a kubeconfig is neither named nor readable, or if a network
 /// cannot be parsed. Faults of single clusters are problems of the fleet, not errors.
-pub async fn follow(
+pub(crate) async fn follow(
     fleet: &Fleet,
     config: &Config,
     dial: &VclusterDial,
@@ -357,7 +357,7 @@ fn addresses(list: &config::CidrList) -> Result<AddressPolicy, SourceError> {
 
 /// Returns the informers' ID of a resource.
 #[must_use]
-pub fn resource_id(resource: &skopos_serve::ResourceType) -> ResourceId {
+pub(crate) fn resource_id(resource: &skopos_serve::ResourceType) -> ResourceId {
     ResourceId {
         group: resource.group.clone(),
         version: resource.version.clone(),

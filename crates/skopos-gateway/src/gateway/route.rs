@@ -9,14 +9,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::Identity;
 use crate::authz::{Decision, DecisionSource};
-use crate::body::LimitedBody;
-use crate::path::Path;
-use crate::query::Query;
+use crate::request::body::LimitedBody;
+use crate::request::path::Path;
+use crate::request::query::Query;
 use crate::response::Response;
 use crate::upgrade::UpgradeRequest;
 
 /// The maximum lifetime of a watch. Clients resume with a new watch, which is authorized again.
-pub const WATCH_LIFETIME: Duration = Duration::from_secs(600);
+pub(crate) const WATCH_LIFETIME: Duration = Duration::from_secs(600);
 
 /// A validated request: its headers are admitted, its path is parsed, and its caller is known.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub trait Route: Send + Sync + 'static {
 
 /// The audit log's facts about an answer. A route puts them into the response's extensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Audited {
+pub(crate) struct Audited {
     /// The cluster of the request, if it has one.
     pub cluster: Option<Arc<str>>,
     /// The requested operation: verb, resource, namespace, name.
@@ -75,7 +75,7 @@ pub struct Audited {
 impl Audited {
     /// Adds the decision.
     #[must_use]
-    pub fn decided(mut self, decision: &Decision) -> Self {
+    pub(crate) fn decided(mut self, decision: &Decision) -> Self {
         self.decision = Some((decision.allowed, decision.source, decision.age));
         self
     }

@@ -6,7 +6,7 @@ use http::{Method, Request};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::pki_types::CertificateDer;
 
-use crate::body::LimitedBody;
+use super::body::LimitedBody;
 use crate::config::{Authentication, AuthorizationMode, ClientCertificates, Config, PolicyRule};
 use crate::listen::Peer;
 use crate::testing::{Lab, Told, told};

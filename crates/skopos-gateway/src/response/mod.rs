@@ -1,5 +1,10 @@
 //! Responses: their body type and common forms.
 
+pub(crate) mod media_type;
+pub(crate) mod paged;
+pub(crate) mod reasons;
+pub(crate) mod terminating_body;
+
 use std::convert::Infallible;
 use std::error::Error as StdError;
 
@@ -10,17 +15,17 @@ use http_body_util::{BodyExt as _, Full};
 use skopos_wire::Status;
 
 /// An error while a body is sent.
-pub type BodyError = Box<dyn StdError + Send + Sync>;
+pub(crate) type BodyError = Box<dyn StdError + Send + Sync>;
 
 /// A body: a whole text, a streamed list, a watch, or a member's body.
-pub type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
+pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 
 /// A response.
-pub type Response = http::Response<ResponseBody>;
+pub(crate) type Response = http::Response<ResponseBody>;
 
 /// Makes the response of a failure in the API server's form, with `Retry-After` if the status has it.
 #[must_use]
-pub fn status(status: &Status) -> Response {
+pub(crate) fn status(status: &Status) -> Response {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_vec(status).unwrap_or_default();
     let mut response = bytes(code, "application/json", body.into());
@@ -32,13 +37,13 @@ pub fn status(status: &Status) -> Response {
 
 /// Makes a response with plain text.
 #[must_use]
-pub fn text(code: StatusCode, body: impl Into<String>) -> Response {
+pub(crate) fn text(code: StatusCode, body: impl Into<String>) -> Response {
     bytes(code, "text/plain; charset=utf-8", Bytes::from(body.into()))
 }
 
 /// Makes a response with a whole body of any type.
 #[must_use]
-pub fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Response {
+pub(crate) fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Response {
     let mut response = http::Response::new(whole(body));
     *response.status_mut() = code;
     let headers = response.headers_mut();
@@ -49,6 +54,6 @@ pub fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Respo
 
 /// Makes a body of one piece.
 #[must_use]
-pub fn whole(body: Bytes) -> ResponseBody {
+pub(crate) fn whole(body: Bytes) -> ResponseBody {
     Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
 }

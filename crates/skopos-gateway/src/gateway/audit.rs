@@ -9,9 +9,9 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 
+use super::route::Audited;
 use crate::auth::{AuthError, Identity};
 use crate::listen::Peer;
-use crate::route::Audited;
 
 /// The facts known about a request so far. Dropped without [`AuditEntry::end`], it logs that the caller left before the
 /// answer.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use skopos_wire::{GroupResource, Status};
 
+use super::via::VIA;
 use crate::auth::Identity;
-use crate::via::VIA;
 
 /// A refusal of a request's headers: the client's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,12 +11,12 @@ use kube::client::Body;
 use skopos::transport::{RequestClass, RequestOptions};
 use skopos_fleet::{Cluster, ClusterId, Fleet, FleetError};
 
-use crate::ask::{Ask, AskError, MAX_ANSWER_BYTES};
+use crate::authz::ask::{Ask, AskError, MAX_ANSWER_BYTES};
 use crate::authz::{Attributes, Authorizer};
 use crate::catalog::DefinitionsCache;
 use crate::config::Config;
 use crate::consistency::{Floors, Listings, PendingWrite};
-use crate::per_user_limit::PerUserLimit;
+use crate::limits::per_user_limit::PerUserLimit;
 
 /// The services shared by all routes. Cheap to clone.
 #[derive(Clone)]

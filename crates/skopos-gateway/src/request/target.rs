@@ -3,9 +3,9 @@
 use http::Method;
 use skopos_wire::{FieldSelector, Status};
 
+use super::path::Path;
+use super::query::Query;
 use crate::authz::Attributes;
-use crate::path::Path;
-use crate::query::Query;
 
 /// A request to the API of a cluster, parsed as the API server does.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,16 +21,16 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::{Authenticator, OidcError};
 use crate::clusters::Clusters;
+use crate::config::fleet::{self, CachePolicy, KeptParts, SourceError};
 use crate::config::{Config, ConfigError, ConfigFollower};
-use crate::fleet::{self, CachePolicy, KeptParts, SourceError};
 use crate::gateway::Gateway;
+use crate::gateway::services::{FleetAsk, Services};
 use crate::lifecycle::{FleetHosts, Lifecycle};
 use crate::listen::{Drained, Handler, ListenError, ListenOptions, Listener, Peer, TlsFiles, descriptors};
 use crate::merged::{KindsOptions, Merged};
+use crate::request::via::{InstanceId, VIA};
 use crate::response::Response;
-use crate::services::{FleetAsk, Services};
 use crate::state::State;
-use crate::via::{InstanceId, VIA};
 
 /// A gateway that listens, and answers once it runs.
 pub struct Daemon {
@@ -393,5 +393,4 @@ fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
 }
 
 #[cfg(test)]
-#[path = "daemon_tests.rs"]
 mod tests;

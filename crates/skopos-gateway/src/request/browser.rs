@@ -12,10 +12,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use http_body::Body as _;
 use skopos_wire::{GroupResource, Status};
 
-use crate::authority::Authority;
-use crate::headers;
-use crate::media_type;
+use super::authority::Authority;
+use super::headers;
 use crate::response::Response;
+use crate::response::media_type;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");

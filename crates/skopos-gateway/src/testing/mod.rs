@@ -24,16 +24,16 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::ask::{Ask, AskError};
 use crate::auth::Authenticator;
-use crate::body::LimitedBody;
+use crate::authz::ask::{Ask, AskError};
 use crate::clusters::Clusters;
 use crate::config::{Authentication, Config, LoopbackTrust, TokenReview};
 use crate::gateway::Gateway;
+use crate::gateway::services::{FleetAsk, Services};
 use crate::listen::Peer;
 use crate::merged::{KindsOptions, Merged};
+use crate::request::body::LimitedBody;
 use crate::response::ResponseBody;
-use crate::services::{FleetAsk, Services};
 use crate::state::State;
 
 pub(crate) use self::certificate::Certificate;
@@ -170,7 +170,7 @@ impl Lab {
         change(&mut config);
         let (reached, scripted) = (Members::default(), ByHand::default());
         let connector = in_memory(reached.clone(), scripted.clone());
-        let fleet = Fleet::new(FleetOptions { connector, ..crate::fleet::options(&config) });
+        let fleet = Fleet::new(FleetOptions { connector, ..crate::config::fleet::options(&config) });
         let members = names.iter().map(|name| (*name, TestServer::builder().start_in_memory().unwrap()));
         let members: Vec<_> = members.collect();
         for (name, server) in &members {

@@ -1,5 +1,9 @@
 //! Dispatch of requests to routes. Invalid requests are refused before their content is read.
 
+pub(crate) mod audit;
+pub(crate) mod route;
+pub(crate) mod services;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,18 +13,19 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use skopos_wire::{GroupResource, Status, StatusReason};
 
-pub use crate::audit::Observer;
+pub(crate) use self::audit::Observer;
+use self::route::{Audited, Call, Route};
 use crate::auth::{Authenticator, Impersonation};
-use crate::body::LimitedBody;
 use crate::clusters::is_bodiless;
 use crate::listen::{Handler, Peer};
-use crate::path::Path;
-use crate::query::Query;
+use crate::request::body::LimitedBody;
+use crate::request::path::Path;
+use crate::request::query::Query;
+use crate::request::via::InstanceId;
+use crate::request::{authority, browser, headers};
+use crate::response::media_type;
 use crate::response::{self, Response};
-use crate::route::{Audited, Call, Route};
 use crate::upgrade::{self, UpgradeRequest};
-use crate::via::InstanceId;
-use crate::{audit, authority, browser, headers, media_type};
 
 /// The gateway: authenticates requests and dispatches them by the first segment of their paths. Cheap to clone.
 #[derive(Clone)]
@@ -211,7 +216,7 @@ impl GatewayInner {
 
 /// Returns the API server's answer for a path that it does not serve (W16).
 #[must_use]
-pub fn not_found() -> Response {
+pub(crate) fn not_found() -> Response {
     response::text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
@@ -232,7 +237,7 @@ fn forget_credentials(headers: &mut HeaderMap) {
 }
 
 /// Makes a route from a function.
-pub fn route_fn<F, Fut>(answer: F) -> Arc<dyn Route>
+pub(crate) fn route_fn<F, Fut>(answer: F) -> Arc<dyn Route>
 where
     F: Fn(Call) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Response> + Send + 'static,

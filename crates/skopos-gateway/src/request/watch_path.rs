@@ -3,8 +3,8 @@
 use http::Method;
 use skopos_wire::Status;
 
-use crate::path::Path;
-use crate::query::Query;
+use super::path::Path;
+use super::query::Query;
 
 /// Rewrites an old path of a watch, within a cluster's API, to that of the list with `watch=true`; another path stays.
 ///

@@ -17,13 +17,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Authenticator;
-use crate::body::LimitedBody;
 use crate::clusters::Clusters;
 use crate::config::{Config, LoopbackTrust};
 use crate::gateway::Gateway;
+use crate::gateway::services::{FleetAsk, Services};
 use crate::listen::Peer;
 use crate::merged::{KindsOptions, Merged};
-use crate::services::{FleetAsk, Services};
+use crate::request::body::LimitedBody;
 use crate::testing::{Told, told};
 
 const CLUSTERS: usize = 200;
@@ -103,7 +103,7 @@ impl Bed {
         }
         let dials = Arc::<Mutex<BTreeMap<String, usize>>>::default();
         let connector = connector(servers.clone(), dials.clone(), way_of);
-        let fleet = Fleet::new(FleetOptions { connector, ..crate::fleet::options(&config) });
+        let fleet = Fleet::new(FleetOptions { connector, ..crate::config::fleet::options(&config) });
         for number in 0..CLUSTERS {
             let spec = ClusterSpec::from_config(kube::Config::new("http://member".parse().unwrap()));
             let cluster = fleet.join(ClusterId::new(name(number)).unwrap(), spec).unwrap();

@@ -26,7 +26,7 @@ pub trait Ask: Send + Sync + 'static {
 }
 
 /// The maximum size of an answer. Reviews and key sets are far smaller.
-pub const MAX_ANSWER_BYTES: usize = 1024 * 1024;
+pub(crate) const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
 /// The reason why a cluster did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
