@@ -1,11 +1,10 @@
 //! A virtual cluster, assembled from its objects.
 
 use serde::{Serialize, Serializer};
+use skopos_fleet::vcluster::{ConfigSecret, Off, Part, Workload, WorkloadKind};
 
-use super::progress::Step;
-use super::secret::ConfigSecret;
-use super::status::{PodState, Status};
-use super::workload::{Off, Part, Workload, WorkloadKind};
+use crate::progress::Step;
+use crate::status::{PodState, Status};
 
 /// A virtual cluster as `vcluster list` finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +42,7 @@ impl VirtualCluster {
     }
 
     /// Returns the progress step that shows its state.
-    pub(super) fn found(&self) -> Step {
+    pub(crate) fn found(&self) -> Step {
         Step::Found {
             name: self.name.clone(),
             namespace: self.namespace.clone(),
@@ -115,7 +114,8 @@ mod tests {
     }
 
     fn status(workload: Workload, asleep: bool, pods: &[PodState]) -> String {
-        let config = ConfigSecret { workloads_sleep: asleep, ..ConfigSecret::default() };
+        let mut config = ConfigSecret::default();
+        config.workloads_sleep = asleep;
         VirtualCluster::assemble(workload, Some(&config), pods).status.to_string()
     }
 

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use skopos_fleet::vcluster::meta::{Meta, metas};
+use skopos_fleet::vcluster::names;
 use tokio::time::Instant;
 
-use super::cluster::VirtualCluster;
-use super::error::Error;
-use super::helm::{Chart, Presence};
-use super::host::{Host, NAMESPACES, SECRETS, SERVICES, check_name, check_namespace};
-use super::manifests::Manifests;
-use super::meta::{Meta, metas};
-use super::names;
-use super::pause::{INITIAL_DELAY, next_delay};
-use super::progress::{Progress, Step};
-use super::session::{Extent, Session, object_path};
-use super::status::Status;
+use crate::cluster::VirtualCluster;
+use crate::error::Error;
+use crate::helm::{Chart, Presence};
+use crate::host::{Host, NAMESPACES, SECRETS, SERVICES, check_name, check_namespace};
+use crate::manifests::Manifests;
+use crate::pause::{INITIAL_DELAY, next_delay};
+use crate::progress::{Progress, Step};
+use crate::session::{Extent, Session, object_path};
+use crate::status::Status;
 
 /// Options of creating a virtual cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,7 +126,7 @@ impl CreateOptions {
 }
 
 /// Returns helm's records of a release: one Secret for each revision.
-pub(super) async fn releases(session: &Session<'_>, name: &str, namespace: &str) -> Result<Vec<Meta>, Error> {
+pub(crate) async fn releases(session: &Session<'_>, name: &str, namespace: &str) -> Result<Vec<Meta>, Error> {
     let selector = format!("owner=helm,name={name}");
     Ok(metas(&session.list(&SECRETS.path(Some(namespace), None), &selector, Extent::Metadata).await?))
 }

@@ -3,20 +3,19 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use skopos_fleet::vcluster::meta::{Meta, metas};
+use skopos_fleet::vcluster::{Part, names};
 
-use super::create::releases;
-use super::error::Error;
-use super::helm::Presence;
-use super::host::{
+use crate::create::releases;
+use crate::error::Error;
+use crate::helm::Presence;
+use crate::host::{
     DEPLOYMENTS, Host, NAMESPACES, PODS, SECRETS, SERVICES, STATEFUL_SETS, check_name, check_namespace,
 };
-use super::meta::{Meta, metas};
-use super::names;
-use super::pause::{INITIAL_DELAY, next_delay, synced_namespaces};
-use super::progress::{Progress, Step};
-use super::removal::{Removal, RemovalOptions, Situation};
-use super::session::{Extent, Resource, Session};
-use super::workload::Part;
+use crate::pause::{INITIAL_DELAY, next_delay, synced_namespaces};
+use crate::progress::{Progress, Step};
+use crate::removal::{Removal, RemovalOptions, Situation};
+use crate::session::{Extent, Resource, Session};
 
 /// Options of deleting a virtual cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

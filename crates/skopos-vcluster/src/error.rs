@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use skopos::Status;
+use skopos_fleet::kubeconfig::KubeconfigError;
+use skopos_fleet::vcluster::SecretError;
 
-use super::removal::Refusal;
-use super::secret::SecretError;
-use crate::kubeconfig::KubeconfigError;
+use crate::removal::Refusal;
 
 /// Error of an operation on a virtual cluster. Completed steps stay; repeating the operation continues from there.
 #[derive(Debug, thiserror::Error)]

@@ -8,14 +8,13 @@ use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
+use skopos_fleet::address::AddressPolicy;
+use skopos_fleet::kubeconfig::{Kubeconfig, KubeconfigPolicy};
+use skopos_fleet::vcluster::{KubeconfigSecret, names};
 
-use super::error::Error;
-use super::host::{Host, SECRETS, SERVICES};
-use super::names;
-use super::progress::Silent;
-use super::secret::KubeconfigSecret;
-use crate::address::AddressPolicy;
-use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
+use crate::error::Error;
+use crate::host::{Host, SECRETS, SERVICES};
+use crate::progress::Silent;
 
 /// Options of exporting a kubeconfig.
 #[derive(Clone, Debug)]
@@ -64,7 +63,8 @@ impl Host {
         let missing = || Error::NoKubeconfig { name: name.to_owned(), namespace: namespace.to_owned() };
         let secret = secret.ok_or_else(missing)?;
         // This process does not connect there, so any address is allowed.
-        let policy = KubeconfigPolicy { addresses: AddressPolicy::anywhere(), ..KubeconfigPolicy::hostile() };
+        let mut policy = KubeconfigPolicy::hostile();
+        policy.addresses = AddressPolicy::anywhere();
         let config = Kubeconfig::parse(secret.config(), &policy)?.cluster(None)?.config();
         let service = session.get(&SERVICES.path(Some(namespace), Some(name))).await?;
         let address =

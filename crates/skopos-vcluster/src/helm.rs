@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use skopos_fleet::kubeconfig::KubeconfigPaths;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::error::Error;
-use super::progress::Step;
-use super::session::Session;
-use crate::kubeconfig::KubeconfigPaths;
+use crate::error::Error;
+use crate::progress::Step;
+use crate::session::Session;
 
 /// Invocation of helm.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct Chart {
 
 /// Availability of helm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
+pub(crate) enum Presence {
     Usable,
     Missing,
 }
@@ -65,7 +65,7 @@ const OLDEST: (u32, u32) = (3, 10);
 
 impl Helm {
     /// Returns whether helm is available. A version that is too old is an error.
-    pub(super) async fn presence(&self, session: &Session<'_>) -> Result<Presence, Error> {
+    pub(crate) async fn presence(&self, session: &Session<'_>) -> Result<Presence, Error> {
         let mut command = self.command();
         command.args(["version", "--template", "{{.Version}}"]);
         let ended = match run(command, String::new(), session.until()).await {
@@ -82,7 +82,7 @@ impl Helm {
     }
 
     /// Installs or upgrades a release.
-    pub(super) async fn upgrade(
+    pub(crate) async fn upgrade(
         &self,
         session: &Session<'_>,
         name: &str,
@@ -94,7 +94,7 @@ impl Helm {
     }
 
     /// Deletes a release.
-    pub(super) async fn delete(
+    pub(crate) async fn delete(
         &self,
         session: &Session<'_>,
         name: &str,
@@ -182,7 +182,7 @@ impl Helm {
 
 impl Chart {
     /// Checks that a local chart exists.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let Some(path) = &self.path else { return Ok(()) };
         path.metadata().map(drop).map_err(|reason| Error::Chart { path: path.clone(), reason })
     }

@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
+use skopos_fleet::vcluster::{ConfigSecret, Part, Workload, WorkloadKind, names};
 
-use super::cluster::VirtualCluster;
-use super::error::Error;
-use super::helm::Helm;
-use super::names;
-use super::progress::{Progress, Silent};
-use super::secret::ConfigSecret;
-use super::session::{Extent, Resource, Session, escaped};
-use super::status::PodState;
-use super::workload::{Part, Workload, WorkloadKind};
+use crate::cluster::VirtualCluster;
+use crate::error::Error;
+use crate::helm::Helm;
+use crate::progress::{Progress, Silent};
+use crate::session::{Extent, Resource, Session, escaped};
+use crate::status::PodState;
 
 /// A cluster that hosts virtual clusters, with the operations on them. Cheap to clone.
 ///
@@ -23,8 +21,8 @@ use super::workload::{Part, Workload, WorkloadKind};
 /// operations are compatible with the vcluster CLI: each completes what the other has begun.
 #[derive(Clone)]
 pub struct Host {
-    pub(super) client: kube::Client,
-    pub(super) options: Arc<HostOptions>,
+    pub(crate) client: kube::Client,
+    pub(crate) options: Arc<HostOptions>,
 }
 
 /// Options of a [`Host`].
@@ -81,11 +79,11 @@ impl Host {
         self.find_one(&self.session(&Silent, within), name, namespace).await
     }
 
-    pub(super) fn session<'a>(&'a self, progress: &'a dyn Progress, within: Duration) -> Session<'a> {
+    pub(crate) fn session<'a>(&'a self, progress: &'a dyn Progress, within: Duration) -> Session<'a> {
         Session::new(&self.client, progress, within, self.options.patience)
     }
 
-    pub(super) async fn find_one(
+    pub(crate) async fn find_one(
         &self,
         session: &Session<'_>,
         name: &str,
@@ -107,7 +105,7 @@ impl Host {
     }
 
     /// Returns the control planes matching a selector.
-    pub(super) async fn find_all(
+    pub(crate) async fn find_all(
         &self,
         session: &Session<'_>,
         namespace: Option<&str>,
@@ -134,7 +132,7 @@ impl Host {
     }
 
     /// Returns the workloads of one part of a virtual cluster.
-    pub(super) async fn workloads(
+    pub(crate) async fn workloads(
         &self,
         session: &Session<'_>,
         (part, kind): (Part, WorkloadKind),
@@ -146,7 +144,7 @@ impl Host {
     }
 
     /// Reads a workload, at least as new as this state of it: a gateway answers from memory, which may lag behind.
-    pub(super) async fn read_again(
+    pub(crate) async fn read_again(
         &self,
         session: &Session<'_>,
         workload: &Workload,
@@ -168,16 +166,16 @@ impl fmt::Debug for Host {
     }
 }
 
-pub(super) const STATEFUL_SETS: Resource = Resource::new("apps", "statefulsets");
-pub(super) const DEPLOYMENTS: Resource = Resource::new("apps", "deployments");
-pub(super) const PODS: Resource = Resource::core("pods");
-pub(super) const SECRETS: Resource = Resource::core("secrets");
-pub(super) const NAMESPACES: Resource = Resource::core("namespaces");
-pub(super) const SERVICES: Resource = Resource::core("services");
+pub(crate) const STATEFUL_SETS: Resource = Resource::new("apps", "statefulsets");
+pub(crate) const DEPLOYMENTS: Resource = Resource::new("apps", "deployments");
+pub(crate) const PODS: Resource = Resource::core("pods");
+pub(crate) const SECRETS: Resource = Resource::core("secrets");
+pub(crate) const NAMESPACES: Resource = Resource::core("namespaces");
+pub(crate) const SERVICES: Resource = Resource::core("services");
 
 /// Returns the parts that a pause and a resume change. If the control plane is a StatefulSet, nothing else is changed,
 /// as in the vcluster CLI.
-pub(super) fn parts(control_plane: WorkloadKind) -> &'static [(Part, WorkloadKind)] {
+pub(crate) fn parts(control_plane: WorkloadKind) -> &'static [(Part, WorkloadKind)] {
     match control_plane {
         WorkloadKind::StatefulSet => &[(Part::ControlPlane, WorkloadKind::StatefulSet)],
         WorkloadKind::Deployment => &[
@@ -189,7 +187,7 @@ pub(super) fn parts(control_plane: WorkloadKind) -> &'static [(Part, WorkloadKin
     }
 }
 
-pub(super) fn path_of(workload: &Workload) -> String {
+pub(crate) fn path_of(workload: &Workload) -> String {
     Resource::new("apps", workload.kind.plural()).path(Some(&workload.namespace), Some(&workload.name))
 }
 
@@ -198,7 +196,7 @@ fn workloads(kind: WorkloadKind, objects: &[Box<RawValue>]) -> Vec<Workload> {
     objects.iter().filter_map(|json| Workload::parse(kind, json.get().as_bytes()).ok().flatten()).collect()
 }
 
-pub(super) fn check_name(name: &str) -> Result<(), Error> {
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let shown = || name.chars().take(64).collect();
     match names::is_valid(name) {
         true => Ok(()),
@@ -206,7 +204,7 @@ pub(super) fn check_name(name: &str) -> Result<(), Error> {
     }
 }
 
-pub(super) fn check_namespace(namespace: Option<&str>) -> Result<(), Error> {
+pub(crate) fn check_namespace(namespace: Option<&str>) -> Result<(), Error> {
     let Some(namespace) = namespace else { return Ok(()) };
     let good = (1..=63).contains(&namespace.len())
         && namespace.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');

@@ -1,9 +1,9 @@
 //! Rendered manifests of the chart.
 
 use serde_json::{Value, json};
+use skopos_fleet::vcluster::{Part, Workload, WorkloadKind};
 
-use super::error::Error;
-use super::workload::{Part, Workload, WorkloadKind};
+use crate::error::Error;
 
 /// The objects of a virtual cluster, as printed by `helm template`.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,7 +65,7 @@ impl Manifests {
     ///
     /// # Errors
     /// If they belong to another, or to none.
-    pub(super) fn check(&self, name: &str, namespace: &str) -> Result<(), Error> {
+    pub(crate) fn check(&self, name: &str, namespace: &str) -> Result<(), Error> {
         let parts = self.objects.iter().filter_map(workload);
         let control_planes: Vec<Workload> = parts.filter(|part| part.part == Part::ControlPlane).collect();
         let [control_plane] = control_planes.as_slice() else {

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use super::cluster::VirtualCluster;
-use super::error::Error;
-use super::host::{Host, NAMESPACES, PODS, SECRETS, check_name, check_namespace, parts, path_of};
-use super::meta::{Meta, metas};
-use super::names;
-use super::progress::{Progress, Silent, Step};
-use super::secret::ConfigSecret;
-use super::session::{Extent, Session};
-use super::status::Status;
-use super::workload::{Off, Workload, paused_date};
+use skopos_fleet::vcluster::meta::{Meta, metas};
+use skopos_fleet::vcluster::{ConfigSecret, Off, Workload, names, paused_date};
+
+use crate::cluster::VirtualCluster;
+use crate::error::Error;
+use crate::host::{Host, NAMESPACES, PODS, SECRETS, check_name, check_namespace, parts, path_of};
+use crate::progress::{Progress, Silent, Step};
+use crate::session::{Extent, Session};
+use crate::status::Status;
 
 /// Options of pausing a virtual cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +132,7 @@ impl Host {
     }
 
     /// Waits until its pod is running and ready.
-    pub(super) async fn wait_ready(
+    pub(crate) async fn wait_ready(
         &self,
         session: &Session<'_>,
         name: &str,
@@ -272,7 +271,7 @@ fn check_down(workload: &Workload) -> Result<(), Error> {
 }
 
 /// Returns the synced namespaces of a virtual cluster; none if listing is forbidden.
-pub(super) async fn synced_namespaces(
+pub(crate) async fn synced_namespaces(
     session: &Session<'_>,
     name: &str,
     namespace: &str,
@@ -297,9 +296,9 @@ async fn delete_pods_in(session: &Session<'_>, namespace: &str, selector: &str) 
 }
 
 /// The first delay between two reads of an object.
-pub(super) const INITIAL_DELAY: Duration = Duration::from_millis(100);
+pub(crate) const INITIAL_DELAY: Duration = Duration::from_millis(100);
 
 /// Doubles a delay, up to a second.
-pub(super) fn next_delay(delay: Duration) -> Duration {
+pub(crate) fn next_delay(delay: Duration) -> Duration {
     (delay * 2).min(Duration::from_secs(1))
 }

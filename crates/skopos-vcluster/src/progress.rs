@@ -3,9 +3,9 @@
 use std::fmt;
 
 use serde::Serialize;
+use skopos_fleet::vcluster::{Workload, WorkloadKind};
 
-use super::status::Status;
-use super::workload::{Workload, WorkloadKind};
+use crate::status::Status;
 
 /// Receiver of an operation's steps, in order. It must not block.
 pub trait Progress: Send + Sync {
@@ -140,7 +140,7 @@ impl Progress for Silent {
 // === impl Step ===
 
 impl Step {
-    pub(super) fn waiting_for_pods(workload: &Workload) -> Self {
+    pub(crate) fn waiting_for_pods(workload: &Workload) -> Self {
         Self::WaitingForPods { kind: workload.kind, name: workload.name.clone(), pods: workload.pods }
     }
 }

@@ -1,6 +1,6 @@
 //! Plan of the objects that are deleted with a virtual cluster.
 
-use super::names;
+use skopos_fleet::vcluster::names;
 
 /// State of a virtual cluster that is to be deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,19 +12,19 @@ use skopos::transport::{Fault, TransportErrorKind};
 use skopos::{Status, TransportError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::error::Error;
-use super::progress::{Progress, Step};
+use crate::error::Error;
+use crate::progress::{Progress, Step};
 
 /// A resource of the host's API.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Resource {
+pub(crate) struct Resource {
     /// The API group; `""` is the core group.
-    pub(super) group: &'static str,
-    pub(super) plural: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) plural: &'static str,
 }
 
 /// The requests of one operation. They share its deadline, and its limit on the time without a response.
-pub(super) struct Session<'a> {
+pub(crate) struct Session<'a> {
     client: &'a kube::Client,
     progress: &'a dyn Progress,
     within: Duration,
@@ -34,7 +34,7 @@ pub(super) struct Session<'a> {
 
 /// Extent of the objects in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(crate) enum Extent {
     /// Whole objects.
     Whole,
     /// The metadata only: the content may be secret, or large.
@@ -53,16 +53,16 @@ struct Ask<'a> {
 // === impl Resource ===
 
 impl Resource {
-    pub(super) const fn core(plural: &'static str) -> Self {
+    pub(crate) const fn core(plural: &'static str) -> Self {
         Self { group: "", plural }
     }
 
-    pub(super) const fn new(group: &'static str, plural: &'static str) -> Self {
+    pub(crate) const fn new(group: &'static str, plural: &'static str) -> Self {
         Self { group, plural }
     }
 
     /// Returns the path of a collection, or of one object. All groups used here are at v1.
-    pub(super) fn path(self, namespace: Option<&str>, name: Option<&str>) -> String {
+    pub(crate) fn path(self, namespace: Option<&str>, name: Option<&str>) -> String {
         let root = match self.group {
             "" => "/api/v1".to_owned(),
             group => format!("/apis/{group}/v1"),
@@ -72,7 +72,7 @@ impl Resource {
 }
 
 /// Returns the path of a collection or an object under `/api/v1` or `/apis/GROUP/VERSION`.
-pub(super) fn object_path(root: &str, plural: &str, namespace: Option<&str>, name: Option<&str>) -> String {
+pub(crate) fn object_path(root: &str, plural: &str, namespace: Option<&str>, name: Option<&str>) -> String {
     let mut path = root.to_owned();
     if let Some(namespace) = namespace {
         path.push_str("/namespaces/");
@@ -90,7 +90,7 @@ pub(super) fn object_path(root: &str, plural: &str, namespace: Option<&str>, nam
 // === impl Session ===
 
 impl<'a> Session<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         client: &'a kube::Client,
         progress: &'a dyn Progress,
         within: Duration,
@@ -99,21 +99,21 @@ impl<'a> Session<'a> {
         Self { client, progress, within, until: Instant::now() + within, patience }
     }
 
-    pub(super) fn report(&self, step: Step) {
+    pub(crate) fn report(&self, step: Step) {
         self.progress.step(step);
     }
 
-    pub(super) fn until(&self) -> Instant {
+    pub(crate) fn until(&self) -> Instant {
         self.until
     }
 
     /// Returns the error of an expired deadline.
-    pub(super) fn late(&self, doing: impl Into<String>) -> Error {
+    pub(crate) fn late(&self, doing: impl Into<String>) -> Error {
         Error::Deadline { within: self.within, doing: doing.into() }
     }
 
     /// Waits before the next read, at most until the deadline.
-    pub(super) async fn sleep(&self, time: Duration, doing: &str) -> Result<(), Error> {
+    pub(crate) async fn sleep(&self, time: Duration, doing: &str) -> Result<(), Error> {
         let next = Instant::now() + time;
         if next >= self.until {
             sleep_until(self.until).await;
@@ -124,7 +124,7 @@ impl<'a> Session<'a> {
     }
 
     /// Returns an object's JSON, if it exists.
-    pub(super) async fn get(&self, path: &str) -> Result<Option<Bytes>, Error> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Option<Bytes>, Error> {
         let ask =
             Ask { method: Method::GET, uri: path, accept: JSON, content_type: None, body: Bytes::new() };
         match self.ask(&ask).await {
@@ -134,7 +134,7 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the objects of a collection matching a selector, page by page.
-    pub(super) async fn list(
+    pub(crate) async fn list(
         &self,
         collection: &str,
         selector: &str,
@@ -174,7 +174,7 @@ impl<'a> Session<'a> {
     }
 
     /// Patches an object by a merge patch. `None`: it has changed since it was read, or is gone.
-    pub(super) async fn patch(&self, path: &str, patch: &serde_json::Value) -> Result<Option<Bytes>, Error> {
+    pub(crate) async fn patch(&self, path: &str, patch: &serde_json::Value) -> Result<Option<Bytes>, Error> {
         let uri = format!("{path}?fieldManager={MANAGER}");
         match self.ask_patch(&uri, "application/merge-patch+json", patch).await {
             Err(Error::Refused { status, .. }) if matches!(status.code, 404 | 409) => Ok(None),
@@ -183,7 +183,7 @@ impl<'a> Session<'a> {
     }
 
     /// Applies an object by server-side apply, whether it exists or not.
-    pub(super) async fn apply(&self, path: &str, object: &serde_json::Value) -> Result<(), Error> {
+    pub(crate) async fn apply(&self, path: &str, object: &serde_json::Value) -> Result<(), Error> {
         let uri = format!("{path}?fieldManager={MANAGER}&force=true");
         loop {
             match self.ask_patch(&uri, "application/apply-patch+yaml", object).await {
@@ -208,7 +208,7 @@ impl<'a> Session<'a> {
     }
 
     /// Creates an object. Returns whether it did not exist before.
-    pub(super) async fn create(&self, collection: &str, object: &serde_json::Value) -> Result<bool, Error> {
+    pub(crate) async fn create(&self, collection: &str, object: &serde_json::Value) -> Result<bool, Error> {
         let uri = format!("{collection}?fieldManager={MANAGER}");
         let body = object.to_string().into();
         let ask = Ask { method: Method::POST, uri: &uri, accept: JSON, content_type: Some(JSON), body };
@@ -219,12 +219,12 @@ impl<'a> Session<'a> {
     }
 
     /// Deletes an object; its dependents are deleted in the background. Returns whether it existed.
-    pub(super) async fn delete(&self, path: &str) -> Result<bool, Error> {
+    pub(crate) async fn delete(&self, path: &str) -> Result<bool, Error> {
         self.delete_exactly(path, None).await
     }
 
     /// Deletes an object only if it has this uid; otherwise the host refuses with 409.
-    pub(super) async fn delete_exactly(&self, path: &str, uid: Option<&str>) -> Result<bool, Error> {
+    pub(crate) async fn delete_exactly(&self, path: &str, uid: Option<&str>) -> Result<bool, Error> {
         let uri = format!("{path}?propagationPolicy=Background");
         let body = uid.map(|uid| serde_json::json!({"preconditions": {"uid": uid}}).to_string().into());
         let (content_type, body) = (body.is_some().then_some(JSON), body.unwrap_or_default());
@@ -342,7 +342,7 @@ fn malformed(ask: &Ask<'_>, error: &dyn std::error::Error) -> Error {
 }
 
 /// Escapes a text for a path segment or a value in a query.
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
-
-use super::meta::{Meta, or_default};
+use skopos_fleet::vcluster::meta::{Meta, or_default};
 
 /// State in the column STATUS of `vcluster list`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +55,7 @@ impl Status {
         }
     }
 
-    pub(super) fn from_pod_status(status: &str) -> Self {
+    pub(crate) fn from_pod_status(status: &str) -> Self {
         match status {
             "Running" => Self::Running,
             "Pending" => Self::Pending,

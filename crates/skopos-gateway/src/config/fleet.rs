@@ -14,12 +14,12 @@ use skopos_fleet::kubeconfig::{KubeconfigPaths, KubeconfigPolicy};
 use skopos_fleet::source::{
     KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource, VclusterDial, VclusterSource,
 };
-use skopos_fleet::vcluster::Helm;
 use skopos_fleet::{
     AddressPolicy, Cluster, ClusterId, ClusterOptions, ClusterSpec, Fleet, FleetOptions, InformerConfig,
     Keeper,
 };
 use skopos_serve::Registry;
+use skopos_vcluster::Helm;
 
 use crate::bucket;
 use crate::config::{self, Config, HostCluster, LoopbackTrust, ManagedFields};

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skopos_fleet::vcluster::{Host, HostOptions, PauseOptions, ResumeOptions};
 use skopos_fleet::{Condition, Endpoint, FleetChange};
 use skopos_testserver::{TestServer, VirtualClusters};
+use skopos_vcluster::{Host, HostOptions, PauseOptions, ResumeOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;

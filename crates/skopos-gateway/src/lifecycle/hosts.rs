@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use skopos_fleet::kubeconfig::KubeconfigPaths;
-use skopos_fleet::vcluster::{Helm, Host, HostOptions};
 use skopos_fleet::{Cluster, Condition, Fleet};
+use skopos_vcluster::{Helm, Host, HostOptions};
 use tokio::time::Instant;
 
 /// A lookup of hosts by name. The authorizer uses the same names.

@@ -28,7 +28,7 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::json;
-use skopos_fleet::vcluster::{Error, Fault, Host, PauseOptions, names};
+use skopos_vcluster::{Error, Fault, Host, PauseOptions, names};
 use skopos_wire::{GroupResource, Status};
 
 pub(crate) use self::hosts::{FleetHosts, Hosts, NoHost};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::Value;
-use skopos_fleet::vcluster::{Chart, CreateOptions, DeleteOptions, Manifests, RemovalOptions, Source};
+use skopos_vcluster::{Chart, CreateOptions, DeleteOptions, Manifests, RemovalOptions, Source};
 use skopos_wire::Status;
 
 use crate::request::body::LimitedBody;

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skopos_fleet::vcluster::{
-    Chart, CreateOptions, Error, Host, Manifests, PauseOptions, Silent, Source, Step,
-};
 use skopos_testserver::{Fault, Match, TestServer, VirtualCluster, VirtualClusters};
+use skopos_vcluster::{Chart, CreateOptions, Error, Host, Manifests, PauseOptions, Silent, Source, Step};
 
 use super::support::*;
 
@@ -306,7 +304,7 @@ async fn create_while_helm_ends(
     helm: &FakeHelm,
     options: &CreateOptions,
     status: &str,
-) -> Result<skopos_fleet::vcluster::VirtualCluster, Error> {
+) -> Result<skopos_vcluster::VirtualCluster, Error> {
     let host = client_with(virtuals.host(), helm.options());
     let waiting = tokio::sync::Notify::new();
     let told = |step: Step| {

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skopos_fleet::vcluster::{
+use skopos_testserver::{Fault, Match, TestServer, VirtualCluster, VirtualClusters};
+use skopos_vcluster::{
     CreateOptions, DeleteOptions, Error, Host, Manifests, RemovalOptions, Silent, Source, Step,
 };
-use skopos_testserver::{Fault, Match, TestServer, VirtualCluster, VirtualClusters};
 
 use super::support::*;
 

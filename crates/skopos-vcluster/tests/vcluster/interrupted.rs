@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
-use skopos_fleet::vcluster::{
+use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
+use skopos_vcluster::{
     CreateOptions, DeleteOptions, Error, Host, Manifests, PauseOptions, ResumeOptions, Silent, Source,
 };
-use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
 
 use super::support::*;
 

@@ -1,7 +1,7 @@
 //! The exported kubeconfig.
 
 use skopos_fleet::kubeconfig::{Kubeconfig, KubeconfigPolicy};
-use skopos_fleet::vcluster::{Error, KubeconfigOptions, PauseOptions, Silent};
+use skopos_vcluster::{Error, KubeconfigOptions, PauseOptions, Silent};
 
 use super::support::*;
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Method;
-use skopos_fleet::vcluster::{Error, Host, HostOptions, PauseOptions, ResumeOptions, Silent};
 use skopos_testserver::VirtualCluster;
+use skopos_vcluster::{Error, Host, HostOptions, PauseOptions, ResumeOptions, Silent};
 use tokio::time::Instant;
 
 use super::support::*;

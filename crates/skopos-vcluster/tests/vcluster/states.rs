@@ -1,8 +1,8 @@
 //! Reported states, by each way of pausing, and resuming.
 
 use serde_json::{Value, json};
-use skopos_fleet::vcluster::{Error, PauseOptions, ResumeOptions, Silent, Step};
 use skopos_testserver::{Fault, Match, VirtualCluster};
+use skopos_vcluster::{Error, PauseOptions, ResumeOptions, Silent, Step};
 
 use super::support::*;
 

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use skopos::transport::{Dialed, Protocol, TransportErrorKind, WallClock, dialer_fn};
 use skopos::{Transport, TransportOptions};
 use skopos_fleet::kubeconfig::KubeconfigPaths;
-use skopos_fleet::vcluster::{Helm, Host, HostOptions, Step, VirtualCluster as Found};
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
+use skopos_vcluster::{Helm, Host, HostOptions, Step, VirtualCluster as Found};
 use tokio::sync::Notify;
 
 pub const WITHIN: Duration = Duration::from_secs(300);
@@ -197,7 +197,7 @@ impl Steps {
     }
 }
 
-impl skopos_fleet::vcluster::Progress for Steps {
+impl skopos_vcluster::Progress for Steps {
     fn step(&self, step: Step) {
         self.0.lock().push(step);
     }
