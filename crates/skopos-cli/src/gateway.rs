@@ -11,7 +11,7 @@ use skopos::transport::{
     RequestOptions, TlsFault, TransportBody, TransportError, TransportErrorKind, TransportOptions,
 };
 use skopos::{Status, Transport};
-use skopos_gateway::state::status::Report;
+use skopos_gateway::Report;
 
 use crate::args::GatewayArgs;
 use crate::connect::closed_without_answer;

@@ -8,8 +8,7 @@ use std::time::Duration;
 use skopos::transport::KubeconfigPaths;
 use skopos_fleet::{Cluster, Condition, Fleet};
 use skopos_gateway::config::{Config, LoopbackTrust, QuickStart};
-use skopos_gateway::listen::ListenError;
-use skopos_gateway::{Daemon, DaemonError};
+use skopos_gateway::{Daemon, DaemonError, ListenError};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::ServeArgs;

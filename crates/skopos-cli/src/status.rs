@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
-use skopos_gateway::state::status::{ClusterReport, KindReport, Report};
+use skopos_gateway::{ClusterReport, KindReport, Report};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 

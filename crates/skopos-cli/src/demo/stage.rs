@@ -15,8 +15,7 @@ use skopos_gateway::config::{
     Authorization, Cache, CidrList, Clusters, Config, HostCluster, Kind, Limits, Listen, LoopbackTrust, Span,
     VclusterSource,
 };
-use skopos_gateway::listen::{Drained, ListenError};
-use skopos_gateway::{Daemon, DaemonError, Embedding};
+use skopos_gateway::{Daemon, DaemonError, Drained, Embedding, ListenError};
 use skopos_testserver::{
     CloseMode, Connections, Damage, Direction, Fault, FaultGuard, Lag, Match, SampleError, TestServer,
     VirtualClusters, VirtualState,

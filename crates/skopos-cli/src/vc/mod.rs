@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use skopos::transport::KubeconfigPaths;
-use skopos_fleet::vcluster::{
+use skopos_vcluster::{
     Chart, CreateOptions, DeleteOptions, Error, Helm, Host, HostOptions, KubeconfigOptions, Manifests,
     PauseOptions, RemovalOptions, ResumeOptions, Source, Step,
 };

@@ -2,7 +2,7 @@
 use std::io::Write;
 
 use serde_json::Value;
-use skopos_fleet::vcluster::VirtualCluster;
+use skopos_vcluster::VirtualCluster;
 
 use crate::args::Form;
 use crate::aside;
