@@ -63,7 +63,9 @@ pub use cluster::virtual_clusters::{
     SampleError, VirtualCluster, VirtualClusters, VirtualClustersBuilder, VirtualState,
 };
 pub use connection::ConnectionId;
-pub use faults::{Connections, Damage, Direction, Fault, FaultGuard, Faults, CloseMode, Injection, Lag, Match};
+pub use faults::{
+    CloseMode, Connections, Damage, Direction, Fault, FaultGuard, Faults, Injection, Lag, Match,
+};
 pub use log::{Outcome, RequestRecord};
 pub use serve::MemoryStream;
 pub use server::{StartError, TestServer, TestServerBuilder, UnknownRevision, WaitTimeout};

@@ -80,7 +80,7 @@ impl Host {
     }
 
     pub(crate) fn session<'a>(&'a self, progress: &'a dyn Progress, within: Duration) -> Session<'a> {
-        Session::new(&self.client, progress, within, self.options.patience)
+        Session::new(&self.client, progress, within, self.options.answer_timeout)
     }
 
     pub(crate) async fn find_one(
