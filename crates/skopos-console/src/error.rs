@@ -1,16 +1,23 @@
 //! Error type of all commands: one line that says what is wrong and what to do.
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 
 use skopos_config::ConfigError;
+use skopos_testserver::StartError;
 
 use crate::aside;
 
 /// Reason for which a command ended without having done its work.
 #[derive(Debug)]
-pub(crate) enum CliError {
+pub enum CliError {
     /// A failure, with an optional hint for the user
-    Failed { what: String, hint: Option<String> },
+    Failed {
+        /// The failure, in one line
+        what: String,
+        /// Advice, if there is any
+        hint: Option<String>,
+    },
     /// The command line asks for something impossible (clap found nothing wrong with its form)
     Usage(String),
     /// The reader of standard output closed it, as `head` does: no failure, except of a check
@@ -21,12 +28,12 @@ pub(crate) enum CliError {
 
 impl CliError {
     /// Makes a failure without a hint.
-    pub(crate) fn new(what: impl fmt::Display) -> Self {
+    pub fn new(what: impl fmt::Display) -> Self {
         Self::Failed { what: what.to_string(), hint: None }
     }
 
     /// Adds advice for the user.
-    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+    pub fn hint(self, hint: impl Into<String>) -> Self {
         match self {
             Self::Failed { what, .. } => Self::Failed { what, hint: Some(hint.into()) },
             other => other,
@@ -34,7 +41,7 @@ impl CliError {
     }
 
     /// Returns the process' exit code: 1 for failures, 2 for wrong usage, 128 + n after signal n, as in shells.
-    pub(crate) fn exit_code(&self) -> ExitCode {
+    pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Failed { .. } => 1,
             Self::Usage(_) => 2,
@@ -44,7 +51,7 @@ impl CliError {
     }
 
     /// Returns the line for standard error, if there is anything to say.
-    pub(crate) fn line(&self) -> Option<String> {
+    pub fn line(&self) -> Option<String> {
         const LONGEST: usize = 1000;
         let text = match self {
             Self::Failed { what, hint: None } | Self::Usage(what) => what.clone(),
@@ -76,8 +83,23 @@ impl From<std::io::Error> for CliError {
     }
 }
 
+/// Returns the error for a failed start, for the user.
+pub fn start_error(error: StartError) -> CliError {
+    match &error {
+        StartError::Listen { port, error } if error.kind() == io::ErrorKind::AddrInUse => {
+            CliError::new(format!("port {port} is in use"))
+                .hint("choose another with --port, or leave --port out to get a free one")
+        }
+        StartError::Listen { port, error } if error.kind() == io::ErrorKind::PermissionDenied => {
+            CliError::new(format!("port {port} may not be used by this user ({error})"))
+                .hint("choose one above 1023, or leave --port out to get a free one")
+        }
+        _ => CliError::new(error),
+    }
+}
+
 /// Returns an error and its causes in one line, without causes that the text contains already.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

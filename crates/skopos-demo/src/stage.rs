@@ -9,6 +9,9 @@ use std::time::Duration;
 use http::Method;
 use serde_json::json;
 use skopos::MachineOptions;
+use skopos_console::error::CliError;
+use skopos_console::gateway::{Answer, Gateway};
+use skopos_console::reason;
 use skopos_fleet::source::VclusterDial;
 use skopos_fleet::{Cluster, ClusterStats, Endpoint, Fleet, PausedBy};
 use skopos_gateway::config::{
@@ -24,14 +27,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::FaultName;
-use super::commands::{Scene, kubeconfig};
-use super::control::DemoDir;
-use super::life::Life;
-use super::sample::{ClusterSample, Sample, Trouble};
-use crate::error::CliError;
-use crate::gateway::{Answer, Gateway};
-use crate::reason;
+use crate::FaultName;
+use crate::commands::{Scene, kubeconfig};
+use crate::control::DemoDir;
+use crate::life::Life;
+use crate::sample::{ClusterSample, Sample, Trouble};
 
 /// Options of the stage.
 #[derive(Debug, Clone, Copy)]
@@ -124,7 +124,7 @@ impl Stage {
     pub(crate) async fn set(options: StageOptions, dir: &DemoDir) -> Result<Self, CliError> {
         let names: Vec<String> = (0..options.clusters as usize).map(name).collect();
         let virtuals = VirtualClusters::sample(names.iter().cloned()).await.map_err(|error| match error {
-            SampleError::Start(error) => crate::testserver::start_error(error),
+            SampleError::Start(error) => skopos_console::error::start_error(error),
             error => CliError::new(error),
         })?;
         let daemon = match gateway(options.port, &virtuals, dir).await {

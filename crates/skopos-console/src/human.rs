@@ -4,7 +4,7 @@ use std::time::Duration;
 /// Formats a duration as kubectl does: `8s`, `2m5s`, `3h12m`, `5d3h`, `2y11d`.
 ///
 /// The steps are those of `k8s.io/apimachinery/pkg/util/duration.HumanDuration`, so that an AGE here reads as in kubectl.
-pub(crate) fn age(duration: Duration) -> String {
+pub fn age(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     let two = |big: u64, big_unit: &str, small: u64, small_unit: &str| match small {
@@ -25,7 +25,7 @@ pub(crate) fn age(duration: Duration) -> String {
 }
 
 /// Formats a short duration with the precision that matters: `40ms`, `1.3s`, `12s`, `2m5s`.
-pub(crate) fn seconds(duration: Duration) -> String {
+pub fn seconds(duration: Duration) -> String {
     match duration.as_millis() {
         0 => "0ms".into(),
         millis @ 1..1000 => format!("{millis}ms"),
@@ -35,7 +35,7 @@ pub(crate) fn seconds(duration: Duration) -> String {
 }
 
 /// Formats the time since an RFC 3339 timestamp as kubectl does; an invalid timestamp is `<unknown>`, as there.
-pub(crate) fn age_since(timestamp: Option<&str>, now: jiff::Timestamp) -> String {
+pub fn age_since(timestamp: Option<&str>, now: jiff::Timestamp) -> String {
     let then = timestamp.and_then(|text| text.parse::<jiff::Timestamp>().ok());
     match then {
         Some(then) => age(Duration::try_from(now.duration_since(then)).unwrap_or_default()),
@@ -44,7 +44,7 @@ pub(crate) fn age_since(timestamp: Option<&str>, now: jiff::Timestamp) -> String
 }
 
 /// Formats a count with its noun: `1 object`, `2 objects`.
-pub(crate) fn count(n: u64, noun: &str) -> String {
+pub fn count(n: u64, noun: &str) -> String {
     match n {
         1 => format!("1 {noun}"),
         _ => format!("{n} {noun}s"),
@@ -53,13 +53,13 @@ pub(crate) fn count(n: u64, noun: &str) -> String {
 
 /// Returns whether a character acts on a terminal instead of being shown: control characters, and those that change the
 /// direction of the text, so that it reads as another one.
-pub(crate) fn acts_on_terminals(c: char) -> bool {
+pub fn acts_on_terminals(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Returns the text in one line of at most `max` characters, without what acts on terminals; `…` marks a cut.
-pub(crate) fn one_line(text: &str, max: usize) -> String {
+pub fn one_line(text: &str, max: usize) -> String {
     let mut line = String::with_capacity(text.len().min(max));
     let mut length = 0;
     for c in text.chars() {

@@ -2,12 +2,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use skopos_console::human;
+use skopos_console::reason;
 use skopos_fleet::Condition;
 
-use super::FaultName;
-use super::sample::{ClusterSample, Sample, Trouble};
-use crate::human;
-use crate::reason;
+use crate::FaultName;
+use crate::sample::{ClusterSample, Sample, Trouble};
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]

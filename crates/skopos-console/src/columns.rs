@@ -1,13 +1,13 @@
 //! Rows of text in aligned columns.
 
 /// Returns each row as a line, its cells padded to the widest of their column, three spaces between, none at the end.
-pub(crate) fn align<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+pub fn align<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.to_vec()).collect();
     align_rows(&rows)
 }
 
 /// Does the same for rows whose number of columns is known at run time only.
-pub(crate) fn align_rows(rows: &[Vec<String>]) -> Vec<String> {
+pub fn align_rows(rows: &[Vec<String>]) -> Vec<String> {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows {
         widths.resize(widths.len().max(row.len()), 0);

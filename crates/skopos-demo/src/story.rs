@@ -9,6 +9,9 @@ use http::Method;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use skopos::transport::TransportBody;
+use skopos_console::error::CliError;
+use skopos_console::gateway::{Answer, Gateway};
+use skopos_console::human;
 use skopos_fleet::{Cluster, Condition, Fleet};
 use skopos_testserver::{CloseMode, VirtualClusters};
 use tokio::net::TcpStream;
@@ -16,10 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
-use super::stage::{HOST, Stage, id, namespace};
-use crate::error::CliError;
-use crate::gateway::{Answer, Gateway};
-use crate::human;
+use crate::stage::{HOST, Stage, id, namespace};
 
 /// The story, and the handles that it needs.
 pub(crate) struct Story {

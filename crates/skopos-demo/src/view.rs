@@ -5,9 +5,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, Wrap};
 
-use super::FaultName;
-use super::commands::Scene;
-use super::model::{Entry, Model, Mood, TITLES};
+use crate::FaultName;
+use crate::commands::Scene;
+use crate::model::{Entry, Model, Mood, TITLES};
 
 /// Draws everything; keys are for the cluster of number `selected`.
 pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, scene: &Scene, selected: usize) {
@@ -136,8 +136,8 @@ mod tests {
     use ratatui::backend::TestBackend;
     use skopos_fleet::Condition;
 
-    use super::super::sample::{ClusterSample, Sample, Trouble};
     use super::*;
+    use crate::sample::{ClusterSample, Sample, Trouble};
 
     fn at(millis: u64) -> Duration {
         Duration::from_millis(millis)

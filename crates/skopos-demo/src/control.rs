@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use skopos_console::error::CliError;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::FaultName;
-use crate::error::CliError;
+use crate::FaultName;
 
 const DIRECTORY_PREFIX: &str = "skopos-demo-";
 const CONTROL_FILE: &str = "control.json";

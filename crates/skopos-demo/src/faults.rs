@@ -5,7 +5,7 @@ use clap::ValueEnum;
 
 /// A way in which a cluster fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
-pub(crate) enum FaultName {
+pub enum FaultName {
     /// Connections stay open, but nothing goes through them any more
     BlackHole,
     /// All connections are reset (RST)

@@ -1,6 +1,7 @@
 //! The demo without a terminal: its model as lines.
-use super::model::{Entry, Model, TITLES};
-use crate::columns;
+use skopos_console::columns;
+
+use crate::model::{Entry, Model, TITLES};
 
 /// Returns the table as text.
 pub(crate) fn table(model: &Model) -> Vec<String> {
@@ -24,9 +25,9 @@ mod tests {
 
     use skopos_fleet::Condition;
 
-    use super::super::model::Mood;
-    use super::super::sample::{ClusterSample, Sample};
     use super::*;
+    use crate::model::Mood;
+    use crate::sample::{ClusterSample, Sample};
 
     #[test]
     fn the_report_is_a_table() {

@@ -14,7 +14,6 @@ use skopos::{Status, Transport};
 use skopos_gateway::Report;
 
 use crate::args::GatewayArgs;
-use crate::connect::closed_without_answer;
 use crate::error::{CliError, chain};
 
 /// Time limit of a gateway's answer.
@@ -25,24 +24,27 @@ const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 /// Connection to one gateway.
 #[derive(Debug, Clone)]
-pub(crate) struct Gateway {
+pub struct Gateway {
     transport: Transport,
     url: String,
 }
 
 /// Response of a gateway.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) code: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+pub struct Answer {
+    /// Its status code.
+    pub code: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its whole body.
+    pub body: Bytes,
 }
 
 // === impl Gateway ===
 
 impl Gateway {
     /// Makes a client for the gateway that the flags select. Nothing is sent yet.
-    pub(crate) fn new(args: &GatewayArgs) -> Result<Self, CliError> {
+    pub fn new(args: &GatewayArgs) -> Result<Self, CliError> {
         let mut config = Self::config(&args.server)?;
         if let Some(path) = &args.certificate_authority {
             config.root_cert_file = Some(path.clone());
@@ -55,7 +57,7 @@ impl Gateway {
     }
 
     /// Makes a client for a gateway on this machine, without credentials.
-    pub(crate) fn at(url: &str) -> Result<Self, CliError> {
+    pub fn at(url: &str) -> Result<Self, CliError> {
         Self::with(Self::config(url)?, url.to_owned())
     }
 
@@ -75,7 +77,7 @@ impl Gateway {
     }
 
     /// Returns the state of the gateway and its clusters.
-    pub(crate) async fn report(&self) -> Result<Report, CliError> {
+    pub async fn report(&self) -> Result<Report, CliError> {
         let answer = self.ask(Method::GET, "/api/v1/status", None).await?.good()?;
         serde_json::from_slice(&answer.body).map_err(|_| {
             let why =
@@ -85,12 +87,7 @@ impl Gateway {
     }
 
     /// Sends a request and reads the whole response, whatever its status code. The body is a merge patch or empty.
-    pub(crate) async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        patch: Option<Value>,
-    ) -> Result<Answer, CliError> {
+    pub async fn ask(&self, method: Method, path: &str, patch: Option<Value>) -> Result<Answer, CliError> {
         let options = RequestOptions { deadline: Some(LIMIT), ..RequestOptions::default() };
         let mut request = http::Request::builder().method(method).uri(path).extension(options);
         if patch.is_some() {
@@ -105,7 +102,7 @@ impl Gateway {
     }
 
     /// Opens a watch. The returned body streams its lines.
-    pub(crate) async fn watch(&self, path: &str) -> Result<TransportBody, CliError> {
+    pub async fn watch(&self, path: &str) -> Result<TransportBody, CliError> {
         let request = http::Request::get(path).body(Body::empty()).map_err(|error| self.failed(&error))?;
         let answer = self.transport.send(request).await.map_err(|error| self.refused(&error))?;
         match answer.status() {
@@ -115,7 +112,7 @@ impl Gateway {
     }
 
     /// Closes its connections.
-    pub(crate) async fn close(&self, limit: Duration) {
+    pub async fn close(&self, limit: Duration) {
         self.transport.shutdown(limit).await;
     }
 
@@ -143,7 +140,7 @@ impl Gateway {
 
 impl Answer {
     /// Returns the response if its status code is a success.
-    pub(crate) fn good(self) -> Result<Self, CliError> {
+    pub fn good(self) -> Result<Self, CliError> {
         if self.code.is_success() {
             return Ok(self);
         }
@@ -152,14 +149,27 @@ impl Answer {
     }
 
     /// Parses the body as JSON.
-    pub(crate) fn json(&self) -> Result<Value, CliError> {
+    pub fn json(&self) -> Result<Value, CliError> {
         serde_json::from_slice(&self.body).map_err(CliError::new)
     }
 
     /// Returns a header's value, if it is there and is text.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
+}
+
+/// Returns the hint for a server that closed an `http://` connection without an answer, as a TLS server does.
+pub fn closed_without_answer(url: &str, death: &TransportErrorKind) -> Option<&'static str> {
+    let closed = matches!(
+        death,
+        TransportErrorKind::GoAway { .. }
+            | TransportErrorKind::Eof
+            | TransportErrorKind::Reset(_)
+            | TransportErrorKind::Protocol(_)
+    );
+    (closed && url.starts_with("http://"))
+        .then_some("the server closed the connection without an answer: does it expect https://?")
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //!
 //!  --once: story, which does all of it without a user and checks the results
 //! ```
+mod args;
 mod commands;
 mod control;
 mod faults;
@@ -21,5 +22,6 @@ mod story;
 mod text;
 mod view;
 
-pub(crate) use faults::FaultName;
-pub(crate) use run::{GRACE, leave_terminal, run};
+pub use args::{DemoArgs, DemoCommand};
+pub use faults::FaultName;
+pub use run::{GRACE, leave_terminal, run};

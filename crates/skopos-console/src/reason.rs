@@ -2,7 +2,7 @@
 use skopos::StaleReason;
 
 /// Returns the reason for which content is stale.
-pub(crate) fn describe_stale(reason: &StaleReason) -> String {
+pub fn describe_stale(reason: &StaleReason) -> String {
     match reason {
         StaleReason::Reflector(state) => match &state.reason {
             Some(reason) => format!("{}: {}", state.condition, plain(reason)),
@@ -15,7 +15,7 @@ pub(crate) fn describe_stale(reason: &StaleReason) -> String {
 /// Returns a reason without the parts that change between attempts or are for programmers only.
 ///
 /// `not connected, next attempt in 886 ms; last: refused (os error 111)` becomes `refused`.
-pub(crate) fn plain(reason: &str) -> String {
+pub fn plain(reason: &str) -> String {
     let reason = reason.rsplit_once("; last: ").map_or(reason, |(_, last)| last);
     let reason = match (reason.find(" (os error "), reason.ends_with(')')) {
         (Some(at), true) => &reason[..at],
@@ -34,7 +34,7 @@ fn repeats(head: &str, tail: &str) -> bool {
 }
 
 /// Returns the reason's first clause, which clusters with the same trouble have in common.
-pub(crate) fn brief(reason: &str) -> &str {
+pub fn brief(reason: &str) -> &str {
     match reason.split_once(": ") {
         Some((first, _)) if !first.is_empty() => first,
         _ => reason,

@@ -2,9 +2,8 @@
 use std::time::Duration;
 
 use serde_json::json;
+use skopos_console::pace::Pace;
 use skopos_testserver::{TestServer, VirtualClusters, VirtualState};
-
-use crate::world::Pace;
 
 /// Changes in virtual clusters that are up.
 #[derive(Debug)]

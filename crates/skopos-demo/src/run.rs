@@ -5,24 +5,24 @@ use std::time::Duration;
 use crossterm::event::{Event as TerminalEvent, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures::StreamExt;
 use ratatui::DefaultTerminal;
+use skopos_console::error::CliError;
+use skopos_console::human;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::FaultName;
-use super::control::{self, ControlServer, DemoDir, Order};
-use super::model::{Model, Mood};
-use super::stage::{Stage, StageOptions};
-use super::story::Story;
-use super::text;
-use super::view;
+use crate::FaultName;
 use crate::args::{DemoArgs, DemoCommand};
-use crate::error::CliError;
-use crate::human;
+use crate::control::{self, ControlServer, DemoDir, Order};
+use crate::model::{Model, Mood};
+use crate::stage::{Stage, StageOptions};
+use crate::story::Story;
+use crate::text;
+use crate::view;
 
 /// Time limit of the shutdown, when a client holds on to connections.
-pub(crate) const GRACE: Duration = Duration::from_secs(8);
+pub const GRACE: Duration = Duration::from_secs(8);
 
 /// Interval at which the numbers are read and the screen is drawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(100);
 const SUMMARY: Duration = Duration::from_secs(5);
 
 /// Runs the demo, or asks a running one for a fault.
-pub(crate) async fn run(args: DemoArgs, stop: CancellationToken) -> Result<(), CliError> {
+pub async fn run(args: DemoArgs, stop: CancellationToken) -> Result<(), CliError> {
     if let Some(DemoCommand::Fault { name, cluster }) = args.command {
         let answer = control::ask(name, cluster).await?;
         return Ok(writeln!(io::stdout(), "{answer}")?);
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: DemoArgs, stop: CancellationToken) -> Result<(), C
 }
 
 /// Restores the terminal if it is still the demo's.
-pub(crate) fn leave_terminal() {
+pub fn leave_terminal() {
     if crossterm::terminal::is_raw_mode_enabled().unwrap_or(false) {
         ratatui::restore();
     }
