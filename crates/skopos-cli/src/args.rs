@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use skopos_console::args::{GatewayArgs, parse_churn, parse_duration};
+#[cfg(feature = "demo")]
+use skopos_demo::DemoArgs;
 
-use crate::demo::FaultName;
 use crate::vc::VcArgs;
 
 const EXIT_CODES: &str = "\
@@ -50,6 +52,7 @@ pub(crate) enum Command {
     /// Starts a host cluster with virtual clusters in it and the gateway in front, all in this process, and says which
     /// kubectl commands to try. Nothing outside is needed or touched. Keys, or `skopos demo fault NAME` in another terminal,
     /// pause a cluster or break it in the ways that clusters break.
+    #[cfg(feature = "demo")]
     Demo(DemoArgs),
     /// Print the objects of a resource, then every change, whatever happens to the connection
     ///
@@ -250,27 +253,6 @@ pub(crate) struct NotifyDemoArgs {
     pub(crate) once: bool,
 }
 
-/// Address and credentials of the gateway.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Gateway")]
-pub(crate) struct GatewayArgs {
-    /// URL of the gateway
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001", env = "SKOPOS_SERVER")]
-    pub(crate) server: String,
-    /// File with a bearer token
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// File with the CA of its certificate [default: the system's]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) certificate_authority: Option<PathBuf>,
-    /// File with a client certificate
-    #[arg(long, value_name = "FILE", requires = "client_key")]
-    pub(crate) client_certificate: Option<PathBuf>,
-    /// File with its key
-    #[arg(long, value_name = "FILE", requires = "client_certificate")]
-    pub(crate) client_key: Option<PathBuf>,
-}
-
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
@@ -394,48 +376,6 @@ pub(crate) struct TestserverArgs {
     pub(crate) kubeconfig_out: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct DemoArgs {
-    #[command(subcommand)]
-    pub(crate) command: Option<DemoCommand>,
-    /// Go through the whole story, check it, and exit 0 if all of it is true
-    #[arg(long)]
-    pub(crate) once: bool,
-    /// Print lines even on a terminal, as -v does
-    #[arg(long, conflicts_with = "once")]
-    pub(crate) lines: bool,
-    /// Port of the gateway on 127.0.0.1; 0 takes a free one [default: 8001, or a free one if that is taken]
-    #[arg(long)]
-    pub(crate) port: Option<u16>,
-    /// Virtual clusters
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=100))]
-    pub(crate) clusters: u32,
-    /// Changes per second that keep happening in them
-    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 2, value_parser = |text: &str| parse_churn(text, 1_000))]
-    pub(crate) churn: u32,
-    /// Time limit of each step
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
-    pub(crate) patience: Duration,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub(crate) enum DemoCommand {
-    /// Pause a cluster of the demo that runs in another terminal, or break it
-    Fault {
-        /// The fault to inflict
-        #[arg(value_enum)]
-        name: FaultName,
-        /// To which cluster [default: the first virtual one]
-        cluster: Option<String>,
-    },
-}
-
-fn parse_churn(text: &str, most: u32) -> Result<u32, String> {
-    let number = text.parse::<u32>().ok().filter(|number| *number <= most);
-    number.ok_or_else(|| format!("write a number of changes per second, such as 5; at most {most}"))
-}
-
 /// Parses `127.0.0.1:8002`, `[::1]:8002`, `localhost:8002`, `:8002` or `8002`. Other addresses than loopback need a configuration.
 pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost:").or(text.strip_prefix(':')).unwrap_or(text);
@@ -449,23 +389,6 @@ pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
             Err("other machines need a configuration with TLS and authentication: use --config FILE".into())
         }
     }
-}
-
-/// Parses `30s`, `1m30s`, `500ms` or a plain number of seconds. The value must be more than 0 and at most 24 h.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    const LONGEST: Duration = Duration::from_secs(24 * 3600);
-    let duration = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => text
-            .parse::<jiff::SignedDuration>()
-            .ok()
-            .and_then(|signed| Duration::try_from(signed).ok())
-            .ok_or("write it as 30s, 1m30s or 500ms")?,
-    };
-    if duration.is_zero() || duration > LONGEST {
-        return Err("must be more than 0 and at most 24h".into());
-    }
-    Ok(duration)
 }
 
 #[cfg(test)]
@@ -511,18 +434,11 @@ mod tests {
         assert_eq!(parse("skopos watch pods -A -n x").unwrap_err().kind(), ErrorKind::ArgumentConflict);
     }
 
-    #[test]
-    fn durations() {
-        assert_eq!(parse_duration("90"), Ok(Duration::from_secs(90)));
-        assert_eq!(parse_duration("1m30s"), Ok(Duration::from_secs(90)));
-        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
-        for wrong in ["", "0", "-3s", "soon", "25h", "99999999999999999999"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
-        }
-    }
-
+    #[cfg(feature = "demo")]
     #[test]
     fn a_fault_is_a_command_of_the_demo() {
+        use skopos_demo::{DemoCommand, FaultName};
+
         let Command::Demo(args) = parse("skopos demo fault reset lima").unwrap().command else { panic!() };
         let Some(DemoCommand::Fault { name: FaultName::Reset, cluster }) = args.command else { panic!() };
         assert_eq!(cluster.as_deref(), Some("lima"));

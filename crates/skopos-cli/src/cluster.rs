@@ -1,9 +1,9 @@
 //! Resolves `--kubeconfig` and `--context` to a cluster's configuration, or to an error line that says what to change.
 use kube::Config;
 use skopos::transport::{Kubeconfig, KubeconfigPaths};
+use skopos_console::error::CliError;
 
 use crate::args::ClusterArgs;
-use crate::error::CliError;
 
 /// Returns the configuration of the cluster that the flags select.
 ///

@@ -4,11 +4,12 @@ use std::time::Duration;
 use kube::Config;
 use skopos::transport::{Fault, TransportErrorKind};
 use skopos::{Transport, TransportError, TransportOptions};
+use skopos_console::error::{CliError, chain};
+use skopos_console::gateway::closed_without_answer;
+use skopos_console::reason::plain;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::discovery;
-use crate::error::{CliError, chain};
-use crate::reason::plain;
 use crate::resource::{Resource, resolve};
 
 /// A cluster with its connections.
@@ -72,7 +73,7 @@ impl Cluster {
             // The deadline has passed.
             let left = deadline.saturating_duration_since(Instant::now());
             if left < SHORTEST_PAUSE {
-                let waited = crate::human::seconds(started.elapsed());
+                let waited = skopos_console::human::seconds(started.elapsed());
                 return Err(CliError::new(format!("{} does not answer after {waited}: {last}", self.url))
                     .hint("check that it runs and that the kubeconfig's address is right"));
             }
@@ -80,19 +81,6 @@ impl Cluster {
             sleep(PAUSE.min(left / 2)).await;
         }
     }
-}
-
-/// Returns the hint for a server that closed an `http://` connection without an answer, as a TLS server does.
-pub(crate) fn closed_without_answer(url: &str, death: &TransportErrorKind) -> Option<&'static str> {
-    let closed = matches!(
-        death,
-        TransportErrorKind::GoAway { .. }
-            | TransportErrorKind::Eof
-            | TransportErrorKind::Reset(_)
-            | TransportErrorKind::Protocol(_)
-    );
-    (closed && url.starts_with("http://"))
-        .then_some("the server closed the connection without an answer: does it expect https://?")
 }
 
 /// Classification of a failed request: permanent or retryable.

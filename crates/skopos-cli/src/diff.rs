@@ -3,8 +3,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::Value;
-
-use crate::human::one_line;
+use skopos_console::human::one_line;
 
 /// Size limits of a described difference.
 #[derive(Debug, Clone, Copy)]

@@ -1,19 +1,12 @@
 //! The `skopos` command: live Kubernetes state that knows its own age.
 mod args;
-mod aside;
 mod cluster;
-mod columns;
 mod connect;
-mod demo;
 mod diff;
 mod discovery;
-mod error;
-mod gateway;
-mod human;
 mod log;
 mod notify;
 mod output;
-mod reason;
 mod resource;
 mod serve;
 mod signals;
@@ -24,16 +17,16 @@ mod vc;
 mod watch;
 mod world;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
+use skopos_console::aside;
+use skopos_console::error::CliError;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Cli, Command};
-use crate::error::CliError;
 use crate::signals::Hangup;
 
 #[global_allocator]
@@ -46,9 +39,10 @@ fn main() -> ExitCode {
     // A daemon logs its decisions by default.
     cli.log.verbose = cli.log.verbose.max(u8::from(is_daemon(&cli.command)));
     log::init(&cli.log);
+    #[cfg(feature = "demo")]
     if let Command::Demo(args) = &mut cli.command {
         // Logs and the screen would overwrite each other.
-        args.lines |= cli.log.verbose > 0 && std::io::stderr().is_terminal();
+        args.lines |= cli.log.verbose > 0 && std::io::IsTerminal::is_terminal(&std::io::stderr());
     }
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -89,10 +83,12 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Testserver(args) => {
             until_done(|stop| testserver::run(args, stop)).or_else(interruption_is_fine)
         }
+        #[cfg(feature = "demo")]
         Command::Demo(args) => {
             let checks = args.once;
-            let result = until_done_within(demo::GRACE, Hangup::Ends, |stop| demo::run(args, stop));
-            demo::leave_terminal();
+            let result =
+                until_done_within(skopos_demo::GRACE, Hangup::Ends, |stop| skopos_demo::run(args, stop));
+            skopos_demo::leave_terminal();
             // A check that was interrupted has proven nothing.
             if checks { result.map_err(unread_is_a_failure) } else { result.or_else(interruption_is_fine) }
         }
@@ -132,6 +128,7 @@ fn runtime() -> Result<Runtime, CliError> {
     Ok(Builder::new_multi_thread().worker_threads(threads).enable_all().build()?)
 }
 
+#[cfg(feature = "demo")]
 fn unread_is_a_failure(error: CliError) -> CliError {
     match error {
         CliError::BrokenPipe => {

@@ -6,17 +6,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use skopos::transport::KubeconfigPaths;
+use skopos_console::aside;
+use skopos_console::error::CliError;
+use skopos_console::human;
 use skopos_fleet::{Cluster, Condition, Fleet};
 use skopos_gateway::config::{Config, LoopbackTrust, QuickStart};
-use skopos_gateway::listen::ListenError;
-use skopos_gateway::{Daemon, DaemonError};
+use skopos_gateway::{Daemon, DaemonError, ListenError};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::ServeArgs;
-use crate::aside;
 use crate::cluster::no_kubeconfig;
-use crate::error::CliError;
-use crate::human;
 
 /// Maximum duration of the shutdown, whatever the configuration says. A second signal ends everything at once.
 pub(crate) const GRACE: Duration = Duration::from_secs(120);

@@ -5,10 +5,9 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use skopos_console::error::CliError;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-
-use crate::error::CliError;
 
 /// Time limit for an orderly exit (close connections, restore the terminal) before the process just ends.
 pub(crate) const GRACE: Duration = Duration::from_millis(700);

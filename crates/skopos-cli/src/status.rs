@@ -3,15 +3,15 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
-use skopos_gateway::state::status::{ClusterReport, KindReport, Report};
+use skopos_console::columns;
+use skopos_console::error::CliError;
+use skopos_console::gateway::Gateway;
+use skopos_console::human;
+use skopos_gateway::{ClusterReport, KindReport, Report};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Form, StatusArgs, TopArgs};
-use crate::columns;
-use crate::error::CliError;
-use crate::gateway::Gateway;
-use crate::human;
 use crate::style::{Style, Tone};
 
 /// Prints the state once. Ends with an error if the gateway has a problem.

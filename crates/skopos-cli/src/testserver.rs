@@ -3,15 +3,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use skopos_testserver::{StartError, TestServer};
+use skopos_console::error::{CliError, start_error};
+use skopos_console::human;
+use skopos_console::pace::Pace;
+use skopos_testserver::TestServer;
 use tempfile::NamedTempFile;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::TestserverArgs;
-use crate::error::CliError;
-use crate::human;
-use crate::world::{Pace, World};
+use crate::world::World;
 
 /// Interval between batches of changes.
 const TICK: Duration = Duration::from_millis(20);
@@ -28,21 +29,6 @@ pub(crate) async fn run(args: TestserverArgs, stop: CancellationToken) -> Result
     stop.run_until_cancelled(churn(&server, world, args.churn)).await;
     server.stop().await;
     Ok(())
-}
-
-/// Returns the error for a failed start, for the user.
-pub(crate) fn start_error(error: StartError) -> CliError {
-    match &error {
-        StartError::Listen { port, error } if error.kind() == io::ErrorKind::AddrInUse => {
-            CliError::new(format!("port {port} is in use"))
-                .hint("choose another with --port, or leave --port out to get a free one")
-        }
-        StartError::Listen { port, error } if error.kind() == io::ErrorKind::PermissionDenied => {
-            CliError::new(format!("port {port} may not be used by this user ({error})"))
-                .hint("choose one above 1023, or leave --port out to get a free one")
-        }
-        _ => CliError::new(error),
-    }
 }
 
 /// The file for kubectl. A temporary one is removed with the server.

@@ -5,7 +5,7 @@
 //!  TCP, TLS ─▶ limits ─▶ headers, path ─▶ identity ─▶ decision ─▶ route ─┬─▶ /clusters/NAME/...  memory or member (clusters)
 //!                                                                        ├─▶ /fleet/...          all clusters as one (merged)
 //!                                                                        ├─▶ /virtualclusters    made, paused, deleted (lifecycle)
-//!  (listen)              (headers, path)   (auth)     (authz)            └─▶ /healthz, /metrics, ...   (state)
+//!  (listen)              (request)         (auth)     (authz)            └─▶ /healthz, /metrics, ...   (state)
 //! ```
 
 #![allow(
@@ -13,60 +13,44 @@
     reason = "a Status is what the API answers; it is made once for a request that failed"
 )]
 
-pub mod ask;
-mod audit;
-pub mod auth;
-mod authority;
-pub mod authz;
-pub mod body;
-mod browser;
-#[cfg(test)]
-mod browser_tests;
+mod auth;
+mod authz;
 mod bucket;
 mod catalog;
 mod clock;
-pub mod clusters;
+mod clusters;
 pub mod config;
 mod consistency;
 mod daemon;
-mod fair;
-pub mod fleet;
-pub mod gateway;
-pub mod headers;
-#[cfg(test)]
-mod hostile_tests;
-pub mod lifecycle;
-pub mod listen;
-mod log_limit;
-mod media_type;
-pub mod merged;
-mod paged;
-pub mod path;
-mod pem;
-pub mod per_user_limit;
-pub mod query;
-mod reasons;
-pub mod response;
-pub mod route;
-#[cfg(test)]
-mod scale_tests;
-#[cfg(test)]
-mod secrecy_tests;
-mod services;
-pub mod state;
-pub mod target;
-mod terminating_body;
+mod gateway;
+mod lifecycle;
+mod limits;
+mod listen;
+mod merged;
+mod request;
+mod response;
+mod state;
 #[cfg(test)]
 mod testing;
-mod ttl_cache;
 #[cfg(test)]
-mod unchanged_clients;
-pub mod upgrade;
-pub mod via;
-mod watch_path;
+mod tests;
+mod ttl_cache;
+mod upgrade;
 
+pub use auth::{Authenticator, Identity, Impersonation};
+pub use authz::Attributes;
 pub use clock::Clock;
+pub use clusters::Clusters;
 pub use daemon::{Daemon, DaemonError, Embedding};
+pub use gateway::route::{Call, Route};
+pub use gateway::services::{FleetAsk, Services};
 pub use gateway::{Gateway, GatewayBuilder};
-pub use route::{Call, Route};
-pub use services::{FleetAsk, Services};
+pub use listen::{Drained, ListenError, Peer};
+pub use merged::{KindsOptions, Merged};
+pub use request::body::LimitedBody;
+pub use request::headers;
+pub use request::path::Path;
+pub use request::query::Query;
+pub use request::target::{ResourceTarget, Target};
+pub use request::via::{InstanceId, VIA};
+pub use state::status::{ClusterReport, KindReport, Report};

@@ -41,9 +41,9 @@
 
 mod auth;
 mod clock;
+mod cluster;
 mod connection;
 mod faults;
-mod generate;
 mod lifecycle;
 mod log;
 mod object_ref;
@@ -55,16 +55,17 @@ mod source;
 mod state;
 mod storage;
 mod version;
-mod virtual_clusters;
-mod workloads;
 mod write;
 
 pub use auth::{AccessQuestion, Auth, ForbiddenGuard, User};
+pub use cluster::generate::PodGenerator;
+pub use cluster::virtual_clusters::{
+    SampleError, VirtualCluster, VirtualClusters, VirtualClustersBuilder, VirtualState,
+};
 pub use connection::ConnectionId;
 pub use faults::{
     CloseMode, Connections, Damage, Direction, Fault, FaultGuard, Faults, Injection, Lag, Match,
 };
-pub use generate::PodGenerator;
 pub use log::{Outcome, RequestRecord};
 pub use serve::MemoryStream;
 pub use server::{StartError, TestServer, TestServerBuilder, UnknownRevision, WaitTimeout};
@@ -74,6 +75,3 @@ pub use skopos_serve::resources::{
 };
 pub use skopos_wire::Status;
 pub use storage::WriteRecord;
-pub use virtual_clusters::{
-    SampleError, VirtualCluster, VirtualClusters, VirtualClustersBuilder, VirtualState,
-};

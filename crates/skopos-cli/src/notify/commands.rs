@@ -2,13 +2,13 @@
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
+use skopos_console::error::CliError;
 use skopos_notify::config::NotifyConfig;
 use skopos_notify::service::control::{ControlAnswer, ControlRequest, ask};
 use skopos_notify::service::orphans;
 
 use super::print;
 use crate::args::{Form, WhichNotifier};
-use crate::error::CliError;
 
 pub(crate) async fn status(which: &WhichNotifier) -> Result<(), CliError> {
     tell(which, &answer(which, &ControlRequest::Status).await?)?;

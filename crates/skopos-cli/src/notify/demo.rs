@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
 use skopos::{InformerFactory, Transport, TransportOptions};
+use skopos_console::error::CliError;
 use skopos_notify::desired::{ClaimSource, EndpointSource, Template};
 use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport, factory_options};
 use skopos_notify::sink::memory::MemorySink;
@@ -17,7 +18,6 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::NotifyDemoArgs;
-use crate::error::CliError;
 
 /// Bound on each wait of the story.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(45);

@@ -7,10 +7,10 @@ mod run;
 
 use std::time::Duration;
 
+use skopos_console::error::CliError;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{DeadCommand, NotifyArgs, NotifyCommand};
-use crate::error::CliError;
 
 /// Time limit of the shutdown: a write ends with the time limit of its sink, and then the Lease is released.
 pub(crate) const GRACE: Duration = Duration::from_secs(20);

@@ -1,9 +1,8 @@
 //! State of sinks, as lines.
 use std::fmt::Write as _;
 
+use skopos_console::human;
 use skopos_notify::service::SinkReport;
-
-use crate::human;
 
 /// Returns the state of all sinks, for people.
 pub(crate) fn sinks(reports: &[SinkReport]) -> String {

@@ -2,12 +2,11 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use skopos_console::error::CliError;
 use skopos_notify::config::NotifyConfig;
 use skopos_notify::service::control::{ControlRequest, ask};
 use skopos_notify::service::{NotifierSink, SinkOptions, releasable, release};
 use tokio_util::sync::CancellationToken;
-
-use crate::error::CliError;
 
 /// Removes all that a sink has from the notifier, or lists it.
 pub(crate) async fn run(path: &Path, name: &str, yes: bool, stop: CancellationToken) -> Result<(), CliError> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use skopos::{InformerFactory, Transport, TransportOptions};
+use skopos_console::error::CliError;
 use skopos_controller::endpoints::{self, Probes};
 use skopos_lease::{Election, LeaseOptions, Term};
 use skopos_notify::config::NotifyConfig;
@@ -19,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 use super::print;
 use crate::args::ClusterArgs;
 use crate::cluster;
-use crate::error::CliError;
 
 /// Interval between two checks of the files. ConfigMaps and Secrets are swapped by links, which file notifications report badly.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

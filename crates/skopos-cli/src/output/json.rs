@@ -3,9 +3,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use serde_json::json;
+use skopos_console::human;
 
 use super::{Change, Notice, Printer, Verb};
-use crate::human;
 use crate::resource::Resource;
 
 /// Prints JSON lines for programs. Notices about the view are lines too, with a type and no object.

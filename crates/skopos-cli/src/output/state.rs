@@ -26,7 +26,7 @@ pub(crate) fn state(kind: &str, object: &Value) -> String {
         "Service" => text(object, "/spec/type").unwrap_or_default().into(),
         "ConfigMap" | "Secret" => {
             let keys = object.get("data").and_then(Value::as_object).map_or(0, serde_json::Map::len);
-            crate::human::count(keys as u64, "key")
+            skopos_console::human::count(keys as u64, "key")
         }
         _ => text(object, "/status/phase")
             .map(Into::into)

@@ -2,11 +2,11 @@
 use std::io::{self, Write};
 
 use serde_json::Value;
+use skopos_console::human;
 
 use super::state::state;
 use super::{Change, Notice, Printer, Verb};
 use crate::diff::{self, DiffLimits};
-use crate::human;
 use crate::style::{Style, Tone};
 use crate::watch::notice_line;
 

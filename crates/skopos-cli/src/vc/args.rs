@@ -3,8 +3,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use skopos_console::args::parse_duration;
 
-use crate::args::{ClusterArgs, Form, parse_duration};
+use crate::args::{ClusterArgs, Form};
 
 const EXAMPLES: &str = "\
 Examples:

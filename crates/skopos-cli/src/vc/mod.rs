@@ -6,7 +6,9 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use skopos::transport::KubeconfigPaths;
-use skopos_fleet::vcluster::{
+use skopos_console::aside;
+use skopos_console::error::CliError;
+use skopos_vcluster::{
     Chart, CreateOptions, DeleteOptions, Error, Helm, Host, HostOptions, KubeconfigOptions, Manifests,
     PauseOptions, RemovalOptions, ResumeOptions, Source, Step,
 };
@@ -18,10 +20,8 @@ use self::args::{
 };
 use self::output::Output;
 use crate::args::ClusterArgs;
-use crate::aside;
 use crate::cluster;
 use crate::connect::Cluster;
-use crate::error::CliError;
 
 /// Runs the command until it is done or stopped. If it is stopped, it says how to continue.
 pub(crate) async fn run(args: VcArgs, stop: CancellationToken) -> Result<(), CliError> {

@@ -2,13 +2,13 @@
 use std::io::Write;
 
 use serde_json::Value;
-use skopos_fleet::vcluster::VirtualCluster;
+use skopos_console::aside;
+use skopos_console::columns::align;
+use skopos_console::error::CliError;
+use skopos_console::human::age_since;
+use skopos_vcluster::VirtualCluster;
 
 use crate::args::Form;
-use crate::aside;
-use crate::columns::align;
-use crate::error::CliError;
-use crate::human::age_since;
 
 /// Printer in one output form.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,8 @@
 //! Notices about the view: when it is stale, why, and when it is current again.
 use std::time::Duration;
 
-use crate::human;
+use skopos_console::human;
+
 use crate::output::Notice;
 use crate::style::{Style, Tone};
 

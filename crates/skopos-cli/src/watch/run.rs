@@ -7,6 +7,9 @@ use skopos::{
     Condition, Event, FactoryOptions, Freshness, HandlerHandle, HandlerOptions, Informer, InformerFactory,
     InformerOptions, RawObject, Transform,
 };
+use skopos_console::aside;
+use skopos_console::error::CliError;
+use skopos_console::reason;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -14,12 +17,9 @@ use tracing::info;
 
 use super::notices::{ViewMonitor, ViewState};
 use crate::args::{OutputFormat, WatchArgs};
-use crate::aside;
 use crate::cluster;
 use crate::connect::Cluster;
-use crate::error::CliError;
 use crate::output::{Change, JsonPrinter, NamePrinter, Notice, Printer, TablePrinter, Verb, columns};
-use crate::reason;
 use crate::resource::Resource;
 use crate::style::Style;
 
@@ -202,7 +202,7 @@ impl Session {
                 .hint("check the user of the kubeconfig's context")),
             Condition::NotServed | Condition::Rejected => Err(CliError::new(format!("{resource}: {reason}"))),
             _ if Instant::now() >= self.deadline => {
-                let waited = crate::human::seconds(self.begun.elapsed());
+                let waited = skopos_console::human::seconds(self.begun.elapsed());
                 Err(CliError::new(format!("{resource} not synced after {waited}: {reason}"))
                     .hint("a longer --sync-timeout waits longer"))
             }

@@ -1,6 +1,7 @@
 //! The command as people and scripts run it.
 #[cfg(target_os = "linux")]
 mod browser;
+#[cfg(feature = "demo")]
 mod demo;
 #[cfg(target_os = "linux")]
 mod descriptors;

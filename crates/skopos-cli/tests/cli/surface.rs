@@ -101,6 +101,7 @@ fn an_unreachable_server_is_named_with_its_reason() {
     assert!(line.contains("no context \"other\": it has c"), "{line}");
 }
 
+#[cfg(feature = "demo")]
 #[test]
 fn a_fault_without_a_demo_says_how_to_start_one() {
     let empty = tempfile::tempdir().unwrap();

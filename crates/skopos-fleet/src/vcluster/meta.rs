@@ -1,4 +1,4 @@
-//! Object metadata as read in this module.
+//! Object metadata, as far as operations on virtual clusters read it.
 
 use std::collections::BTreeMap;
 
@@ -8,47 +8,59 @@ use serde_json::value::RawValue;
 /// `metadata` of any object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Meta {
+pub struct Meta {
+    /// Its name.
     #[serde(deserialize_with = "or_default")]
-    pub(super) name: String,
+    pub name: String,
+    /// Its namespace; empty if it has none.
     #[serde(deserialize_with = "or_default")]
-    pub(super) namespace: String,
+    pub namespace: String,
+    /// The resource version; empty if it is unknown.
     #[serde(deserialize_with = "or_default")]
-    pub(super) resource_version: String,
+    pub resource_version: String,
+    /// The labels.
     #[serde(deserialize_with = "or_default")]
-    pub(super) labels: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
+    /// The annotations.
     #[serde(deserialize_with = "or_default")]
-    pub(super) annotations: BTreeMap<String, String>,
-    pub(super) creation_timestamp: Option<jiff::Timestamp>,
-    pub(super) deletion_timestamp: Option<String>,
+    pub annotations: BTreeMap<String, String>,
+    /// The creation time.
+    pub creation_timestamp: Option<jiff::Timestamp>,
+    /// The time of its deletion, if it is being deleted.
+    pub deletion_timestamp: Option<String>,
 }
 
 // === impl Meta ===
 
 impl Meta {
-    pub(super) fn label(&self, key: &str) -> Option<&str> {
+    /// Returns the value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(String::as_str)
     }
 
-    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
+    /// Returns the value of an annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.get(key).map(String::as_str)
     }
 
     /// Returns whether an annotation is `true`.
-    pub(super) fn says(&self, annotation: &str) -> bool {
+    pub fn says(&self, annotation: &str) -> bool {
         self.annotation(annotation) == Some("true")
     }
 }
 
 /// Deserializes `null` as the default, as the API server does.
-pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+///
+/// # Errors
+/// If it is neither `null` nor valid.
+pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Returns the metadata of listed objects.
-pub(super) fn metas(objects: &[Box<RawValue>]) -> Vec<Meta> {
+pub fn metas(objects: &[Box<RawValue>]) -> Vec<Meta> {
     #[derive(Deserialize)]
     struct Object {
         metadata: Meta,

@@ -166,7 +166,7 @@ impl Workload {
     }
 
     /// Returns whether this is an earlier state of the same object than `other`.
-    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+    pub fn is_older_than(&self, other: &Self) -> bool {
         let version = |workload: &Self| workload.resource_version.parse::<ResourceVersion>().ok();
         version(self).zip(version(other)).is_some_and(|(own, others)| own < others)
     }

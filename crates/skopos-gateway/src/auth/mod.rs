@@ -27,16 +27,17 @@ use self::certificate::SystemNames;
 use self::oidc::Provider;
 use self::token::{Token, TokenHash};
 use self::token_review::{ReviewSource, Reviewer};
-use crate::ask::Ask;
-use crate::authority::Authority;
+use crate::authz::ask::Ask;
 use crate::config::Config;
 use crate::listen::Peer;
+use crate::request::authority::Authority;
 use crate::ttl_cache::{Fetched, Ttl, TtlCache};
 
+pub(crate) use self::identity::Actor;
+pub use self::identity::Identity;
 pub(crate) use self::identity::service_account;
-pub use self::identity::{Actor, Identity};
-pub use self::impersonation::{Impersonation, ImpersonationError};
-pub use self::oidc::OidcError;
+pub use self::impersonation::Impersonation;
+pub(crate) use self::oidc::OidcError;
 
 /// Authenticator of callers. Cheap to clone.
 #[derive(Clone)]

@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::ask::AskError;
+use crate::authz::ask::AskError;
 use crate::config::{Authentication, ClientCertificates, TokenReview};
 use crate::testing::Script;
 

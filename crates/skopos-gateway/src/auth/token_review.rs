@@ -9,9 +9,9 @@ use tokio::time::timeout;
 
 use super::token::TokenHash;
 use super::{AuthError, Identity, Token};
-use crate::ask::{self, Ask};
+use crate::authz::ask::{self, Ask};
 use crate::config;
-use crate::fair::{FairLimits, FairPermit, FairSemaphore};
+use crate::limits::fair::{FairLimits, FairPermit, FairSemaphore};
 use crate::listen::{Peer, SourceNetwork};
 use crate::ttl_cache::{Fetched, Ttl, TtlCache};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::fair::{FairLimits, FairPermit, FairSemaphore, QueueFull, WeakFairSemaphore};
+use crate::limits::fair::{FairLimits, FairPermit, FairSemaphore, QueueFull, WeakFairSemaphore};
 
 /// Limits of the reviews of each cluster, shared fairly between callers. Cheap to clone.
 #[derive(Clone, Default)]

@@ -6,6 +6,7 @@
 //!                                                              └─ by the rules of the file alone (mode: Policy)
 //! ```
 
+pub(crate) mod ask;
 mod attributes;
 mod impersonation;
 mod limits;
@@ -26,14 +27,14 @@ use tokio::time::{Instant, sleep, timeout_at};
 use self::limits::ReviewLimits;
 use self::outages::Outages;
 use self::policy::Policy;
-use crate::ask::{Ask, AskError};
 use crate::auth::Identity;
+use crate::authz::ask::{Ask, AskError};
 use crate::config::{AuthorizationMode, Config, LoopbackTrust, MemberDown};
-use crate::log_limit::LogLimit;
+use crate::limits::log_limit::LogLimit;
 use crate::ttl_cache::{Cached, Fetched, Ttl, TtlCache};
 
 pub use self::attributes::Attributes;
-pub use self::impersonation::Refusal;
+pub(crate) use self::impersonation::Refusal;
 
 /// The authorizer of requests. Cheap to clone; all clones share the same rules.
 #[derive(Clone)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Attributes;
-use crate::ask::{self, Ask, AskError};
 use crate::auth::Identity;
+use crate::authz::ask::{self, Ask, AskError};
 
 /// Returns whether `cluster` allows the request, and why.
 pub(super) async fn review(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::ask::AskError;
+use crate::authz::ask::AskError;
 use crate::config::{Authorization, PolicyRule};
 use crate::testing::{Script, extra};
 

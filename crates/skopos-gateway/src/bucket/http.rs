@@ -27,7 +27,7 @@ use skopos_fleet::checkpoint::BucketLimits;
 
 use super::location::{Endpoint, origin};
 use crate::config::BucketSource;
-use crate::pem;
+use crate::config::pem;
 
 /// A factory of HTTP clients.
 #[derive(Debug)]

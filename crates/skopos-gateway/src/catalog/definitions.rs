@@ -14,7 +14,7 @@ use skopos_fleet::{Cluster, ClusterId, Document, DocumentRequest};
 use tokio::time::Instant;
 
 use super::Recency;
-use crate::reasons;
+use crate::response::reasons;
 
 /// The resources that a cluster defines, and the group versions that it delegates to other servers.
 #[derive(Clone, Debug, Default)]

@@ -16,7 +16,7 @@ use skopos_fleet::{Cluster, ClusterId, Document, DocumentRequest, Fleet, FleetEr
 use skopos_serve::{Registry, ResourceType, Verb};
 use tokio::time::Instant;
 
-use crate::reasons;
+use crate::response::reasons;
 
 pub(crate) use self::definitions::{Definitions, DefinitionsCache, is_builtin};
 

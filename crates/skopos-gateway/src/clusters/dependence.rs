@@ -11,8 +11,8 @@ use skopos_wire::{GroupResource, Status};
 
 use super::{Clusters, status_of};
 use crate::catalog;
-use crate::path::Path;
-use crate::target::Target;
+use crate::request::path::Path;
+use crate::request::target::Target;
 
 /// First segments of paths, beside discovery, that kube-apiserver answers identically for all permitted callers.
 const PATHS: [&str; 12] = [

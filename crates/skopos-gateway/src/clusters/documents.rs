@@ -5,10 +5,10 @@ use skopos_fleet::{Document, DocumentRequest, FleetError};
 use skopos_wire::Status;
 
 use super::{Allowed, Clusters, is_bodiless, status_of};
-use crate::headers::{Stamp, stamp};
-use crate::media_type;
+use crate::gateway::route::Audited;
+use crate::request::headers::{Stamp, stamp};
+use crate::response::media_type;
 use crate::response::{self, Response};
-use crate::route::Audited;
 
 impl Clusters {
     /// Returns the requested document; `None` if it is not of those in memory.

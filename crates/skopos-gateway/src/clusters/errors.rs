@@ -5,7 +5,7 @@ use skopos_wire::{GroupResource, Status, StatusDetails};
 
 /// Converts an error to the API server's `Status`.
 #[must_use]
-pub fn status_of(error: &FleetError) -> Status {
+pub(crate) fn status_of(error: &FleetError) -> Status {
     match error {
         FleetError::UnknownCluster { name } => {
             Status::not_found(GroupResource::new("skopos.dev", "clusters"), name)

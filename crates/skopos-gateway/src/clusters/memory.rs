@@ -19,14 +19,14 @@ use super::state::State;
 use super::view::{Row, View};
 use super::{Allowed, Clusters, status_of};
 use crate::catalog;
+use crate::config::fleet::{KeptParts, resource_id, writes};
 use crate::consistency::{Floors, Requirement};
-use crate::fleet::{KeptParts, resource_id, writes};
-use crate::headers::{self, Stamp, stamp};
-use crate::query::Query;
+use crate::gateway::route::{Audited, Call, WATCH_LIFETIME};
+use crate::request::headers::{self, Stamp, stamp};
+use crate::request::query::Query;
+use crate::request::target::ResourceTarget;
 use crate::response::Response;
-use crate::route::{Audited, Call, WATCH_LIFETIME};
-use crate::target::ResourceTarget;
-use crate::terminating_body::end_when;
+use crate::response::terminating_body::end_when;
 
 /// The cached content of a kind, as one request sees it.
 #[derive(Clone)]

@@ -56,21 +56,21 @@ use skopos_wire::{GroupResource, Status};
 use crate::auth::Identity;
 use crate::authz::Attributes;
 use crate::config::ConnectPolicy;
-use crate::fleet::KeptParts;
+use crate::config::fleet::KeptParts;
 use crate::gateway::not_found;
+use crate::gateway::route::{Audited, Call, Route};
+use crate::gateway::services::Services;
+use crate::request::target::{ResourceTarget, Target};
+use crate::request::watch_path::spelled_as_list;
 use crate::response::{self, Response};
-use crate::route::{Audited, Call, Route};
-use crate::services::Services;
-use crate::target::{ResourceTarget, Target};
 use crate::upgrade;
-use crate::watch_path::spelled_as_list;
 
 use self::presentation::Presentations;
 use self::views::Views;
 
 pub(crate) use self::documents::answer as document_answer;
-pub use self::errors::status_of;
-pub use self::views::Served;
+pub(crate) use self::errors::status_of;
+pub(crate) use self::views::Served;
 
 /// The route of single clusters.
 #[derive(Clone)]

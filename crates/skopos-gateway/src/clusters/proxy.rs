@@ -16,12 +16,12 @@ use tokio::time::{sleep, timeout};
 
 use super::{Allowed, Clusters, status_of};
 use crate::consistency::{Outcome, PendingWrite};
-use crate::headers::{self, Stamp, stamp};
-use crate::query::Query;
+use crate::gateway::route::{Call, WATCH_LIFETIME};
+use crate::request::headers::{self, Stamp, stamp};
+use crate::request::query::Query;
+use crate::request::target::ResourceTarget;
+use crate::response::terminating_body::{abort_when, end_when};
 use crate::response::{self, BodyError, Response, ResponseBody};
-use crate::route::{Call, WATCH_LIFETIME};
-use crate::target::ResourceTarget;
-use crate::terminating_body::{abort_when, end_when};
 
 impl Clusters {
     /// Returns the member's answer.

@@ -13,8 +13,8 @@ use skopos_wire::Status;
 use super::proxy::forward_response;
 use super::{Allowed, Clusters, status_of};
 use crate::authz::Attributes;
+use crate::gateway::route::Call;
 use crate::response::{self, Response};
-use crate::route::Call;
 use crate::upgrade::{self, Stream, StreamInfo};
 
 impl Clusters {

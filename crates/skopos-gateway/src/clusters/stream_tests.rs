@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::config::{Config, ConnectPolicy, Limits, LoopbackTrust, Span};
 use crate::gateway::Gateway;
 use crate::listen::InMemory;
-use crate::secrecy_tests::Log;
 use crate::testing::{ByHand, Lab, head};
+use crate::tests::secrecy::Log;
 
 const EXEC: &str = "/clusters/a/api/v1/namespaces/shop/pods/web/exec?command=ls&command=-l+a&stdin=true";
 

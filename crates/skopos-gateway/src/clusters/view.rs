@@ -19,7 +19,7 @@ use skopos_wire::{FieldSource, LabelSource};
 use tokio::time::Instant;
 
 use crate::consistency::Listing;
-use crate::paged::Paged;
+use crate::response::paged::Paged;
 
 /// The view of one kind of one cluster.
 pub(crate) struct View {
@@ -248,8 +248,8 @@ mod tests {
     use skopos_serve::{BlockCache, Registry, WindowOptions};
 
     use super::*;
+    use crate::config::fleet::resource_id;
     use crate::consistency::Listings;
-    use crate::fleet::resource_id;
     use crate::testing::Lab;
 
     const TIMEOUT: Duration = Duration::from_secs(60);

@@ -275,7 +275,7 @@ mod tests {
     use skopos_serve::{Registry, ResourceType};
 
     use super::*;
-    use crate::fleet::resource_id;
+    use crate::config::fleet::resource_id;
     use crate::testing::Lab;
 
     const TIMEOUT: Duration = Duration::from_secs(60);

@@ -10,8 +10,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{Config, ConfigError};
+use crate::limits::log_limit::LogLimit;
 use crate::listen::descriptors;
-use crate::log_limit::LogLimit;
 
 /// The configuration in force, and the change refused since, if any.
 #[derive(Clone, Debug)]

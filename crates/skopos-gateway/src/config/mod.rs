@@ -1,12 +1,15 @@
 //! Configuration: one YAML file, checked as a whole and reloaded when it changes.
 
 mod check;
+pub(crate) mod fleet;
 mod follow;
 mod kubeconfig;
 mod model;
+pub(crate) mod pem;
 
 use std::path::Path;
 
+pub use fleet::options as fleet_options;
 pub use follow::{ConfigFollower, ConfigState, Refused};
 pub use kubeconfig::QuickStart;
 pub use model::{

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use skopos_fleet::kubeconfig::KubeconfigPaths;
-use skopos_fleet::vcluster::{Helm, Host, HostOptions};
 use skopos_fleet::{Cluster, Condition, Fleet};
+use skopos_vcluster::{Helm, Host, HostOptions};
 use tokio::time::Instant;
 
 /// A lookup of hosts by name. The authorizer uses the same names.
-pub trait Hosts: Send + Sync + 'static {
+pub(crate) trait Hosts: Send + Sync + 'static {
     /// Returns the candidates if a caller names no host; an error if they are not known in time.
     fn names(&self) -> BoxFuture<'_, Result<Vec<String>, NoHost>>;
 
@@ -20,7 +20,7 @@ pub trait Hosts: Send + Sync + 'static {
 
 /// The reason why there is no host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoHost {
+pub(crate) enum NoHost {
     /// No host has this name.
     Unknown,
     /// The host does not answer now.

@@ -28,24 +28,23 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::json;
-use skopos_fleet::vcluster::{Error, Fault, Host, PauseOptions, names};
+use skopos_vcluster::{Error, Fault, Host, PauseOptions, names};
 use skopos_wire::{GroupResource, Status};
 
-pub(crate) use self::hosts::FleetHosts;
-pub use self::hosts::{Hosts, NoHost};
+pub(crate) use self::hosts::{FleetHosts, Hosts, NoHost};
 use self::operations::{Operations, Started, Target, Task};
 use self::request::{Creation, Deletion, wait};
 use crate::auth::Identity;
 use crate::authz::{Attributes, Authorizer};
-use crate::headers::{Stamp, stamp};
-use crate::path::Path;
-use crate::query::Query;
+use crate::gateway::route::{Audited, Call, Route};
+use crate::request::headers::{Stamp, stamp};
+use crate::request::path::Path;
+use crate::request::query::Query;
 use crate::response::{self, Response};
-use crate::route::{Audited, Call, Route};
 
 /// The lifecycle of virtual clusters in some hosts. Cheap to clone.
 #[derive(Clone)]
-pub struct Lifecycle {
+pub(crate) struct Lifecycle {
     authorizer: Authorizer,
     hosts: Arc<dyn Hosts>,
     operations: Operations,
@@ -70,19 +69,19 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 impl Lifecycle {
     /// Creates the route for virtual clusters in these hosts.
     #[must_use]
-    pub fn new(authorizer: Authorizer, hosts: Arc<dyn Hosts>) -> Self {
+    pub(crate) fn new(authorizer: Authorizer, hosts: Arc<dyn Hosts>) -> Self {
         Self { authorizer, hosts, operations: Operations::default() }
     }
 
     /// Returns the same route with another authorizer. Running operations continue and stay visible.
     #[must_use]
-    pub fn renewed(&self, authorizer: Authorizer) -> Self {
+    pub(crate) fn renewed(&self, authorizer: Authorizer) -> Self {
         Self { authorizer, ..self.clone() }
     }
 
     /// Cancels running operations (a repeated request resumes them) and waits at most `limit` until they have ended. Returns
     /// whether all have ended.
-    pub async fn shutdown(&self, limit: Duration) -> bool {
+    pub(crate) async fn shutdown(&self, limit: Duration) -> bool {
         self.operations.shutdown(limit).await
     }
 

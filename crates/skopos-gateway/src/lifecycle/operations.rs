@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
-use skopos_fleet::vcluster::{
+use skopos_vcluster::{
     CreateOptions, DeleteOptions, Error, Host, PauseOptions, Progress, ResumeOptions, Step,
 };
 use tokio::sync::watch;

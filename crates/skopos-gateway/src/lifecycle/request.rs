@@ -6,12 +6,12 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::Value;
-use skopos_fleet::vcluster::{Chart, CreateOptions, DeleteOptions, Manifests, RemovalOptions, Source};
+use skopos_vcluster::{Chart, CreateOptions, DeleteOptions, Manifests, RemovalOptions, Source};
 use skopos_wire::Status;
 
-use crate::body::LimitedBody;
-use crate::media_type;
-use crate::query::Query;
+use crate::request::body::LimitedBody;
+use crate::request::query::Query;
+use crate::response::media_type;
 
 /// A request to create a virtual cluster.
 pub(super) struct Creation {

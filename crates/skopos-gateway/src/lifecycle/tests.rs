@@ -5,13 +5,13 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use skopos::transport::{Dialed, Protocol, TransportErrorKind, WallClock, dialer_fn};
 use skopos::{Transport, TransportOptions};
-use skopos_fleet::vcluster::{Helm, HostOptions};
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
+use skopos_vcluster::{Helm, HostOptions};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::body::LimitedBody;
 use crate::config::Config;
+use crate::request::body::LimitedBody;
 use crate::testing::Script;
 
 const NS: &str = "vcluster-shop";

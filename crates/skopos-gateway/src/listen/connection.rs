@@ -25,7 +25,7 @@ use super::framing::Inspected;
 use super::reaper::{ConnectionReaper, Registration};
 use super::tls::TlsReloader;
 use super::{Handler, Peer};
-use crate::browser;
+use crate::request::browser;
 use crate::response::{self, Response};
 use crate::upgrade::Switched;
 

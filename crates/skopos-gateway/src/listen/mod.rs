@@ -35,16 +35,16 @@ use self::connection::ConnectionContext;
 use self::reaper::ConnectionReaper;
 use self::tls::TlsReloader;
 use crate::config::Limits;
-use crate::log_limit::LogLimit;
+use crate::limits::log_limit::LogLimit;
 use crate::response::Response;
 
-pub use self::reaper::ListenStats;
+pub(crate) use self::reaper::ListenStats;
 pub(crate) use self::source::SourceNetwork;
-pub use self::tls::TlsError;
+pub(crate) use self::tls::TlsError;
 
 /// Options of the listener.
 #[derive(Clone, Debug)]
-pub struct ListenOptions {
+pub(crate) struct ListenOptions {
     /// Address and port; port 0 takes a free one.
     pub address: SocketAddr,
     /// The certificates; plain HTTP if absent.
@@ -57,7 +57,7 @@ pub struct ListenOptions {
 
 /// PEM files, which are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
+pub(crate) struct TlsFiles {
     /// The certificate and its chain.
     pub certificate: PathBuf,
     /// The private key.
@@ -94,7 +94,7 @@ pub enum ListenError {
 }
 
 /// A handler of requests. Cheap to clone.
-pub trait Handler: Clone + Send + Sync + 'static {
+pub(crate) trait Handler: Clone + Send + Sync + 'static {
     /// Answers one request.
     fn handle(
         &self,
@@ -126,7 +126,7 @@ pub(crate) struct PeerRecord {
 }
 
 /// A bound socket that does not accept yet.
-pub struct Listener {
+pub(crate) struct Listener {
     socket: TcpListener,
     address: SocketAddr,
     tls: Option<Arc<TlsReloader>>,
@@ -189,7 +189,7 @@ impl Listener {
     /// # Errors
     /// If the address is not loopback and TLS or authentication is missing, if it is not available, or if a certificate cannot
     /// be used.
-    pub fn bind(options: &ListenOptions) -> Result<Self, ListenError> {
+    pub(crate) fn bind(options: &ListenOptions) -> Result<Self, ListenError> {
         let address = options.address;
         if !address.ip().is_loopback() {
             let missing = match (&options.tls, options.authenticated) {
@@ -212,26 +212,26 @@ impl Listener {
 
     /// Keeps as many file descriptors free as `reserve` returns, which is called repeatedly.
     #[must_use]
-    pub fn reserving(mut self, reserve: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+    pub(crate) fn reserving(mut self, reserve: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         self.reserve = Box::new(reserve);
         self
     }
 
     /// Returns the address, with the port that was chosen.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Returns the counters, for metrics.
     #[must_use]
-    pub fn stats(&self) -> ListenStats {
+    pub(crate) fn stats(&self) -> ListenStats {
         ListenStats::new(self.reaper.clone())
     }
 
     /// Serves until cancelled. Then answers get their time to end, and the remaining connections are cut. When this returns,
     /// all connections and tasks have ended. If dropped before, it cuts all of them without waiting.
-    pub async fn run(self, handler: impl Handler, stop: CancellationToken) -> Drained {
+    pub(crate) async fn run(self, handler: impl Handler, stop: CancellationToken) -> Drained {
         let limits = self.reaper.limits().clone();
         let tasks = TaskTracker::new();
         let draining = CancellationToken::new();

@@ -46,7 +46,7 @@ struct OldestFirst {
 
 /// Counters of a listener, read at the time of the call.
 #[derive(Clone, Debug)]
-pub struct ListenStats {
+pub(crate) struct ListenStats {
     reaper: Arc<ConnectionReaper>,
 }
 
@@ -334,30 +334,30 @@ impl ListenStats {
 
     /// Returns the number of open connections.
     #[must_use]
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.reaper.connections()
     }
 
     /// Returns the number of open connections that have not sent a complete request yet.
     #[must_use]
-    pub fn half_open(&self) -> usize {
+    pub(crate) fn half_open(&self) -> usize {
         self.reaper.open.lock().half_open.count
     }
 
     /// Returns the number of connections currently permitted, by the configuration and by the file descriptors of the process.
     #[must_use]
-    pub fn permitted(&self) -> usize {
+    pub(crate) fn permitted(&self) -> usize {
         self.reaper.permitted.load(Ordering::Relaxed)
     }
 
     /// Returns the number of connections accepted so far.
     #[must_use]
-    pub fn accepted(&self) -> u64 {
+    pub(crate) fn accepted(&self) -> u64 {
         self.reaper.accepted.load(Ordering::Relaxed)
     }
 
     /// Returns the number of connections closed for exceeding each limit, with its name.
-    pub fn closed(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+    pub(crate) fn closed(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         REASONS.iter().zip(&self.reaper.closed).map(|(name, count)| (*name, count.load(Ordering::Relaxed)))
     }
 }

@@ -11,8 +11,8 @@ use skopos_fleet::{Cluster, ClusterId, Condition};
 use super::feed::{Absence, Absences};
 use super::followed_stores::{Age, Ages};
 use super::merger::Roster;
-use crate::headers;
-use crate::reasons;
+use crate::request::headers;
+use crate::response::reasons;
 
 /// The state of the requested clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -18,9 +18,9 @@ use super::union::{self, Offer};
 use crate::authz::Attributes;
 use crate::catalog::{self, Catalog};
 use crate::clusters::{document_answer, status_of};
-use crate::headers;
+use crate::gateway::route::{Audited, Call};
+use crate::request::headers;
 use crate::response::{self, Response};
-use crate::route::{Audited, Call};
 
 /// Maximum number of documents that are read concurrently.
 const MAX_CONCURRENT_DOCUMENTS: usize = 64;

@@ -19,7 +19,7 @@ use super::merger::{ContentSource, MemberChange, Position};
 use super::missed::MissedChanges;
 use super::union;
 use crate::catalog::Catalogs;
-use crate::reasons;
+use crate::response::reasons;
 
 /// Feed of one kind's history.
 pub(crate) struct Feed {

@@ -13,8 +13,8 @@ use tokio::time::{Instant, timeout};
 use super::kinds::Kind;
 use super::merger::{Position, Roster};
 use crate::consistency::{CatchUp, Requirement};
-use crate::reasons;
-use crate::services::Services;
+use crate::gateway::services::Services;
+use crate::response::reasons;
 
 /// Makes the merged history catch up with what a read of these clusters must show, all in parallel, within
 /// `cache.memberDeadline`. Returns the clusters that are still too old, with the reason.

@@ -16,7 +16,7 @@ use super::merged_version::{InstanceTag, MergedVersion};
 use super::merger::{ContentSource, Event, MemberChange, Merger, Position, Resume, Roster, View};
 use super::resume_state::{MemberState, ResumeState};
 use crate::clock::Clock;
-use crate::paged::Paged;
+use crate::response::paged::Paged;
 
 /// The merged history of one kind.
 ///

@@ -20,8 +20,8 @@ use super::resume_store::{ResumeFile, ResumeStorage, ResumeStore};
 use crate::catalog::Catalogs;
 use crate::clock::Clock;
 use crate::clusters::Served;
+use crate::config::fleet::resource_id;
 use crate::consistency::Listings;
-use crate::fleet::resource_id;
 
 /// Options of merged views: memory, and storage of the state for the next process.
 #[derive(Clone, Debug)]

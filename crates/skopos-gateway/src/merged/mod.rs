@@ -100,6 +100,5 @@ mod visibility_log;
 mod watch_authz;
 
 pub use kinds::KindsOptions;
-pub use merged_version::MergedVersion;
-pub use resume_store::ResumeStorage;
+pub(crate) use resume_store::ResumeStorage;
 pub use route::Merged;

@@ -27,15 +27,15 @@ use super::watch_authz::{VisibleClusters, WatchAuthorizer};
 use crate::authz::{Attributes, Decision};
 use crate::catalog::Catalogs;
 use crate::clusters::Served;
-use crate::headers::{self, Stamp, stamp};
-use crate::query::Query;
+use crate::gateway::route::{Audited, Call, Route, WATCH_LIFETIME};
+use crate::gateway::services::Services;
+use crate::request::headers::{self, Stamp, stamp};
+use crate::request::query::Query;
+use crate::request::target::{ResourceTarget, Target};
+use crate::request::via;
+use crate::request::watch_path::spelled_as_list;
+use crate::response::terminating_body::{end_when, error_event};
 use crate::response::{self, Response};
-use crate::route::{Audited, Call, Route, WATCH_LIFETIME};
-use crate::services::Services;
-use crate::target::{ResourceTarget, Target};
-use crate::terminating_body::{end_when, error_event};
-use crate::via;
-use crate::watch_path::spelled_as_list;
 
 /// The route of all clusters together. Cheap to clone.
 #[derive(Clone)]

@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{KindsOptions, Merged, ResumeStorage};
 use crate::auth::Identity;
-use crate::body::LimitedBody;
 use crate::config::{Config, LoopbackTrust};
-use crate::path::Path;
-use crate::query::Query;
+use crate::gateway::route::{Call, Route as _};
+use crate::gateway::services::Services;
+use crate::request::body::LimitedBody;
+use crate::request::path::Path;
+use crate::request::query::Query;
 use crate::response::{Response, ResponseBody};
-use crate::route::{Call, Route as _};
-use crate::services::Services;
 use crate::testing::QuietSource;
 
 mod custom;

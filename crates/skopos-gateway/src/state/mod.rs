@@ -9,7 +9,7 @@
 
 mod metrics;
 mod requests;
-pub mod status;
+pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 
@@ -26,16 +26,16 @@ use self::metrics::Metrics;
 use crate::auth::Identity;
 use crate::clusters::Clusters;
 use crate::config::ConfigState;
+use crate::gateway::route::Call;
+use crate::gateway::services::Services;
 use crate::gateway::{GatewayBuilder, not_found, route_fn};
 use crate::listen::ListenStats;
 use crate::merged::Merged;
 use crate::response::{self, Response};
-use crate::route::Call;
-use crate::services::Services;
 
 /// The state of the gateway and its clusters. Cheap to clone.
 #[derive(Clone)]
-pub struct State {
+pub(crate) struct State {
     shared: Arc<Shared>,
 }
 
@@ -56,13 +56,13 @@ pub(crate) struct Shared {
 impl State {
     /// Makes the state of these services, and of the configuration file if one is followed.
     #[must_use]
-    pub fn new(services: Services, config: Option<watch::Receiver<ConfigState>>) -> Self {
+    pub(crate) fn new(services: Services, config: Option<watch::Receiver<ConfigState>>) -> Self {
         Self::over(services, config, Arc::default(), Arc::default(), Arc::default())
     }
 
     /// Returns the same state with other services.
     #[must_use]
-    pub fn renewed(&self, services: Services) -> Self {
+    pub(crate) fn renewed(&self, services: Services) -> Self {
         let Shared { config, ready, listen, routes, .. } = &*self.shared;
         Self::over(services, config.clone(), ready.clone(), listen.clone(), routes.clone())
     }
@@ -86,24 +86,24 @@ impl State {
     }
 
     /// Records that the gateway listens, with these counters. From now on it is ready.
-    pub fn listening(&self, stats: ListenStats) {
+    pub(crate) fn listening(&self, stats: ListenStats) {
         *self.shared.listen.write() = Some(stats);
         self.shared.ready.store(true, Ordering::Release);
     }
 
     /// Records the routes of single clusters and of all clusters, whose figures are reported.
-    pub fn serving(&self, clusters: Clusters, merged: Merged) {
+    pub(crate) fn serving(&self, clusters: Clusters, merged: Merged) {
         *self.shared.routes.write() = Some((clusters, merged));
     }
 
     /// Records that the gateway is about to stop, so that load balancers send requests elsewhere.
-    pub fn stopping(&self) {
+    pub(crate) fn stopping(&self) {
         self.shared.ready.store(false, Ordering::Release);
     }
 
     /// Adds the routes to a gateway.
     #[must_use]
-    pub fn plug_into(&self, gateway: GatewayBuilder) -> GatewayBuilder {
+    pub(crate) fn plug_into(&self, gateway: GatewayBuilder) -> GatewayBuilder {
         let state = || self.clone();
         let alive =
             route_fn(|call: Call| async move { leaf(&call, || response::text(StatusCode::OK, "ok")) });

@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::audit::Observer;
+use crate::gateway::audit::Observer;
 
 /// Counters of answers. Their series are bounded, because routes, methods and classes of codes are few.
 #[derive(Clone, Debug)]

@@ -18,8 +18,8 @@ use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 use skopos_wire::{GroupResource, Status};
 
-use crate::body::LimitedBody;
-use crate::headers;
+use crate::request::body::LimitedBody;
+use crate::request::headers;
 
 pub(crate) use self::stream::{Stream, StreamInfo};
 

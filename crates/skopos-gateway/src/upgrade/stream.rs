@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::pump::{Flow, PumpEnd, pump};
 use super::{Switched, UpgradeRequest};
 use crate::config::StreamLimits;
-use crate::per_user_limit::Permit;
+use crate::limits::per_user_limit::Permit;
 
 /// A stream between a client and a member that have both switched.
 pub(crate) struct Stream {

@@ -4,11 +4,7 @@
 #![allow(clippy::result_large_err, reason = "a Status is what the API answers")]
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
-use skopos_gateway::auth::{Identity, Impersonation};
-use skopos_gateway::path::Path;
-use skopos_gateway::query::Query;
-use skopos_gateway::target::{ResourceTarget, Target};
-use skopos_gateway::{authz::Attributes, headers};
+use skopos_gateway::{Attributes, Identity, Impersonation, Path, Query, ResourceTarget, Target, headers};
 use skopos_serve::{Registry, RequestInfo, RequestVerb};
 use skopos_wire::Status;
 

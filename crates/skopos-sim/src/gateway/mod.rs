@@ -16,12 +16,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use skopos::{FactoryOptions, Transport, TransportOptions};
 use skopos_fleet::{ClusterOptions, Connector, Fleet, FleetOptions};
-use skopos_gateway::auth::Authenticator;
-use skopos_gateway::clusters::Clusters;
 use skopos_gateway::config::{Config, LoopbackTrust};
-use skopos_gateway::merged::{KindsOptions, Merged};
-use skopos_gateway::via::InstanceId;
-use skopos_gateway::{Clock, FleetAsk, Gateway, Services};
+use skopos_gateway::{
+    Authenticator, Clock, Clusters, FleetAsk, Gateway, InstanceId, KindsOptions, Merged, Services,
+};
 use skopos_transport::WallClock;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -120,7 +118,7 @@ fn fleet_options(
     seed: u64,
     instance: &InstanceId,
 ) -> FleetOptions {
-    let of_gateway = skopos_gateway::fleet::options(config);
+    let of_gateway = skopos_gateway::config::fleet_options(config);
     let (wall, lead) = (times(scene), scene.lead.clone());
     let transport = TransportOptions {
         seed: Some(seed),
@@ -145,7 +143,7 @@ fn fleet_options(
         let dialer = dialer.unwrap_or(&networks[0]).dialer(GATEWAY);
         Transport::with_dialer(spec.config(), options, dialer)
     });
-    let connector = connector.in_place().with_header(skopos_gateway::via::VIA, instance.header());
+    let connector = connector.in_place().with_header(skopos_gateway::VIA, instance.header());
     let cluster = ClusterOptions { transport, factory, ..of_gateway.cluster };
     FleetOptions { connector, cluster, ..of_gateway }
 }

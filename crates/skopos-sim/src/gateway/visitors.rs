@@ -11,9 +11,7 @@ use http_body_util::BodyExt as _;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use skopos_fleet::ClusterId;
-use skopos_gateway::Gateway;
-use skopos_gateway::body::LimitedBody;
-use skopos_gateway::listen::Peer;
+use skopos_gateway::{Gateway, LimitedBody, Peer};
 use skopos_wire::ObjectKey;
 use tokio::time::{Instant, timeout, timeout_at};
 

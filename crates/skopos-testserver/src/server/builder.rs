@@ -319,7 +319,7 @@ impl TestServerBuilder {
             Some((listener, _)) => PortState::Open(http_server.listen(listener, open.clone())),
             None => PortState::None,
         };
-        http_server.spawn(crate::workloads::run(http_server.state.clone(), stopped.clone()));
+        http_server.spawn(crate::cluster::workloads::run(http_server.state.clone(), stopped.clone()));
         let (open, port_state) = (Mutex::new(open), Mutex::new(port_state));
         let inner = Inner { http_server, port, tls: Mutex::new(tls), token, open, port_state, stopped };
         TestServer { inner: Arc::new(inner) }

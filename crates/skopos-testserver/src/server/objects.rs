@@ -6,7 +6,7 @@ use skopos_wire::{GroupResource, Status};
 use thiserror::Error;
 
 use super::TestServer;
-use crate::generate::PodGenerator;
+use crate::cluster::generate::PodGenerator;
 use crate::object_ref::ObjectRef;
 use crate::storage::{Draft, ReadScope, ResourceKey};
 use crate::write;

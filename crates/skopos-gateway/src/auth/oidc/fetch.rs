@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, Limited};
 use skopos::transport::{RequestOptions, Transport, TransportOptions};
 
 use super::OidcError;
-use crate::pem;
+use crate::config::pem;
 
 /// Source of documents.
 pub(super) trait Fetch: Send + Sync + 'static {
