@@ -2,6 +2,6 @@
 
 fn main() {
     println!("cargo::rustc-cfg=shuttle");
-    // A feature that the sources know and that has nothing to do with threads.
-    println!("cargo::rustc-check-cfg=cfg(feature, values(\"kube-runtime\"))");
+    // Features that the sources know and that have nothing to do with threads.
+    println!("cargo::rustc-check-cfg=cfg(feature, values(\"kube-runtime\", \"testserver\"))");
 }

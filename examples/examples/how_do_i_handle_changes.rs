@@ -31,7 +31,6 @@ async fn main() -> anyhow::Result<()> {
             Event::Deleted { object, final_state_known, .. } => {
                 println!("deleted  {} (final state known: {final_state_known})", object.key());
             }
-            _ => {}
         }),
         HandlerOptions::default(),
     )?;

@@ -13,7 +13,7 @@ use skopos_examples::Cluster;
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let cluster = Cluster::connect().await?;
-    let options = InformerOptions::all().index("by_node", |pod| pod.field("spec.nodeName"));
+    let options = InformerOptions::all().index("by_node", |pod: &Pod| pod.spec.as_ref()?.node_name.clone());
     let pods = cluster.factory.informer::<Pod>(options)?;
     pods.wait_synced(Duration::from_secs(30)).await?;
 

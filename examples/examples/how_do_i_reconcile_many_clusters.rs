@@ -11,8 +11,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use skopos::InformerOptions;
+use skopos::transport::kubeconfig::Kubeconfig;
 use skopos_controller::{Context, Controller, ControllerOptions, FleetController, Outcome, ReconcileError};
 use skopos_fleet::{ClusterId, ClusterSpec, Fleet, FleetOptions};
 use skopos_testserver::TestServer;
@@ -33,8 +33,8 @@ fn everywhere(fleet: &Fleet) -> FleetController<Pod> {
 async fn cluster(pods: usize) -> anyhow::Result<(TestServer, ClusterSpec)> {
     let server = TestServer::builder().tls(true).start().await?;
     server.load_pods(pods);
-    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let kubeconfig = server.kubeconfig();
+    let config = Kubeconfig::parse(kubeconfig.as_bytes(), kubeconfig.len())?.config(None)?;
     Ok((server, ClusterSpec::from_config(config)))
 }
 

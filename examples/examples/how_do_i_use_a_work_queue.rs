@@ -10,7 +10,7 @@ use anyhow::ensure;
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::Deployment;
 use skopos::workqueue::{WorkQueue, WorkQueueOptions};
-use skopos::{Event, HandlerOptions, InformerOptions, ObjectKey, Store};
+use skopos::{InformerOptions, ObjectKey, Store};
 use skopos_examples::{Cluster, deployment};
 
 #[tokio::main]
@@ -19,19 +19,8 @@ async fn main() -> anyhow::Result<()> {
     let deployments = cluster.factory.informer::<Deployment>(InformerOptions::all())?;
     let queue = WorkQueue::new(WorkQueueOptions::named("deployments"));
 
-    // The handler only says what is to be looked at. If the queue is full, it waits: then its own queue coalesces.
-    let feed = {
-        let queue = queue.clone();
-        move |event: Event<Deployment>| {
-            let queue = queue.clone();
-            async move {
-                if let Err(error) = queue.add_within(event.key().clone(), Duration::from_secs(60)).await {
-                    eprintln!("{}: {error}", event.key());
-                }
-            }
-        }
-    };
-    let handler = deployments.add_handler(feed, HandlerOptions::named("feed"))?;
+    // The queue has the keys only. If it is full, the informer's changes wait for room: no key is lost.
+    let handler = queue.fed_by(&deployments, |event| [event.key().clone()])?;
     deployments.wait_synced(Duration::from_secs(30)).await?;
 
     let workers = join_all((1..=2).map(|worker| work(worker, queue.clone(), deployments.store())));

@@ -1,8 +1,8 @@
 //! The cluster that the examples talk to: a test server in the process, or yours with `-- --cluster`.
 
 use anyhow::{Context, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
+use skopos::transport::kubeconfig::Kubeconfig;
 use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
 use skopos_testserver::TestServer;
 
@@ -25,8 +25,8 @@ impl Cluster {
         let server = TestServer::builder().tls(true).workloads(true).start().await?;
         server.load_pods(50);
         server.create(deployment("web", 3)).context("creating a deployment")?;
-        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let kubeconfig = server.kubeconfig();
+        let config = Kubeconfig::parse(kubeconfig.as_bytes(), kubeconfig.len())?.config(None)?;
         Cluster::of(config, Some(server))
     }
 

@@ -35,6 +35,18 @@ pub enum BuildError {
     /// The checkpoint has another identity. Without it, the informer can be built.
     #[error(transparent)]
     Restore(#[from] IdentityMismatch),
+    /// An index reads whole objects of another resource, or the informer has only metadata.
+    #[error(
+        "the index {index:?} reads whole {reads}, and the informer has {found}: use Indexer::new for any object"
+    )]
+    IndexOfAnotherType {
+        /// The name of the index.
+        index: String,
+        /// The resource that the index reads.
+        reads: ResourceId,
+        /// The content of the informer: its resource, or the metadata of it.
+        found: String,
+    },
     /// Namespaces were given for a cluster-scoped resource.
     #[error("{resource} have no namespace; use InformerOptions::all()")]
     ClusterScoped {
@@ -131,10 +143,10 @@ pub enum HandlerNotSynced {
     },
 }
 
-/// A removed handler that still runs: the caller waited less than its grace period, or the handler blocks its thread.
+/// A removed handler that still runs: the caller waited less than its `shutdown_limit`, or the handler blocks its thread.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "a call of the handler {name} still runs {waited:.1?} after the handler was removed: wait for longer than its grace; if that does not help, it blocks its thread"
+    "a call of the handler {name} still runs {waited:.1?} after the handler was removed: wait for longer than its shutdown_limit; if that does not help, it blocks its thread"
 )]
 #[non_exhaustive]
 pub struct HandlerStillRuns {

@@ -42,6 +42,7 @@ pub use error::{
     AuditError, BuildError, HandlerNotSynced, HandlerStillRuns, LiveError, NotSynced, ReadError,
     ReadOneError, RefusalError, Unsynced, WaitError,
 };
+pub use factory::connect::ConnectError;
 pub use factory::{InformerFactory, ShutdownReport};
 pub use freshness::sleep::SleepClock;
 pub use freshness::{Freshness, StaleReason};

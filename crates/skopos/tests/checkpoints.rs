@@ -128,7 +128,7 @@ async fn a_machine_that_sleeps_while_content_is_restored_makes_it_no_younger() {
 async fn while_what_is_restored_is_indexed_the_factory_answers() {
     let (_world, checkpoint, factory) = second_run().await;
     let asking = factory.clone();
-    let options = InformerOptions::all().restored(checkpoint).index("asked", move |_| {
+    let options = InformerOptions::all().restored(checkpoint).index("asked", move |_: &ConfigMap| {
         let (asking, (told, answer)) = (asking.clone(), mpsc::sync_channel(1));
         thread::spawn(move || told.send(asking.stats().informers));
         [format!("{:?}", answer.recv_timeout(secs(10)))]
@@ -244,7 +244,9 @@ async fn finds_a_backup(taken: fn(&Informer<ConfigMap>) -> Checkpoint) {
 async fn what_went_through_no_file_is_the_content_alone_and_not_confirmed() {
     let (world, _, factory) = second_run().await;
     let first = InformerFactory::new(transport_to(&world.server), options(0));
-    let kept = InformerOptions::all().journal(JournalOptions::default()).index("old", |_| ["old".to_owned()]);
+    let kept = InformerOptions::all()
+        .journal(JournalOptions::default())
+        .index("old", |_: &ConfigMap| ["old".to_owned()]);
     let maps: Informer<ConfigMap> = first.informer(kept).unwrap();
     maps.wait_synced(secs(5)).await.unwrap();
     let checkpoint = handed_on(&maps);

@@ -62,7 +62,8 @@ async fn first_light() {
 async fn informers_with_equal_options_share_and_the_last_one_ends_it() {
     let world = world().await;
     let first = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
-    let indexed = InformerOptions::all().index("value", |o| o.label("value").map(str::to_owned));
+    let indexed = InformerOptions::all()
+        .index("value", |map: &ConfigMap| map.metadata.labels.as_ref()?.get("value").cloned());
     let second = world.factory.informer::<ConfigMap>(indexed).unwrap();
     first.wait_synced(secs(5)).await.unwrap();
     second.wait_synced(secs(5)).await.unwrap();
@@ -138,7 +139,7 @@ async fn metadata_dynamic_raw_and_transformed() {
     let dynamic = world.factory.dynamic(&resource, InformerOptions::all()).unwrap();
     let raw =
         world.factory.raw(&resource, InformerOptions::all().transform(Transform::DropManagedFields)).unwrap();
-    world.factory.wait_synced().await.unwrap();
+    world.factory.wait_synced(secs(30)).await.unwrap();
     assert_eq!(world.factory.stats().informers, 3);
     let key = ObjectKey::namespaced("a", "one");
     let object = meta.store().get(&key).unwrap();
@@ -156,6 +157,15 @@ async fn options_that_make_no_sense_are_refused() {
     assert!(matches!(refused(InformerOptions::namespace("a/../b")), BuildError::InvalidNamespace { .. }));
     let nodes = world.factory.informer::<Node>(InformerOptions::namespace("a")).unwrap_err();
     assert!(matches!(nodes, BuildError::ClusterScoped { .. }), "{nodes}");
+    let by_node =
+        || InformerOptions::all().index("by_node", |pod: &Pod| pod.spec.as_ref()?.node_name.clone());
+    let index = refused(by_node());
+    assert_eq!(
+        index.to_string(),
+        "the index \"by_node\" reads whole pods, and the informer has configmaps: use Indexer::new for any object"
+    );
+    let metadata = world.factory.metadata::<Pod>(by_node()).unwrap_err();
+    assert!(metadata.to_string().contains("only the metadata of pods"), "{metadata}");
     assert!(InformerOptions::all().labels("a==b==c").is_err());
     world.factory.shutdown(secs(1)).await;
     assert!(matches!(refused(InformerOptions::all()), BuildError::Closed(_)));
@@ -444,14 +454,14 @@ async fn who_lets_go_of_an_informer_ends_nobody_elses_wait() {
     let fault = world.server.faults().inject(Fault::status(503, 0)).on(Match::any().resource("pods"));
     let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::all()).unwrap();
     let pods: Informer<Pod> = world.factory.informer(InformerOptions::all()).unwrap();
-    let mut wait = Box::pin(world.factory.wait_synced());
+    let mut wait = Box::pin(world.factory.wait_synced(secs(30)));
     assert!(tokio::time::timeout(secs(1), &mut wait).await.is_err(), "there are no pods yet");
     drop(pods);
     tokio::time::timeout(secs(1), wait).await.unwrap().unwrap();
     assert!(maps.has_synced());
     // A factory that is shut down is different.
     let pods: Informer<Pod> = world.factory.informer(InformerOptions::all()).unwrap();
-    let mut wait = Box::pin(world.factory.wait_synced());
+    let mut wait = Box::pin(world.factory.wait_synced(secs(30)));
     assert!(tokio::time::timeout(secs(1), &mut wait).await.is_err());
     world.factory.shutdown(secs(1)).await;
     assert!(wait.await.unwrap_err().closed);
@@ -529,7 +539,7 @@ async fn audits_do_not_pile_up_while_a_server_is_away() {
             world.factory.informer(options).unwrap()
         })
         .collect();
-    world.factory.wait_synced().await.unwrap();
+    world.factory.wait_synced(secs(30)).await.unwrap();
     let hole = world.server.faults().black_hole(Connections::All, Direction::Both);
     let before = world.factory.stats().tasks;
     for _ in 0..20 {

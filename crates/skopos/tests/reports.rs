@@ -82,7 +82,7 @@ async fn r2_ten_restarts_on_the_same_port_with_rst_and_fin() {
     let maps = config_maps(&factory);
     let services = factory.informer::<Service>(InformerOptions::all()).unwrap();
     let secrets = factory.metadata::<Secret>(InformerOptions::namespace("a")).unwrap();
-    factory.wait_synced().await.unwrap();
+    factory.wait_synced(Duration::from_secs(30)).await.unwrap();
     server.wait_for(|server| server.open_watches() == 3).await.unwrap();
     let lists = factory_lists(&factory, &maps, &services);
 
@@ -130,7 +130,7 @@ async fn r2_ten_restarts_with_old_connections_black_holed() {
     let factory = InformerFactory::new(gated_transport(&server, &reachable), quiet());
     let maps = config_maps(&factory);
     let services = factory.informer::<Service>(InformerOptions::all()).unwrap();
-    factory.wait_synced().await.unwrap();
+    factory.wait_synced(Duration::from_secs(30)).await.unwrap();
     server.wait_for(|server| server.open_watches() == 2).await.unwrap();
     let lists = factory_lists(&factory, &maps, &services);
 
@@ -206,7 +206,8 @@ async fn r3_waiting_to_sync_with_an_unreachable_server_ends_with_the_reason() {
         assert!(error.to_string().contains(reason), "{error}");
         assert!(error.to_string().contains("configmaps") && !error.to_string().contains('\n'), "{error}");
         assert!(error.who[0].attempts > 0 && !error.closed);
-        let all = timeout(HANGING, factory.wait_synced()).await.expect("hangs").unwrap_err();
+        let all =
+            timeout(HANGING, factory.wait_synced(Duration::from_secs(30))).await.expect("hangs").unwrap_err();
         assert_eq!(all.who.len(), 1);
         assert!(factory.shutdown(secs(1)).await.complete);
     }

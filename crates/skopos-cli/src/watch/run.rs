@@ -243,7 +243,6 @@ fn change(event: &Event<RawObject>) -> Change {
         Event::Added { .. } => (Verb::Added, None),
         Event::Updated { old, .. } => (Verb::Updated, Some(old.raw().bytes().clone())),
         Event::Deleted { .. } => (Verb::Deleted, None),
-        _ => (Verb::Updated, None),
     };
     let object = event.object();
     Change {

@@ -189,7 +189,6 @@ impl EventFeed {
                 let how = if flags.gap { Departure::Missing } else { Departure::Deleted };
                 outbox.gone(now, key, object.resource_version().clone(), how);
             }
-            _ => {}
         }
     }
 

@@ -297,7 +297,6 @@ impl Recorder {
             Event::Deleted { final_state_known, .. } => {
                 (Kind::Deleted, Flags { last_state_unknown: !final_state_known, ..flags }, None)
             }
-            _ => return,
         };
         self.record(Fact::Callback { handler, kind, flags, object: self.seen(event.object().raw()), old });
     }

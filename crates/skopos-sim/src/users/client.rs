@@ -125,7 +125,7 @@ impl Client {
         let outcome = if refused { Outcome::Closed } else { Outcome::Done };
         recorder.record(Fact::Returned { call, outcome });
         let call = recorder.called(self.id, None, CallKind::WaitSynced, Duration::from_secs(5));
-        let outcome = match self.factory.wait_synced_within(Duration::from_secs(5)).await {
+        let outcome = match self.factory.wait_synced(Duration::from_secs(5)).await {
             Ok(()) => Outcome::Done,
             Err(error) if error.closed => Outcome::Closed,
             Err(_) => Outcome::NotInTime { named: true },

@@ -152,7 +152,7 @@ impl Ended {
             return;
         }
         // Maximum duration of a call.
-        let limit = HandlerOptions::default().grace;
+        let limit = HandlerOptions::default().shutdown_limit;
         let (client, informer) = self.of;
         let call = self.recorder.called(client, Some(informer), CallKind::Remove, limit);
         let outcome = match self.handle.remove(limit * 2).await {

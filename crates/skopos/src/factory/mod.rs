@@ -1,8 +1,11 @@
 //! The informer factory, and the resources that its informers share.
 
+pub(crate) mod connect;
 pub(crate) mod context;
 mod maintenance;
 mod registry;
+#[cfg(feature = "testserver")]
+mod test_server;
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,7 +51,7 @@ use crate::sync::timeout_at;
 /// let transport = Transport::from_config(config, TransportOptions::default())?;
 /// let factory = InformerFactory::new(transport, FactoryOptions::default());
 /// let deployments = factory.informer::<Deployment>(InformerOptions::all())?;
-/// factory.wait_synced().await?;
+/// factory.wait_synced(Duration::from_secs(30)).await?;
 /// println!("{} deployments", deployments.store().len());
 /// factory.shutdown(Duration::from_secs(1)).await;
 /// # Ok(())
@@ -147,20 +150,12 @@ impl InformerFactory {
         self.registry.informer(&self.context, ResourceId::from(resource), Form::Full, options)
     }
 
-    /// Waits until all informers that exist now have synced, for at most [`FactoryOptions::sync_timeout`]. Does not wait
-    /// for an informer whose last handle is dropped meanwhile.
+    /// Waits until all informers that exist now have synced, for at most `limit`. Does not wait for an informer whose last handle
+    /// is dropped meanwhile.
     ///
     /// # Errors
     /// At the deadline, with all that is missing and why; at once when the factory is shut down.
-    pub async fn wait_synced(&self) -> Result<(), NotSynced> {
-        self.wait_synced_within(self.context.options.sync_timeout).await
-    }
-
-    /// Waits until all informers that exist now have synced, for at most `limit`.
-    ///
-    /// # Errors
-    /// As [`InformerFactory::wait_synced`].
-    pub async fn wait_synced_within(&self, limit: Duration) -> Result<(), NotSynced> {
+    pub async fn wait_synced(&self, limit: Duration) -> Result<(), NotSynced> {
         let begun = Instant::now();
         let informers = self.registry.informers();
         let waits = informers.iter().map(|informer| async move {

@@ -48,6 +48,7 @@ impl InformerRegistry {
         options: InformerOptions,
     ) -> Result<Informer<K>, BuildError> {
         options.check()?;
+        options.check_indexers(&resource, form)?;
         if let Some(checkpoint) = &options.restored {
             let own = options.identity(context.cluster().as_deref(), &resource, form);
             own.expect(checkpoint.identity())?;

@@ -13,7 +13,6 @@ use crate::store::object::{Object, StoredObject};
 ///
 /// Events without a flag come in the order of their RVs. After a restored backup RVs start over: if it holds every object
 /// as the handler knows it, no event says so, and the next RV may be lower than the last.
-#[non_exhaustive]
 pub enum Event<K = DynamicObject> {
     /// The object is new to the handler.
     Added {

@@ -187,13 +187,13 @@ impl HandlerHandle {
     /// Removes the handler, and waits for at most `limit` until its last call is over. Afterwards no call of it runs and
     /// none will come; waiting events are dropped.
     ///
-    /// A running call may continue for the grace period of the options; then its future is dropped at its current await. A
-    /// second more than the grace period is plenty. Removing twice, or after the informer was stopped, is fine. A handler
-    /// that removes itself should do so in another task: within its own call it would wait for itself, until the grace
+    /// A running call may continue for the `shutdown_limit` of the options; then its future is dropped at its current await. A
+    /// second more than that is plenty. Removing twice, or after the informer was stopped, is fine. A handler
+    /// that removes itself should do so in another task: within its own call it would wait for itself, until the
     /// period is over.
     ///
     /// # Errors
-    /// At the deadline if a call still runs: the limit was shorter than the grace period, or the call blocks its thread. No
+    /// At the deadline if a call still runs: the limit was shorter than the `shutdown_limit`, or the call blocks its thread. No
     /// other call will come all the same; removing it again waits again.
     pub async fn remove(&self, limit: Duration) -> Result<(), HandlerStillRuns> {
         let begun = Instant::now();

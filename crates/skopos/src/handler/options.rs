@@ -32,7 +32,7 @@ pub struct HandlerOptions {
     pub resync: Option<Duration>,
     /// The time that a running call may take after the handler is removed; then its future is dropped at its current await.
     /// Default: 500 ms.
-    pub grace: Duration,
+    pub shutdown_limit: Duration,
 }
 
 impl HandlerOptions {
@@ -59,10 +59,10 @@ impl HandlerOptions {
         Self { resync: Some(period), ..self }
     }
 
-    /// Sets [`grace`](Self::grace).
+    /// Sets [`shutdown_limit`](Self::shutdown_limit).
     #[must_use]
-    pub fn grace(self, grace: Duration) -> Self {
-        Self { grace, ..self }
+    pub fn shutdown_limit(self, shutdown_limit: Duration) -> Self {
+        Self { shutdown_limit, ..self }
     }
 }
 
@@ -74,7 +74,7 @@ impl Default for HandlerOptions {
             retries: 3,
             retry_backoff: Duration::from_millis(100),
             resync: None,
-            grace: Duration::from_millis(500),
+            shutdown_limit: Duration::from_millis(500),
         }
     }
 }

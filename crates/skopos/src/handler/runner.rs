@@ -28,7 +28,7 @@ pub(super) struct Runner<K, H> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// An error: the call was still running after the grace period.
+/// An error: the call was still running after the `shutdown_limit`.
 struct Stopped;
 
 impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
@@ -129,7 +129,7 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
             biased;
             done = &mut call => Ok(done),
             () = self.shared.stop.cancelled() => {
-                let in_time = timeout(self.options.grace, call).await.is_ok();
+                let in_time = timeout(self.options.shutdown_limit, call).await.is_ok();
                 if !in_time {
                     tracing::warn!(handler = %self.shared.name, "a handler was removed in the middle of a call");
                 }

@@ -341,8 +341,8 @@ async fn waiting_for_a_handler_has_a_bound() {
             pending::<()>()
         }
     };
-    let grace = Duration::from_secs(60);
-    let handle = bench.add(handler, HandlerOptions::named("stuck").grace(grace));
+    let limit = Duration::from_secs(60);
+    let handle = bench.add(handler, HandlerOptions::named("stuck").shutdown_limit(limit));
     log.has(1).await;
     let error = handle.wait_synced(limit).await.unwrap_err();
     assert!(error.to_string().starts_with("the handler stuck has not handled the first list within 5.0s"));
@@ -350,8 +350,8 @@ async fn waiting_for_a_handler_has_a_bound() {
     let error = handle.remove(limit).await.unwrap_err();
     assert_eq!(error, HandlerStillRuns { name: "stuck".into(), waited: limit });
     assert!(!handle.stats().ended);
-    handle.remove(grace).await.unwrap();
-    assert_eq!(begun.elapsed(), grace);
+    handle.remove(limit).await.unwrap();
+    assert_eq!(begun.elapsed(), limit);
     assert_eq!(log.now().len(), 1, "no other call has come");
 }
 

@@ -3,8 +3,9 @@
 use std::any::TypeId;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use skopos_reflect::{Form, MachineOptions};
-use skopos_wire::{FieldSelector, LabelSelector, Limits, ParseError, RawObject};
+use skopos_wire::{FieldSelector, LabelSelector, Limits, ParseError};
 
 use super::resource::{ResourceId, Scope};
 use super::transform::Transform;
@@ -15,7 +16,6 @@ use crate::error::BuildError;
 use crate::freshness::sleep::SleepClock;
 use crate::journal::JournalOptions;
 use crate::store::Indexer;
-use crate::store::object::Object;
 
 /// The options of a factory. [`FactoryOptions::default`] suits nearly every use.
 #[derive(Clone, Debug)]
@@ -38,8 +38,6 @@ pub struct FactoryOptions {
     pub audit_interval: Option<Duration>,
     /// The timeout of one audit (60 s).
     pub audit_timeout: Duration,
-    /// The default timeout of [`InformerFactory::wait_synced`](crate::InformerFactory) (30 s).
-    pub sync_timeout: Duration,
     /// True to leave the transport running when the factory is shut down, because others use it too (false).
     pub keep_transport: bool,
     /// The seed that makes every random choice reproducible; `None`: random.
@@ -64,7 +62,6 @@ impl Default for FactoryOptions {
             stale_after: Duration::from_secs(90),
             audit_interval: Some(Duration::from_secs(600)),
             audit_timeout: Duration::from_secs(60),
-            sync_timeout: Duration::from_secs(30),
             keep_transport: false,
             seed: None,
             sleep_clock: SleepClock::system(),
@@ -143,17 +140,24 @@ impl InformerOptions {
     }
 
     /// Adds an index: `values` returns the values under which an object is found
-    /// ([`Snapshot::by_index`](crate::Snapshot::by_index)). If a shared store already has an index of this name, that one
-    /// is used.
-    pub fn index<F, I>(self, name: impl AsRef<str>, values: F) -> Self
+    /// ([`Snapshot::by_index`](crate::Snapshot::by_index)). Each version is decoded for it, see [`Indexer::typed`]. If a shared
+    /// store already has an index of this name, that one is used.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::Pod;
+    /// use skopos::InformerOptions;
+    ///
+    /// let options = InformerOptions::all().index("by_node", |pod: &Pod| pod.spec.as_ref()?.node_name.clone());
+    /// ```
+    pub fn index<K, I>(self, name: impl AsRef<str>, values: impl Fn(&K) -> I + Send + Sync + 'static) -> Self
     where
-        F: Fn(&RawObject) -> I + Send + Sync + 'static,
+        K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
         I: IntoIterator<Item = String>,
     {
-        self.indexer(Indexer::new(name, move |object: &Object| values(object.raw())))
+        self.indexer(Indexer::typed(name, values))
     }
 
-    /// Adds an index, such as [`Indexer::by_label`].
+    /// Adds an index, such as [`Indexer::by_label`] or one over undecoded objects ([`Indexer::new`]).
     pub fn indexer(mut self, indexer: Indexer) -> Self {
         self.indexers.push(indexer);
         self
@@ -194,6 +198,23 @@ impl InformerOptions {
             Some(name) => Err(BuildError::InvalidNamespace { name: name.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Refuses indexes that read whole objects of another resource than the informer has.
+    pub(crate) fn check_indexers(&self, resource: &ResourceId, form: Form) -> Result<(), BuildError> {
+        let reads_others = |reads: &ResourceId| {
+            reads.kind != resource.kind || reads.group != resource.group || form != Form::Full
+        };
+        let refused = self
+            .indexers
+            .iter()
+            .find_map(|indexer| Some((indexer, indexer.resource().filter(|reads| reads_others(reads))?)));
+        let Some((indexer, reads)) = refused else { return Ok(()) };
+        let found = match form {
+            Form::MetadataOnly => format!("only the metadata of {resource}"),
+            _ => resource.to_string(),
+        };
+        Err(BuildError::IndexOfAnotherType { index: indexer.name().to_owned(), reads: reads.clone(), found })
     }
 
     /// Refuses namespaces for a cluster-scoped type.

@@ -5,10 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use skopos_wire::ObjectKey;
 
 use super::object::{Object, StoredObject};
 use super::tree::{Tree, TreeItem};
+use crate::informer::resource::ResourceId;
 
 /// A named function from an object to the values under which it can be found.
 ///
@@ -19,6 +21,8 @@ use super::tree::{Tree, TreeItem};
 pub struct Indexer {
     name: Arc<str>,
     values: Arc<ValuesOf>,
+    /// The resource whose whole objects the function reads; `None` if it reads any object.
+    resource: Option<Arc<ResourceId>>,
 }
 
 type ValuesOf = dyn Fn(&StoredObject) -> Vec<String> + Send + Sync;
@@ -35,7 +39,26 @@ impl Indexer {
     {
         let values =
             move |entry: &StoredObject| values(&entry.clone().into()).into_iter().map(Into::into).collect();
-        Self { name: name.as_ref().into(), values: Arc::new(values) }
+        Self { name: name.as_ref().into(), values: Arc::new(values), resource: None }
+    }
+
+    /// Creates an index of this name over the function's values of the decoded object. A misspelled field does not compile, and
+    /// an informer of another resource, or of metadata, refuses the index. Each version is decoded once for it, which costs a
+    /// few microseconds; [`new`](Indexer::new) with [`RawObject::field`](skopos_wire::RawObject::field) scans instead.
+    ///
+    /// An object that does not fit the type has no values.
+    pub fn typed<K, V, I>(name: impl AsRef<str>, values: impl Fn(&K) -> I + Send + Sync + 'static) -> Self
+    where
+        K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+        I: IntoIterator<Item = V>,
+        V: Into<String>,
+    {
+        let values = move |object: &Object<K>| -> Vec<String> {
+            object
+                .decode()
+                .map_or_else(|_| Vec::new(), |value| values(&value).into_iter().map(Into::into).collect())
+        };
+        Self { resource: Some(Arc::new(ResourceId::from_type::<K>(&()))), ..Self::new(name, values) }
     }
 
     /// Creates an index over the values of one label; its name is `label:` and the label.
@@ -55,6 +78,11 @@ impl Indexer {
 
     /// The name of the index of [`by_owner_uid`](Indexer::by_owner_uid).
     pub const OWNER_UID: &'static str = "owner-uid";
+
+    /// Returns the resource whose whole objects the index reads, if it reads no others.
+    pub(crate) fn resource(&self) -> Option<&ResourceId> {
+        self.resource.as_deref()
+    }
 
     /// Returns the name.
     pub fn name(&self) -> &str {

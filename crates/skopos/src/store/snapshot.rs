@@ -31,7 +31,7 @@ use crate::journal::JournalPosition;
 /// println!("in shop: {}", snapshot.in_namespace("shop").count());
 /// println!("of web: {}", snapshot.select(&LabelSelector::parse("app=web")?).count());
 ///
-/// // The informer was made with `InformerOptions::all().index("by_node", |pod| pod.field("spec.nodeName"))`.
+/// // The informer was made with `InformerOptions::all().index("by_node", |pod: &Pod| pod.spec.as_ref()?.node_name.clone())`.
 /// for pod in snapshot.by_index("by_node", "n1")? {
 ///     println!("{}", pod.key());
 /// }

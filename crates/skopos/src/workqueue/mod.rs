@@ -56,6 +56,7 @@
 //! ```
 
 mod core;
+mod feed;
 mod item;
 mod limit;
 mod lines;

@@ -63,7 +63,7 @@ async fn killed_server(server: &RealServer) -> anyhow::Result<String> {
     let maps = config_maps(&factory)?;
     let services = factory.informer::<Service>(InformerOptions::all())?;
     let secrets = factory.metadata::<Secret>(InformerOptions::namespace("default"))?;
-    factory.wait_synced().await?;
+    factory.wait_synced(Duration::from_secs(30)).await?;
     let mut slowest = Duration::ZERO;
     // A restarted server has forgotten its window, so that each time costs a 410, a list and a watch: more restarts within
     // a minute than these are beyond what a link may send in one, and it waits for the rest of the minute.
@@ -90,7 +90,7 @@ async fn black_hole(server: &RealServer) -> anyhow::Result<String> {
     let gate = Gate::to(server.port()).await?;
     let factory = factory(server, &gate)?;
     let maps = config_maps(&factory)?;
-    factory.wait_synced().await?;
+    factory.wait_synced(Duration::from_secs(30)).await?;
     eventually(secs(10), || maps.freshness().is_live()).await?;
     let mut slowest = Duration::ZERO;
     for round in 0..3 {
@@ -134,7 +134,7 @@ async fn create_after_disconnect(server: &RealServer) -> anyhow::Result<String> 
     let gate = Gate::to(server.port()).await?;
     let factory = factory(server, &gate)?;
     let maps = config_maps(&factory)?;
-    factory.wait_synced().await?;
+    factory.wait_synced(Duration::from_secs(30)).await?;
     let api = Api::<ConfigMap>::namespaced(factory.transport().client("default"), "default");
     gate.shut();
     let begin = Instant::now();
