@@ -110,7 +110,7 @@ const NOTIFY_EXAMPLES: &str = "\
 Examples:
   skopos notify demo                              a cluster, a zone and a balancer in this process
   skopos notify --config notify.yaml --plan       what would be done; nothing is
-  skopos notify --config notify.yaml              until Ctrl-C; docs/notify.md says what can be configured
+  skopos notify --config notify.yaml              until Ctrl-C; docs/reference/notify-config.md has all fields
   skopos notify status --config notify.yaml       the state of the one that runs
   skopos notify approve ID --config notify.yaml   lets held removals go";
 
@@ -119,7 +119,7 @@ Examples:
   skopos serve                                 the contexts of $KUBECONFIG or ~/.kube/config, read-only
   skopos serve --kubeconfig a --kubeconfig b   those of two files; --kubeconfig a:b merges them as kubectl does
   skopos serve --allow-writes --listen :8002   on another port, writes too
-  skopos serve --config gateway.yaml           docs/gateway.md says what can be configured
+  skopos serve --config gateway.yaml           docs/reference/gateway-config.md has all fields
   kubectl --server http://127.0.0.1:8001/clusters/NAME get pods -A";
 
 /// Options of `skopos serve`.
@@ -169,10 +169,13 @@ pub(crate) struct NotifyArgs {
 }
 
 impl NotifyArgs {
-    /// Returns whether the command is a check that ends, rather than a daemon.
+    /// Returns whether the command ends without a signal, unlike a daemon and the demo for people.
     pub(crate) fn is_a_check(&self) -> bool {
-        let demo = matches!(&self.command, Some(NotifyCommand::Demo(args)) if args.once);
-        self.plan || self.once || self.print_schema || demo
+        match &self.command {
+            None => self.plan || self.once || self.print_schema,
+            Some(NotifyCommand::Demo(args)) => args.once,
+            Some(_) => true,
+        }
     }
 }
 
@@ -518,6 +521,20 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         for wrong in ["", "0", "-3s", "soon", "25h", "99999999999999999999"] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn commands_to_a_notifier_are_not_done_when_interrupted() {
+        let is_a_check = |line: &str| match parse(line).unwrap().command {
+            Command::Notify(args) => args.is_a_check(),
+            other => panic!("{other:?}"),
+        };
+        for line in ["--config f --plan", "verify --config f", "release a --config f --yes", "demo --once"] {
+            assert!(is_a_check(&format!("skopos notify {line}")), "{line}");
+        }
+        for line in ["--config f", "demo"] {
+            assert!(!is_a_check(&format!("skopos notify {line}")), "{line}");
         }
     }
 
