@@ -1,4 +1,5 @@
 //! The page about the command line, written from the clap command.
+use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, Command};
 
 use super::markdown::{Table, code};
@@ -16,7 +17,9 @@ const ENVIRONMENT: &str = "\
 |---|---|---|
 | `KUBECONFIG` | `serve`, `watch`, `vc`, `notify` | kubeconfig files, as in kubectl |
 | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | `serve`, `watch`, `vc` | proxies to clusters, see [kubeconfig](kubeconfig.md) |
-| `NO_COLOR` | all | any value that is not empty turns colours off |
+| `KUBERNETES_SERVICE_HOST` | `watch`, `vc`, `notify` | set in pods: without a kubeconfig, the service account of the pod is used |
+| `AWS_ACCESS_KEY_ID` and the like, `AWS_REGION` | `serve` | credentials and region of [`checkpoints.bucket`](gateway-config.md), if the configuration has none |
+| `NO_COLOR`, `TERM` | all | `NO_COLOR` with any value turns colours off; so does `TERM=dumb` |
 | `SKOPOS_LOG` | all | filter of the log, for example `skopos=debug`; it replaces `-v` |
 | `SKOPOS_SERVER` | `status`, `top` | URL of the gateway, as `--server` |
 ";
@@ -39,7 +42,8 @@ fn sections(command: &Command, parent: &str) -> String {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").lines().map(str::trim).collect::<Vec<_>>().join("\n");
     let mut text = format!("## {name}\n\n{}\n\n```text\n{}\n```\n\n", about(command), usage.trim());
-    let aliases: Vec<_> = command.get_visible_aliases().map(|alias| code(&format!("{parent} {alias}"))).collect();
+    let aliases: Vec<_> =
+        command.get_visible_aliases().map(|alias| code(&format!("{parent} {alias}"))).collect();
     if !aliases.is_empty() {
         text.push_str(&format!("Also written {}.\n\n", aliases.join(", ")));
     }
@@ -74,7 +78,26 @@ fn positionals(command: &Command) -> String {
         let (meaning, default) = meaning(arg);
         table.row([code(&value_names(arg)), required.into(), default, meaning]);
     }
+    table.into_text() + &command.get_positionals().map(values).collect::<String>()
+}
+
+/// Returns the table of an argument's values, if there are too many for a cell.
+fn values(arg: &Arg) -> String {
+    let mut table = Table::new(&[&format!("value of `{}`", value_names(arg)), "meaning"]);
+    for value in shown_values(arg).filter(|_| has_many_values(arg)) {
+        table.row([code(value.get_name()), value.get_help().map(ToString::to_string).unwrap_or_default()]);
+    }
     table.into_text()
+}
+
+fn has_many_values(arg: &Arg) -> bool {
+    shown_values(arg).filter(|value| value.get_help().is_some()).count() > 3
+}
+
+fn shown_values(arg: &Arg) -> impl Iterator<Item = PossibleValue> {
+    let takes_values = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
+    let values = if takes_values { arg.get_possible_values() } else { Vec::new() };
+    values.into_iter().filter(|value| !value.is_hide_set())
 }
 
 fn options(command: &Command, is_wanted: &dyn Fn(&Arg) -> bool) -> String {
@@ -89,7 +112,8 @@ fn options(command: &Command, is_wanted: &dyn Fn(&Arg) -> bool) -> String {
 
 /// Returns the spellings of an option, with the name of its value.
 fn spelling(arg: &Arg) -> String {
-    let value = if arg.get_action().takes_values() { format!(" {}", value_names(arg)) } else { String::new() };
+    let value =
+        if arg.get_action().takes_values() { format!(" {}", value_names(arg)) } else { String::new() };
     let short = arg.get_short().map(|short| code(&format!("-{short}{value}")));
     let long = arg.get_long().map(|long| code(&format!("--{long}{value}")));
     short.into_iter().chain(long).collect::<Vec<_>>().join(", ")
@@ -120,10 +144,10 @@ fn meaning(arg: &Arg) -> (String, String) {
 
 /// Returns the allowed values of an argument, with their meanings.
 fn allowed(arg: &Arg) -> String {
-    if !matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) {
+    if has_many_values(arg) {
         return String::new();
     }
-    let values = arg.get_possible_values().into_iter().filter(|value| !value.is_hide_set()).map(|value| {
+    let values = shown_values(arg).map(|value| {
         let help = value.get_help().map(|help| format!(" ({})", lower_first(&help.to_string())));
         code(value.get_name()) + &help.unwrap_or_default()
     });

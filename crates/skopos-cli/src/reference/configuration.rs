@@ -96,7 +96,7 @@ impl<'a> Sections<'a> {
     }
 
     /// Returns the section of an object: its description, its fields, and the values of its enumerations.
-    fn section(&self, path: &str, object: &Value) -> String {
+    fn section(&self, path: &str, object: &'a Value) -> String {
         let mut table = Table::new(&["field", "type", "default", "allowed values", "meaning"]);
         let mut values = String::new();
         let mut listed = BTreeSet::new();
@@ -112,18 +112,19 @@ impl<'a> Sections<'a> {
         format!("## {heading}\n\n{}\n\n{}{values}", description.replace('\n', " "), table.into_text())
     }
 
-    fn row(&self, field: &str, schema: &Value, is_required: bool) -> [String; 5] {
+    fn row(&self, field: &str, schema: &'a Value, is_required: bool) -> [String; 5] {
         let (meaning, default) = split_default(description(schema));
         let default = match (is_required, default) {
             (true, _) => "required".to_owned(),
-            (false, Some(text)) => text,
-            (false, None) => default_value(self.without_null(schema), &schema["default"]),
+            (false, Some(text)) => value_as_code(text),
+            (false, None) if self.is_block(schema) => "see there".to_owned(),
+            (false, None) => default_value(&schema["default"]),
         };
         [code(field), self.type_of(schema), default, self.allowed(schema), meaning]
     }
 
     /// Returns the table of an enumeration's values, if they have descriptions.
-    fn values(&self, field: &str, schema: &Value) -> String {
+    fn values(&self, field: &str, schema: &'a Value) -> String {
         let mut table = Table::new(&[&format!("value of `{field}`"), "meaning"]);
         let schema = self.without_null(schema);
         for one in schema["oneOf"].as_array().into_iter().flatten() {
@@ -132,7 +133,7 @@ impl<'a> Sections<'a> {
         table.into_text()
     }
 
-    fn type_of(&self, schema: &Value) -> String {
+    fn type_of(&self, schema: &'a Value) -> String {
         if let Some((name, _)) = self.object(schema) {
             let path = self.paths.get(name).map_or("", String::as_str);
             return format!("[map]({})", anchor(path));
@@ -153,7 +154,7 @@ impl<'a> Sections<'a> {
         }
     }
 
-    fn allowed(&self, schema: &Value) -> String {
+    fn allowed(&self, schema: &'a Value) -> String {
         let (_, schema) = self.innermost(schema);
         let schema = self.without_null(schema);
         let words = words(schema);
@@ -167,6 +168,11 @@ impl<'a> Sections<'a> {
             (Some("integer"), Some(low), Some(high)) => format!("{low} to {high}"),
             _ => String::new(),
         }
+    }
+
+    /// Returns whether the field is an object that is always there, with the defaults of its own fields.
+    fn is_block(&self, schema: &'a Value) -> bool {
+        schema["anyOf"].is_null() && self.object(schema).is_some()
     }
 
     /// Returns the name and the schema of an object with named fields.
@@ -218,10 +224,14 @@ fn description(schema: &Value) -> &str {
     schema["description"].as_str().unwrap_or_else(|| panic!("no description: {schema}"))
 }
 
-fn default_value(schema: &Value, default: &Value) -> String {
+/// Returns a default of one value, such as `30s` or `true`, as code.
+fn value_as_code(text: String) -> String {
+    let is_value = text.starts_with(|first: char| first.is_ascii_digit()) && !text.contains(' ');
+    if is_value || ["true", "false"].contains(&&*text) { code(&text) } else { text }
+}
+
+fn default_value(default: &Value) -> String {
     match default {
-        _ if schema["properties"].is_object() && !default.is_null() => "see there".into(),
-        Value::Null if schema["properties"].is_object() => "none".into(),
         Value::Null => "none".into(),
         Value::Array(items) if items.is_empty() => "empty".into(),
         Value::Object(entries) if entries.is_empty() => "empty".into(),

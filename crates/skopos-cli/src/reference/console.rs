@@ -24,7 +24,8 @@ fn console_lines(page: &str) -> Vec<(usize, String)> {
     let mut is_continued = false;
     for (number, line) in page.lines().enumerate() {
         if let Some(info) = line.trim_start().strip_prefix("```") {
-            fence = if fence.is_some() { None } else { Some(info.split([',', ' ']).next() == Some("console")) };
+            fence =
+                if fence.is_some() { None } else { Some(info.split([',', ' ']).next() == Some("console")) };
         } else if fence == Some(true) {
             let text = line.trim().trim_end_matches('\\');
             match lines.last_mut() {
@@ -43,9 +44,14 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = Vec::new();
     for part in words(&line).split(|word| ["|", "||", "&&", "&", ";"].contains(&word.as_str())) {
         let from = part.iter().take_while(|word| word.contains('=')).count();
-        let until = part.iter().position(|word| word.starts_with('>') || word.starts_with("2>")).unwrap_or(part.len());
+        let until = part
+            .iter()
+            .position(|word| word.starts_with('>') || word.starts_with("2>"))
+            .unwrap_or(part.len());
         match part.get(from..until) {
-            Some(words) if words.first().is_some_and(|word| word == "skopos") => commands.push(words.to_vec()),
+            Some(words) if words.first().is_some_and(|word| word == "skopos") => {
+                commands.push(words.to_vec())
+            }
             _ => {}
         }
     }
@@ -117,10 +123,17 @@ mod tests {
     #[test]
     fn wrong_commands_are_problems() {
         let of = |line: &str| problems(&format!("```console\n{line}\n```\n"));
-        for good in ["skopos demo fault NAME", "skopos serve --listen ADDRESS", "skopos watch --help", "skopos --version"] {
+        for good in [
+            "skopos demo fault NAME",
+            "skopos serve --listen ADDRESS",
+            "skopos watch --help",
+            "skopos --version",
+        ] {
             assert!(of(good).is_empty(), "{:?}", of(good));
         }
-        for wrong in ["skopos serv", "skopos serve --kubeconfg a", "skopos demo fault nonsense", "skopos watch"] {
+        for wrong in
+            ["skopos serv", "skopos serve --kubeconfg a", "skopos demo fault nonsense", "skopos watch"]
+        {
             assert_eq!(of(wrong).len(), 1, "{wrong}");
         }
     }

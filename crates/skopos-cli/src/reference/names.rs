@@ -8,7 +8,8 @@ const DOMAINS: [&str; 2] = ["skopos.dev/", "loft.sh/"];
 /// Returns whether a source file has tests alone.
 pub(super) fn is_test(file: &Path) -> bool {
     let name = file.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-    let folders = file.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "testing");
+    let is_folder = |name: &str| ["tests", "testing", "reference"].contains(&name);
+    let folders = file.components().filter_map(|part| part.as_os_str().to_str()).any(is_folder);
     folders || name == "tests" || name.ends_with("_tests")
 }
 
@@ -54,7 +55,8 @@ pub(super) fn variants(source: &str, name: &str) -> BTreeSet<String> {
     let body = source.split(&format!("\npub enum {name} {{\n")).nth(1).unwrap_or_default();
     let body = body.split("\n}").next().unwrap_or_default();
     let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
-    let names = lines.map(|line| line.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default());
+    let names =
+        lines.map(|line| line.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default());
     names.filter(|name| name.starts_with(char::is_uppercase)).map(str::to_owned).collect()
 }
 
@@ -85,7 +87,8 @@ mod tests {
         let source = "\npub enum Broken {\n    /// A doc.\n    #[error(\"x\")]\n    One {\n        Two: u8,\n    },\n    Three(u8),\n    Four,\n}\n";
         let found: Vec<_> = variants(source, "Broken").into_iter().collect();
         assert_eq!(found, ["Four", "One", "Three"]);
-        let page = "# E\n\n### `Broken`\n\n| variant | m |\n|---|---|\n| `One` | `no` |\n\n### F\n\n| `G` |\n";
+        let page =
+            "# E\n\n### `Broken`\n\n| variant | m |\n|---|---|\n| `One` | `no` |\n\n### F\n\n| `G` |\n";
         assert_eq!(rows(page, "### `Broken`").into_iter().collect::<Vec<_>>(), ["One"]);
     }
 }
