@@ -62,8 +62,8 @@ pub(crate) enum Command {
     Watch(WatchArgs),
     /// Create, list, pause, resume and delete virtual clusters
     ///
-    /// As the vcluster CLI does, and beside it: what either has begun, the other understands. Each command can be interrupted
-    /// and repeated.
+    /// The commands use the annotations of the vcluster CLI, so both programs can be used together. Each command can be
+    /// interrupted and repeated.
     Vc(VcArgs),
     /// Serve the Kubernetes API of many clusters from memory, with the age of every answer
     ///
@@ -78,8 +78,9 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Keep the outside (DNS, load balancers) equal to a cluster
     ///
-    /// Reads Services and their endpoints, and writes a zone of a DNS server or the backends of a HAProxy. Nothing is removed on the
-    /// word of a view that is old, empty or of another cluster. `skopos notify demo` shows it; nothing is needed for that.
+    /// Reads Services, pods and other objects, and writes a zone of a DNS server, the backends of a HAProxy, the virtual services
+    /// of IPVS, an inventory, or messages to webhooks. Nothing is removed because of a view that is old, empty or of another
+    /// cluster. `skopos notify demo` shows it and needs nothing.
     #[command(after_help = NOTIFY_EXAMPLES)]
     Notify(NotifyArgs),
     /// Run a Kubernetes API server in memory, for trying things out and for tests
@@ -112,17 +113,17 @@ Examples:
 const NOTIFY_EXAMPLES: &str = "\
 Examples:
   skopos notify demo                              a cluster, a zone and a balancer in this process
-  skopos notify --config notify.yaml --plan       what would be done; nothing is
-  skopos notify --config notify.yaml              until Ctrl-C; docs/how-to/notify.md says how
-  skopos notify status --config notify.yaml       the state of the one that runs
-  skopos notify approve ID --config notify.yaml   lets held removals go";
+  skopos notify --config notify.yaml --plan       what would change; changes nothing
+  skopos notify --config notify.yaml              until Ctrl-C; docs/reference/notify-config.md has all fields
+  skopos notify status --config notify.yaml       the state of the running notifier
+  skopos notify approve ID --config notify.yaml   approves held removals";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
   skopos serve                                 the contexts of $KUBECONFIG or ~/.kube/config, read-only
   skopos serve --kubeconfig a --kubeconfig b   those of two files; --kubeconfig a:b merges them as kubectl does
   skopos serve --allow-writes --listen :8002   on another port, writes too
-  skopos serve --config gateway.yaml           docs/how-to/serve.md says what can be configured
+  skopos serve --config gateway.yaml           docs/reference/gateway-config.md has all fields
   kubectl --server http://127.0.0.1:8001/clusters/NAME get pods -A";
 
 /// Options of `skopos serve`.
@@ -140,7 +141,7 @@ pub(crate) struct ServeArgs {
     /// Quick start: where to listen [default: 127.0.0.1:8001]; loopback only
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = parse_listen)]
     pub(crate) listen: Option<SocketAddr>,
-    /// Quick start: let writes through, too, for everyone on this machine
+    /// Quick start: let writes through too, for everyone on this machine
     #[arg(long, conflicts_with = "config")]
     pub(crate) allow_writes: bool,
     /// Print the JSON schema of the configuration, for editors, and end
@@ -157,7 +158,7 @@ pub(crate) struct NotifyArgs {
     /// The configuration, in YAML; it is followed while it changes
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Print what would be done, and end
+    /// Print what would change, and end
     #[arg(long, requires = "config")]
     pub(crate) plan: bool,
     /// End when everything is equal, or --limit has passed
@@ -172,10 +173,13 @@ pub(crate) struct NotifyArgs {
 }
 
 impl NotifyArgs {
-    /// Returns whether the command is a check that ends, rather than a daemon.
+    /// Returns whether the command ends without a signal, unlike a daemon and the demo for people.
     pub(crate) fn is_a_check(&self) -> bool {
-        let demo = matches!(&self.command, Some(NotifyCommand::Demo(args)) if args.once);
-        self.plan || self.once || self.print_schema || demo
+        match &self.command {
+            None => self.plan || self.once || self.print_schema,
+            Some(NotifyCommand::Demo(args)) => args.once,
+            Some(_) => true,
+        }
     }
 }
 
@@ -183,20 +187,20 @@ impl NotifyArgs {
 pub(crate) enum NotifyCommand {
     /// Show a zone and a balancer that follow a cluster and survive its faults: nothing is needed
     Demo(NotifyDemoArgs),
-    /// Show how the sinks of a notifier stand
+    /// Show the state of a notifier's sinks
     Status(WhichNotifier),
-    /// List the removals that wait, and why
+    /// List the held removals, and why they are held
     Held(WhichNotifier),
-    /// Let held removals go: exactly those of this ID
+    /// Approve held removals: exactly those of this ID
     Approve {
         /// The ID that `held` prints
         id: String,
         #[command(flatten)]
         which: WhichNotifier,
     },
-    /// Try again at once what waits after a failure
+    /// Retry at once everything that waits after a failure
     Retry(WhichNotifier),
-    /// List the messages that a receiver will never take, or try them again
+    /// List the messages that a receiver rejected for good, or send them again
     Dead {
         /// A command for them. Default: list them
         #[command(subcommand)]
@@ -206,14 +210,14 @@ pub(crate) enum NotifyCommand {
     },
     /// Read everything back now, and exit 1 if it is not equal to the cluster
     Verify(WhichNotifier),
-    /// Remove all that a sink has from the notifier, for a sink that is given up; no notifier may run with it
+    /// Remove everything that the notifier wrote to a sink; no notifier may run with it
     Release {
         /// The name of the sink
         sink: String,
-        /// A configuration that has the sink, or had it
+        /// A configuration with the sink, also an earlier one
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// Remove it. Without this it is only listed
+        /// Remove it; without this option it is only listed
         #[arg(long)]
         yes: bool,
     },
@@ -222,7 +226,7 @@ pub(crate) enum NotifyCommand {
 /// Commands for dead letters.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum DeadCommand {
-    /// Try one again, or all
+    /// Send one again, or all
     Retry {
         /// The ID that `dead` prints [default: all]
         id: Option<String>,
@@ -432,6 +436,20 @@ mod tests {
     #[test]
     fn namespace_and_all_namespaces_exclude_each_other() {
         assert_eq!(parse("skopos watch pods -A -n x").unwrap_err().kind(), ErrorKind::ArgumentConflict);
+    }
+
+    #[test]
+    fn commands_to_a_notifier_are_not_done_when_interrupted() {
+        let is_a_check = |line: &str| match parse(line).unwrap().command {
+            Command::Notify(args) => args.is_a_check(),
+            other => panic!("{other:?}"),
+        };
+        for line in ["--config f --plan", "verify --config f", "release a --config f --yes", "demo --once"] {
+            assert!(is_a_check(&format!("skopos notify {line}")), "{line}");
+        }
+        for line in ["--config f", "demo"] {
+            assert!(!is_a_check(&format!("skopos notify {line}")), "{line}");
+        }
     }
 
     #[cfg(feature = "demo")]

@@ -7,6 +7,8 @@ mod discovery;
 mod log;
 mod notify;
 mod output;
+#[cfg(test)]
+mod reference;
 mod resource;
 mod serve;
 mod signals;
@@ -74,7 +76,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Notify(args) => {
             let checks = args.is_a_check();
             let result = until_done_within(notify::GRACE, Hangup::GoesOn, |stop| notify::run(args, stop));
-            // A check that was interrupted has proven nothing.
+            // A check or command that was interrupted has not done its work.
             if checks { result } else { result.or_else(interruption_is_fine) }
         }
         Command::Status(args) => until_done(|stop| status::run(args, stop)),

@@ -75,6 +75,7 @@ impl fmt::Display for ByteSize {
         match self.0 {
             bytes if bytes != 0 && bytes % (1 << 30) == 0 => write!(f, "{}Gi", bytes >> 30),
             bytes if bytes != 0 && bytes % (1 << 20) == 0 => write!(f, "{}Mi", bytes >> 20),
+            bytes if bytes != 0 && bytes % (1 << 10) == 0 => write!(f, "{}Ki", bytes >> 10),
             bytes => write!(f, "{bytes}"),
         }
     }
@@ -132,7 +133,7 @@ mod tests {
         for span in [Span::seconds(0), Span::seconds(90), Span(Duration::from_millis(1500))] {
             assert_eq!(Span::parse(&span.to_string()), Ok(span));
         }
-        for size in [ByteSize(0), ByteSize(1000), ByteSize::mebibytes(3), ByteSize(2 << 30)] {
+        for size in [ByteSize(0), ByteSize(1000), ByteSize(64 << 10), ByteSize::mebibytes(3), ByteSize(2 << 30)] {
             assert_eq!(ByteSize::parse(&size.to_string()), Ok(size));
         }
     }

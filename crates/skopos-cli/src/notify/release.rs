@@ -14,7 +14,8 @@ pub(crate) async fn run(path: &Path, name: &str, yes: bool, stop: CancellationTo
     let options = options(&config, path, name)?;
     let mut text = String::new();
     if !yes {
-        let names = stop.run_until_cancelled(releasable(&options)).await.ok_or(CliError::BrokenPipe)?;
+        // After a signal, the signal decides about the exit code.
+        let Some(names) = stop.run_until_cancelled(releasable(&options)).await else { return Ok(()) };
         let names = names.map_err(|error| CliError::new(format!("{name}: {error}")))?;
         names.iter().for_each(|entry| text += &format!("{name}: {entry}\n"));
         text += &format!("{} to be removed; add --yes to do it\n", names.len());
@@ -24,7 +25,7 @@ pub(crate) async fn run(path: &Path, name: &str, yes: bool, stop: CancellationTo
         return Err(CliError::new(format!("a notifier runs with the sink {name} and would write it again"))
             .hint("take the sink out of its configuration first, and give this command the old one"));
     }
-    let released = stop.run_until_cancelled(release(&options)).await.ok_or(CliError::BrokenPipe)?;
+    let Some(released) = stop.run_until_cancelled(release(&options)).await else { return Ok(()) };
     let released = released.map_err(|error| CliError::new(format!("{name}: {error}")))?;
     released.gone.iter().for_each(|entry| text += &format!("{name}: -{entry}\n"));
     let left = released.left.iter();

@@ -70,7 +70,8 @@ pub(crate) async fn plan(path: &Path, limit: Duration, stop: CancellationToken) 
     let files = Files::read(path)?;
     let factory = factory(&files.config).await?;
     let plans = skopos_notify::service::plan(&factory, sinks(&files.config)?, limit);
-    let plans = stop.run_until_cancelled(plans).await.ok_or(CliError::BrokenPipe)?;
+    // After a signal, the signal decides about the exit code.
+    let Some(plans) = stop.run_until_cancelled(plans).await else { return Ok(()) };
     factory.shutdown(SHUTDOWN_TIMEOUT).await;
     let mut wrong = 0;
     let mut text = String::new();

@@ -10,6 +10,7 @@ mod fence;
 mod killed;
 mod notify;
 mod proxy;
+mod reference;
 mod serve;
 mod support;
 mod surface;

@@ -30,14 +30,14 @@ pub struct NotifyConfig {
     pub cluster: ClusterConfig,
     /// Leader election: the notifier that holds the Lease works. Default: none, for a notifier beside its balancer.
     pub election: Option<ElectionConfig>,
-    /// State on disk.
+    /// State on disk. Webhooks and the commands to a running notifier need it. Default: none is kept.
     pub state: Option<StateConfig>,
-    /// Address of health and metrics. Default: none.
+    /// Address of `/healthz`, `/readyz` and `/metrics`. Default: none.
     pub listen: Option<SocketAddr>,
-    /// Limits of removals.
+    /// Limits of additions and removals.
     #[serde(default)]
     pub guard: GuardConfig,
-    /// The sinks.
+    /// The sinks, at least one.
     pub sinks: Vec<SinkConfig>,
 }
 
@@ -57,7 +57,7 @@ pub struct ClusterConfig {
 pub struct ElectionConfig {
     /// The Lease, as `NAMESPACE/NAME`.
     pub lease: String,
-    /// Time that other candidates wait after the last renewal. Default 15 s.
+    /// Time that other candidates wait after the last renewal. Default 15s.
     pub duration: Option<Span>,
 }
 
@@ -73,21 +73,21 @@ pub struct StateConfig {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GuardConfig {
-    /// Removals are done only if the view is proven to be at most this old. Default 30 s.
+    /// Maximum proven age of the view for removals. Default 30s.
     pub max_age: Option<Span>,
-    /// Additions are done as long as the view is at most this old. Default 1 h.
+    /// Maximum age of the view for additions. Default 1h.
     pub add_when_stale: Option<Span>,
-    /// Delay until a list may confirm a removal that was not seen. Default 30 s.
+    /// Delay after which a list may confirm a removal that the watch did not show. Default 30s.
     pub confirm: Option<Span>,
-    /// Share of all serving values that may be lost within ten minutes, in percent. Default 30.
+    /// Share of all serving values that may be lost within ten minutes, in percent; at most 100. Default 30.
     pub percent: Option<u8>,
     /// Number of values that may be lost in any case. Default 10.
     pub at_least: Option<u32>,
     /// Number of values that may be removed in a minute. Default 60.
     pub per_minute: Option<u32>,
-    /// The last value of a name stays as long as its owner is there. Default true.
+    /// Keep the last value of a name while its owner exists. Default true.
     pub keep_last: Option<bool>,
-    /// Time for which a value may fail its checks before it loses its traffic. Default 5 s.
+    /// Time that an endpoint may be not ready before it loses traffic. Default 5s.
     pub settle: Option<Span>,
 }
 

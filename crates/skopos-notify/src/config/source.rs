@@ -12,7 +12,7 @@ use crate::event::{ChangeKind, EventSource};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SourceConfig {
-    /// Services that say their names in an annotation.
+    /// Services with their names in an annotation.
     pub services: Option<ServicesConfig>,
     /// The endpoints of Services.
     pub endpoints: Option<EndpointsConfig>,
@@ -22,16 +22,17 @@ pub struct SourceConfig {
     pub objects: Option<ObjectsConfig>,
 }
 
-/// Services that say their names in an annotation.
+/// Services with their names in an annotation.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServicesConfig {
-    /// The annotation. Default `external-dns.alpha.kubernetes.io/hostname`, as external-dns has it; for IPVS `skopos.dev/vip`, with the virtual addresses.
+    /// The annotation. Its value is a name, or for IPVS virtual addresses; several are separated by commas. Default `external-dns.alpha.kubernetes.io/hostname`, as in
+    /// external-dns, and `skopos.dev/vip` for IPVS.
     pub annotation: Option<String>,
-    /// For DNS: types, `LoadBalancer`, `ClusterIP`, `NodePort`, `ExternalName`. Default: all.
+    /// For DNS: types of Services: `LoadBalancer`, `ClusterIP`, `NodePort` and `ExternalName`. Default: all.
     #[serde(default)]
     pub types: Vec<String>,
-    /// Labels that they have to have; `*` is any value.
+    /// Required labels; `*` is any value. Default: none.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
@@ -40,9 +41,9 @@ pub struct ServicesConfig {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointsConfig {
-    /// Only of headless Services, or only of others. Default: all.
+    /// `true`: only of headless Services. `false`: only of others. Default: both.
     pub headless: Option<bool>,
-    /// Labels of the Service; `*` is any value.
+    /// Required labels of the Service; `*` is any value. Default: none.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// For DNS: the name within the zone, with `{service}` and `{namespace}`. Default `{service}.{namespace}`.
@@ -56,10 +57,10 @@ pub struct PodsConfig {
     /// Namespaces. Default: all.
     #[serde(default)]
     pub namespaces: Vec<String>,
-    /// Labels that they have to have; `*` is any value.
+    /// Required labels; `*` is any value. Default: none.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Only pods that are ready have an item. Default true.
+    /// Only ready pods have an item; otherwise all pods with an address. Default true.
     pub ready: Option<bool>,
 }
 
@@ -67,18 +68,18 @@ pub struct PodsConfig {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectsConfig {
-    /// The resource as paths of the API have it: `apps/v1/deployments`, or `v1/pods`.
+    /// The resource, as in API paths: `apps/v1/deployments`, or `v1/pods`.
     pub kind: String,
     /// Namespaces. Default: all, and objects without a namespace.
     #[serde(default)]
     pub namespaces: Vec<String>,
-    /// Labels that they have to have; `*` is any value.
+    /// Required labels; `*` is any value. Default: none.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// The kinds of changes that are told. Default: all.
+    /// Kinds of changes to send. Default: all.
     #[serde(default)]
     pub changes: BTreeSet<ChangeKind>,
-    /// The fields that are told, and whose changes are, such as `spec.replicas`. Default: the whole object without managedFields.
+    /// Fields to send, such as `spec.replicas`. Changes of other fields are not sent. Default: the whole object without `managedFields`.
     #[serde(default)]
     pub fields: Vec<String>,
 }

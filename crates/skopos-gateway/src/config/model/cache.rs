@@ -68,7 +68,7 @@ pub enum ManagedFields {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Kind {
-    /// The API group; absent for the core group.
+    /// The API group. Default: the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(extend("format" = "maybe-empty"))]
     pub group: String,

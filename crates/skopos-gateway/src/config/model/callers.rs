@@ -44,7 +44,7 @@ pub struct TokenReview {
     /// The cluster that reviews tokens: a host cluster, or one of `clusters.kubeconfigs`. Other sources could list a cluster
     /// of this name, and would be sent tokens.
     pub cluster: String,
-    /// Accepted audiences. A token must have one of them; those of the cluster itself if empty.
+    /// Accepted audiences. A token must have one of them. Default: those of the cluster itself.
     #[serde(default)]
     pub audiences: Vec<String>,
     /// Treat its service accounts, and other users and groups that begin with `system:`, as those of the same names in all
@@ -65,7 +65,7 @@ pub struct Oidc {
     pub issuer: String,
     /// Accepted audiences. A token must have one of them.
     pub audiences: Vec<String>,
-    /// PEM file with the CA of the issuer; the system's if absent.
+    /// PEM file with the CA of the issuer. Default: the system's.
     #[schemars(with = "Option<String>")]
     pub ca: Option<PathBuf>,
     /// The claim with the name of the user.
@@ -141,16 +141,16 @@ pub struct PolicyRule {
     pub users: Vec<String>,
     /// Groups.
     pub groups: Vec<String>,
-    /// Clusters.
+    /// Clusters. Default: all.
     pub clusters: Vec<String>,
-    /// Verbs: get, list, watch, create, ...; read only if absent.
+    /// Verbs: get, list, watch, create, ... Default: get, list and watch.
     pub verbs: Vec<String>,
-    /// API groups; `""` is the core group.
+    /// API groups; `""` is the core group. Default: all.
     #[schemars(extend("items" = serde_json::json!({"type": "string", "format": "maybe-empty"})))]
     pub api_groups: Vec<String>,
-    /// Resources, with their subresource behind a slash: `pods`, `pods/log`.
+    /// Resources, with their subresource behind a slash: `pods`, `pods/log`. Default: all.
     pub resources: Vec<String>,
-    /// Namespaces. If any are named, requests over all namespaces are not allowed.
+    /// Namespaces. If any are named, requests over all namespaces are not allowed. Default: all.
     pub namespaces: Vec<String>,
 }
 

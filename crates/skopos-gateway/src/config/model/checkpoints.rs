@@ -39,18 +39,18 @@ pub struct Checkpoints {
 pub struct BucketSource {
     /// Bucket and prefix: `s3://BUCKET/PREFIX`.
     pub url: String,
-    /// The service, as `https://HOST[:PORT]`; AWS in the region if absent. The bucket is named in the path.
+    /// The service, as `https://HOST[:PORT]`. The bucket is named in the path. Default: AWS in the region.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// The region; that of the environment (`AWS_REGION`) if absent, and us-east-1 if there is none.
+    /// The region. Default: `AWS_REGION` of the environment, then us-east-1.
     #[serde(default)]
     pub region: Option<String>,
-    /// PEM file with the CAs of the endpoint; the system's if absent.
+    /// PEM file with the CAs of the endpoint. Default: the system's.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub ca: Option<PathBuf>,
-    /// Credentials of the requests. If absent, those of the process environment are used (`AWS_ACCESS_KEY_ID` and the like),
-    /// and otherwise the machine's own credentials service.
+    /// Credentials of the requests. Default: those of the process environment (`AWS_ACCESS_KEY_ID` and the like), then the
+    /// machine's own credentials service.
     #[serde(default)]
     pub credentials: Option<BucketCredentials>,
     /// Allow plain HTTP to an endpoint beyond this machine. Anyone on the network path can then read the clusters' content.

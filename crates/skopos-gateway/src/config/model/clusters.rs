@@ -46,7 +46,7 @@ pub struct KubeconfigSource {
     #[serde(alias = "kubeconfig")]
     #[schemars(with = "String", extend("x-alias" = "kubeconfig"))]
     pub path: PathBuf,
-    /// The contexts; all if absent. Each becomes a cluster of its name, or of the nearest valid name with a hash appended.
+    /// The contexts. Each becomes a cluster of its name, or of the nearest valid name with a hash appended. Default: all.
     pub contexts: Option<Vec<String>>,
     /// Labels of these clusters, for `?clusterSelector=`.
     #[serde(default)]
@@ -84,13 +84,13 @@ pub struct KubeconfigSwitches {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HostCluster {
-    /// Its name in the fleet. If absent, the name of its context, or `host` for the cluster of this pod.
+    /// Its name in the fleet. Default: the name of its context, or `host` for the cluster of this pod.
     pub name: Option<String>,
-    /// Its kubeconfig; the service account of this pod if absent. May also be written `path`.
+    /// Its kubeconfig. May also be written `path`. Default: the service account of this pod.
     #[serde(alias = "path")]
     #[schemars(with = "Option<String>", extend("x-alias" = "path"))]
     pub kubeconfig: Option<PathBuf>,
-    /// The context; the current one if absent.
+    /// The context. Default: the current one.
     pub context: Option<String>,
 }
 
@@ -101,7 +101,7 @@ pub struct SecretSource {
     /// The host cluster.
     #[serde(default)]
     pub host: HostCluster,
-    /// Namespaces; all if empty.
+    /// Namespaces. Default: all.
     #[serde(default)]
     pub namespaces: Vec<String>,
     /// The kind of Secrets.
@@ -126,7 +126,7 @@ pub enum SecretFlavour {
 pub struct VclusterSource {
     /// The host cluster.
     pub host: HostCluster,
-    /// Namespaces; all if empty.
+    /// Namespaces. Default: all.
     pub namespaces: Vec<String>,
 }
 

@@ -19,7 +19,7 @@ pub struct Listen {
     /// Certificate and key. Without it the gateway speaks plain HTTP, on loopback only.
     pub tls: Option<Tls>,
     /// Time after the stop signal during which the gateway still accepts connections and answers, while `/readyz` fails. Load
-    /// balancers need it to send clients elsewhere. If absent, 5s, and nothing on loopback.
+    /// balancers need it to send clients elsewhere. Default 5s, and 0s on loopback.
     pub shutdown_delay: Option<Span>,
     /// Limits of clients.
     pub limits: Limits,

@@ -39,7 +39,7 @@ pub struct Config {
     pub cache: Cache,
     /// Forwarding of requests that are not answered from memory.
     pub outbound: Outbound,
-    /// Checkpoints of memory, so that a restarted gateway answers at once. Not written if absent.
+    /// Checkpoints of memory, so that a restarted gateway answers at once. Default: none are written.
     pub checkpoints: Option<Checkpoints>,
     /// The metrics.
     pub metrics: Metrics,

@@ -19,16 +19,16 @@ pub struct DnsConfig {
     pub zone: String,
     /// The primary, if it is the only server.
     pub server: Option<SocketAddr>,
-    /// The servers. That which takes updates, the primary, is read and written; the others are compared with it.
+    /// The servers, in place of `server`. The one that accepts updates, the primary, is read and written; the others are compared with it.
     #[serde(default)]
     pub servers: Vec<SocketAddr>,
-    /// The key of updates and transfers.
+    /// The key of updates, transfers and queries. Default: unsigned messages.
     pub key: Option<KeyConfig>,
-    /// The TTL. Default 30 s.
+    /// The TTL of records. Default 30s.
     pub ttl: Option<Span>,
     /// The owner in the marks. Names with another owner's mark are left alone. Default `skopos`.
     pub owner: Option<String>,
-    /// Address at which NOTIFY messages of the servers are taken, so that a change by others is seen at once. Default: none.
+    /// Address for NOTIFY messages of the servers, which show a change by others at once. Default: none.
     pub notify: Option<SocketAddr>,
 }
 
@@ -41,7 +41,7 @@ pub struct KeyConfig {
     /// Its algorithm. Default `hmac-sha256`.
     pub algorithm: Option<String>,
     /// The file with its secret in base64, as `tsig-keygen` writes it between the quotes. During a rotation it has two lines: the new secret, and
-    /// the old one, which is tried once where a server does not accept the new one.
+    /// the old one, which is tried once if a server does not accept the new one.
     pub secret: PathBuf,
 }
 

@@ -18,7 +18,7 @@ pub struct HaproxyConfig {
     pub backend: Option<String>,
     /// Health checks by HAProxy itself. Default true.
     pub check: Option<bool>,
-    /// Time for which a draining server may keep its connections. Default 60 s.
+    /// Time that a draining server may keep its connections. Default 60s.
     pub drain: Option<Span>,
 }
 

@@ -18,10 +18,10 @@ pub struct IpvsConfig {
     pub addresses: Vec<String>,
     /// The scheduler. Default `wlc`.
     pub scheduler: Option<String>,
-    /// The way of packets to the servers: `masq`, `route` or `tunnel`. Default `masq`.
+    /// Forwarding of packets to the servers. Default `masq`.
     #[serde(default)]
     pub forward: Forward,
-    /// Time for which a draining server may keep its connections. Default 60 s.
+    /// Time that a draining server may keep its connections. Default 60s.
     pub drain: Option<Span>,
     /// The program. Default: `ipvsadm`, as `PATH` finds it.
     pub command: Option<PathBuf>,

@@ -43,9 +43,9 @@ pub struct SinkConfig {
     pub rest: Option<RestConfig>,
     /// A receiver of webhooks.
     pub webhook: Option<WebhookConfig>,
-    /// Interval between two observations of everything. Default 10 s, and 5 s for HAProxy and IPVS.
+    /// Interval at which the whole sink is read back. Default 10s, and 5s for HAProxy and IPVS.
     pub observe: Option<Span>,
-    /// The sources of its names.
+    /// Its sources, at least one.
     pub from: Vec<SourceConfig>,
 }
 

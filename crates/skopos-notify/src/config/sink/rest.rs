@@ -14,34 +14,34 @@ use crate::config::source::PodsConfig;
 use crate::desired::{PodSource, PodTemplates, Template};
 use crate::sink::rest::{ItemTemplate, RestOptions, RestSink};
 
-/// An inventory behind HTTP, such as a service tree: each pod is an item with a URL, which is PUT and DELETEd, and all are listed to be read back.
+/// An inventory behind HTTP, such as a service tree: each pod is an item with a URL, which is PUT and DELETEd. All items are listed to read them back.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RestConfig {
     /// The URL of a pod's item, with `{pod.name}`, `{pod.namespace}`, `{pod.uid}`, `{pod.ip}`, `{pod.node}`, `{pod.label:KEY}` and `{pod.annotation:KEY}`.
     pub url: String,
-    /// The fields of the JSON object that is PUT, with the same places. Default: none.
+    /// The fields of the JSON object that is PUT, with the same placeholders. Default: none.
     #[serde(default)]
     pub body: BTreeMap<String, String>,
-    /// The URL of the list of all items of ours, with `{owner}`. Further pages are found by `Link: <URL>; rel="next"`.
+    /// The URL of the list of the notifier's items, with `{owner}`. Further pages come by `Link: <URL>; rel="next"`.
     pub list: String,
     /// The path of the array in the list, such as `data.hosts`. Default: the answer itself, or its `items`.
     pub items: Option<String>,
     /// The path of a listed item's URL, made of the item's fields, such as `/nodes/{node}/hosts/{ip}`.
     pub item: String,
-    /// The owner of the items, as `list` and `ownerField` name it. Default `skopos`.
+    /// The owner of the items, for `list` and `ownerField`. Default `skopos`.
     pub owner: Option<String>,
-    /// The field that says whose an item is. It is written with each, and items of others are left alone. Default: all that is listed is ours.
+    /// The field with the owner of an item. It is written with each item, and items of others are left alone. Default: all listed items are the notifier's.
     pub owner_field: Option<String>,
     /// The file with the token of `Authorization: Bearer`. Default: none.
     pub token: Option<PathBuf>,
-    /// The condition of pods that is set to true when their item is there, for pods that have it among their readiness gates.
+    /// The condition that is set to true when a pod's item exists, for pods with it among their readiness gates.
     pub readiness_gate: Option<String>,
-    /// Bound on an exchange, from the connection to the answer. Default 15 s.
+    /// Deadline of an exchange, from the connection to the answer. Default 15s.
     pub timeout: Option<Span>,
     /// File with the CAs of the inventory, in PEM. Default: the system's.
     pub certificate_authority: Option<PathBuf>,
-    /// Networks that may be connected to, though they are private or this machine. Default: none.
+    /// Permitted networks among those that are denied by default: private ones and this machine. Default: none.
     #[serde(default)]
     pub allow: Vec<String>,
 }

@@ -14,21 +14,21 @@ use crate::event::{MessageFormat, WebhookOptions, WebhookSink};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebhookConfig {
-    /// The URL.
+    /// The URL of the receiver.
     pub url: String,
-    /// Files with secrets in base64, with or without `whsec_`. Each signs, so that a receiver can move to the next. Default: no signature.
+    /// Files with secrets in base64, with or without `whsec_`. Each of them signs every message, for a rotation. Default: no signature.
     #[serde(default)]
     pub secrets: Vec<PathBuf>,
-    /// The form of the bodies. Default `cloudEvents`.
+    /// The format of the bodies. Default `cloudEvents`.
     #[serde(default)]
     pub body: MessageFormat,
-    /// Bound on a delivery, from the connection to the answer. Default 15 s.
+    /// Deadline of a delivery, from the connection to the answer. Default 15s.
     pub timeout: Option<Span>,
-    /// Number of messages that are under way at the same time. Default 16.
+    /// Number of messages in flight at the same time; at least 1. Default 16.
     pub parallel: Option<u16>,
     /// File with the CAs of the receiver, in PEM. Default: the system's.
     pub certificate_authority: Option<PathBuf>,
-    /// Networks that may be connected to, though they are private or this machine. Default: none.
+    /// Permitted networks among those that are denied by default: private ones and this machine. Default: none.
     #[serde(default)]
     pub allow: Vec<String>,
 }
