@@ -133,7 +133,9 @@ mod tests {
         for span in [Span::seconds(0), Span::seconds(90), Span(Duration::from_millis(1500))] {
             assert_eq!(Span::parse(&span.to_string()), Ok(span));
         }
-        for size in [ByteSize(0), ByteSize(1000), ByteSize(64 << 10), ByteSize::mebibytes(3), ByteSize(2 << 30)] {
+        for size in
+            [ByteSize(0), ByteSize(1000), ByteSize(64 << 10), ByteSize::mebibytes(3), ByteSize(2 << 30)]
+        {
             assert_eq!(ByteSize::parse(&size.to_string()), Ok(size));
         }
     }

@@ -7,7 +7,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use skopos_controller::metrics::{Metrics, Names};
 
-use super::support::{TIMEOUT, Running, Server, skopos, utf8};
+use super::support::{Running, Server, TIMEOUT, skopos, utf8};
 
 const PAGE: &str = include_str!("../../../../docs/reference/metrics.md");
 
