@@ -53,7 +53,5 @@ pub fn deployment(name: &str, replicas: u32) -> serde_json::Value {
     })
 }
 
-// Compiles the README's code with the documentation tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
+mod docs;
