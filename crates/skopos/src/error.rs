@@ -43,7 +43,7 @@ pub enum BuildError {
         /// The name of the index.
         index: String,
         /// The resource that the index reads.
-        reads: ResourceId,
+        reads: Box<ResourceId>,
         /// The content of the informer: its resource, or the metadata of it.
         found: String,
     },
