@@ -1,8 +1,7 @@
 //! Numbers, as people read them.
 
-use std::fmt;
-use std::fs;
 use std::time::Duration;
+use std::{fmt, fs};
 
 use anyhow::Result;
 use comfy_table::{Table, presets};

@@ -102,8 +102,9 @@ async fn main() -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use skopos_testserver::{Fault, Lag, Match};
+
+    use super::*;
 
     #[tokio::test]
     async fn never_one_too_many_although_the_watch_is_late() -> anyhow::Result<()> {

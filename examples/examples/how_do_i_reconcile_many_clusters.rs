@@ -64,8 +64,9 @@ async fn main() -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use skopos_controller::Member;
+
+    use super::*;
 
     #[tokio::test]
     async fn a_cluster_that_joins_is_reconciled() -> anyhow::Result<()> {

@@ -74,8 +74,9 @@ async fn main() -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use skopos_controller::ControllerStatus;
+
+    use super::*;
 
     #[tokio::test]
     async fn the_other_replica_takes_over_from_one_that_ends() -> anyhow::Result<()> {

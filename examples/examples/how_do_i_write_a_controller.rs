@@ -82,8 +82,9 @@ async fn main() -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[tokio::test]
     async fn each_namespace_has_a_map_which_is_mended() -> anyhow::Result<()> {

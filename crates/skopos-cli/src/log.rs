@@ -1,8 +1,7 @@
 //! Structured logs on standard error: off by default, more with every `-v`.
 use std::io::{IsTerminal, stderr};
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt;
+use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::args::{LogArgs, LogFormat};
 

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use skopos::transport::KubeconfigPaths;
-use skopos_console::aside;
 use skopos_console::error::CliError;
-use skopos_console::human;
+use skopos_console::{aside, human};
 use skopos_fleet::{Cluster, Condition, Fleet};
 use skopos_gateway::config::{Config, LoopbackTrust, QuickStart};
 use skopos_gateway::{Daemon, DaemonError, ListenError};

@@ -3,10 +3,9 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
-use skopos_console::columns;
 use skopos_console::error::CliError;
 use skopos_console::gateway::Gateway;
-use skopos_console::human;
+use skopos_console::{columns, human};
 use skopos_gateway::{ClusterReport, KindReport, Report};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;

@@ -32,10 +32,9 @@ mod values;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use schema::json_schema;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-
-pub use schema::json_schema;
 pub use values::{ByteSize, Span};
 
 /// The model of a configuration file.

@@ -1,7 +1,6 @@
 //! Error type of all commands: one line that says what is wrong and what to do.
-use std::fmt;
-use std::io;
 use std::process::ExitCode;
+use std::{fmt, io};
 
 use skopos_config::ConfigError;
 use skopos_testserver::StartError;

@@ -59,14 +59,12 @@ mod service;
 mod view;
 mod waiting_keys;
 
-pub use self::{
-    context::Context,
-    controller::Controller,
-    error::{ControllerError, ReconcileError},
-    fleet::{FleetController, FleetHandle, Member},
-    handle::{ControllerHandle, ControllerStats, ControllerStatus},
-    manager::{Manager, ManagerError, ManagerOptions},
-    options::ControllerOptions,
-    predicate::Predicate,
-    service::{ControllerService, Outcome},
-};
+pub use self::context::Context;
+pub use self::controller::Controller;
+pub use self::error::{ControllerError, ReconcileError};
+pub use self::fleet::{FleetController, FleetHandle, Member};
+pub use self::handle::{ControllerHandle, ControllerStats, ControllerStatus};
+pub use self::manager::{Manager, ManagerError, ManagerOptions};
+pub use self::options::ControllerOptions;
+pub use self::predicate::Predicate;
+pub use self::service::{ControllerService, Outcome};

@@ -2,10 +2,9 @@
 //!
 //! The demo keeps its own directory in the temporary directory, with `kubeconfig` and `control.json` in it. A reader of the
 //! token can inflict faults on the demo's own toy server, and nothing else.
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use skopos_console::error::CliError;

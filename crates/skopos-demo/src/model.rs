@@ -2,8 +2,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use skopos_console::human;
-use skopos_console::reason;
+use skopos_console::{human, reason};
 use skopos_fleet::Condition;
 
 use crate::FaultName;

@@ -12,14 +12,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::FaultName;
 use crate::args::{DemoArgs, DemoCommand};
 use crate::control::{self, ControlServer, DemoDir, Order};
 use crate::model::{Model, Mood};
 use crate::stage::{Stage, StageOptions};
 use crate::story::Story;
-use crate::text;
-use crate::view;
+use crate::{FaultName, text, view};
 
 /// Time limit of the shutdown, when a client holds on to connections.
 pub const GRACE: Duration = Duration::from_secs(8);

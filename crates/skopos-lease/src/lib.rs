@@ -52,13 +52,11 @@ mod record;
 mod status;
 mod term;
 
-pub use self::{
-    candidate::Candidate,
-    clock::{BootClock, RenewalClock},
-    election::Election,
-    end_reason::EndReason,
-    error::{ElectionError, ElectionStopped, TermOver},
-    options::LeaseOptions,
-    status::Status,
-    term::Term,
-};
+pub use self::candidate::Candidate;
+pub use self::clock::{BootClock, RenewalClock};
+pub use self::election::Election;
+pub use self::end_reason::EndReason;
+pub use self::error::{ElectionError, ElectionStopped, TermOver};
+pub use self::options::LeaseOptions;
+pub use self::status::Status;
+pub use self::term::Term;

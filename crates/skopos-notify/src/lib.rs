@@ -19,12 +19,10 @@ pub mod service;
 pub mod sink;
 mod template;
 
-pub use self::{
-    entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness},
-    plan::{
-        DesiredEntries, DesiredView, HeldRemovals, HoldReason, NameConflict, PlanOptions, PlanStats, Planner,
-        Removal, SinkPlan,
-    },
+pub use self::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness};
+pub use self::plan::{
+    DesiredEntries, DesiredView, HeldRemovals, HoldReason, NameConflict, PlanOptions, PlanStats, Planner,
+    Removal, SinkPlan,
 };
 
 /// Returns the name of a sink as a part of a file name.

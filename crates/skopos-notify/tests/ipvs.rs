@@ -7,10 +7,10 @@ use std::process::Stdio;
 
 use serde_json::json;
 use skopos_notify::desired::{ClaimSource, VirtualServiceSource};
+use skopos_notify::sink::Serving::{Active, Draining};
 use skopos_notify::sink::ipvs::{Forward, IpvsOptions, IpvsSink};
 use skopos_notify::sink::{
-    EntryMark, ObservedEntry, ObservedMember, Serving, Serving::Active, Serving::Draining, Sink, SinkError,
-    SinkStep, StepAction, StepOutcome,
+    EntryMark, ObservedEntry, ObservedMember, Serving, Sink, SinkError, SinkStep, StepAction, StepOutcome,
 };
 use skopos_notify::{EntryOwner, EntryValue};
 use support::{Cluster, Running, quick, secs, service_object, uml};

@@ -10,7 +10,6 @@ use skopos_reflect::{RawWatch, RawWatchItem, ReplaceCause, Target};
 use skopos_testserver::{Fault, Match, TestServer};
 use skopos_transport::Transport;
 use skopos_wire::WatchEvent;
-
 use support::*;
 
 async fn watching() -> (Arc<TestServer>, Transport, RawWatch) {

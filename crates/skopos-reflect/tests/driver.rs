@@ -11,11 +11,10 @@ use skopos_reflect::{
 };
 use skopos_testserver::{CloseMode, Connections, Damage, Direction, Fault, Match, TestServer};
 use skopos_transport::Transport;
+use support::*;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
-use support::*;
 
 /// A server, a driver that follows its config maps, and a prober.
 struct World {

@@ -11,7 +11,6 @@ use skopos_reflect::{
 };
 use skopos_testserver::{CloseMode, Fault, Match, TestServer};
 use skopos_wire::WatchEvent;
-
 use support::*;
 
 struct World {

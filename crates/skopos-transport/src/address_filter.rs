@@ -1,6 +1,8 @@
 //! Filter of addresses that may be connected to.
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 /// A filter that checks each address of each dial, after name resolution and before anything is sent. So the checked
 /// address is the one that is connected to, even if the name resolves differently a moment later. Behind a proxy it could

@@ -1,10 +1,13 @@
 //! Schedule of the next dial to a cluster. Pure: no clock, no I/O.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{error::TransportErrorKind, options::BackoffOptions, stats::Outage};
+use crate::error::TransportErrorKind;
+use crate::options::BackoffOptions;
+use crate::stats::Outage;
 
 /// The backoff of one cluster: for any number of requests, a dead server sees only the dials that this admits.
 #[derive(Debug)]

@@ -1,12 +1,10 @@
 //! The body of a response: its deadlines, and the actual reason of its end.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -14,15 +12,13 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
-use crate::{
-    conn_state::explain,
-    dialer::Protocol,
-    error::{TransportError, TransportErrorKind},
-    hub::Lease,
-    lag::{LagTolerantDeadline, LagTolerantSleep, NEVER},
-    options::Deadlines,
-    owner::Owner,
-};
+use crate::conn_state::explain;
+use crate::dialer::Protocol;
+use crate::error::{TransportError, TransportErrorKind};
+use crate::hub::Lease;
+use crate::lag::{LagTolerantDeadline, LagTolerantSleep, NEVER};
+use crate::options::Deadlines;
+use crate::owner::Owner;
 
 /// The body of a response.
 ///

@@ -4,9 +4,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use kube::config::AuthInfo;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use secrecy::ExposeSecret as _;
-use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
 use zeroize::Zeroizing;
 
 use crate::error::ConfigError;

@@ -1,6 +1,7 @@
 //! Request classes, which decide on connections and deadlines.
 
-use std::{fmt, time::Duration};
+use std::fmt;
+use std::time::Duration;
 
 use http::Method;
 

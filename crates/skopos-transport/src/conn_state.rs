@@ -1,29 +1,22 @@
 //! The state of one connection: shared by its socket, its task, its streams and its bodies.
 
-use std::{
-    future::Future,
-    io,
-    pin::Pin,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::watch,
-    time::Instant,
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use crate::{
-    class::ConnectionId,
-    dialer::Io,
-    error::{TransportError, TransportErrorKind},
-};
+use crate::class::ConnectionId;
+use crate::dialer::Io;
+use crate::error::{TransportError, TransportErrorKind};
 
 /// The state of one connection, up to the single reason of its end.
 #[derive(Debug)]

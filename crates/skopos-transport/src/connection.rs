@@ -1,34 +1,28 @@
 //! A single connection: from the dialed byte stream to its last byte.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::Pin,
-    sync::Arc,
-    sync::atomic::Ordering,
-    task::Poll,
-    time::Duration,
-};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
 
 use http::{Request, Response, header};
-use hyper::{
-    body::Incoming,
-    client::conn::{TrySendError, http1, http2},
-};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::{
-    conn_state::{ConnectionExecutor, ConnectionState, InstrumentedIo, connection_error},
-    dialer::{DialAttempt, Dialed, Protocol, Stage},
-    error::TransportErrorKind,
-    hub::Hub,
-    lag::LagMonitor,
-    options::TransportOptions,
-    ping::PingTimer,
-    pool::PoolKind,
-};
+use crate::conn_state::{ConnectionExecutor, ConnectionState, InstrumentedIo, connection_error};
+use crate::dialer::{DialAttempt, Dialed, Protocol, Stage};
+use crate::error::TransportErrorKind;
+use crate::hub::Hub;
+use crate::lag::LagMonitor;
+use crate::options::TransportOptions;
+use crate::ping::PingTimer;
+use crate::pool::PoolKind;
 
 /// The handle that sends requests on a connection.
 #[derive(Clone)]

@@ -1,27 +1,25 @@
 //! Request credentials: kube's own layers for URL, credentials and extra headers.
 
-use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
 
-use futures::{
-    FutureExt,
-    future::{self, BoxFuture, Ready, Shared},
-};
+use futures::FutureExt;
+use futures::future::{self, BoxFuture, Ready, Shared};
 use http::{HeaderValue, Request, Response, header};
-use kube::{
-    client::{AuthError, Body, ConfigExt},
-    config::ExecConfig,
-};
+use kube::client::{AuthError, Body, ConfigExt};
+use kube::config::ExecConfig;
 use parking_lot::Mutex;
 use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
-use tower::{BoxError, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceBuilder, ServiceExt};
 
-use crate::{
-    error::{ConfigError, TransportErrorKind},
-    plugin::{self, PluginCredentials},
-    single_flight::{DoneGuard, RESULT_TTL, SingleFlight},
-    token_file::TokenFile,
-};
+use crate::error::{ConfigError, TransportErrorKind};
+use crate::plugin::{self, PluginCredentials};
+use crate::single_flight::{DoneGuard, RESULT_TTL, SingleFlight};
+use crate::token_file::TokenFile;
 
 /// Completes requests with the cluster's URL, credentials and headers.
 pub(crate) struct Credentials {

@@ -1,10 +1,14 @@
 //! Errors: one typed reason for connections, calls and bodies.
 
-use std::{fmt, net::IpAddr, net::SocketAddr, sync::Arc, time::Duration};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{class::ConnectionId, proxy::ProxyFault};
+use crate::class::ConnectionId;
+use crate::proxy::ProxyFault;
 
 /// The error of a call, or of the body of its response.
 ///

@@ -4,16 +4,12 @@
 //! connection (fault 52). So a deadline that is reached late, or during which the process lagged, is extended once by that
 //! lag. Every deadline also leaves a grace period for a socket that became readable at the same time.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 

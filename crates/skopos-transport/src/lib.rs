@@ -50,19 +50,16 @@ mod transport;
 mod trust;
 mod upgrade;
 
-pub use self::{
-    address_filter::AddressFilter,
-    body::TransportBody,
-    class::{ConnectionId, RequestClass, RequestOptions},
-    dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, dialer_fn},
-    error::{ConfigError, Fault, TlsFault, TransportError, TransportErrorKind},
-    kubeconfig::{
-        Kubeconfig, KubeconfigError, KubeconfigPaths, KubeconfigReadError, config_from_kubeconfig,
-        infer_config,
-    },
-    options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock},
-    proxy::{ProxyFault, proxy_from_environment},
-    stats::{ConnectionStats, CredentialProblem, LastError, Outage, TransportStats},
-    transport::Transport,
-    upgrade::{Tunnel, Upgrade},
+pub use self::address_filter::AddressFilter;
+pub use self::body::TransportBody;
+pub use self::class::{ConnectionId, RequestClass, RequestOptions};
+pub use self::dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, dialer_fn};
+pub use self::error::{ConfigError, Fault, TlsFault, TransportError, TransportErrorKind};
+pub use self::kubeconfig::{
+    Kubeconfig, KubeconfigError, KubeconfigPaths, KubeconfigReadError, config_from_kubeconfig, infer_config,
 };
+pub use self::options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock};
+pub use self::proxy::{ProxyFault, proxy_from_environment};
+pub use self::stats::{ConnectionStats, CredentialProblem, LastError, Outage, TransportStats};
+pub use self::transport::Transport;
+pub use self::upgrade::{Tunnel, Upgrade};

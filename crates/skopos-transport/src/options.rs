@@ -1,8 +1,13 @@
 //! Transport options, with the reasons for the defaults.
 
-use std::{fmt, sync::Arc, time::Duration, time::SystemTime};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use crate::{address_filter::AddressFilter, class::RequestClass, error::ConfigError, lag::NEVER};
+use crate::address_filter::AddressFilter;
+use crate::class::RequestClass;
+use crate::error::ConfigError;
+use crate::lag::NEVER;
 
 /// Options of a [`Transport`](crate::Transport). The defaults keep the project's detection bounds. [`Duration::MAX`] means
 /// "never".

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
-use crate::{credentials::Credentials, hub::Hub};
+use crate::credentials::Credentials;
+use crate::hub::Hub;
 
 /// The owner of the shared state: ends everything when dropped.
 pub(crate) struct Owner {

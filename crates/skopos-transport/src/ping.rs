@@ -4,14 +4,14 @@
 //! would thus keep it from sending PINGs, for every request on the connection. But hyper takes the time of a read from its
 //! timer, and this timer returns the time of the last received bytes.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{
-    conn_state::ConnectionState,
-    lag::{LagMonitor, LagTolerantSleep, READ_GRACE},
-};
+use crate::conn_state::ConnectionState;
+use crate::lag::{LagMonitor, LagTolerantSleep, READ_GRACE};
 
 /// The timer of one connection's PINGs. Its deadlines tolerate the lag of a starved process.
 pub(crate) struct PingTimer {

@@ -1,10 +1,8 @@
 //! Exec plugins: programs that return credentials, run by client-go's rules.
 
-use std::{
-    io::{self, IsTerminal as _},
-    process::{Command, Output, Stdio},
-    time::Duration,
-};
+use std::io::{self, IsTerminal as _};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::config::{ExecConfig, ExecInteractiveMode};

@@ -1,15 +1,14 @@
 //! Choice of a connection for each request. Pure: no clock, no I/O; the connections themselves are opaque.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{
-    class::{ConnectionId, RequestClass},
-    dialer::Protocol,
-    error::TransportErrorKind,
-    options::TransportOptions,
-};
+use crate::class::{ConnectionId, RequestClass};
+use crate::dialer::Protocol;
+use crate::error::TransportErrorKind;
+use crate::options::TransportOptions;
 
 /// The kind of pool that serves a request. Lists and watches never share a connection: a list of 100 MB would hold up
 /// events (and unread watches a list).

@@ -3,10 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures::{
-    FutureExt,
-    future::{BoxFuture, Shared},
-};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -65,7 +63,8 @@ impl Drop for DoneGuard {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, time::Duration};
+    use std::cell::Cell;
+    use std::time::Duration;
 
     use tokio_util::task::TaskTracker;
 

@@ -1,10 +1,14 @@
 //! Statistics of a transport, as plain values.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{class::ConnectionId, dialer::Protocol, error::TransportErrorKind};
+use crate::class::ConnectionId;
+use crate::dialer::Protocol;
+use crate::error::TransportErrorKind;
 
 /// A snapshot of a transport.
 #[derive(Clone, Debug)]

@@ -1,27 +1,25 @@
 //! The production dialer: DNS, TCP, the proxy, TLS.
 
-use std::{
-    future::Future,
-    io,
-    net::SocketAddr,
-    net::ToSocketAddrs,
-    sync::Arc,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    time::Duration,
-};
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Duration;
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use tokio::net::TcpStream;
 
-use crate::{
-    address_filter::AddressFilter,
-    dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, Stage},
-    error::{ConfigError, TransportErrorKind},
-    options::TransportOptions,
-    proxy::{Proxy, ProxyFault, without_brackets},
-    single_flight::{DoneGuard, SingleFlight},
-    tls::{DialSettings, TlsSource},
-};
+use crate::address_filter::AddressFilter;
+use crate::dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, Stage};
+use crate::error::{ConfigError, TransportErrorKind};
+use crate::options::TransportOptions;
+use crate::proxy::{Proxy, ProxyFault, without_brackets};
+use crate::single_flight::{DoneGuard, SingleFlight};
+use crate::tls::{DialSettings, TlsSource};
 
 /// Silence of the previous addresses after which the next one is tried (RFC 8305 recommends 250 ms).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -381,7 +379,8 @@ where
 
 #[cfg(test)]
 mod tests {
-    use tokio::{net::TcpListener, time::Instant};
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
     use tokio_util::task::TaskTracker;
 
     use super::*;

@@ -1,38 +1,37 @@
 //! TLS settings that follow rotated files.
 
-use std::{
-    io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    time::Duration,
-};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures::{FutureExt, future::BoxFuture};
-use kube::{client::ConfigExt, config::AuthInfo};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::client::ConfigExt;
+use kube::config::AuthInfo;
 use parking_lot::Mutex;
-use rustls::{
-    ClientConfig,
-    crypto::CryptoProvider,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
-};
+use rustls::ClientConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::{io::BufReader, time::Instant};
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio::io::BufReader;
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use crate::{
-    certificate,
-    credentials::without_secrets,
-    dialer::Io,
-    error::{ConfigError, TlsFault, TransportErrorKind},
-    options::TransportOptions,
-    plugin,
-    proxy::without_brackets,
-    single_flight::{DoneGuard, SingleFlight},
-    trust::BundleVerifier,
-};
+use crate::credentials::without_secrets;
+use crate::dialer::Io;
+use crate::error::{ConfigError, TlsFault, TransportErrorKind};
+use crate::options::TransportOptions;
+use crate::proxy::without_brackets;
+use crate::single_flight::{DoneGuard, SingleFlight};
+use crate::trust::BundleVerifier;
+use crate::{certificate, plugin};
 
 /// The source of TLS settings for dials: the current ones while they are fresh and trusted, else new ones from the files
 /// (or the exec plugin) of the kubeconfig. If a renewal fails, the old ones are kept.

@@ -1,10 +1,8 @@
 //! A bearer token in a file, by client-go's rules.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderValue;
 use parking_lot::Mutex;

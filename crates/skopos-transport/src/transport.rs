@@ -1,35 +1,32 @@
 //! The transport service: a request in, a response or a typed error out.
 
-use std::{
-    fmt,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::future::{self, BoxFuture};
-use http::{Method, Request, Response, StatusCode, header, request::Parts};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use kube::client::Body;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    body::TransportBody,
-    class::{ConnectionId, RequestClass, RequestOptions},
-    conn_state::{explain, was_not_processed},
-    credentials::{self, Credentials},
-    dialer::Dialer,
-    error::{ConfigError, TransportError, TransportErrorKind},
-    hub::{Hub, Lease},
-    lag::Expired,
-    options::TransportOptions,
-    owner::Owner,
-    pool::PoolKind,
-    stats::TransportStats,
-    tcp::{SharedTcpDialer, TcpDialer},
-    upgrade::{DedicatedConnection, Upgrade},
-};
+use crate::body::TransportBody;
+use crate::class::{ConnectionId, RequestClass, RequestOptions};
+use crate::conn_state::{explain, was_not_processed};
+use crate::credentials::{self, Credentials};
+use crate::dialer::Dialer;
+use crate::error::{ConfigError, TransportError, TransportErrorKind};
+use crate::hub::{Hub, Lease};
+use crate::lag::Expired;
+use crate::options::TransportOptions;
+use crate::owner::Owner;
+use crate::pool::PoolKind;
+use crate::stats::TransportStats;
+use crate::tcp::{SharedTcpDialer, TcpDialer};
+use crate::upgrade::{DedicatedConnection, Upgrade};
 
 /// Connections to one cluster, as a [`tower::Service`] from request to response. Cheap to clone; all clones share the
 /// connections.

@@ -3,45 +3,35 @@
 //! The connection is dialed for one request and is never in the pool. Any response except a switch is read whole, and the
 //! connection is closed: no other request can follow on it (CVE-2018-1002105).
 
-use std::{
-    fmt,
-    future::Future,
-    io::{self, IoSlice},
-    pin::{Pin, pin},
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::fmt;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{
-    FutureExt,
-    future::{BoxFuture, Fuse},
-};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Fuse};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::{
-    body::Incoming,
-    client::conn::http1::{self, SendRequest},
-    upgrade::Upgraded,
-};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_util::{
-    sync::{CancellationToken, WaitForCancellationFutureOwned},
-    task::task_tracker::TaskTrackerToken,
-};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::{
-    class::ConnectionId,
-    conn_state::{ConnectionState, InstrumentedIo, connection_error},
-    connection::to_origin_form,
-    error::{TransportError, TransportErrorKind},
-    hub::Hub,
-    lag::Expired,
-    owner::Owner,
-};
+use crate::class::ConnectionId;
+use crate::conn_state::{ConnectionState, InstrumentedIo, connection_error};
+use crate::connection::to_origin_form;
+use crate::error::{TransportError, TransportErrorKind};
+use crate::hub::Hub;
+use crate::lag::Expired;
+use crate::owner::Owner;
 
 /// The result of a request for another protocol.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use futures::future::join_all;
 use skopos_transport::{
     ConnectionId, Deadlines, Protocol, RequestOptions, TransportErrorKind, TransportOptions,
 };
-use tokio::{task::JoinSet, time::Instant};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test(start_paused = true)]

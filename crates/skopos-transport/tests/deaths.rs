@@ -10,10 +10,8 @@ use skopos_transport::{
     ConnectionId, Dialed, Fault, Protocol, RequestClass, RequestOptions, Transport, TransportBody,
     TransportErrorKind, TransportOptions, WallClock, dialer_fn,
 };
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::Instant,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::Instant;
 
 /// The guaranteed detection time of a silently dead connection.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -461,10 +459,8 @@ async fn an_upgrade_is_refused_with_a_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspend_ends_all_connections_at_once() {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    };
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
     let ahead = Arc::new(AtomicU64::new(0));
     let clock = {
         let (ahead, begin) = (ahead.clone(), Instant::now());

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, api::ListParams, api::WatchParams, config::KubeConfigOptions};
+use kube::Api;
+use kube::api::{ListParams, WatchParams};
+use kube::config::KubeConfigOptions;
 use skopos_testserver::{CloseMode, TestServer};
 use skopos_transport::{Transport, TransportOptions};
 use tokio::time::Instant;

@@ -1,24 +1,25 @@
 //! Real sockets and TLS: tests of certificates, names, credentials and addresses.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
-use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::ListParams,
-    client::Body,
-    config::{ExecConfig, KubeConfigOptions},
-};
+use kube::Api;
+use kube::api::ListParams;
+use kube::client::Body;
+use kube::config::{ExecConfig, KubeConfigOptions};
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

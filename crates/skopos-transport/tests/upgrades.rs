@@ -1,7 +1,9 @@
 //! Upgrades to another protocol on a dedicated connection, in memory and in virtual time.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::Request;
 use kube::client::Body;
@@ -10,10 +12,8 @@ use skopos_transport::{
     BackoffOptions, Dialed, Fault, Protocol, Transport, TransportError, TransportErrorKind, TransportOptions,
     Upgrade, WallClock, dialer_fn,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, DuplexStream},
-    time::{Instant, sleep, timeout},
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::{Instant, sleep, timeout};
 
 const SWITCHED: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\nx: y\r\n\r\nfirst";

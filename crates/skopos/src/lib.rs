@@ -58,12 +58,6 @@ pub use informer::resource::{ResourceId, Scope};
 pub use informer::stats::{AuditStats, FactoryStats, Healed, InformerStats, ReflectorStats, Trouble};
 pub use informer::transform::{Transform, TransformFn};
 pub use read::{Read, ReadOne, Source};
-pub use store::object::Object;
-pub use store::{
-    Closed, Digest, DuplicateIndex, Indexer, Objects, Page, Progress, Snapshot, Store, StoreStats,
-    UnknownIndex,
-};
-
 #[doc(no_inline)]
 pub use skopos_reflect::{
     Cause, Condition, Degradation, Form, InitialList, InvalidStart, MachineOptions, MachineStats, RawWatch,
@@ -77,4 +71,9 @@ pub use skopos_transport::{
 pub use skopos_wire::{
     self as wire, DecodeError, FieldSelector, LabelSelector, Limits, ObjectKey, ParseError, RawObject,
     ResourceVersion, Status,
+};
+pub use store::object::Object;
+pub use store::{
+    Closed, Digest, DuplicateIndex, Indexer, Objects, Page, Progress, Snapshot, Store, StoreStats,
+    UnknownIndex,
 };

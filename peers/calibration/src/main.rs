@@ -6,7 +6,6 @@ mod kit;
 mod real;
 
 use std::path::{Path, PathBuf};
-use tokio::time::Instant;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
@@ -16,6 +15,7 @@ use kit::script::Script;
 use kit::target::Target;
 use kit::{compare, contract, golden, play, script};
 use skopos_testserver::TestServer;
+use tokio::time::Instant;
 
 use crate::real::RealServer;
 

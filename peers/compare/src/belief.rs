@@ -77,8 +77,9 @@ impl Belief {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use peer_protocol::Change;
+
+    use super::*;
 
     fn event(change: Change, initial: bool, name: &str, uid: &str, rv: &str) -> What {
         let (key, uid, rv) = (name.to_owned(), uid.to_owned(), rv.to_owned());

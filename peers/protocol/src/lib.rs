@@ -24,7 +24,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-
 pub use line::{Change, EventLine, Line, Version, What, digest};
 pub use reporter::Reporter;
 pub use tally::{ControllerArguments, Reconciled, Tally};

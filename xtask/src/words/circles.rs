@@ -165,8 +165,9 @@ fn resolve<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::path::PathBuf;
+
+    use super::*;
 
     fn source(file: &str, code: &str) -> Source {
         let syntax = syn::parse_file(code).unwrap();

@@ -4,13 +4,12 @@ mod name;
 mod state;
 mod table;
 
-pub(crate) use json::JsonPrinter;
-pub(crate) use name::NamePrinter;
-pub(crate) use table::{TablePrinter, columns};
-
 use std::io::{self, Write};
 
 use bytes::Bytes;
+pub(crate) use json::JsonPrinter;
+pub(crate) use name::NamePrinter;
+pub(crate) use table::{TablePrinter, columns};
 
 /// Kind of a change to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

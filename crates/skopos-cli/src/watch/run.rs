@@ -7,9 +7,8 @@ use skopos::{
     Condition, Event, FactoryOptions, Freshness, HandlerHandle, HandlerOptions, Informer, InformerFactory,
     InformerOptions, RawObject, Transform,
 };
-use skopos_console::aside;
 use skopos_console::error::CliError;
-use skopos_console::reason;
+use skopos_console::{aside, reason};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;

@@ -3,8 +3,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::support::{Running, Server, TIMEOUT, failure, left, run, skopos, text};
 use serde_json::Value;
+
+use super::support::{Running, Server, TIMEOUT, failure, left, run, skopos, text};
 
 fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))

@@ -1,5 +1,6 @@
-use super::*;
 use proptest::prelude::*;
+
+use super::*;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()

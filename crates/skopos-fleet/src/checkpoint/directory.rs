@@ -9,9 +9,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use skopos::checkpoint::replace_file;
 
-use super::names;
-use super::private;
 use super::store::{Content, FileName, Store, StoredFile, blocking};
+use super::{names, private};
 
 /// A directory used only by this process, which no other user can read: it holds content of the clusters.
 #[derive(Clone)]

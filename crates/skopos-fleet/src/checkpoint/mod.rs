@@ -53,7 +53,6 @@ mod private;
 mod refusal;
 mod store;
 
-pub use crate::cluster::KindFilter;
 pub use directory::Directory;
 pub use keeper::CheckpointKeeper;
 #[cfg(feature = "object-store")]
@@ -62,3 +61,5 @@ pub use options::KeeperOptions;
 pub use private::folder as private_folder;
 pub use refusal::{Refusal, RefusalReason};
 pub use store::{Content, FileName, Store, StoredFile};
+
+pub use crate::cluster::KindFilter;

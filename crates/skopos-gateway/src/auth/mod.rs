@@ -24,6 +24,10 @@ use rustls::pki_types::CertificateDer;
 use skopos_wire::{Status, StatusDetails};
 
 use self::certificate::SystemNames;
+pub use self::identity::Identity;
+pub(crate) use self::identity::{Actor, service_account};
+pub use self::impersonation::Impersonation;
+pub(crate) use self::oidc::OidcError;
 use self::oidc::Provider;
 use self::token::{Token, TokenHash};
 use self::token_review::{ReviewSource, Reviewer};
@@ -32,12 +36,6 @@ use crate::config::Config;
 use crate::listen::Peer;
 use crate::request::authority::Authority;
 use crate::ttl_cache::{Fetched, Ttl, TtlCache};
-
-pub(crate) use self::identity::Actor;
-pub use self::identity::Identity;
-pub(crate) use self::identity::service_account;
-pub use self::impersonation::Impersonation;
-pub(crate) use self::oidc::OidcError;
 
 /// Authenticator of callers. Cheap to clone.
 #[derive(Clone)]

@@ -24,6 +24,8 @@ use futures::FutureExt as _;
 use skopos_wire::Status;
 use tokio::time::{Instant, sleep, timeout_at};
 
+pub use self::attributes::Attributes;
+pub(crate) use self::impersonation::Refusal;
 use self::limits::ReviewLimits;
 use self::outages::Outages;
 use self::policy::Policy;
@@ -32,9 +34,6 @@ use crate::authz::ask::{Ask, AskError};
 use crate::config::{AuthorizationMode, Config, LoopbackTrust, MemberDown};
 use crate::limits::log_limit::LogLimit;
 use crate::ttl_cache::{Cached, Fetched, Ttl, TtlCache};
-
-pub use self::attributes::Attributes;
-pub(crate) use self::impersonation::Refusal;
 
 /// The authorizer of requests. Cheap to clone; all clones share the same rules.
 #[derive(Clone)]

@@ -26,8 +26,7 @@ use skopos::transport::{
 use skopos_fleet::checkpoint::BucketLimits;
 
 use super::location::{Endpoint, origin};
-use crate::config::BucketSource;
-use crate::config::pem;
+use crate::config::{BucketSource, pem};
 
 /// A factory of HTTP clients.
 #[derive(Debug)]

@@ -16,9 +16,8 @@ use skopos_fleet::{Cluster, ClusterId, Document, DocumentRequest, Fleet, FleetEr
 use skopos_serve::{Registry, ResourceType, Verb};
 use tokio::time::Instant;
 
-use crate::response::reasons;
-
 pub(crate) use self::definitions::{Definitions, DefinitionsCache, is_builtin};
+use crate::response::reasons;
 
 /// The resources that a cluster serves beyond the built-in ones, if they can be listed and watched.
 ///

@@ -7,8 +7,7 @@ use skopos_wire::Status;
 use super::{Allowed, Clusters, is_bodiless, status_of};
 use crate::gateway::route::Audited;
 use crate::request::headers::{Stamp, stamp};
-use crate::response::media_type;
-use crate::response::{self, Response};
+use crate::response::{self, Response, media_type};
 
 impl Clusters {
     /// Returns the requested document; `None` if it is not of those in memory.

@@ -53,6 +53,11 @@ use http::Method;
 use skopos_fleet::Cluster;
 use skopos_wire::{GroupResource, Status};
 
+pub(crate) use self::documents::answer as document_answer;
+pub(crate) use self::errors::status_of;
+use self::presentation::Presentations;
+pub(crate) use self::views::Served;
+use self::views::Views;
 use crate::auth::Identity;
 use crate::authz::Attributes;
 use crate::config::ConnectPolicy;
@@ -64,13 +69,6 @@ use crate::request::target::{ResourceTarget, Target};
 use crate::request::watch_path::spelled_as_list;
 use crate::response::{self, Response};
 use crate::upgrade;
-
-use self::presentation::Presentations;
-use self::views::Views;
-
-pub(crate) use self::documents::answer as document_answer;
-pub(crate) use self::errors::status_of;
-pub(crate) use self::views::Served;
 
 /// The route of single clusters.
 #[derive(Clone)]

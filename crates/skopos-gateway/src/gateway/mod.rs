@@ -23,8 +23,7 @@ use crate::request::path::Path;
 use crate::request::query::Query;
 use crate::request::via::InstanceId;
 use crate::request::{authority, browser, headers};
-use crate::response::media_type;
-use crate::response::{self, Response};
+use crate::response::{self, Response, media_type};
 use crate::upgrade::{self, UpgradeRequest};
 
 /// The gateway: authenticates requests and dispatches them by the first segment of their paths. Cheap to clone.

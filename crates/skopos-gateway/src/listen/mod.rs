@@ -16,14 +16,13 @@ mod reaper;
 mod source;
 mod tls;
 
-use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{fmt, io};
 
 use hyper::body::Incoming;
 use rustls::pki_types::CertificateDer;
@@ -33,14 +32,13 @@ use tokio_util::task::TaskTracker;
 
 use self::connection::ConnectionContext;
 use self::reaper::ConnectionReaper;
+pub(crate) use self::reaper::ListenStats;
+pub(crate) use self::source::SourceNetwork;
+pub(crate) use self::tls::TlsError;
 use self::tls::TlsReloader;
 use crate::config::Limits;
 use crate::limits::log_limit::LogLimit;
 use crate::response::Response;
-
-pub(crate) use self::reaper::ListenStats;
-pub(crate) use self::source::SourceNetwork;
-pub(crate) use self::tls::TlsError;
 
 /// Options of the listener.
 #[derive(Clone, Debug)]

@@ -302,9 +302,10 @@ impl MemberChanges {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
     use skopos_wire::Limits;
+
+    use super::*;
 
     #[test]
     fn an_object_that_came_and_went_before_a_relist_does_not_stay() {

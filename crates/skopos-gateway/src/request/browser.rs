@@ -14,8 +14,7 @@ use skopos_wire::{GroupResource, Status};
 
 use super::authority::Authority;
 use super::headers;
-use crate::response::Response;
-use crate::response::media_type;
+use crate::response::{Response, media_type};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");

@@ -24,6 +24,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use self::certificate::Certificate;
 use crate::auth::Authenticator;
 use crate::authz::ask::{Ask, AskError};
 use crate::clusters::Clusters;
@@ -35,8 +36,6 @@ use crate::merged::{KindsOptions, Merged};
 use crate::request::body::LimitedBody;
 use crate::response::ResponseBody;
 use crate::state::State;
-
-pub(crate) use self::certificate::Certificate;
 
 /// Members with scripted answers.
 #[derive(Clone)]

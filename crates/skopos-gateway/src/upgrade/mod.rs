@@ -18,10 +18,9 @@ use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 use skopos_wire::{GroupResource, Status};
 
+pub(crate) use self::stream::{Stream, StreamInfo};
 use crate::request::body::LimitedBody;
 use crate::request::headers;
-
-pub(crate) use self::stream::{Stream, StreamInfo};
 
 /// A request for another protocol, and the connection that it came on.
 #[derive(Debug)]

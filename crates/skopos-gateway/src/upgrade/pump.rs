@@ -109,9 +109,10 @@ impl Flow {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use tokio::io::{DuplexStream, duplex};
     use tokio::task::JoinSet;
+
+    use super::*;
 
     const IDLE: Duration = Duration::from_secs(600);
 

@@ -13,11 +13,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use skopos_config::{ConfigError, Configuration, ModelFault, Span};
 
+use self::sink::ONE_SINK;
 pub use self::sink::{
     DnsConfig, HaproxyConfig, IpvsConfig, KeyConfig, RestConfig, SinkConfig, WebhookConfig,
 };
+use self::source::SERVICE_TYPES;
 pub use self::source::{EndpointsConfig, ObjectsConfig, PodsConfig, ServicesConfig, SourceConfig};
-use self::{sink::ONE_SINK, source::SERVICE_TYPES};
 use crate::plan::PlanOptions;
 use crate::service::NotifierSink;
 

@@ -25,13 +25,11 @@ mod source;
 mod waiting;
 mod webhook;
 
-pub use self::{
-    content::{FieldPath, ObjectContent},
-    delivery::{ChangeKind, DeadLetter, Delivery, DeliveryOutcome, EventKey, Recorded},
-    ledger::{History, Ledger, LedgerChange, LedgerContent, LedgerError},
-    message::MessageFormat,
-    options::{Departure, OutboxOptions},
-    outbox::Outbox,
-    source::{EventSource, ResourceName},
-    webhook::{WebhookError, WebhookOptions, WebhookSink},
-};
+pub use self::content::{FieldPath, ObjectContent};
+pub use self::delivery::{ChangeKind, DeadLetter, Delivery, DeliveryOutcome, EventKey, Recorded};
+pub use self::ledger::{History, Ledger, LedgerChange, LedgerContent, LedgerError};
+pub use self::message::MessageFormat;
+pub use self::options::{Departure, OutboxOptions};
+pub use self::outbox::Outbox;
+pub use self::source::{EventSource, ResourceName};
+pub use self::webhook::{WebhookError, WebhookOptions, WebhookSink};

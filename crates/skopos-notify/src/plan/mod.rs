@@ -24,12 +24,10 @@ mod sink_plan;
 mod tests;
 mod view;
 
+pub use self::evidence::Removal;
+pub use self::guard::{HeldRemovals, HoldReason};
+pub use self::options::PlanOptions;
 pub(crate) use self::planner::PROBE_INTERVAL;
-pub use self::{
-    evidence::Removal,
-    guard::{HeldRemovals, HoldReason},
-    options::PlanOptions,
-    planner::Planner,
-    sink_plan::{NameConflict, PlanStats, SinkPlan},
-    view::{DesiredEntries, DesiredView},
-};
+pub use self::planner::Planner;
+pub use self::sink_plan::{NameConflict, PlanStats, SinkPlan};
+pub use self::view::{DesiredEntries, DesiredView};

@@ -13,9 +13,8 @@ use skopos_transport::{ConnectionId, RequestClass, RequestOptions, Transport};
 use skopos_wire::Limits;
 use tokio_util::sync::CancellationToken;
 
-pub use self::handle::DriverHandle;
-
 use self::exchange::Arrival;
+pub use self::handle::DriverHandle;
 use self::handle::DriverShared;
 use self::request_connections::RequestConnections;
 use crate::{Action, Clock, Input, Machine, MachineOptions, RequestId, Sink, Target};

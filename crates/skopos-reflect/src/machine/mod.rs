@@ -24,21 +24,20 @@ use std::time::Duration;
 
 use skopos_wire::ResourceVersion;
 
-pub use self::input::{
-    Action, BrokenItem, Failure, GetRequest, Input, ListRequest, RequestId, Trouble, WatchRequest, WatchStart,
-};
-pub use self::options::{Content, InitialList, MachineOptions, Resume};
-pub use self::reason::{Cause, Reason};
-pub use self::reflector::{Condition, Degradation, ReflectorState};
-pub use self::stats::MachineStats;
-
 use self::backoff::{Backoff, Budget};
 use self::classify::{Meaning, Verdict};
 use self::deferred_relist::DeferredRelist;
+pub use self::input::{
+    Action, BrokenItem, Failure, GetRequest, Input, ListRequest, RequestId, Trouble, WatchRequest, WatchStart,
+};
 use self::listing::{ListPlan, Listing};
+pub use self::options::{Content, InitialList, MachineOptions, Resume};
 use self::position::Position;
 use self::quarantine::QuarantineRetry;
+pub use self::reason::{Cause, Reason};
+pub use self::reflector::{Condition, Degradation, ReflectorState};
 use self::stall::StallDetector;
+pub use self::stats::MachineStats;
 use self::streaming::Streaming;
 use self::undecodable::{Fetching, SuspectFrame, Undecodable};
 use self::watching::Watching;

@@ -19,20 +19,18 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use crate::event_type::EventType;
-use crate::item::Item;
-use crate::memory_budget::MemoryBudget;
-
 pub use self::cursor::Cursor;
 pub use self::event::Event;
+use self::frames::Frames;
 pub(crate) use self::frames::{FrameShape, Layout};
+use self::ring::Ring;
 #[cfg(test)]
 pub(crate) use self::watchers::SLOT_BYTES;
 pub use self::watchers::Subscription;
-
-use self::frames::Frames;
-use self::ring::Ring;
 use self::watchers::Watchers;
+use crate::event_type::EventType;
+use crate::item::Item;
+use crate::memory_budget::MemoryBudget;
 
 /// Limits of a window and of its watchers.
 #[derive(Clone, Debug)]

@@ -16,12 +16,11 @@ use tokio_util::task::TaskTracker;
 
 pub use self::moments::{Moment, Moments};
 pub use self::objects::{NAMES, Resource, Write, WriteKind};
+use self::requests::Requests;
 pub use self::services::{
     ENDPOINTS, SELECTED, SERVICES, SYSTEM, ServiceChange, ServiceWrite, address, service_key,
 };
 pub use self::visits::VISITED;
-
-use self::requests::Requests;
 use crate::history::{self, ClusterId, Fact, ProcessId, Recorder};
 use crate::net::Network;
 use crate::plan::ClusterPlan;

@@ -18,9 +18,8 @@ use skopos_transport::{Dialed, Dialer, Protocol, TlsFault, TransportErrorKind, d
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-pub use self::wire::{Cut, Direction, Ending, Wire};
-
 use self::pipe::Pipe;
+pub use self::wire::{Cut, Direction, Ending, Wire};
 
 /// The network to the servers of one cluster: one name, several addresses. Clones share it.
 #[derive(Clone)]

@@ -15,11 +15,10 @@
 
 use std::time::Duration;
 
-use crate::history::{At, ClusterId, Entry, Fact, History, InformerId, Look, Walk};
-
 use super::Case;
 use super::truth::{Event, Truth};
 use super::weather::{FaultSpan, Weather};
+use crate::history::{At, ClusterId, Entry, Fact, History, InformerId, Look, Walk};
 
 /// Times for which stores are excused from being right.
 pub(super) struct Excuses {

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use super::{
     Burst, ClientPlan, ClusterPlan, FaultPlan, GatewayPlan, HandlerPlan, InformerPlan, Manner, NotifierPlan,
-    Plan, QueuePlan, ReaderKind, ReaderPlan, Strikes,
+    Plan, QueuePlan, ReaderKind, ReaderPlan, Strikes, gateway, leases, notifier, silent, watchers,
 };
-use super::{gateway, leases, notifier, silent, watchers};
 use crate::cluster::{Moment, NAMES, NAMESPACES, Resource, Write, WriteKind};
 use crate::fault::{CATALOGUE, Entry, Inflict};
 use crate::history::{Selection, Term};

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 pub use self::gateway::{ContextPlan, GatewayPlan, VisitorPlan};
 pub use self::notifier::{Edit, EditPlan, NotifierPlan, ProcessPlan, ServiceBurst, TroublePlan};
 pub use self::shrink::shrink;
-
 use crate::cluster::{Moment, Resource, Write};
 use crate::fault::Inflict;
 use crate::history::Selection;

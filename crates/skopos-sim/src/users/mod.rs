@@ -19,7 +19,6 @@ pub use self::client::Client;
 pub(crate) use self::client::{limits, times};
 pub(crate) use self::handlers::PLANNED_PANIC;
 pub use self::informing::Shelf;
-
 use crate::cluster::Cluster;
 use crate::fault::Part;
 use crate::history::{Fact, Recorder};

@@ -24,18 +24,16 @@ use futures::task::AtomicWaker;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-pub use self::connection::{CloseMode, Connections, Direction};
-pub use self::fault::{Damage, Fault, Lag};
-pub use self::guard::{FaultGuard, Injection};
-pub use self::matching::Match;
-
 pub(crate) use self::attributes::RequestAttributes;
 pub(crate) use self::body::FaultyBody;
-pub(crate) use self::connection::{ConnectionControl, FaultyIo, ResettableStream};
-pub(crate) use self::hostile::hostile_body;
-pub(crate) use self::rule::FaultRule;
-
 use self::connection::BlackHole;
+pub use self::connection::{CloseMode, Connections, Direction};
+pub(crate) use self::connection::{ConnectionControl, FaultyIo, ResettableStream};
+pub use self::fault::{Damage, Fault, Lag};
+pub use self::guard::{FaultGuard, Injection};
+pub(crate) use self::hostile::hostile_body;
+pub use self::matching::Match;
+pub(crate) use self::rule::FaultRule;
 use crate::connection::ConnectionId;
 use crate::storage::Storage;
 

@@ -148,8 +148,9 @@ impl FieldType {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use skopos_serve::Registry;
+
+    use super::*;
 
     #[test]
     fn all_references_lead_somewhere_and_all_simple_types_are_known() {

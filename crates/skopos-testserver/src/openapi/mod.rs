@@ -109,8 +109,9 @@ fn document_key(resource: &ResourceType) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use skopos_serve::Registry;
+
+    use super::*;
 
     #[test]
     fn the_index_leads_to_documents_with_schemas_and_paths() {

@@ -136,9 +136,9 @@ impl FieldWalker<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use skopos_serve::Registry;
 
     use super::*;
-    use skopos_serve::Registry;
 
     #[test]
     fn misspelt_fields_are_found_in_builtin_kinds() {

@@ -13,7 +13,6 @@ pub(crate) mod router;
 mod service;
 mod tls;
 
-pub use self::memory::MemoryStream;
-
 pub(crate) use self::connection::{DEFAULT_MAX_STREAMS, HttpServer, Protocols, listen, reserve};
+pub use self::memory::MemoryStream;
 pub(crate) use self::tls::{Credential, IdentityPlan, ServerIdentity, TlsError, Validity};

@@ -8,9 +8,8 @@ use http::{HeaderValue, Method, Request, StatusCode, Version, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use jiff::fmt::rfc2822::DateTimePrinter;
-use skopos_serve::deadline;
 use skopos_serve::respond::{self, BodyError, Response};
-use skopos_serve::{RequestInfo, RequestVerb};
+use skopos_serve::{RequestInfo, RequestVerb, deadline};
 use skopos_wire::Status;
 use tokio::time::timeout;
 

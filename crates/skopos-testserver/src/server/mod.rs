@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 pub use self::builder::TestServerBuilder;
 pub use self::objects::UnknownRevision;
 pub use self::waiting::WaitTimeout;
-
 use crate::auth::Auth;
 use crate::faults::{CloseMode, Faults};
 use crate::log::RequestRecord;

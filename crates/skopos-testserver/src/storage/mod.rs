@@ -25,11 +25,10 @@ use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::history::Superseded;
 pub(crate) use self::object::{Draft, InvalidObject, Stored};
 pub(crate) use self::record::WriteObserver;
 pub use self::record::WriteRecord;
-
-use self::history::Superseded;
 use self::table::Table;
 use self::timeline::Timeline;
 

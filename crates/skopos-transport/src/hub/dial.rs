@@ -6,16 +6,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Connection, Hub};
-use crate::{
-    backoff::Gate,
-    class::ConnectionId,
-    conn_state::ConnectionState,
-    connection::establish,
-    dialer::{DialAttempt, Io, Protocol},
-    error::{Fault, TransportError, TransportErrorKind},
-    lag::Expired,
-    pool::PoolKind,
-};
+use crate::backoff::Gate;
+use crate::class::ConnectionId;
+use crate::conn_state::ConnectionState;
+use crate::connection::establish;
+use crate::dialer::{DialAttempt, Io, Protocol};
+use crate::error::{Fault, TransportError, TransportErrorKind};
+use crate::lag::Expired;
+use crate::pool::PoolKind;
 
 /// A dedicated connection for one request, which is never in the pool: its owner ends it.
 pub(crate) struct DedicatedIo {

@@ -1,19 +1,18 @@
 //! Leases of streams on connections: found, waited for, or dialed for.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Hub;
-use crate::{
-    backoff::Gate,
-    class::ConnectionId,
-    conn_state::ConnectionState,
-    connection::Sender,
-    dialer::{DialAttempt, Protocol},
-    error::{TransportError, TransportErrorKind},
-    pool::{Pick, PoolKind},
-};
+use crate::backoff::Gate;
+use crate::class::ConnectionId;
+use crate::conn_state::ConnectionState;
+use crate::connection::Sender;
+use crate::dialer::{DialAttempt, Protocol};
+use crate::error::{TransportError, TransportErrorKind};
+use crate::pool::{Pick, PoolKind};
 
 /// A lease of one stream on a connection, given back when dropped.
 pub(crate) struct Lease {

@@ -1,17 +1,16 @@
 //! Lifecycle of a pooled connection: admitted, proven, retired, removed.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{Connection, Hub, State};
-use crate::{
-    class::ConnectionId,
-    conn_state::ConnectionState,
-    dialer::Protocol,
-    error::TransportErrorKind,
-    pool::{Member, PoolKind},
-};
+use crate::class::ConnectionId;
+use crate::conn_state::ConnectionState;
+use crate::dialer::Protocol;
+use crate::error::TransportErrorKind;
+use crate::pool::{Member, PoolKind};
 
 /// Age below which a connection that ends without a response counts as a failed dial.
 const FAILED_DIAL_AGE: Duration = Duration::from_secs(1);

@@ -5,26 +5,26 @@ mod lease;
 mod lifecycle;
 mod ticker;
 
-use std::{sync::Arc, time::Duration};
-
-use parking_lot::Mutex;
-use tokio::{sync::Notify, time::Instant};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use lease::Lease;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use crate::{
-    backoff::DialBackoff,
-    class::ConnectionId,
-    conn_state::ConnectionState,
-    connection::Sender,
-    dialer::{Dialer, Protocol},
-    error::TransportErrorKind,
-    lag::LagMonitor,
-    options::TransportOptions,
-    pool::{Member, Pool, PoolKind},
-    stats::{ConnectionStats, Counters, TransportStats},
-};
+use crate::backoff::DialBackoff;
+use crate::class::ConnectionId;
+use crate::conn_state::ConnectionState;
+use crate::connection::Sender;
+use crate::dialer::{Dialer, Protocol};
+use crate::error::TransportErrorKind;
+use crate::lag::LagMonitor;
+use crate::options::TransportOptions;
+use crate::pool::{Member, Pool, PoolKind};
+use crate::stats::{ConnectionStats, Counters, TransportStats};
 
 /// Time within which a healthy connection's answer to a PING arrives and is read.
 const PING_RESPONSE_TIME: Duration = Duration::from_secs(2);

@@ -1,11 +1,13 @@
 //! Ticker, once a second: detects suspends, process lag and old connections.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{Connection, Hub};
-use crate::{error::TransportErrorKind, pool::Member};
+use crate::error::TransportErrorKind;
+use crate::pool::Member;
 
 /// A jump of the wall clock against the monotonic one that means a suspend.
 const SUSPEND_THRESHOLD: Duration = Duration::from_secs(5);

@@ -1,6 +1,8 @@
 //! Errors of kubeconfigs.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::KubeconfigFeature;
 

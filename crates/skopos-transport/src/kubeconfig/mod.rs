@@ -18,22 +18,20 @@ mod server;
 mod tests;
 mod user;
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube::config::KubeConfigOptions;
-use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use zeroize::Zeroizing;
 
+pub use self::error::{KubeconfigError, KubeconfigReadError};
 use self::file::{ClusterEntry, File, UserEntry};
-pub use self::{
-    error::{KubeconfigError, KubeconfigReadError},
-    paths::KubeconfigPaths,
-};
+pub use self::paths::KubeconfigPaths;
 use crate::proxy::proxy_from_environment;
 
 /// A parsed kubeconfig, or several merged ones.

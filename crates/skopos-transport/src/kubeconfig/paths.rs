@@ -1,17 +1,15 @@
 //! Locations of kubeconfigs: a flag, `$KUBECONFIG`, `~/.kube/config`.
 
-use std::{
-    env,
-    ffi::OsStr,
-    fmt, fs,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::ffi::OsStr;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{env, fmt, fs};
 
 use zeroize::Zeroizing;
 
-use super::{Kubeconfig, MAX_BYTES, error::KubeconfigReadError};
+use super::error::KubeconfigReadError;
+use super::{Kubeconfig, MAX_BYTES};
 
 /// The kubeconfig files that are merged, in order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

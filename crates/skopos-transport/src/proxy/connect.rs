@@ -1,16 +1,20 @@
 //! HTTP's CONNECT (RFC 9110, 9.3.6).
 
-use std::{future::poll_fn, io::Cursor, pin::pin};
+use std::future::poll_fn;
+use std::io::Cursor;
+use std::pin::pin;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, StatusCode, Uri, header, uri::Authority};
+use http::uri::Authority;
+use http::{HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 
 use super::fault::{ProxyFault, from_death};
-use crate::{conn_state::connection_error, dialer::Io};
+use crate::conn_state::connection_error;
+use crate::dialer::Io;
 
 /// Maximum size of a response's head, in bytes. Nothing else of the response is read.
 const MAX_HEAD_BYTES: usize = 16 << 10;

@@ -3,7 +3,8 @@
 
 use std::net::IpAddr;
 
-use http::{Uri, uri::InvalidUri};
+use http::Uri;
+use http::uri::InvalidUri;
 use ipnet::IpNet;
 
 use super::without_brackets;

@@ -1,6 +1,7 @@
 //! Failures of a proxy.
 
-use std::{io, sync::Arc};
+use std::io;
+use std::sync::Arc;
 
 use crate::error::{Fault, TransportErrorKind};
 

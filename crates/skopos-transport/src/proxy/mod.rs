@@ -10,22 +10,21 @@ mod socks;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
-use http::{HeaderValue, Uri, uri::Authority};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::uri::Authority;
+use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 
-pub use self::{environment::proxy_from_environment, fault::ProxyFault};
-use crate::{
-    dialer::{DialAttempt, Io, Stage},
-    error::{ConfigError, TransportErrorKind},
-    options::TransportOptions,
-    tls::{DialSettings, TlsSource},
-};
+pub use self::environment::proxy_from_environment;
+pub use self::fault::ProxyFault;
+use crate::dialer::{DialAttempt, Io, Stage};
+use crate::error::{ConfigError, TransportErrorKind};
+use crate::options::TransportOptions;
+use crate::tls::{DialSettings, TlsSource};
 
 /// The configuration of one proxy for one server.
 pub(crate) struct Proxy {

@@ -4,10 +4,8 @@ use std::net::IpAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{
-    Login, Server,
-    fault::{ProxyFault, from_socket_error},
-};
+use super::fault::{ProxyFault, from_socket_error};
+use super::{Login, Server};
 use crate::dialer::Io;
 
 const VERSION: u8 = 5;

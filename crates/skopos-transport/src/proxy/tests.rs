@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{environment::proxy_of, *};
-use crate::{address_filter::AddressFilter, error::Fault};
+use super::environment::proxy_of;
+use super::*;
+use crate::address_filter::AddressFilter;
+use crate::error::Fault;
 
 /// The timeout of every operation.
 const TIMEOUT: Duration = Duration::from_secs(30);

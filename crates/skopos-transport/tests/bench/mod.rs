@@ -1,21 +1,21 @@
 //! In-memory server, and pipes to it that can be cut, frozen or refused.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::{
-    convert::Infallible,
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
 use http::{Request, Response, StatusCode, header};
 use http_body::Frame;
-use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
-use hyper::{body::Incoming, service::service_fn};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -23,12 +23,11 @@ use skopos_transport::{
     DialAttempt, Dialed, Protocol, Transport, TransportBody, TransportError, TransportErrorKind,
     TransportOptions, WallClock, dialer_fn,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
-    sync::broadcast,
-    time::Instant,
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::sync::broadcast;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// The behavior of a dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,14 +4,13 @@
 
 mod script;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::Request;
 use http_body_util::BodyExt;
-use kube::{
-    client::Body,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use skopos_transport::{
     Dialed, RequestOptions, Transport, TransportError, TransportErrorKind, TransportOptions, WallClock,
     dialer_fn,

@@ -1,35 +1,33 @@
 //! Server that records its callers, and the two readers of a kubeconfig: Skopos, and kubectl if it is installed.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use kube::client::Body;
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::{
-    crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::WebPkiClientVerifier,
-};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 use skopos_transport::{KubeconfigPaths, Transport, TransportOptions};
 use tempfile::TempDir;
-use tokio::{net::TcpListener, process::Command, task::JoinSet};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio::task::JoinSet;
 
 /// The result of reading a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,19 +3,20 @@
 
 mod proxy;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::TryStreamExt;
 use http::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api,
-    api::{ListParams, WatchParams},
-    client::Body,
-    config::KubeConfigOptions,
-};
+use kube::Api;
+use kube::api::{ListParams, WatchParams};
+use kube::client::Body;
+use kube::config::KubeConfigOptions;
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::{pki_types::PrivateKeyDer, server::WebPkiClientVerifier};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::server::WebPkiClientVerifier;
 use skopos_testserver::TestServer;
 use skopos_transport::{
     Fault, Protocol, ProxyFault, Transport, TransportError, TransportErrorKind, TransportOptions, Upgrade,

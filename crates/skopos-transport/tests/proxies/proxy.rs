@@ -1,14 +1,15 @@
 //! Proxy for HTTP's CONNECT and SOCKS5 on loopback, which always connects to one fixed address.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional},
-    net::{TcpListener, TcpSocket, TcpStream},
-};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// The proxy. Ends with [`TestProxy::end`], or with the test's runtime.
 #[derive(Clone)]

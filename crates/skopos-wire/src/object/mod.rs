@@ -9,14 +9,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+pub use labels::Labels;
+pub use parts::{Identity, ScanError};
+pub(crate) use parts::{Parts, check_read, check_text};
 use serde::de::DeserializeOwned;
 
 use crate::json::{Cursor, RawStr};
 use crate::{Limits, ObjectKey, ResourceVersion};
-
-pub use labels::Labels;
-pub use parts::{Identity, ScanError};
-pub(crate) use parts::{Parts, check_read, check_text};
 
 /// A Kubernetes object: the JSON as the server sent it, and the metadata scanned from it.
 ///

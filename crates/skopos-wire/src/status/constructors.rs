@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::{FieldError, ListOptionsFault, Status, StatusCause, StatusDetails, StatusReason};
-use super::{SUCCESS, TOO_LARGE_CAUSE, TOO_LARGE_MESSAGE};
+use super::{
+    FieldError, ListOptionsFault, SUCCESS, Status, StatusCause, StatusDetails, StatusReason, TOO_LARGE_CAUSE,
+    TOO_LARGE_MESSAGE,
+};
 use crate::{ContinueToken, InvalidToken};
 
 /// A resource and its API group (empty for the core group). Displays as `pods` or `deployments.apps`.

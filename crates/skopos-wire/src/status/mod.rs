@@ -4,15 +4,14 @@ mod constructors;
 mod field_error;
 mod reason;
 
-use serde::{Deserialize, Serialize};
-
-use crate::ContinueToken;
-
 pub use constructors::GroupResource;
 pub(crate) use constructors::aggregate;
 pub(crate) use field_error::go_quote_char;
 pub use field_error::{FieldError, FieldErrorKind, ListOptionsFault};
 pub use reason::StatusReason;
+use serde::{Deserialize, Serialize};
+
+use crate::ContinueToken;
 
 /// A Kubernetes `Status`, in the exact JSON shape of the API server.
 ///

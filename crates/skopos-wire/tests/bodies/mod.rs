@@ -3,7 +3,8 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};

@@ -159,10 +159,12 @@ fn hash_of(value: &impl Hash) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeMap;
+
     use bytes::Bytes;
     use skopos_wire::Limits;
-    use std::collections::BTreeMap;
+
+    use super::*;
 
     fn object(name: &str, uid: &str, rv: u64) -> RawObject {
         let json = format!(

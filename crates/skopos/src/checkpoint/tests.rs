@@ -3,7 +3,6 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
-
 use skopos_reflect::Form;
 use skopos_wire::{Limits, RawObject};
 

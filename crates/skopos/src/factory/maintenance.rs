@@ -13,8 +13,7 @@ use super::registry::InformerRegistry;
 use crate::audit::AuditPermit;
 use crate::freshness::MIN_REPORTED_SUSPEND;
 use crate::informer::{InformerInner, NextAudit};
-use crate::sync::deadline;
-use crate::sync::{sleep, spawn};
+use crate::sync::{deadline, sleep, spawn};
 
 /// Starts the task. It runs until the factory is shut down or its last handle is dropped.
 pub(crate) fn start(context: &Arc<FactoryContext>, registry: &Arc<InformerRegistry>) {

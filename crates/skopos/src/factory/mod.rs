@@ -25,8 +25,7 @@ use crate::informer::Informer;
 use crate::informer::options::{FactoryOptions, InformerOptions};
 use crate::informer::resource::ResourceId;
 use crate::informer::stats::FactoryStats;
-use crate::sync::deadline;
-use crate::sync::timeout_at;
+use crate::sync::{deadline, timeout_at};
 
 /// A factory of informers of one cluster, which share connections, lists/watches, stores and probes wherever they can.
 ///

@@ -397,9 +397,11 @@ impl FreshnessCell {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::atomic::{AtomicI64, Ordering};
+
     use tokio::time::advance;
+
+    use super::*;
 
     struct Cell {
         cell: Arc<FreshnessCell>,

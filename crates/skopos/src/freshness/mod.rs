@@ -22,13 +22,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use skopos_reflect::ReflectorState;
-use skopos_wire::ObjectKey;
-use tokio::time::Instant;
-
 pub(crate) use evidence::{
     Evidence, FreshnessCell, FreshnessContext, MIN_REPORTED_SUSPEND, PartEvidence, Proof,
 };
+use skopos_reflect::ReflectorState;
+use skopos_wire::ObjectKey;
+use tokio::time::Instant;
 
 /// The freshness of a store, a snapshot or a read.
 ///

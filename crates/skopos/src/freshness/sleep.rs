@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;

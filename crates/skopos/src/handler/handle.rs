@@ -14,8 +14,7 @@ use super::queue::EventQueue;
 use super::runner::{HandlerCounters, Runner};
 use crate::error::{HandlerNotSynced, HandlerStillRuns};
 use crate::store::{Closed, StoreCore};
-use crate::sync::deadline;
-use crate::sync::{spawn, timeout_at};
+use crate::sync::{deadline, spawn, timeout_at};
 
 /// Adds a handler to a store and starts its task, which `tasks` tracks and `stop` ends.
 ///

@@ -26,10 +26,9 @@ mod runner;
 
 pub use callbacks::{Callbacks, EventCallbacks, EventHandler, SyncHandler, sync_handler};
 pub use event::{Event, EventFlags};
+pub(crate) use handle::add;
 pub use handle::{HandlerHandle, HandlerStats, PoisonedEvent};
 pub use options::HandlerOptions;
-
-pub(crate) use handle::add;
 pub(crate) use queue::EventQueue;
 #[cfg(test)]
 pub(crate) use queue::{DifferenceWalk, QueueItem};

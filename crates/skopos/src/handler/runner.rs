@@ -16,8 +16,7 @@ use super::handle::{HandlerInner, HandlerStats, PoisonedEvent};
 use super::options::HandlerOptions;
 use super::panic::text_of;
 use super::queue::{DifferenceWalk, QueueItem};
-use crate::sync::deadline;
-use crate::sync::{Mutex, sleep, sleep_until, timeout};
+use crate::sync::{Mutex, deadline, sleep, sleep_until, timeout};
 
 pub(super) struct Runner<K, H> {
     handler: H,

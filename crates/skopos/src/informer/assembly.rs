@@ -13,8 +13,7 @@ use crate::factory::context::FactoryContext;
 use crate::freshness::prober::{Probe, Prober};
 use crate::freshness::{Evidence, FreshnessCell, Proof};
 use crate::store::{StoreContent, StoreCore};
-use crate::sync::Mutex;
-use crate::sync::deadline;
+use crate::sync::{Mutex, deadline};
 
 /// Creates the store of an informer, with the restored content. The user's functions compute its indexes; they may be slow,
 /// and may call the factory.

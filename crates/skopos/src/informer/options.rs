@@ -214,7 +214,11 @@ impl InformerOptions {
             Form::MetadataOnly => format!("only the metadata of {resource}"),
             _ => resource.to_string(),
         };
-        Err(BuildError::IndexOfAnotherType { index: indexer.name().to_owned(), reads: Box::new(reads.clone()), found })
+        Err(BuildError::IndexOfAnotherType {
+            index: indexer.name().to_owned(),
+            reads: Box::new(reads.clone()),
+            found,
+        })
     }
 
     /// Refuses namespaces for a cluster-scoped type.

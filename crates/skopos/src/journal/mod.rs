@@ -35,10 +35,9 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use change::ChangeRecord;
 pub use change::{Change, ChangeKind};
+pub(crate) use gap::{ListDifference, ListReplacement};
 pub use reader::{Batch, Cursor, Journal, JournalError, JournalStats};
 pub use ring::{JournalOptions, Lost};
-
-pub(crate) use change::ChangeRecord;
-pub(crate) use gap::{ListDifference, ListReplacement};
 pub(crate) use ring::{JournalPosition, JournalRecorder};

@@ -31,8 +31,8 @@ pub(crate) use index::StoreIndex;
 pub use index::{Indexer, UnknownIndex};
 pub use reader::Store;
 pub use snapshot::{Objects, Page, Snapshot};
+pub(crate) use snapshot::{RestoredPart, StoreContent};
+pub(crate) use writer::{LinkObserver, StoreWriter};
 
 pub(crate) use self::core::StoreCore;
 pub use self::core::{Closed, DuplicateIndex, Progress, StoreStats};
-pub(crate) use snapshot::{RestoredPart, StoreContent};
-pub(crate) use writer::{LinkObserver, StoreWriter};

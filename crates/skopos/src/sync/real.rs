@@ -3,7 +3,6 @@
 pub(crate) use arc_swap::{ArcSwap, Guard};
 pub(crate) use parking_lot::Mutex;
 pub(crate) use tokio::time::{sleep, sleep_until, timeout, timeout_at};
-
 use tokio_util::task::TaskTracker;
 
 /// Spawns a future as a task that `tasks` tracks.

@@ -64,13 +64,14 @@ mod options;
 mod queue;
 mod stats;
 
-pub use self::core::AddError;
 pub use item::Item;
 pub use limit::RateLimit;
 pub use lines::Priority;
 pub use options::WorkQueueOptions;
 pub use queue::{NotDrained, WorkQueue};
 pub use stats::{Durations, WorkQueueStats};
+
+pub use self::core::AddError;
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::client::Body;
 use serde_json::json;
 use skopos::transport::{
-    ConnectionId, TransportErrorKind, RequestOptions, TlsFault, TransportBody, TransportError, TransportOptions,
+    ConnectionId, RequestOptions, TlsFault, TransportBody, TransportError, TransportErrorKind,
+    TransportOptions,
 };
 use skopos::{Condition, FactoryOptions, InformerFactory, InformerOptions, Transport};
 use tokio::time::{Instant, sleep, sleep_until, timeout};

@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use parents::Parents;
 use peer_protocol::{Line, Reconciled, What, job};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
@@ -25,7 +26,6 @@ use crate::machine::Machine;
 use crate::programs;
 use crate::results::{self, ControllerResult, ControllerResults, Library};
 use crate::server::Real;
-use parents::Parents;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {

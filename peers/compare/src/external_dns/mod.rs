@@ -20,12 +20,11 @@ use serde::{Deserialize, Serialize};
 
 use self::cases::Case;
 use self::outcome::Outcome;
+pub(crate) use self::page::write as write_page;
 use self::side::Side;
 use self::world::World;
 use crate::machine::Machine;
 use crate::{programs, results};
-
-pub(crate) use self::page::write as write_page;
 
 #[derive(Args)]
 pub(crate) struct Options {

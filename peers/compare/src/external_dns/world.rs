@@ -8,9 +8,7 @@ use skopos_testserver::{CloseMode, TestServer};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::side::{ANNOTATION, Notifier, Side};
-use crate::dns::Watch;
-use crate::dns::{Answer, Resolver};
-use crate::dns::{Bind, full};
+use crate::dns::{Answer, Bind, Resolver, Watch, full};
 
 const NAMESPACE: &str = "default";
 /// How long a change is waited for.

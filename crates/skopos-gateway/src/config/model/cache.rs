@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
 use skopos_config::{ByteSize, Span};
 
 /// The cache in memory.

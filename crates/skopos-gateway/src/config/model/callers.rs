@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
 use skopos_config::Span;
 
 /// Authentication of callers. Several methods may be enabled; the first that knows the caller counts.

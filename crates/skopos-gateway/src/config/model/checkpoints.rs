@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
 use skopos_config::{ByteSize, Span};
 
 /// Storage of checkpoints: a folder or a bucket.

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
 use skopos_config::Span;
 
 /// Sources of clusters.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
 use skopos_config::{ByteSize, Span};
 
 /// The listener of the gateway.

@@ -2,7 +2,6 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
 use skopos_config::Span;
 
 /// Forwarding of requests to clusters.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use skopos_reflect::Time;
 
 use self::round::Round;
-
 use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue};
 use crate::plan::decision::{Decision, Facts, MemberTimes};
 use crate::plan::evidence::{Evidence, Removal};

@@ -22,14 +22,13 @@ use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use tokio::time::timeout;
 
 use self::body::ItemBody;
+pub use self::listing::ItemTemplate;
 use self::listing::Listing;
 use self::name::Origin;
+pub use self::url_template::{UrlTemplate, UrlTemplateError};
 use super::{EntryMark, Fence, Observed, Sink, SinkError, SinkStep, SinkTraits, StepAction, StepOutcome};
 use crate::entry::{EntryName, EntryValue, Readiness};
 use crate::http::{HttpClient, HttpOptions};
-
-pub use self::listing::ItemTemplate;
-pub use self::url_template::{UrlTemplate, UrlTemplateError};
 
 /// An inventory behind HTTP.
 pub struct RestSink {

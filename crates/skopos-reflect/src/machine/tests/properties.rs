@@ -4,9 +4,8 @@
 use proptest::prelude::*;
 
 use super::course::{Beginning, Course, Event};
-use super::hostile;
-use super::secs;
 use super::world::{Asked, Fault, World};
+use super::{hostile, secs};
 use crate::machine::*;
 
 fn faults() -> impl Strategy<Value = Fault> {

@@ -1,10 +1,11 @@
 //! Verification watches: when a silent stream gets one, and what it proves.
 
+use skopos_wire::WatchEvent;
+
 use super::desk::{Desk, at};
 use super::secs;
 use super::world::expired;
 use crate::machine::*;
-use skopos_wire::WatchEvent;
 
 #[test]
 fn silence_without_probes_is_looked_into_after_90_seconds() {

@@ -24,10 +24,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::chart::VirtualCluster;
-pub use self::sample::SampleError;
-
 use self::controller::Controller;
 use self::registry::{InstanceRegistry, Options};
+pub use self::sample::SampleError;
 use self::syncer::ClusterId;
 use crate::serve::MemoryStream;
 use crate::server::{TestServer, TestServerBuilder, WaitTimeout};

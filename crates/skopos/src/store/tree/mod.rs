@@ -25,11 +25,10 @@ use std::mem;
 use std::sync::Arc;
 
 use bounds::ChildBounds;
+pub(crate) use bytes::Bytes;
 use bytes::hash_of;
 use node::{Inner, Inserted, Leaf, TreeNode};
 use sizes::{FANOUT, LEAF_CAPACITY};
-
-pub(crate) use bytes::Bytes;
 pub(crate) use walk::{Iter, diff};
 
 /// An item of a tree, with its own key.

@@ -8,8 +8,7 @@ use serde_json::json;
 use skopos_testserver::{Fault, FaultGuard, Match};
 use tokio::time::{Instant, sleep};
 
-use crate::dns::Watch;
-use crate::dns::full;
+use crate::dns::{Watch, full};
 use crate::external_dns::outcome::Outcome;
 use crate::external_dns::side::Side;
 use crate::external_dns::world::World;

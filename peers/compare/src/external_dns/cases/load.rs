@@ -6,8 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tokio::time::{Instant, sleep};
 
-use crate::dns::Resolver;
-use crate::dns::full;
+use crate::dns::{Resolver, full};
 use crate::external_dns::outcome::Outcome;
 use crate::external_dns::world::World;
 
