@@ -13,8 +13,6 @@ pub(crate) struct Times {
     micros: Vec<u64>,
 }
 
-// === impl Times ===
-
 impl Times {
     pub(crate) fn add(&mut self, took: Duration) {
         self.micros.push(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));

@@ -30,8 +30,6 @@ pub(crate) struct Process {
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-// === impl Process ===
-
 impl Process {
     /// Another process of this program. `cores` are those it may run on, as `taskset` reads them.
     pub(crate) async fn of_self<I, S>(cores: Option<&str>, arguments: I) -> Result<Self>

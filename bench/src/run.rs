@@ -148,8 +148,6 @@ async fn flood(server: &mut Server, client: &mut Process, pods: usize, events: u
     Ok(flood)
 }
 
-// === impl Spent ===
-
 impl Spent {
     fn add(&mut self, started: &Count, ended: &Count, changes: usize) -> Result<()> {
         let seen = ended.events - started.events;

@@ -101,8 +101,6 @@ struct Counts {
     events: u64,
 }
 
-// === impl Seen ===
-
 impl Seen {
     fn object(&self) {
         self.counts.lock().objects += 1;

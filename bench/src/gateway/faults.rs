@@ -219,8 +219,6 @@ struct Seen {
     failed: usize,
 }
 
-// === impl Load ===
-
 impl Load {
     /// Asks for `path(0)`, `path(1)`, ... at an even rate, over connections of their own. Each request counts from its start.
     async fn put(

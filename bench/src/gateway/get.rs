@@ -248,8 +248,6 @@ pub(crate) fn client(options: &ClientOptions) -> Result<()> {
     Ok(())
 }
 
-// === impl Side ===
-
 impl<'a> Side<'a> {
     fn new(name: &'static str, server: &'a Process, address: &'a str) -> Self {
         Self { name, server, address, report: Report::default(), cpu: Duration::ZERO }
@@ -290,8 +288,6 @@ impl<'a> Side<'a> {
         ]
     }
 }
-
-// === impl Lane ===
 
 impl Lane {
     fn open(address: &str) -> Result<Self> {

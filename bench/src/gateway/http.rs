@@ -62,8 +62,6 @@ const CONNECTION_WINDOW: u32 = 64 << 20;
 /// The same where little is wanted; HTTP/2's own initial value.
 const NARROW: u32 = 65_535;
 
-// === impl Target ===
-
 impl Target {
     /// The server of a kubeconfig.
     pub(crate) async fn of_kubeconfig(path: &Path) -> Result<Self> {
@@ -132,8 +130,6 @@ impl Target {
     }
 }
 
-// === impl Connection ===
-
 impl Connection {
     /// Sends a GET; the body is on its way.
     pub(crate) async fn begin(
@@ -197,8 +193,6 @@ impl Connection {
         tokio::time::timeout(TIMEOUT, whole).await.map_err(|_| anyhow!("{path} took too long"))?
     }
 }
-
-// === impl Answer ===
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> &str {

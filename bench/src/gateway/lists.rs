@@ -221,8 +221,6 @@ fn print(options: &Options, bytes: usize, measured: &[(Form, &str, Figures)]) ->
     Ok(())
 }
 
-// === impl Form ===
-
 impl Form {
     fn name(self) -> &'static str {
         match self {

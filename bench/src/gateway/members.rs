@@ -118,8 +118,6 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-// === impl Members ===
-
 impl Members {
     async fn make_ill(&mut self, folder: &Path, kind: &str, name: &str) -> Result<()> {
         let server = start(folder, name).await?;
@@ -148,8 +146,6 @@ impl Members {
         Ok(())
     }
 }
-
-// === impl Hole ===
 
 impl Hole {
     async fn dig() -> Result<Self> {

@@ -116,8 +116,6 @@ async fn path_of_a_pod(member: &Target) -> Result<String> {
     Ok(format!("/api/v1/namespaces/{}/pods/{}", text("namespace")?, text("name")?))
 }
 
-// === impl Way ===
-
 impl Way {
     /// Reads for a while with so many readers.
     async fn measure(
@@ -164,8 +162,6 @@ async fn read(
     }
     Ok(times)
 }
-
-// === impl Figures ===
 
 impl Figures {
     fn add(&mut self, other: &Self) {

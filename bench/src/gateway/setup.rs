@@ -21,8 +21,6 @@ pub(crate) struct Gateway {
     pub(crate) url: String,
 }
 
-// === impl Setup ===
-
 impl Setup {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self { folder: tempfile::tempdir()? })

@@ -295,8 +295,6 @@ async fn read(mut body: Incoming, timed: bool, mut expected: watch::Receiver<u64
     account
 }
 
-// === impl Account ===
-
 impl Account {
     fn take(&mut self, data: &[u8], timed: bool) {
         self.bytes += data.len() as u64;
@@ -317,8 +315,6 @@ impl Account {
         }
     }
 }
-
-// === impl Round ===
 
 impl std::fmt::Display for Round {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

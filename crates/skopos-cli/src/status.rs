@@ -82,8 +82,6 @@ struct Picture {
     failure: Option<String>,
 }
 
-// === impl Picture ===
-
 impl Picture {
     fn new(server: String, old: Duration, style: Style) -> Self {
         Self { server, old, style, last: None, failure: None }

@@ -31,8 +31,6 @@ struct Checker<'a> {
     problems: Vec<Problem>,
 }
 
-// === impl Checker ===
-
 impl<'a> Checker<'a> {
     fn value(&mut self, schema: &'a Json, node: &Node, field: &str) {
         let schema = self.resolve(schema);

@@ -42,8 +42,6 @@ pub(crate) fn problem_of(error: &serde_saphyr::Error) -> Problem {
     Problem { line: at.line().max(1), column: at.column().max(1), field: String::new(), problem }
 }
 
-// === impl Node ===
-
 impl Node {
     /// Returns the deepest node on the way to `field` (as `clusters.folders[0].path`).
     pub(crate) fn nearest(&self, field: &str) -> &Node {

@@ -15,8 +15,6 @@ pub struct Span(pub Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-// === impl Span ===
-
 impl Span {
     /// The name of the form in the schema.
     pub(crate) const FORMAT: &'static str = "span";
@@ -45,8 +43,6 @@ impl fmt::Display for Span {
         }
     }
 }
-
-// === impl ByteSize ===
 
 impl ByteSize {
     pub(crate) const FORMAT: &'static str = "bytes";

@@ -40,8 +40,6 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-// === impl Gateway ===
-
 impl Gateway {
     /// Makes a client for the gateway that the flags select. Nothing is sent yet.
     pub fn new(args: &GatewayArgs) -> Result<Self, CliError> {
@@ -135,8 +133,6 @@ impl Gateway {
             .hint("is `skopos serve` running there? name another with --server")
     }
 }
-
-// === impl Answer ===
 
 impl Answer {
     /// Returns the response if its status code is a success.

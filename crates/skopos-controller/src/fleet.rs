@@ -170,8 +170,6 @@ async fn until_reached_another_way(cluster: &Cluster, generation: u64) {
     }
 }
 
-// === impl FleetHandle ===
-
 impl FleetHandle {
     /// Returns the controller's state in each cluster of the fleet.
     pub fn members(&self) -> BTreeMap<ClusterId, Member> {

@@ -85,8 +85,6 @@ pub(crate) struct Shared {
     gaps: Mutex<HashSet<ObjectKey>>,
 }
 
-// === impl ControllerHandle ===
-
 impl ControllerHandle {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
@@ -137,8 +135,6 @@ impl fmt::Display for ControllerStatus {
     }
 }
 
-// === impl ControllerStats ===
-
 impl ControllerStats {
     /// Returns the number of reconciliations that ended, with any result.
     pub fn total(&self) -> u64 {
@@ -146,8 +142,6 @@ impl ControllerStats {
         self.succeeded + self.requeued + failed
     }
 }
-
-// === impl Shared ===
 
 impl Shared {
     pub(crate) fn new(

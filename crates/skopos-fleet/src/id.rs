@@ -40,8 +40,6 @@ const HASH_LENGTHS: [usize; 3] = [8, 16, 64];
 /// Text before a hash if nothing else is left of a name.
 const STEM: &str = "cluster";
 
-// === impl ClusterId ===
-
 impl ClusterId {
     /// Validates a name.
     ///

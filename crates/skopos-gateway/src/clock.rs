@@ -10,8 +10,6 @@ use jiff::Timestamp;
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
-// === impl Clock ===
-
 impl Clock {
     /// Makes a clock of the operating system's time.
     #[must_use]

@@ -60,8 +60,6 @@ struct InFlight<V> {
     flight: WeakShared<BoxFuture<'static, Fetched<V>>>,
 }
 
-// === impl TtlCache ===
-
 impl<K: Hash + Eq + Clone, V: Clone> TtlCache<K, V> {
     /// Creates a cache of at most `max_entries` answers. A request takes no longer than `max_duration` while a caller
     /// polls it.

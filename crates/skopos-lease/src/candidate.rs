@@ -26,8 +26,6 @@ pub(crate) struct Published {
     pub(crate) problem: Option<String>,
 }
 
-// === impl Candidate ===
-
 impl Candidate {
     pub(crate) fn new(
         published: watch::Receiver<Published>,

@@ -45,8 +45,6 @@ pub(crate) struct Timing {
     pub(crate) acquire_on_create: bool,
 }
 
-// === impl LeaseOptions ===
-
 impl LeaseOptions {
     /// Makes options with client-go's times and a unique identity.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {

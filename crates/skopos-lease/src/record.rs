@@ -30,8 +30,6 @@ pub(crate) struct Spec {
     pub(crate) preferred: Option<String>,
 }
 
-// === impl Record ===
-
 impl Record {
     /// Reads a Lease; an error names what is missing.
     pub(crate) fn read(object: Value) -> Result<Self, String> {
@@ -69,8 +67,6 @@ pub(crate) fn new_lease(namespace: &str, name: &str, spec: &Spec) -> Value {
         "spec": fields,
     })
 }
-
-// === impl Spec ===
 
 impl Spec {
     fn read(fields: &Value) -> Self {

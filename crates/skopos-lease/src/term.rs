@@ -50,8 +50,6 @@ enum Until {
 /// A future that runs in a term.
 struct RunGuard<'a>(&'a TermShared);
 
-// === impl Term ===
-
 impl Term {
     pub(crate) fn new(number: u64, lease: Arc<str>, shared: Arc<TermShared>) -> Self {
         Self { number, lease, shared }
@@ -154,8 +152,6 @@ impl fmt::Debug for Term {
     }
 }
 
-// === impl TermShared ===
-
 impl TermShared {
     pub(crate) fn new(clock: BootClock) -> Self {
         let none = TermState { number: 0, until: Time::ORIGIN, ending: Some(EndReason::Expired) };
@@ -176,8 +172,6 @@ impl TermShared {
         let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
     }
 }
-
-// === impl RunGuard ===
 
 impl<'a> RunGuard<'a> {
     fn begin(shared: &'a TermShared) -> Self {

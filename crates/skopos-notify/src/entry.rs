@@ -55,8 +55,6 @@ pub(crate) fn exact_members<V>(
     map
 }
 
-// === impl EntryName ===
-
 impl EntryName {
     /// Returns the name as text.
     pub fn as_str(&self) -> &str {
@@ -87,8 +85,6 @@ impl fmt::Display for EntryName {
         f.write_str(&self.0)
     }
 }
-
-// === impl EntryOwner ===
 
 impl EntryOwner {
     /// Parses an owner as [`Display`](fmt::Display) writes it; `None` if it has not three parts.

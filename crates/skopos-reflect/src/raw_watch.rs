@@ -107,8 +107,6 @@ pub struct InvalidStart {
     text: String,
 }
 
-// === impl RawWatch ===
-
 impl RawWatch {
     /// Makes a builder for a watch of the target.
     pub fn builder(transport: Transport, target: Target) -> RawWatchBuilder {
@@ -156,8 +154,6 @@ impl fmt::Debug for RawWatch {
     }
 }
 
-// === impl RawWatchItem ===
-
 impl RawWatchItem {
     /// Returns the RV up to which the item leads.
     fn resource_version(&self) -> Option<&ResourceVersion> {
@@ -169,8 +165,6 @@ impl RawWatchItem {
         }
     }
 }
-
-// === impl RawWatchBuilder ===
 
 impl RawWatchBuilder {
     /// Sets limits on what is accepted from the server.

@@ -40,8 +40,6 @@ pub enum Form {
     MetadataOnly,
 }
 
-// === impl Target ===
-
 impl Target {
     /// Makes a target of all objects of a resource, in all namespaces. The group is empty for core resources.
     pub fn new(group: impl Into<String>, version: impl Into<String>, plural: impl Into<String>) -> Self {

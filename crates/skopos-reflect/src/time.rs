@@ -19,8 +19,6 @@ pub struct Clock {
     origin: Instant,
 }
 
-// === impl Time ===
-
 impl Time {
     /// The origin of the clock.
     pub const ORIGIN: Time = Time(Duration::ZERO);
@@ -62,8 +60,6 @@ impl fmt::Display for Time {
         write!(f, "{:.3}s", self.0.as_secs_f64())
     }
 }
-
-// === impl Clock ===
 
 impl Clock {
     /// Creates a clock whose origin is now.

@@ -139,8 +139,6 @@ struct VersionEntry<'a> {
     resources: Vec<&'a Arc<ResourceType>>,
 }
 
-// === impl Groups ===
-
 impl<'a> Groups<'a> {
     fn new(resources: impl IntoIterator<Item = &'a Arc<ResourceType>>) -> Self {
         let mut all: Vec<GroupEntry<'a>> = Vec::new();

@@ -14,8 +14,6 @@ pub enum EventType {
 /// Text after the object in a watch frame.
 pub(crate) const FRAME_TAIL: &[u8] = b"}\n";
 
-// === impl EventType ===
-
 impl EventType {
     /// Returns the text before the object in a watch frame; `}` and a newline follow the object.
     #[must_use]

@@ -48,8 +48,6 @@ const EVICT_FIRST_AGE: Duration = Duration::from_secs(1);
 /// event has to search for a holder to evict from.
 const RECLAIM_DIVISOR: usize = 32;
 
-// === impl MemoryBudget ===
-
 impl MemoryBudget {
     /// Creates a budget of `limit` bytes.
     #[must_use]
@@ -106,8 +104,6 @@ impl MemoryBudget {
         }
     }
 }
-
-// === impl Reservation ===
 
 impl Reservation {
     /// Returns the bytes held.

@@ -55,8 +55,6 @@ impl Body for IndentedBody {
     }
 }
 
-// === impl Indenter ===
-
 impl Indenter {
     fn indent(&mut self, json: &[u8]) -> Bytes {
         let mut out = Vec::with_capacity(json.len() * 2);

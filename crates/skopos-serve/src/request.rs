@@ -66,8 +66,6 @@ pub struct Query {
     pairs: Vec<(String, String)>,
 }
 
-// === impl RequestInfo ===
-
 impl RequestInfo {
     /// Parses method, path and query; `find` looks up a resource by group, version and plural.
     #[must_use]
@@ -152,8 +150,6 @@ fn resolve(
     found.map(|target| (target, watch))
 }
 
-// === impl RequestTarget ===
-
 impl RequestTarget {
     /// Returns the key of the named object.
     #[must_use]
@@ -161,8 +157,6 @@ impl RequestTarget {
         Some(object_key(self.namespace.as_deref(), self.name.as_deref()?))
     }
 }
-
-// === impl RequestVerb ===
 
 impl RequestVerb {
     /// Returns the verb's name in authorization.
@@ -181,8 +175,6 @@ impl RequestVerb {
         }
     }
 }
-
-// === impl Query ===
 
 impl Query {
     /// Parses the query string of a URL.

@@ -168,8 +168,6 @@ pub struct Compacted {
     pub oldest: u64,
 }
 
-// === impl ReadError ===
-
 impl From<Status> for ReadError {
     fn from(status: Status) -> Self {
         Self::Failed(Box::new(status))

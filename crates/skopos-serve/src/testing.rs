@@ -41,8 +41,6 @@ pub(crate) struct State {
     objects: BTreeMap<String, Object>,
 }
 
-// === impl MemorySource ===
-
 impl MemorySource {
     pub(crate) fn new(options: WindowOptions) -> Self {
         let window = Arc::new(Window::new(options, 0));

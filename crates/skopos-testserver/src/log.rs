@@ -85,8 +85,6 @@ pub(crate) struct LogEntry {
     ended: bool,
 }
 
-// === impl RequestRecord ===
-
 impl RequestRecord {
     /// Returns the decoded value of a query parameter.
     #[must_use]
@@ -100,8 +98,6 @@ impl RequestRecord {
         self.verb == "watch" && matches!(self.outcome, Outcome::Streaming(_))
     }
 }
-
-// === impl RequestLog ===
 
 impl RequestLog {
     /// Creates a log of the latest `capacity` requests, which notifies `activity` of every change.
@@ -171,8 +167,6 @@ impl fmt::Debug for RequestLog {
         f.debug_struct("RequestLog").field("inner", &self.inner.state).finish_non_exhaustive()
     }
 }
-
-// === impl LogEntry ===
 
 impl LogEntry {
     /// Records that the headers are about to be sent.

@@ -36,8 +36,6 @@ pub(crate) struct StoredState {
     revision: u64,
 }
 
-// === impl StoredResource ===
-
 impl StoredResource {
     pub(crate) fn new(
         state: &ServerState,

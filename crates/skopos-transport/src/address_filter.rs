@@ -31,7 +31,6 @@ impl AddressFilter {
     /// Checks an address.
     ///
     /// # Errors
-    ///
     /// If the address is denied, with the reason.
     pub fn check(&self, address: IpAddr) -> Result<(), Arc<str>> {
         self.0.as_ref().map_or(Ok(()), |check| check(address))

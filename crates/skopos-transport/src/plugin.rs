@@ -175,8 +175,6 @@ fn single_line(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ").chars().take(MAX_TEXT).collect()
 }
 
-// === impl PluginCredentials ===
-
 impl PluginCredentials {
     /// Returns whether the plugin must run again before the credentials are sent.
     pub(crate) fn is_expiring(&self) -> bool {

@@ -22,13 +22,10 @@ pub(crate) struct TokenFile {
 /// Age of a token after which the file is read again.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(50);
 
-// === impl TokenFile ===
-
 impl TokenFile {
     /// Reads the file for the first time.
     ///
     /// # Errors
-    ///
     /// If it cannot be read and no token is configured beside it. The message shows nothing of its content.
     pub(crate) fn open(path: &str, beside: Option<&SecretString>) -> Result<Self, String> {
         let path: Arc<Path> = PathBuf::from(path).into();

@@ -75,7 +75,6 @@ impl Transport {
     /// application that needs another one must install it before.
     ///
     /// # Errors
-    ///
     /// If URL, proxy, CA, client certificate, credentials, headers or options are invalid. An exec plugin is not run here:
     /// the first request runs it, and its failure is that request's [`TransportErrorKind::Auth`].
     pub fn from_config(config: kube::Config, options: TransportOptions) -> Result<Self, ConfigError> {
@@ -88,7 +87,6 @@ impl Transport {
     /// Creates a transport over the connections of `dialer`. It uses URL, credentials and headers of `config`.
     ///
     /// # Errors
-    ///
     /// If URL, credentials, headers or options are invalid.
     pub fn with_dialer(
         config: kube::Config,
@@ -123,7 +121,6 @@ impl Transport {
     /// Sends one request. Equivalent to the [`tower::Service`], but simpler to call.
     ///
     /// # Errors
-    ///
     /// If there was no response, with the reason inside. Any HTTP status except a redirect is a response.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
         let hub = &self.owner.hub;
@@ -140,7 +137,6 @@ impl Transport {
     /// returned, and its connection is closed.
     ///
     /// # Errors
-    ///
     /// As [`Transport::send`]; and if a response without a switch is larger than 1 MiB.
     pub async fn upgrade(&self, request: Request<Body>) -> Result<Upgrade, TransportError> {
         let hub = &self.owner.hub;
@@ -153,7 +149,6 @@ impl Transport {
     /// Waits until a connection is open, dialing as often as the backoff admits.
     ///
     /// # Errors
-    ///
     /// If `limit` (or the connect deadline, if that is shorter) passes before; with the reason of the last failure.
     pub async fn connected(&self, limit: Duration) -> Result<(), TransportError> {
         let hub = &self.owner.hub;

@@ -26,8 +26,6 @@ pub(crate) struct BundleVerifier {
     provider: Arc<CryptoProvider>,
 }
 
-// === impl BundleVerifier ===
-
 impl BundleVerifier {
     /// Creates a verifier for a bundle. Certificates that cannot be parsed are skipped if another one can be, as in Go.
     pub(crate) fn new(

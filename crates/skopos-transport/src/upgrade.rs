@@ -57,8 +57,6 @@ pub struct Tunnel {
 /// The largest response other than a switch: an error message of the API server.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-// === impl Tunnel ===
-
 impl Tunnel {
     /// Completes when the stream must end: the transport is parked or shut down.
     pub fn withdrawn(&self) -> WaitForCancellationFutureOwned {
@@ -121,8 +119,6 @@ pub(crate) struct DedicatedConnection {
 
 /// hyper's connection future, which must be polled to make progress.
 type ConnectionFuture = BoxFuture<'static, hyper::Result<()>>;
-
-// === impl DedicatedConnection ===
 
 impl DedicatedConnection {
     pub(crate) async fn dial(hub: &Arc<Hub>) -> Result<Self, TransportError> {

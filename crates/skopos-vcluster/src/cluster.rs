@@ -20,8 +20,6 @@ pub struct VirtualCluster {
     pub workload: Workload,
 }
 
-// === impl VirtualCluster ===
-
 impl VirtualCluster {
     /// Assembles a virtual cluster from a control plane's workload, its configuration if that was readable, and pods.
     /// Pods of other virtual clusters are ignored.

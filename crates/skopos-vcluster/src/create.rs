@@ -45,8 +45,6 @@ pub enum Source {
     Manifests(Manifests),
 }
 
-// === impl Host ===
-
 impl Host {
     /// Creates or upgrades a virtual cluster. Completes an unfinished earlier attempt.
     ///
@@ -277,8 +275,6 @@ struct Served {
     #[serde(default)]
     namespaced: bool,
 }
-
-// === impl Kinds ===
 
 impl Kinds {
     async fn find(

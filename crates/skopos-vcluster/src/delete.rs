@@ -28,8 +28,6 @@ pub struct DeleteOptions {
     pub within: Duration,
 }
 
-// === impl Host ===
-
 impl Host {
     /// Deletes a virtual cluster, and what the vcluster CLI would delete with it. Completes an unfinished earlier
     /// attempt, even if the virtual cluster itself is gone already.

@@ -220,8 +220,6 @@ pub enum Fault {
     Host,
 }
 
-// === impl Error ===
-
 impl Error {
     /// Returns the party that can resolve it.
     pub fn fault(&self) -> Fault {

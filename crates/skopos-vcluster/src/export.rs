@@ -39,8 +39,6 @@ pub struct ExportedKubeconfig {
     pub inside_only: bool,
 }
 
-// === impl Host ===
-
 impl Host {
     /// Returns the kubeconfig of a virtual cluster, whether it is up or not. It is rendered from the authority and
     /// credentials in the virtual cluster's own one: nothing in it runs programs or reads files.
@@ -109,8 +107,6 @@ struct ServerAddress {
     tls_server_name: Option<String>,
     inside_only: bool,
 }
-
-// === impl ServerAddress ===
 
 impl ServerAddress {
     fn find(wanted: Option<&Uri>, exported: &Uri, service: Option<&[u8]>, secret: &KubeconfigSecret) -> Self {

@@ -61,8 +61,6 @@ const CHART: &str = "vcluster";
 /// The oldest version of helm that the chart supports.
 const OLDEST: (u32, u32) = (3, 10);
 
-// === impl Helm ===
-
 impl Helm {
     /// Returns whether helm is available. A version that is too old is an error.
     pub(crate) async fn presence(&self, session: &Session<'_>) -> Result<Presence, Error> {
@@ -283,8 +281,6 @@ fn last_of(mut file: File) -> io::Result<String> {
 struct Running {
     child: Child,
 }
-
-// === impl Running ===
 
 impl Running {
     #[cfg(unix)]

@@ -36,15 +36,11 @@ pub struct HostOptions {
     pub now: fn() -> jiff::Zoned,
 }
 
-// === impl HostOptions ===
-
 impl Default for HostOptions {
     fn default() -> Self {
         Self { answer_timeout: Duration::from_secs(30), helm: Helm::default(), now: jiff::Zoned::now }
     }
 }
-
-// === impl Host ===
 
 impl Host {
     /// Creates a host reached by this client.

@@ -11,8 +11,6 @@ pub struct Manifests {
     objects: Vec<Value>,
 }
 
-// === impl Manifests ===
-
 impl Manifests {
     /// Parses documents of YAML or JSON.
     ///

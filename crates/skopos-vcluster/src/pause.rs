@@ -32,8 +32,6 @@ pub struct ResumeOptions {
     pub wait: bool,
 }
 
-// === impl Host ===
-
 impl Host {
     /// Returns whether the host has namespaces whose label shows that they were, or could have been, created for a
     /// virtual cluster's own ones. Returns `false` if the caller may not list them.

@@ -137,8 +137,6 @@ impl Progress for Silent {
     fn step(&self, _step: Step) {}
 }
 
-// === impl Step ===
-
 impl Step {
     pub(crate) fn waiting_for_pods(workload: &Workload) -> Self {
         Self::WaitingForPods { kind: workload.kind, name: workload.name.clone(), pods: workload.pods }

@@ -69,8 +69,6 @@ pub enum Refusal {
     },
 }
 
-// === impl Situation ===
-
 impl Situation {
     /// Returns the removals, in order. Each can be repeated.
     ///

@@ -50,8 +50,6 @@ struct Ask<'a> {
     body: Bytes,
 }
 
-// === impl Resource ===
-
 impl Resource {
     pub(crate) const fn core(plural: &'static str) -> Self {
         Self { group: "", plural }
@@ -86,8 +84,6 @@ pub(crate) fn object_path(root: &str, plural: &str, namespace: Option<&str>, nam
     }
     path
 }
-
-// === impl Session ===
 
 impl<'a> Session<'a> {
     pub(crate) fn new(
@@ -294,8 +290,6 @@ impl<'a> Session<'a> {
         }
     }
 }
-
-// === impl Ask ===
 
 impl Ask<'_> {
     /// Returns a description of the request for users.

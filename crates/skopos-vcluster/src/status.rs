@@ -38,8 +38,6 @@ pub struct PodState {
     pub status: String,
 }
 
-// === impl Status ===
-
 impl Status {
     /// Returns the text used by `vcluster list`.
     pub fn as_str(&self) -> &str {
@@ -77,8 +75,6 @@ impl Serialize for Status {
         serializer.serialize_str(self.as_str())
     }
 }
-
-// === impl PodState ===
 
 impl PodState {
     /// Parses a pod; `None` if it does not belong to a control plane.
@@ -161,8 +157,6 @@ struct Terminated {
     signal: i64,
 }
 
-// === impl Pod ===
-
 impl Pod {
     fn status(&self) -> String {
         let PodStatus { phase, reason, .. } = &self.status;
@@ -208,15 +202,11 @@ impl Pod {
     }
 }
 
-// === impl State ===
-
 impl State {
     fn succeeded(&self) -> bool {
         self.terminated.as_ref().is_some_and(|ended| ended.exit_code == 0)
     }
 }
-
-// === impl Terminated ===
 
 impl Terminated {
     fn describe(&self) -> String {

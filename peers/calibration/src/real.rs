@@ -41,8 +41,6 @@ pub(crate) struct RealServer {
 /// How long a start or an end may take.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-// === impl RealServer ===
-
 impl RealServer {
     /// Starts a server on a free port, with no content but what the flags ask for.
     pub(crate) async fn start(program: &Path, flags: &'static [&'static str]) -> anyhow::Result<Self> {

@@ -14,8 +14,6 @@ pub(crate) struct Member {
     server: Option<Server>,
 }
 
-// === impl Member ===
-
 impl Member {
     /// Takes the cluster of a kubeconfig's current context; without one, starts peers/apiserver.
     pub(crate) async fn start(kubeconfig: Option<&Path>, folder: &Path) -> Result<Self> {

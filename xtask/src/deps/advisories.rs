@@ -140,8 +140,6 @@ fn line(package: &Package, advisory: &Advisory) -> String {
     format!("{name} {version} is {class}: {} ({}); {remedy}", advisory.title(), advisory.id())
 }
 
-// === impl Rules ===
-
 impl Rules {
     fn read(deny: &str) -> Result<Self> {
         #[derive(Deserialize)]

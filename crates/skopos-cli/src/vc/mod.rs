@@ -49,8 +49,6 @@ async fn dispatch(command: VcCommand) -> Result<(), CliError> {
     }
 }
 
-// === impl VcCommand ===
-
 impl VcCommand {
     /// Returns how to continue after an interruption; `None`: there is nothing to continue. The text repeats no flags, because
     /// each may matter and some hold secrets.

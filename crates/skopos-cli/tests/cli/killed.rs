@@ -71,8 +71,6 @@ fn knob(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-// === impl Member ===
-
 impl Member {
     async fn start(name: &'static str) -> Self {
         let lists = Arc::new(AtomicUsize::new(0));
@@ -175,8 +173,6 @@ struct Gateway {
     since: Instant,
 }
 
-// === impl Lab ===
-
 impl Lab {
     fn new(members: &[Member]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
@@ -213,8 +209,6 @@ impl Lab {
         Gateway { process, client, since: Instant::now() }
     }
 }
-
-// === impl Gateway ===
 
 impl Gateway {
     async fn send(&self, path: &str) -> http::Response<Body> {
@@ -389,8 +383,6 @@ struct Events {
     body: Body,
     rest: Vec<u8>,
 }
-
-// === impl Events ===
 
 impl Events {
     async fn next(&mut self) -> Option<Value> {

@@ -25,8 +25,6 @@ type Unfinished = tokio::sync::Mutex<Option<Change>>;
 /// A future that yields the number of bytes written.
 type Change = BoxFuture<'static, io::Result<u64>>;
 
-// === impl Changes ===
-
 impl Changes {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, folders: Mutex::default() }

@@ -25,8 +25,6 @@ const LOCK: &str = "lock";
 
 const BUFFER: usize = 256 << 10;
 
-// === impl Directory ===
-
 impl Directory {
     /// Opens a directory, and creates it if it does not exist. Revokes the permissions of other users.
     ///

@@ -68,8 +68,6 @@ struct Since {
 /// Interval of writing resources whose version alone has advanced, and documents that were only confirmed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(300);
 
-// === impl Folder ===
-
 impl Folder {
     pub(super) fn new(cluster: &ClusterId) -> Self {
         Self {
@@ -245,8 +243,6 @@ impl Folder {
         }
     }
 }
-
-// === impl State ===
 
 impl State {
     fn keep(&mut self, resource: &ResourceId, kept: Kept) {

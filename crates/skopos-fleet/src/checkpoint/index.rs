@@ -30,8 +30,6 @@ struct Wire {
     kinds: Vec<[String; 4]>,
 }
 
-// === impl Index ===
-
 impl Index {
     pub(super) fn encode(&self, cluster: &ClusterId) -> Vec<u8> {
         let kinds = self.kinds.iter().cloned();

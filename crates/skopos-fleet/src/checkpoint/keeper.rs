@@ -73,8 +73,6 @@ const CLEANUP_INTERVAL: Duration = Duration::from_secs(600);
 /// Age below which a file may still be being written.
 const MIN_SETTLED_AGE: Duration = Duration::from_secs(60);
 
-// === impl CheckpointKeeper ===
-
 impl CheckpointKeeper {
     /// Creates a keeper that uses this store.
     pub fn new(store: impl Store, options: KeeperOptions) -> Self {

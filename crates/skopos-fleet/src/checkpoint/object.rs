@@ -73,8 +73,6 @@ impl Default for BucketLimits {
     }
 }
 
-// === impl Bucket ===
-
 impl Bucket {
     /// Creates a store below `prefix` in a configured object store: with its credentials, retries and timeouts.
     pub fn new(objects: Arc<dyn ObjectStore>, prefix: &str, limits: BucketLimits) -> Self {
@@ -252,8 +250,6 @@ impl From<Error> for Failure {
         Self::Refused(error)
     }
 }
-
-// === impl Health ===
 
 impl Health {
     /// Returns the reason if the bucket is paused now.

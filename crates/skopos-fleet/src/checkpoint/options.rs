@@ -31,8 +31,6 @@ pub struct KeeperOptions {
     pub clock: WallClock,
 }
 
-// === impl KeeperOptions ===
-
 impl Default for KeeperOptions {
     fn default() -> Self {
         Self {

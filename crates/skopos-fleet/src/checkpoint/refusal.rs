@@ -38,8 +38,6 @@ pub enum RefusalReason {
     Ageless,
 }
 
-// === impl RefusalReason ===
-
 impl RefusalReason {
     /// Returns whether the file stays in place.
     pub(super) fn leaves_it(&self) -> bool {

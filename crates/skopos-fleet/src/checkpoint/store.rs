@@ -63,8 +63,6 @@ pub(super) async fn blocking<T: Send + 'static>(
     spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-// === impl FileName ===
-
 impl FileName {
     /// Checks a name; `None` if folder or file has characters that are not allowed.
     pub fn checked(folder: &str, file: &str) -> Option<Self> {
@@ -97,8 +95,6 @@ impl fmt::Display for FileName {
         write!(f, "{}/{}", self.folder, self.file)
     }
 }
-
-// === impl Content ===
 
 impl Content {
     /// Writes the content; returns the number of bytes. Blocks as long as the writer does.

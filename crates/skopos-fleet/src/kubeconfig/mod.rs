@@ -26,8 +26,6 @@ pub struct Kubeconfig {
     policy: KubeconfigPolicy,
 }
 
-// === impl Kubeconfig ===
-
 impl Kubeconfig {
     /// Parses a kubeconfig, YAML or JSON.
     ///

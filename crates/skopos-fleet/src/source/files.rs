@@ -30,8 +30,6 @@ pub(super) enum FilesCheck {
     Read(Kubeconfig),
 }
 
-// === impl Files ===
-
 impl Files {
     pub(super) fn new(paths: &KubeconfigPaths) -> Self {
         let entry = |path: &std::path::PathBuf| FileEntry {
@@ -97,8 +95,6 @@ enum EntryCheck {
     Settling,
     Changed,
 }
-
-// === impl FileEntry ===
 
 impl FileEntry {
     fn check(&mut self, policy: &KubeconfigPolicy, skips_missing: bool) -> EntryCheck {

@@ -30,8 +30,6 @@ pub struct Meta {
     pub deletion_timestamp: Option<String>,
 }
 
-// === impl Meta ===
-
 impl Meta {
     /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {

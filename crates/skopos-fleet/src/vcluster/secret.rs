@@ -57,8 +57,6 @@ pub enum SecretError {
     },
 }
 
-// === impl ConfigSecret ===
-
 impl ConfigSecret {
     /// Parses a Secret; `None` if it is not a virtual cluster's configuration. Unreadable parts of the configuration
     /// get their defaults.
@@ -83,8 +81,6 @@ impl Default for ConfigSecret {
         Self { name: String::new(), namespace: String::new(), replicas: 1, workloads_sleep: false }
     }
 }
-
-// === impl KubeconfigSecret ===
 
 impl KubeconfigSecret {
     /// Parses a Secret; `None` if it is not a virtual cluster's kubeconfig (labels `app=vcluster`, `vcluster-name=NAME`
@@ -137,8 +133,6 @@ struct Object {
     #[serde(deserialize_with = "or_default")]
     data: BTreeMap<String, SecretString>,
 }
-
-// === impl Object ===
 
 impl Object {
     fn value(&self, key: &'static str) -> Result<Zeroizing<Vec<u8>>, SecretError> {

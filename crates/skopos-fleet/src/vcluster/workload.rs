@@ -80,8 +80,6 @@ pub enum Off {
     ScaledDown,
 }
 
-// === impl Workload ===
-
 impl Workload {
     /// Parses an object; `None` if it is not a part of a virtual cluster.
     ///
@@ -185,8 +183,6 @@ impl fmt::Display for Workload {
     }
 }
 
-// === impl Part ===
-
 impl Part {
     /// All parts; the control plane first.
     pub const ALL: [Self; 4] = [Self::ControlPlane, Self::Api, Self::Controller, Self::Etcd];
@@ -206,8 +202,6 @@ impl Part {
     }
 }
 
-// === impl WorkloadKind ===
-
 impl WorkloadKind {
     /// Returns the resource in API paths.
     pub fn plural(self) -> &'static str {
@@ -226,8 +220,6 @@ impl fmt::Display for WorkloadKind {
         })
     }
 }
-
-// === impl Off ===
 
 impl fmt::Display for Off {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

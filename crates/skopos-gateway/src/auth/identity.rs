@@ -50,8 +50,6 @@ pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// Prefix of the names that Kubernetes itself assigns.
 const SYSTEM: &str = "system:";
 
-// === impl Identity ===
-
 impl Identity {
     /// Makes an authenticated user, in these groups and that of all authenticated callers.
     pub fn authenticated(user: impl Into<String>, groups: impl IntoIterator<Item = String>) -> Self {

@@ -52,8 +52,6 @@ const MAX_REVIEWED: usize = 64;
 /// The user of requests without credentials.
 const ANONYMOUS: &str = "system:anonymous";
 
-// === impl Impersonation ===
-
 impl Impersonation {
     /// Reads the headers of a request; returns `None` if it asks for no other identity.
     ///

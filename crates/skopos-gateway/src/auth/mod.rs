@@ -76,8 +76,6 @@ const TOKEN_TTL: Duration = Duration::from_secs(10);
 /// Timeout of one authentication.
 const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-// === impl Authenticator ===
-
 impl Authenticator {
     /// Makes the configured ways of authentication; `ask` reaches the cluster that reviews tokens.
     ///
@@ -134,8 +132,6 @@ impl std::fmt::Debug for Authenticator {
         f.debug_struct("Authenticator").field("demanded", &self.shared.demanded).finish_non_exhaustive()
     }
 }
-
-// === impl AuthenticatorInner ===
 
 impl AuthenticatorInner {
     async fn look_up(

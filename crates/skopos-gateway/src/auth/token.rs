@@ -19,8 +19,6 @@ pub(super) type TokenHash = [u8; 32];
 /// Maximum length; longer tokens are refused unread. Those of real providers are shorter.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-// === impl Token ===
-
 impl Token {
     /// Returns the token of a request, if it has one.
     ///

@@ -53,8 +53,6 @@ pub(super) struct ReviewSource {
     is_suspect: bool,
 }
 
-// === impl Reviewer ===
-
 impl Reviewer {
     pub(super) fn new(options: &config::TokenReview, ask: Arc<dyn Ask>) -> Self {
         let config::TokenReview { cluster, audiences, shared_accounts, only_jwt } = options.clone();
@@ -132,8 +130,6 @@ impl Reviewer {
         Ok(identity)
     }
 }
-
-// === impl ReviewSource ===
 
 impl From<&Peer> for ReviewSource {
     fn from(peer: &Peer) -> Self {

@@ -54,8 +54,6 @@ pub enum AskError {
     Unusable(Arc<str>),
 }
 
-// === impl AskError ===
-
 impl AskError {
     /// Returns whether no server is there to decide. A cluster that is busy, fails or refuses is there.
     #[must_use]

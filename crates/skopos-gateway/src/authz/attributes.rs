@@ -28,8 +28,6 @@ pub struct Attributes {
     pub path: String,
 }
 
-// === impl Attributes ===
-
 impl Attributes {
     /// Makes the attributes of a request for a resource in all namespaces; narrow them with the fields.
     #[must_use]

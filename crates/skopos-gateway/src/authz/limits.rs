@@ -32,8 +32,6 @@ const LIMITS: FairLimits = FairLimits { permits: 64, per_key: 8, queue: 256 };
 
 const MIN_SWEEP: usize = 64;
 
-// === impl ReviewLimits ===
-
 impl ReviewLimits {
     /// Waits until a review of `user`'s rights in `cluster` may begin.
     ///
@@ -45,8 +43,6 @@ impl ReviewLimits {
         Ok(ReviewPermit { _permit: permit, _semaphore: semaphore })
     }
 }
-
-// === impl ClusterSemaphores ===
 
 impl ClusterSemaphores {
     fn semaphore(&mut self, cluster: &Arc<str>) -> FairSemaphore<Arc<str>> {

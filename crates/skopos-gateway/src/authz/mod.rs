@@ -142,8 +142,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The reason given to system users and groups of one cluster in all other clusters, including those that do not exist.
 const ELSEWHERE: &str = "users and groups of the system are those of the cluster that reviewed the token (authentication.tokenReview.sharedAccounts)";
 
-// === impl Authorizer ===
-
 impl Authorizer {
     /// Creates an authorizer with the rules of `config`; `ask` reaches the members.
     #[must_use]
@@ -262,8 +260,6 @@ impl std::fmt::Debug for Authorizer {
         f.debug_struct("Authorizer").field("mode", &self.rules.load().mode).finish_non_exhaustive()
     }
 }
-
-// === impl Rules ===
 
 impl Rules {
     fn new(config: &Config, ask: Arc<dyn Ask>, limits: ReviewLimits) -> Self {
@@ -467,15 +463,11 @@ fn undecided(source: DecisionSource, retry_after: Duration) -> Fetched<Verdict> 
     Fetched { value: Verdict::undecided(source, Some(seconds)), ttl: Ttl::FromResponse(Duration::ZERO) }
 }
 
-// === impl Key ===
-
 impl Key {
     fn bytes(&self) -> usize {
         self.cluster.len() + self.what.bytes()
     }
 }
-
-// === impl Verdict ===
 
 impl Verdict {
     fn allowed(reason: &str, source: DecisionSource) -> Self {
@@ -496,8 +488,6 @@ impl Verdict {
         Decision { allowed, reason, source, age, retry_after, refusal: None }
     }
 }
-
-// === impl Decision ===
 
 impl Decision {
     /// Returns whether the request is denied only because it could not be decided. It may well be allowed.
@@ -522,8 +512,6 @@ impl From<Cached<Verdict>> for Decision {
         known.value.with_age(known.age)
     }
 }
-
-// === impl DecisionSource ===
 
 impl DecisionSource {
     /// Returns a short stable name, for logs and metrics.

@@ -13,8 +13,6 @@ pub(super) struct Policy {
 /// The verbs of a rule that names none.
 const READING: [&str; 3] = ["get", "list", "watch"];
 
-// === impl Policy ===
-
 impl Policy {
     pub(super) fn new(rules: Vec<PolicyRule>) -> Self {
         Self { rules }

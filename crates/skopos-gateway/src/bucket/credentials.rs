@@ -44,8 +44,6 @@ const CREDENTIALS: [&str; 9] = [
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
 ];
 
-// === impl Environment ===
-
 impl<'a> Environment<'a> {
     pub(crate) fn new(get: &'a (dyn Fn(&str) -> Option<String> + Sync)) -> Self {
         Self { get }
@@ -70,8 +68,6 @@ impl<'a> Environment<'a> {
         (self.get)(name).filter(|value| !value.is_empty())
     }
 }
-
-// === impl FileCredentials ===
 
 impl FileCredentials {
     pub(super) fn new(files: &BucketCredentials) -> Self {

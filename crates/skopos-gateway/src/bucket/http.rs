@@ -61,8 +61,6 @@ const MAX_ERROR_BYTES: usize = 64 << 10;
 /// The maximum length of an error code.
 const MAX_CODE_LEN: usize = 64;
 
-// === impl Connector ===
-
 impl Connector {
     pub(super) fn new(
         source: &BucketSource,
@@ -108,8 +106,6 @@ impl HttpConnector for Connector {
         Ok(HttpClient::new(Client { shared: self.shared.clone(), clear }))
     }
 }
-
-// === impl Client ===
 
 #[async_trait::async_trait]
 impl HttpService for Client {
@@ -162,8 +158,6 @@ fn error_code(said: &str) -> Option<&str> {
     is_word.then_some(code)
 }
 
-// === impl ConnectorInner ===
-
 impl ConnectorInner {
     /// Returns the transport for the origin of `uri`.
     async fn transport(self: &Arc<Self>, uri: &Uri) -> Result<Transport, HttpError> {
@@ -199,8 +193,6 @@ struct BoundedBody {
     body: Mutex<TransportBody>,
     left: u64,
 }
-
-// === impl BoundedBody ===
 
 impl http_body::Body for BoundedBody {
     type Data = Bytes;

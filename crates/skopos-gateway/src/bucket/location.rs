@@ -14,8 +14,6 @@ pub(crate) struct BucketLocation<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint(Uri);
 
-// === impl BucketLocation ===
-
 impl<'a> BucketLocation<'a> {
     pub(crate) fn parse(url: &'a str) -> Result<Self, String> {
         let rest = url.strip_prefix("s3://").ok_or("must be written as s3://BUCKET/PREFIX")?;
@@ -45,8 +43,6 @@ impl<'a> BucketLocation<'a> {
 fn is_plain(c: char) -> bool {
     c.is_ascii_lowercase() || c.is_ascii_digit()
 }
-
-// === impl Endpoint ===
 
 impl Endpoint {
     /// Parses an endpoint. With `clear`, plain HTTP is allowed beyond this machine too.

@@ -61,8 +61,6 @@ const PAGE: usize = 3;
 
 pub(crate) const BUCKET: &str = "a-bucket";
 
-// === impl S3 ===
-
 impl S3 {
     pub(crate) async fn start() -> Self {
         Self::over(None).await

@@ -93,8 +93,6 @@ pub(crate) fn is_builtin(group: &str) -> bool {
     BUILTIN_GROUPS.contains(&group)
 }
 
-// === impl Definitions ===
-
 impl Definitions {
     /// Returns whether the cluster itself stores the objects of a resource that is not built in.
     pub(crate) fn has(&self, group: &str, version: &str, plural: &str) -> bool {
@@ -117,8 +115,6 @@ impl Definitions {
         is_same(&self.defined, &other.defined) && is_same(&self.aggregated, &other.aggregated)
     }
 }
-
-// === impl DefinitionsCache ===
 
 impl DefinitionsCache {
     /// Returns the definitions of `cluster`, within `within`.
@@ -259,15 +255,11 @@ fn names_of(entry: Option<NameList>) -> Names {
     entry.map(|entry| entry.names).unwrap_or_default()
 }
 
-// === impl NameList ===
-
 impl NameList {
     fn is_young_refusal(&self) -> bool {
         matches!(self.source, Source::Refused(_, at) if at.elapsed() < REFUSAL_TTL)
     }
 }
-
-// === impl Source ===
 
 impl Source {
     /// Returns whether both are the same document.
@@ -327,8 +319,6 @@ struct Metadata {
 
 /// The table cell of an APIService that kube-apiserver answers itself.
 const LOCAL: &str = "Local";
-
-// === impl List ===
 
 impl List {
     fn names(&self) -> BTreeSet<String> {

@@ -153,8 +153,6 @@ fn definitions() -> ResourceId {
     }
 }
 
-// === impl Catalogs ===
-
 impl Catalogs {
     pub(crate) fn new(fleet: Fleet, definitions: DefinitionsCache) -> Self {
         let request = DocumentRequest::discovery().into_iter().find(|request| request.path() == "/apis");
@@ -263,8 +261,6 @@ impl Catalogs {
     }
 }
 
-// === impl Recency ===
-
 impl Recency {
     async fn document(
         self,
@@ -278,8 +274,6 @@ impl Recency {
         }
     }
 }
-
-// === impl Catalog ===
 
 impl Catalog {
     /// Reads an aggregated discovery document.

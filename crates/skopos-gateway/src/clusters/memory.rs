@@ -255,8 +255,6 @@ fn selects_custom_fields(query: &Query) -> bool {
     fields.into_iter().any(|field| !field.is_empty() && !field.trim_start().starts_with("metadata."))
 }
 
-// === impl Memory ===
-
 impl Memory {
     /// Records the source of the answer.
     pub(super) fn record_read(&self, freshness: Freshness, live: bool) {

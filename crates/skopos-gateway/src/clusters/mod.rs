@@ -86,8 +86,6 @@ pub(crate) struct Allowed {
     pub(crate) call: Call,
 }
 
-// === impl Clusters ===
-
 impl Clusters {
     /// Makes the route over these services' clusters.
     #[must_use]

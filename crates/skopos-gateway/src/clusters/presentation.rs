@@ -63,8 +63,6 @@ const MAX_BYTES: usize = 1 << 20;
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-// === impl Presentations ===
-
 impl Presentations {
     pub(super) fn new() -> Self {
         Self { known: Arc::new(TtlCache::new(MAX_KNOWN, ASK_TIMEOUT)) }

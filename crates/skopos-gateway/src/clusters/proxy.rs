@@ -219,8 +219,6 @@ enum LongRunning {
     Log,
 }
 
-// === impl LongRunning ===
-
 impl LongRunning {
     fn from_target(target: &ResourceTarget) -> Option<Self> {
         match target.attributes.verb.as_str() {

@@ -19,8 +19,6 @@ enum Content {
     One(Option<Object<RawObject>>),
 }
 
-// === impl State ===
-
 impl State {
     /// Makes a state of all objects; `own` of its bytes are not shared with the store. Returns `None` if its version is
     /// not a number.

@@ -83,8 +83,6 @@ struct Member {
     _tasks: JoinSet<()>,
 }
 
-// === impl Member ===
-
 impl Member {
     async fn start() -> Self {
         let (server, certificate) = (TestServer::builder().start().await.unwrap(), Certificate::new());

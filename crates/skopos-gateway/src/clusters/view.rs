@@ -61,8 +61,6 @@ const BATCH_SIZE: usize = 1_000;
 /// Maximum number of states for further pages.
 const MAX_PAGED: usize = 64;
 
-// === impl View ===
-
 impl View {
     /// Makes the view of the cached kind whose end `stop_watcher` observes. States for further pages share `paged` with other views.
     pub(super) fn new(
@@ -197,8 +195,6 @@ fn event(change: &Change<RawObject>) -> Option<Event<Row>> {
     };
     Some(if change.further { event.further() } else { event })
 }
-
-// === impl Row ===
 
 impl Row {
     /// Makes a row; `None` if its version is not a number.

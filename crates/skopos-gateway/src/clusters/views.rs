@@ -92,8 +92,6 @@ const FRAME_DIVISOR: usize = 16;
 /// The minimum of each limit; with less, a few hundred changes at once would end watches.
 const MIN_LIMIT_BYTES: usize = 8 << 20;
 
-// === impl Views ===
-
 impl Views {
     /// Makes the views. All clusters share `compressed` bytes for compressed objects; each cluster's stores have a budget
     /// of `per_cluster` bytes.
@@ -230,8 +228,6 @@ impl Views {
     }
 }
 
-// === impl Served ===
-
 impl Served {
     /// Adds the counters of a window.
     pub(crate) fn add(&mut self, stats: &WindowStats) {
@@ -246,8 +242,6 @@ impl Served {
         self.paged_bytes += paged;
     }
 }
-
-// === impl ClusterViews ===
 
 impl ClusterViews {
     fn new(limits: MemoryLimits) -> Self {

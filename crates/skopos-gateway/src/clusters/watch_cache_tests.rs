@@ -66,8 +66,6 @@ fn gist(said: &Value) -> Value {
     ])
 }
 
-// === 77, 78: in order, and nothing missed ===
-
 /// A client like client-go's: it lists, watches from there, and lists again when told to.
 struct Client<'a> {
     lab: &'a Lab,
@@ -172,8 +170,6 @@ async fn nobody_misses_a_change_or_goes_back_while_memory_is_filled_anew() {
     assert!(anew > 0, "nobody has met a gap");
 }
 
-// === 79, 84: while memory is not there yet ===
-
 #[tokio::test(start_paused = true)]
 async fn a_watch_does_not_hang_where_memory_cannot_be_filled() {
     for silent in [false, true] {
@@ -233,8 +229,6 @@ async fn what_a_member_keeps_failing_to_list_it_is_asked_for_at_once() {
     }
 }
 
-// === 83: versions that are still to come ===
-
 #[tokio::test(start_paused = true)]
 async fn a_version_that_is_still_to_come_is_waited_for_and_then_said_to_be_too_large() {
     let lab = lab(&["a"]);
@@ -253,8 +247,6 @@ async fn a_version_that_is_still_to_come_is_waited_for_and_then_said_to_be_too_l
     let (told, ()) = join(lab.get(&wanted, &[]), comes).await;
     assert_eq!((told.code, names(&told.json())), (200, vec!["a", "b"]));
 }
-
-// === 81, 82: bookmarks ===
 
 #[tokio::test(start_paused = true)]
 async fn bookmarks_go_on_where_nothing_of_the_kind_happens() {
@@ -281,8 +273,6 @@ async fn bookmarks_go_on_where_nothing_of_the_kind_happens() {
     // Late by at most a minute or two of the member's own bookmarks.
     assert!(versions.last() >= Some(&(from + 12)), "{versions:?} after {from}");
 }
-
-// === 88, 89, 90: the matrix ===
 
 const VERSIONS: [&str; 6] = [
     "",
@@ -359,8 +349,6 @@ async fn a_watch_from_memory_tells_what_the_members_own_does_however_it_begins()
     }
     assert!(kept.values().any(|(code, _)| *code == 422));
 }
-
-// === 92: nothing is left ===
 
 #[tokio::test(start_paused = true)]
 async fn however_many_watch_and_however_they_end_nothing_is_left_of_them() {

@@ -34,8 +34,6 @@ const MIN_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
 struct Faults(Vec<ModelFault>);
 
-// === impl Faults ===
-
 impl Faults {
     fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         self.0.push(ModelFault { field: field.into(), problem: problem.into() });

@@ -208,8 +208,6 @@ enum HostAccess {
     Context { kubeconfig: KubeconfigPaths, context: String },
 }
 
-// === impl Hosts ===
-
 impl<'a> Hosts<'a> {
     fn new(fleet: &'a Fleet) -> Self {
         Self { fleet, known: BTreeMap::new() }
@@ -262,8 +260,6 @@ impl<'a> Hosts<'a> {
         Ok((cluster, helm))
     }
 }
-
-// === impl HostAccess ===
 
 impl HostAccess {
     fn wrong(&self, error: &dyn std::fmt::Display) -> SourceError {
@@ -378,8 +374,6 @@ pub(crate) enum KeptParts {
     /// Everything.
     All,
 }
-
-// === impl KeptParts ===
 
 impl KeptParts {
     /// Returns the parts to keep according to `config`.

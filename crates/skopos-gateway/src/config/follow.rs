@@ -49,8 +49,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 static EXHAUSTED: LogLimit = LogLimit::new(Duration::from_secs(60));
 
-// === impl ConfigFollower ===
-
 impl ConfigFollower {
     /// Reads the file for the first time.
     ///

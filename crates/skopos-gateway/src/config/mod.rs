@@ -22,8 +22,6 @@ pub use model::{
 pub use skopos_config::{ByteSize, ConfigError, Problem, Span};
 use skopos_config::{Configuration, ModelFault};
 
-// === impl Config ===
-
 impl Configuration for Config {
     const TITLE: &'static str = "Configuration of the Skopos gateway";
 

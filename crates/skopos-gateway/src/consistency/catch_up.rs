@@ -23,8 +23,6 @@ pub(crate) struct CatchUp<'a> {
 /// return.
 const WATCH_GRACE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_micros(20));
 
-// === impl CatchUp ===
-
 impl CatchUp<'_> {
     /// Waits briefly for the watch, if nothing else is missing from `content`. The alternative is a list of `alternative`
     /// objects from the member, so a wait longer than that list takes is not worth it.

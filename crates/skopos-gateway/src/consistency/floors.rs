@@ -72,8 +72,6 @@ const OBJECT_TTL: Duration = Duration::from_secs(120);
 /// The maximum number of resources of one cluster with a floor of their own: more than any cluster serves.
 const MAX_KINDS: usize = 4096;
 
-// === impl Floors ===
-
 impl Floors {
     /// Begins a write. If it is done, later reads contain it, whatever its answer is.
     pub(crate) fn write(&self, cluster: &ClusterId, group: &str, resource: &str) -> PendingWrite {
@@ -131,8 +129,6 @@ fn kind(group: &str, resource: &str) -> Kind {
     (group.to_owned(), resource.to_owned())
 }
 
-// === impl PendingWrite ===
-
 impl PendingWrite {
     /// Records the outcome of the write.
     pub(crate) fn settle(mut self, outcome: Outcome) {
@@ -153,8 +149,6 @@ impl Drop for PendingWrite {
         }
     }
 }
-
-// === impl Floor ===
 
 impl Floor {
     /// Returns whether a read of this content contains everything that callers have seen.
@@ -229,8 +223,6 @@ impl Floor {
         self.changed = Some(now);
     }
 }
-
-// === impl ObjectChange ===
 
 impl ObjectChange {
     fn is_met_by(&self, content: &Snapshot<RawObject>) -> bool {

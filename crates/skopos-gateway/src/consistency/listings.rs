@@ -38,8 +38,6 @@ struct Ahead {
     at: Instant,
 }
 
-// === impl Listings ===
-
 impl Listings {
     /// Returns the listing of a resource.
     pub(crate) fn get(&self, cluster: &ClusterId, kind: &CachedKind) -> Arc<Listing> {
@@ -67,8 +65,6 @@ impl Listings {
         drop((gone, old));
     }
 }
-
-// === impl Listing ===
 
 impl Listing {
     fn new(stop_watcher: StopWatcher) -> Self {

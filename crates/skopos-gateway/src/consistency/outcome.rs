@@ -40,8 +40,6 @@ pub(crate) struct Deleted {
     pub(crate) uid: String,
 }
 
-// === impl Outcome ===
-
 impl Outcome {
     /// Returns the outcome if the status alone decides it; `None` if the body says more.
     pub(crate) fn from_status(status: StatusCode, what: &Attributes) -> Option<Self> {
@@ -118,8 +116,6 @@ struct Details {
     uid: Option<String>,
 }
 
-// === impl Metadata ===
-
 impl Metadata {
     /// Returns whether the object is being deleted, and neither finalizers nor a grace period hold it.
     fn is_leaving(&self) -> bool {
@@ -149,8 +145,6 @@ impl Metadata {
         }
     }
 }
-
-// === impl WriteResponse ===
 
 impl WriteResponse {
     /// Reads an object or a Status by field numbers (`generated.proto` of k8s.io/apimachinery).

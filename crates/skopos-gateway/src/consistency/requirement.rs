@@ -27,8 +27,6 @@ enum Age {
     Since(Instant),
 }
 
-// === impl Requirement ===
-
 impl Requirement {
     /// Makes the requirement of a request that has just come: the configured one, unless the request asks for a newer answer
     /// by `Cache-Control: no-cache` or `max-age` (RFC 9111).

@@ -21,8 +21,6 @@ struct Flight<T: Clone> {
     read: WeakShared<BoxFuture<'static, T>>,
 }
 
-// === impl SingleFlight ===
-
 impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     pub(crate) fn new() -> Self {
         Self { last: Mutex::new(None) }

@@ -97,8 +97,6 @@ const FREEZE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time given to the fleet to end. It writes its checkpoints last.
 const FLEET_END_TIMEOUT: Duration = Duration::from_secs(15);
 
-// === impl Daemon ===
-
 impl Daemon {
     /// Creates a daemon from a configuration file, whose changes it follows.
     ///
@@ -270,8 +268,6 @@ async fn open_storage(
     })
 }
 
-// === impl Embedding ===
-
 impl Embedding {
     /// Makes the default options for this configuration.
     #[must_use]
@@ -297,8 +293,6 @@ fn listen_options(config: &Config) -> ListenOptions {
 fn authenticator(fleet: &Fleet, config: &Config) -> Result<Authenticator, OidcError> {
     Authenticator::new(config, Arc::new(FleetAsk::trusted_only(fleet.clone())))
 }
-
-// === impl Current ===
 
 impl Current {
     fn gateway(&self, authenticator: Authenticator) -> Gateway {
@@ -337,8 +331,6 @@ struct Reload {
     current: Current,
     cache_policy: CachePolicy,
 }
-
-// === impl Reload ===
 
 impl Reload {
     /// Applies a configuration completely or not at all.

@@ -42,8 +42,6 @@ const ABANDONED: u16 = 499;
 const ROUTES: [&str; 9] =
     ["clusters", "fleet", "virtualclusters", "api", "metrics", "healthz", "readyz", "livez", "other"];
 
-// === impl AuditEntry ===
-
 impl AuditEntry {
     pub(crate) fn new(
         peer: &Peer,

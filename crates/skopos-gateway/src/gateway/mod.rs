@@ -51,8 +51,6 @@ struct GatewayInner {
     observer: Option<Arc<dyn Observer>>,
 }
 
-// === impl Gateway ===
-
 impl Gateway {
     /// Makes a builder without routes; at most `body_bytes` bytes of a body are read.
     #[must_use]
@@ -99,8 +97,6 @@ impl Handler for Gateway {
     }
 }
 
-// === impl GatewayBuilder ===
-
 impl GatewayBuilder {
     /// Adds a route `/SEGMENT/...` for authenticated callers.
     #[must_use]
@@ -139,8 +135,6 @@ impl GatewayBuilder {
         }
     }
 }
-
-// === impl GatewayInner ===
 
 impl GatewayInner {
     async fn answer(

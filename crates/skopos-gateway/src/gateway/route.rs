@@ -70,8 +70,6 @@ pub(crate) struct Audited {
     pub age: Option<Duration>,
 }
 
-// === impl Audited ===
-
 impl Audited {
     /// Adds the decision.
     #[must_use]

@@ -39,8 +39,6 @@ pub struct Services {
     pub(crate) definitions: DefinitionsCache,
 }
 
-// === impl Services ===
-
 impl Services {
     /// Makes the services of a fleet, according to `config`.
     #[must_use]
@@ -91,8 +89,6 @@ pub struct FleetAsk {
     fleet: Fleet,
     trusted: bool,
 }
-
-// === impl FleetAsk ===
 
 impl FleetAsk {
     /// Makes a client of all clusters of a fleet.

@@ -73,8 +73,6 @@ impl Hosts for FleetHosts {
     }
 }
 
-// === impl FleetHosts ===
-
 impl FleetHosts {
     /// Returns the way in which helm reaches a cluster: by the cluster's kubeconfig and context.
     fn helm(&self, cluster: &Cluster) -> Option<Helm> {

@@ -64,8 +64,6 @@ struct LifecycleRequest {
 /// The deadline of reads for a waiting caller, and of the request's body.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-// === impl Lifecycle ===
-
 impl Lifecycle {
     /// Creates the route for virtual clusters in these hosts.
     #[must_use]

@@ -105,8 +105,6 @@ const MAX_OPERATIONS: usize = 1000;
 /// The maximum number of steps kept of one operation, the last ones.
 const MAX_STEPS: usize = 200;
 
-// === impl Operations ===
-
 impl Operations {
     /// Starts the task, unless it is running already.
     pub(super) fn start(&self, host: Host, target: Target, task: Task) -> Started {
@@ -156,8 +154,6 @@ impl Drop for OperationsInner {
     }
 }
 
-// === impl Task ===
-
 impl Task {
     fn verb(&self) -> &'static str {
         match self {
@@ -186,8 +182,6 @@ impl Task {
         done.map(|cluster| json!(cluster)).map_err(|error| failure(&error))
     }
 }
-
-// === impl Operation ===
 
 impl Operation {
     fn new(target: Target, verb: &'static str) -> Self {

@@ -44,8 +44,6 @@ struct Body {
     upgrade: bool,
 }
 
-// === impl Creation ===
-
 impl Creation {
     pub(super) fn parse(body: &[u8]) -> Result<Self, Status> {
         let body: Body = serde_json::from_slice(body)
@@ -65,8 +63,6 @@ impl Creation {
         Ok(Self { name, options: CreateOptions { namespace, upgrade, ..CreateOptions::new(source) } })
     }
 }
-
-// === impl Deletion ===
 
 impl Deletion {
     pub(super) fn parse(query: &Query) -> Result<Self, Status> {

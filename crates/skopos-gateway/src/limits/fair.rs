@@ -62,8 +62,6 @@ enum Entered<K: Hash + Eq + Clone> {
     Waiting(oneshot::Receiver<FairPermit<K>>),
 }
 
-// === impl FairSemaphore ===
-
 impl<K: Hash + Eq + Clone> FairSemaphore<K> {
     pub(crate) fn new(limits: FairLimits) -> Self {
         let state = State { held: 0, users: HashMap::new(), queue_order: VecDeque::new() };
@@ -93,23 +91,17 @@ impl<K: Hash + Eq + Clone> Clone for FairSemaphore<K> {
     }
 }
 
-// === impl WeakFairSemaphore ===
-
 impl<K: Hash + Eq + Clone> WeakFairSemaphore<K> {
     pub(crate) fn upgrade(&self) -> Option<FairSemaphore<K>> {
         self.0.upgrade().map(FairSemaphore)
     }
 }
 
-// === impl FairPermit ===
-
 impl<K: Hash + Eq + Clone> Drop for FairPermit<K> {
     fn drop(&mut self) {
         self.shared.leave(&self.key);
     }
 }
-
-// === impl SemaphoreInner ===
 
 impl<K: Hash + Eq + Clone> SemaphoreInner<K> {
     fn enter(&self, key: &K) -> Result<Entered<K>, QueueFull> {
@@ -158,8 +150,6 @@ impl<K: Hash + Eq + Clone> SemaphoreInner<K> {
     }
 }
 
-// === impl State ===
-
 impl<K: Hash + Eq + Clone> State<K> {
     /// Takes the next waiting acquisition of a key that may have another permit, and counts the permit.
     fn next(&mut self, per_key: usize) -> Option<(K, oneshot::Sender<FairPermit<K>>)> {
@@ -187,8 +177,6 @@ impl<K: Hash + Eq + Clone> State<K> {
         None
     }
 }
-
-// === impl User ===
 
 impl<K: Hash + Eq + Clone> User<K> {
     fn new() -> Self {

@@ -12,8 +12,6 @@ pub(crate) struct LogLimit {
     last: Mutex<Option<Instant>>,
 }
 
-// === impl LogLimit ===
-
 impl LogLimit {
     pub(crate) const fn new(interval: Duration) -> Self {
         Self { interval, last: Mutex::new(None) }

@@ -28,8 +28,6 @@ struct LimitInner {
     open: Mutex<HashMap<Arc<str>, u32>>,
 }
 
-// === impl PerUserLimit ===
-
 impl PerUserLimit {
     /// Creates a limit of `max` for each user; `what` names the counted things in the plural.
     #[must_use]
@@ -69,8 +67,6 @@ impl PerUserLimit {
         self.shared.open.lock().values().map(|count| u64::from(*count)).sum()
     }
 }
-
-// === impl Permit ===
 
 impl Drop for Permit {
     fn drop(&mut self) {

@@ -77,8 +77,6 @@ const RESET_WINDOW: Duration = Duration::from_secs(10);
 /// The maximum duration of a request of an unknown caller while there is no room for other connections.
 const MAX_UNKNOWN_REQUEST: Duration = Duration::from_secs(1);
 
-// === impl ConnectionActivity ===
-
 impl ConnectionActivity {
     pub(super) fn new(source: SourceNetwork, close: CancellationToken) -> Arc<Self> {
         let now = Instant::now();
@@ -222,8 +220,6 @@ impl ConnectionActivity {
     }
 }
 
-// === impl State ===
-
 impl State {
     /// Resets the counters at the end of the window.
     fn count(&mut self, now: Instant) {
@@ -239,8 +235,6 @@ pub(super) struct InFlight {
     activity: Arc<ConnectionActivity>,
     finished: bool,
 }
-
-// === impl InFlight ===
 
 impl InFlight {
     /// Returns the answer with an observed body.

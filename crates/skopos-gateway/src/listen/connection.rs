@@ -41,8 +41,6 @@ pub(super) struct ConnectionContext<H> {
     pub(super) cut: CancellationToken,
 }
 
-// === impl ConnectionContext ===
-
 impl<H: Handler> ConnectionContext<H> {
     /// Serves a connection in a task of its own.
     pub(super) fn serve(

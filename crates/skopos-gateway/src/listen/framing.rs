@@ -76,8 +76,6 @@ const FRAME_HEADER_LEN: usize = 9;
 /// The longest line that matters: a length, or the encodings of a body.
 const MAX_LINE: usize = 256;
 
-// === impl Inspected ===
-
 impl<S> Inspected<S> {
     pub(super) fn new(stream: S, activity: Arc<ConnectionActivity>) -> Self {
         Self { stream, framing: Framing::default(), activity }
@@ -127,15 +125,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Inspected<S> {
     }
 }
 
-// === impl State ===
-
 impl Default for State {
     fn default() -> Self {
         Self::Preface(0)
     }
 }
-
-// === impl Framing ===
 
 impl Framing {
     /// Parses the next bytes.
@@ -263,8 +257,6 @@ impl State {
         }
     }
 }
-
-// === impl Head ===
 
 impl Head {
     /// Parses a header. Returns whether the message can be parsed further.

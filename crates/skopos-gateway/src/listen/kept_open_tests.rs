@@ -51,8 +51,6 @@ enum Answer {
 
 const PIECE: &[u8] = b"{\"kind\":\"Status\"}";
 
-// === impl Answer ===
-
 impl Answer {
     fn parse(text: &str) -> Self {
         let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty()).collect();
@@ -167,8 +165,6 @@ enum Client {
     Http1(http1::SendRequest<Empty<Bytes>>),
     Http2(http2::SendRequest<Empty<Bytes>>),
 }
-
-// === impl Client ===
 
 impl Client {
     async fn connect(server: &InMemory<AsAsked>, is_http2: bool, tasks: &mut JoinSet<()>) -> Self {

@@ -140,8 +140,6 @@ pub struct Drained {
     pub cut: usize,
 }
 
-// === impl Peer ===
-
 impl Peer {
     /// Makes a peer with nothing known but its address.
     #[must_use]
@@ -154,8 +152,6 @@ impl Peer {
         self.address.into()
     }
 }
-
-// === impl PeerRecord ===
 
 impl PeerRecord {
     /// Records a caller who proved an identity.
@@ -178,8 +174,6 @@ impl PeerRecord {
         self.token_refused.load(Ordering::Relaxed)
     }
 }
-
-// === impl Listener ===
 
 impl Listener {
     /// Binds the address.

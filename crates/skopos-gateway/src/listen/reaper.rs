@@ -79,8 +79,6 @@ const MAX_CLOSED_AT_ONCE: usize = 64;
 /// The time that a connection gets to end in order when it has to make room.
 const RETIRE_TIMEOUT: Duration = Duration::from_millis(50);
 
-// === impl ConnectionReaper ===
-
 impl ConnectionReaper {
     pub(super) fn new(limits: Limits) -> Arc<Self> {
         let permitted = AtomicUsize::new(limits.connections as usize);
@@ -257,8 +255,6 @@ impl ConnectionReaper {
     }
 }
 
-// === impl Open ===
-
 impl Open {
     /// Stops counting a connection among the unknown ones of its network.
     fn mark_known(&mut self, activity: &ConnectionActivity) {
@@ -272,8 +268,6 @@ impl Open {
         }
     }
 }
-
-// === impl OldestFirst ===
 
 impl OldestFirst {
     fn push(&mut self, activity: &Arc<ConnectionActivity>) {
@@ -317,15 +311,11 @@ fn index(exceeded_limit: LimitExceeded) -> usize {
     }
 }
 
-// === impl Registration ===
-
 impl Drop for Registration {
     fn drop(&mut self) {
         self.reaper.unregister(self.id);
     }
 }
-
-// === impl ListenStats ===
 
 impl ListenStats {
     pub(super) fn new(reaper: Arc<ConnectionReaper>) -> Self {

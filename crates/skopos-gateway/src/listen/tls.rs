@@ -59,8 +59,6 @@ type Contents = [Option<Vec<u8>>; 3];
 
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-// === impl TlsReloader ===
-
 impl TlsReloader {
     pub(super) fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let (contents, settings) = read(&files)?;
@@ -110,8 +108,6 @@ impl TlsReloader {
         (!settings.has_clients_of(&old)).then_some(settings)
     }
 }
-
-// === impl Settings ===
 
 impl Settings {
     /// Returns whether the CAs of clients are the same.

@@ -50,8 +50,6 @@ const MAX_NAMED: usize = 10;
 /// The maximum size of one annotation.
 const MAX_ANNOTATION_BYTES: usize = 64 * 1024;
 
-// === impl StatusBuilder ===
-
 impl StatusBuilder {
     /// Returns the state of the clusters that the caller sees. `roster` and `ages` may be slightly out of date.
     pub(crate) fn build(&self, roster: &Roster, ages: &Ages) -> AnswerStatus {
@@ -86,8 +84,6 @@ impl StatusBuilder {
         found
     }
 }
-
-// === impl AnswerStatus ===
 
 impl AnswerStatus {
     fn check_age(

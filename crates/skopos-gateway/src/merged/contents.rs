@@ -27,8 +27,6 @@ pub(crate) struct Contents {
 /// The maximum number of objects in a chunk.
 const MAX_CHUNK_LEN: usize = 128;
 
-// === impl Entry ===
-
 impl Entry {
     pub(crate) fn key(&self) -> &ObjectKey {
         self.object.key()
@@ -42,8 +40,6 @@ impl Entry {
         digest.remove(self.key(), self.object.uid(), self.object.resource_version());
     }
 }
-
-// === impl Contents ===
 
 impl Contents {
     /// Makes the content of entries that are sorted by key, without duplicate keys.

@@ -61,8 +61,6 @@ const BATCH_SIZE: usize = 256;
 /// Timeout of one wait for changes; the wait is repeated.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-// === impl Feed ===
-
 impl Feed {
     /// Runs until `stop`, or until the fleet ends.
     pub(crate) async fn run(self, stop: CancellationToken) {
@@ -339,8 +337,6 @@ impl ReadyGate {
         }
     }
 }
-
-// === impl Absences ===
 
 impl Absences {
     /// Returns the reason why this member has no content, if known.

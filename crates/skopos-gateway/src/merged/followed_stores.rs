@@ -66,8 +66,6 @@ pub(crate) struct Age {
     pub(crate) bound: Option<Duration>,
 }
 
-// === impl FollowedStores ===
-
 impl FollowedStores {
     /// Makes a value that follows nothing yet.
     pub(crate) fn new(clock: Clock) -> Self {
@@ -150,8 +148,6 @@ impl Followed {
     }
 }
 
-// === impl Proof ===
-
 impl Proof {
     /// Makes the proof of content that has this age now.
     fn from_age(age: Duration, clock: &Clock) -> Self {
@@ -164,8 +160,6 @@ impl Proof {
     }
 }
 
-// === impl Ages ===
-
 impl Ages {
     /// Returns the member's age now; `None` if nothing was known of it.
     pub(crate) fn get(&self, id: &ClusterId) -> Option<Age> {
@@ -173,8 +167,6 @@ impl Ages {
         Some(Age { live, bound: bound.map(|age| age.saturating_add(self.now.age(&self.clock))) })
     }
 }
-
-// === impl Age ===
 
 impl Age {
     fn from_freshness(freshness: &Freshness) -> Self {

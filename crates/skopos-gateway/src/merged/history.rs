@@ -55,8 +55,6 @@ type Shown = (Arc<Roster>, Arc<Ages>);
 /// The maximum number of states kept for further pages.
 const MAX_PAGED: usize = 512;
 
-// === impl History ===
-
 impl History {
     /// Makes a history that continues from the saved state of an earlier process, if any; its merged versions are this
     /// gateway instance's.
@@ -281,8 +279,6 @@ impl History {
         gone
     }
 }
-
-// === impl MemberChanges ===
 
 impl MemberChanges {
     fn apply(self, merger: &mut Merger, cluster: &ClusterId, now: Timestamp) -> Vec<Event> {

@@ -19,8 +19,6 @@ pub(crate) struct MergedItem {
     entry: Entry,
 }
 
-// === impl MergedItem ===
-
 impl MergedItem {
     pub(crate) fn new(cluster: ClusterId, entry: Entry) -> Self {
         Self { cluster, entry }

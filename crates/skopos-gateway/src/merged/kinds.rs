@@ -90,8 +90,6 @@ const MIN_BUDGET_BYTES: usize = 64 << 20;
 /// The maximum length of a resume file's name, which file systems limit.
 const MAX_FILE_NAME: usize = 240;
 
-// === impl KindsOptions ===
-
 impl Default for KindsOptions {
     fn default() -> Self {
         Self {
@@ -119,16 +117,12 @@ impl KindsOptions {
     }
 }
 
-// === impl Shape ===
-
 impl Shape {
     pub(crate) fn new(resource: &ResourceType) -> Self {
         let (namespaced, custom) = (resource.namespaced, resource.custom);
         Self { resource: resource_id(resource), namespaced, custom }
     }
 }
-
-// === impl Kinds ===
 
 impl Kinds {
     pub(crate) fn new(fleet: Fleet, catalogs: Catalogs, listings: Listings, options: KindsOptions) -> Self {

@@ -26,8 +26,6 @@ pub(crate) struct VersionClock {
 /// The number of bits for the gateway instance. The bits above hold microseconds until the year 2112, within an i64.
 const INSTANCE_BITS: u32 = 11;
 
-// === impl MergedVersion ===
-
 impl MergedVersion {
     /// Makes a merged version from its number.
     pub fn new(number: u64) -> Self {
@@ -76,8 +74,6 @@ impl fmt::Debug for MergedVersion {
     }
 }
 
-// === impl InstanceTag ===
-
 impl InstanceTag {
     /// Makes one of 2,048 gateway instances from the lowest bits of `number`.
     pub(crate) fn new(number: u64) -> Self {
@@ -90,8 +86,6 @@ impl InstanceTag {
         self.0
     }
 }
-
-// === impl VersionClock ===
 
 impl VersionClock {
     /// Makes a generator whose merged versions are after `floor` and not before `now`.

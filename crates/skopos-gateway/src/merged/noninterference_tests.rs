@@ -79,8 +79,6 @@ struct Twins {
     timed: usize,
 }
 
-// === impl Twins ===
-
 impl Twins {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -285,8 +283,6 @@ impl Twins {
         assert_eq!(answers[0].0, answers[1].0, "{question:?} tells of what is hidden: {hidden:?}");
     }
 }
-
-// === impl World ===
 
 impl World {
     /// Makes a world. Gadgets are defined in some clusters. The discovery of a cluster may be read if any object there

@@ -68,8 +68,6 @@ pub(crate) fn elect<'a>(indexes: &'a [(Cluster, Index)], name: &str) -> Option<(
     greatest.map(|(cluster, address, _)| (cluster, address))
 }
 
-// === impl Index ===
-
 impl Index {
     /// Parses a member's index. Leaves out addresses that lead elsewhere than to its documents; returns `None` if it is
     /// no index.

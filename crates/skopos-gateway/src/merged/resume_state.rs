@@ -59,8 +59,6 @@ pub(crate) enum ResumeStateError {
     Malformed,
 }
 
-// === impl MemberState ===
-
 impl MemberState {
     /// Returns whether the member's history continues unbroken from this position to `position`, in the same cluster.
     pub(crate) fn precedes(&self, position: &Position) -> bool {
@@ -81,8 +79,6 @@ impl MemberState {
         self.content == contents.digest().to_string()
     }
 }
-
-// === impl ResumeState ===
 
 impl ResumeState {
     /// Returns whether `members` determines the content at this merged version.

@@ -82,8 +82,6 @@ const MAX_CONCURRENT_READS: usize = 16;
 /// The maximum size of a resume file: ten thousand clusters need far less.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-// === impl ResumeStore ===
-
 impl ResumeStore {
     pub(crate) fn from_storage(storage: &ResumeStorage) -> Option<Self> {
         match storage {
@@ -116,8 +114,6 @@ impl ResumeStore {
     }
 }
 
-// === impl BucketFiles ===
-
 impl BucketFiles {
     async fn load(&self) {
         let _loaded = self.loaded.clone().drop_guard();
@@ -149,8 +145,6 @@ impl BucketFiles {
         stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS).try_collect().await
     }
 }
-
-// === impl ResumeFile ===
 
 impl ResumeFile {
     /// Reads the state that an earlier process saved, if possible.

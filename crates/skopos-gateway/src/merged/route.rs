@@ -76,8 +76,6 @@ const MAX_BLOCK_BYTES: usize = 256 << 20;
 /// answer would count as unanswered, too. Each cluster has connections of its own.
 const MAX_CONCURRENT_REVIEWS: usize = 4096;
 
-// === impl Merged ===
-
 impl Merged {
     /// Makes the route over all clusters of these services. Feeds run until [`Merged::shutdown`].
     #[must_use]
@@ -286,8 +284,6 @@ impl Merged {
         Ok(scope)
     }
 }
-
-// === impl Scope ===
 
 impl Scope {
     /// Drops each cluster that was replaced under its name since it was asked: the new one has not decided.

@@ -27,8 +27,6 @@ const LIFETIME_SECONDS: i64 = 300;
 const TAG_LEN: usize = 32;
 const EXPIRY_LEN: usize = 8;
 
-// === impl TokenKey ===
-
 impl TokenKey {
     /// Makes a key from the system's source of randomness.
     pub(crate) fn random() -> Self {
@@ -59,8 +57,6 @@ impl TokenKey {
         TokenSigner { mac }
     }
 }
-
-// === impl TokenSigner ===
 
 impl TokenSigner {
     /// Returns the signed token for the client.

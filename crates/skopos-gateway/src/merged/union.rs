@@ -121,8 +121,6 @@ struct Ballot<'a> {
     variants: Vec<(&'a Arc<ResourceType>, usize)>,
 }
 
-// === impl Ballot ===
-
 impl<'a> Ballot<'a> {
     fn cast(&mut self, resource: &'a Arc<ResourceType>, weight: usize) {
         match self.variants.iter_mut().find(|(variant, _)| *variant == resource) {

@@ -40,8 +40,6 @@ const MAX_DOCUMENT_BYTES: usize = 32 << 20;
 /// Maximum length of a cached `Accept` header.
 const MAX_ACCEPT_LEN: usize = 1024;
 
-// === impl UnionCache ===
-
 impl UnionCache {
     /// Returns the union of these offers, which are sorted by cluster name.
     pub(crate) fn get(&self, offers: Vec<Offer>) -> Arc<CachedUnion> {
@@ -66,8 +64,6 @@ impl UnionCache {
         Some(united)
     }
 }
-
-// === impl CachedUnion ===
 
 impl CachedUnion {
     pub(crate) fn union(&self) -> &Union {

@@ -40,8 +40,6 @@ const MAX_QUERIES: usize = 4096;
 /// then counts as changed.
 const MAX_SUSPENDED: usize = 1024;
 
-// === impl QueryKey ===
-
 impl QueryKey {
     /// Makes the key of these parts.
     pub(crate) fn from_parts(parts: &[&[u8]]) -> Self {
@@ -53,8 +51,6 @@ impl QueryKey {
         Self(digest.finalize().into())
     }
 }
-
-// === impl VisibilityLog ===
 
 impl VisibilityLog {
     /// Records that the query saw these clusters at `now`. `is_new` returns whether a cluster that became visible had

@@ -63,8 +63,6 @@ pub(crate) struct WatchAuthorizer {
 /// Delay until a cluster is asked again after a failed check, unless it changes.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-// === impl VisibleClusters ===
-
 impl VisibleClusters {
     pub(crate) fn new(clusters: impl IntoIterator<Item = ClusterId>) -> Self {
         let shown = Arc::new(clusters.into_iter().collect());
@@ -130,8 +128,6 @@ impl VisibleClusters {
         });
     }
 }
-
-// === impl WatchAuthorizer ===
 
 impl WatchAuthorizer {
     /// Waits until the watch must end. Returns the status for the client, or `None` for a normal end.

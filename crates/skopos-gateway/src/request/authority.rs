@@ -38,8 +38,6 @@ pub(crate) fn normalize(parts: &mut Parts) -> Result<(), Status> {
     Ok(())
 }
 
-// === impl Authority ===
-
 impl Authority {
     /// Returns the host of a request after [`normalize`].
     pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Self> {

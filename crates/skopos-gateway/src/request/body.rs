@@ -28,8 +28,6 @@ enum Inner {
     Whole(Option<Bytes>),
 }
 
-// === impl LimitedBody ===
-
 impl LimitedBody {
     /// Makes a body that reads at most `most` bytes of `incoming`.
     #[must_use]

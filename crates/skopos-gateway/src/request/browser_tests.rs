@@ -34,8 +34,6 @@ struct Desk {
     peer: Arc<Peer>,
 }
 
-// === impl Desk ===
-
 impl Desk {
     fn new() -> Self {
         let lab = Lab::with(&["a"], |config| {

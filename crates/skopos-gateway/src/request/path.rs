@@ -43,8 +43,6 @@ pub enum PathError {
     TooManySegments,
 }
 
-// === impl Path ===
-
 impl Path {
     /// The maximum number of segments. No path of the API has more: `/clusters/C/apis/G/V/namespaces/N/R/NAME/proxy/...` has
     /// eleven and a tail.

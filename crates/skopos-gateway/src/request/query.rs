@@ -13,8 +13,6 @@ pub struct Query {
 /// The maximum length of a query. The API server's own clients stay far below.
 const MAX_QUERY_BYTES: usize = 32 * 1024;
 
-// === impl Query ===
-
 impl Query {
     /// Parses the part after the question mark.
     ///

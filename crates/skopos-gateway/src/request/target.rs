@@ -28,8 +28,6 @@ pub struct ResourceTarget {
 /// Segments of paths that connect to another server by way of the API server.
 const CONNECTS: [&str; 4] = ["exec", "attach", "portforward", "proxy"];
 
-// === impl Target ===
-
 impl Target {
     /// Parses a request.
     ///
@@ -84,8 +82,6 @@ impl Target {
         }
     }
 }
-
-// === impl ResourceTarget ===
 
 impl ResourceTarget {
     /// Returns the namespace of the objects: `None` for all namespaces or cluster-scoped objects.

@@ -15,8 +15,6 @@ pub struct InstanceId(HeaderValue);
 /// The maximum number of gateways that a request may have passed.
 const MAX_GATEWAYS: usize = 8;
 
-// === impl InstanceId ===
-
 impl InstanceId {
     /// Returns the ID of a new process.
     #[must_use]

@@ -39,8 +39,6 @@ const REPLACED_OVERHEAD: usize = 512;
 /// The lifetime of a continue token, as on an API server whose etcd is compacted every five minutes.
 const SNAPSHOT_TTL: Duration = Duration::from_secs(300);
 
-// === impl Paged ===
-
 impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
     /// Creates an empty set of at most `max_states` snapshots, within `budget`.
     pub(crate) fn new(max_states: usize, budget: &MemoryBudget) -> Self {
@@ -136,8 +134,6 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         if kept.own > 0 { kept.own } else { self.replaced.wrapping_sub(kept.replaced) }
     }
 }
-
-// === impl PagedSnapshot ===
 
 impl<V, S> PagedSnapshot<V, S> {
     fn is_old(&self) -> bool {

@@ -114,8 +114,6 @@ const KIND_METRICS: [KindMetric; 10] = [
     }),
 ];
 
-// === impl Metrics ===
-
 impl Metrics {
     pub(crate) fn new(shared: Weak<Shared>) -> Self {
         let mut registry = Registry::with_prefix("skopos");
@@ -254,8 +252,6 @@ impl fmt::Debug for Scrape {
         f.write_str("Scrape")
     }
 }
-
-// === impl Fitting ===
 
 impl Fitting {
     fn new(clusters: Vec<ClusterStats>, total: usize, most: usize) -> Self {

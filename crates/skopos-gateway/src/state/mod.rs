@@ -51,8 +51,6 @@ pub(crate) struct Shared {
     metrics: Metrics,
 }
 
-// === impl State ===
-
 impl State {
     /// Makes the state of these services, and of the configuration file if one is followed.
     #[must_use]

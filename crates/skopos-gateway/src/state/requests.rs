@@ -33,8 +33,6 @@ struct RouteLabel {
 /// Methods with a series of their own.
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
 
-// === impl Requests ===
-
 impl Requests {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let times: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0005, 2.0, 16));

@@ -119,8 +119,6 @@ pub struct KindReport {
     pub audit_mismatches: u64,
 }
 
-// === impl Report ===
-
 impl Report {
     pub(super) fn new(shared: &Shared) -> Self {
         let fleet = &shared.services.fleet;
@@ -135,8 +133,6 @@ impl Report {
         }
     }
 }
-
-// === impl ClusterReport ===
 
 impl ClusterReport {
     fn from_cluster(cluster: &Cluster) -> Self {
@@ -166,8 +162,6 @@ impl ClusterReport {
     }
 }
 
-// === impl CheckpointsReport ===
-
 impl CheckpointsReport {
     fn from_stats(kept: &CheckpointStats) -> Self {
         Self {
@@ -179,8 +173,6 @@ impl CheckpointsReport {
         }
     }
 }
-
-// === impl KindReport ===
 
 impl KindReport {
     fn from_stats(kind: &KindStats) -> Self {

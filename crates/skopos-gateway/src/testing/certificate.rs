@@ -10,8 +10,6 @@ use tokio_rustls::TlsAcceptor;
 /// A certificate of `127.0.0.1`.
 pub(crate) struct Certificate(CertifiedKey<KeyPair>);
 
-// === impl Certificate ===
-
 impl Certificate {
     pub(crate) fn new() -> Self {
         Self(generate_simple_self_signed(["127.0.0.1".into()]).unwrap())

@@ -51,8 +51,6 @@ struct Shared {
 
 type Reply = dyn Fn(&str, &Value) -> Result<(u16, Value), AskError> + Send;
 
-// === impl Script ===
-
 impl Script {
     /// Makes a script that answers each request, by cluster, with a status code and a body.
     pub(crate) fn new(
@@ -142,8 +140,6 @@ pub(crate) struct Told {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
-
-// === impl Lab ===
 
 impl Lab {
     /// Makes a gateway whose callers count as the gateway itself.
@@ -271,8 +267,6 @@ impl Lab {
 #[derive(Clone, Default)]
 pub(crate) struct QuietSource(Arc<Mutex<Option<ClusterSink>>>);
 
-// === impl QuietSource ===
-
 impl QuietSource {
     /// Makes a source that lists a member in place of this process, so that it can list another cluster with the same name
     /// later.
@@ -322,8 +316,6 @@ pub(crate) async fn told(answer: http::Response<ResponseBody>) -> Told {
     let body = body.collect().await.unwrap().to_bytes();
     Told { code: parts.status.as_u16(), headers: parts.headers, body }
 }
-
-// === impl Told ===
 
 impl Told {
     pub(crate) fn json(&self) -> Value {
@@ -381,8 +373,6 @@ pub(crate) struct ByHand {
     came: Arc<Notify>,
 }
 
-// === impl ByHand ===
-
 impl ByHand {
     /// Returns the next connection, and the head of the request on it.
     pub(crate) async fn accept(&self) -> (String, DuplexStream) {
@@ -435,8 +425,6 @@ pub(crate) struct Echo {
 
 /// A function that answers the requests that it knows.
 type Scripted = dyn Fn(&Request<()>) -> Option<Value> + Send;
-
-// === impl Echo ===
 
 impl Echo {
     /// Returns the requests so far, without those for the documents that every cluster serves.

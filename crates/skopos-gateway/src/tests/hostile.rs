@@ -37,8 +37,6 @@ struct Served {
     lab: Lab,
 }
 
-// === impl Served ===
-
 impl Served {
     fn new(lab: Lab, limits: Limits, tls: Option<TlsFiles>) -> Self {
         let address = "127.0.0.1:0".parse().unwrap();

@@ -78,8 +78,6 @@ fn all(wanted: impl Fn(Way) -> bool) -> Vec<String> {
     (0..CLUSTERS).filter(|number| wanted(way(*number))).map(name).collect()
 }
 
-// === impl Bed ===
-
 impl Bed {
     /// Starts the fleet, with the faulty clusters or with all healthy.
     fn new(ill: bool) -> Self {

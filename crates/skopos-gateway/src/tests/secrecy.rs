@@ -19,8 +19,6 @@ use crate::testing::{Lab, QuietSource, told};
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
-// === impl Log ===
-
 impl Log {
     /// Records the log of this thread, until the guard is dropped.
     pub(crate) fn start(&self) -> tracing::subscriber::DefaultGuard {

@@ -59,8 +59,6 @@ const INBOUND: [HeaderName; 4] = [
     STREAM_PROTOCOL,
 ];
 
-// === impl UpgradeRequest ===
-
 impl UpgradeRequest {
     /// Reads a request with an `Upgrade` header.
     ///
@@ -109,8 +107,6 @@ impl UpgradeRequest {
     }
 }
 
-// === impl Protocol ===
-
 impl Protocol {
     /// Returns the requested protocol, if the headers name exactly one.
     fn from_headers(headers: &HeaderMap) -> Option<Self> {
@@ -141,8 +137,6 @@ fn is_harmless(protocols: &HeaderValue) -> bool {
     };
     protocols.to_str().is_ok_and(|protocols| protocols.split(',').all(known))
 }
-
-// === impl Switched ===
 
 impl Switched {
     pub(crate) fn new(stream: BoxFuture<'static, ()>) -> Self {

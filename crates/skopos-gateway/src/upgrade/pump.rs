@@ -79,8 +79,6 @@ async fn one_way(
     let _ = to.shutdown().await;
 }
 
-// === impl Flow ===
-
 impl Flow {
     pub(super) fn new() -> Self {
         Self { to_member: AtomicU64::new(0), to_client: AtomicU64::new(0), moved: Mutex::new(Instant::now()) }

@@ -40,8 +40,6 @@ pub(crate) struct StreamInfo {
     pub(crate) what: Arc<str>,
 }
 
-// === impl Stream ===
-
 impl Stream {
     /// Creates a stream. `end` ends it, in addition to its limits, its two ends and the member's transport.
     pub(crate) fn new(

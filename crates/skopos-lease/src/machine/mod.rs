@@ -137,8 +137,6 @@ const CANNOT_CREATE_MESSAGE: &str =
 /// The number of renewals whose responses may still be on their way.
 const MAX_RENEWALS: usize = 32;
 
-// === impl Machine ===
-
 impl Machine {
     pub(crate) fn new(identity: String, timing: Timing, seed: u64, now: Time) -> Self {
         Self {

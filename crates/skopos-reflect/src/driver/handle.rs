@@ -43,8 +43,6 @@ struct Snapshot {
     resource_version: Option<ResourceVersion>,
 }
 
-// === impl DriverHandle ===
-
 impl DriverHandle {
     pub(super) fn new(shared: Arc<DriverShared>) -> Self {
         DriverHandle { shared }
@@ -109,8 +107,6 @@ impl DriverHandle {
         self.shared.changed.notify_one();
     }
 }
-
-// === impl DriverShared ===
 
 impl DriverShared {
     pub(super) fn new(machine: &Machine) -> Self {

@@ -52,8 +52,6 @@ pub struct Driver {
     shared: Arc<DriverShared>,
 }
 
-// === impl Driver ===
-
 impl Driver {
     /// Creates a driver. It sends no request before [`run`](Driver::run).
     pub fn new(transport: Transport, target: Target, options: DriverOptions) -> Self {
@@ -104,8 +102,6 @@ pub(crate) struct InFlightRequests {
     in_flight: Vec<(RequestId, BoxStream<'static, Arrival>)>,
     connections: RequestConnections<ConnectionId>,
 }
-
-// === impl InFlightRequests ===
 
 impl InFlightRequests {
     pub(crate) fn new(transport: Transport, target: Target, limits: Limits, clock: Clock) -> Self {

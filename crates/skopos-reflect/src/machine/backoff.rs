@@ -30,8 +30,6 @@ pub(super) fn scaled(span: Duration, factor: f64) -> Duration {
 /// The period of a budget: a minute, and a second for requests that reach the server later than the ones before them.
 const PERIOD: Duration = Duration::from_secs(61);
 
-// === impl Backoff ===
-
 impl Backoff {
     pub(super) fn reset(&mut self) {
         self.failures = 0;
@@ -45,8 +43,6 @@ impl Backoff {
         scaled(base, 1.0 + 0.3 * rng.f64())
     }
 }
-
-// === impl Budget ===
 
 impl Budget {
     pub(super) fn new(limit: usize) -> Self {

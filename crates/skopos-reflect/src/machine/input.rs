@@ -237,15 +237,11 @@ pub struct BrokenItem {
     pub reason: Arc<str>,
 }
 
-// === impl RequestId ===
-
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.0)
     }
 }
-
-// === impl Action ===
 
 impl Action {
     /// Returns the request of the action.

@@ -172,8 +172,6 @@ const MAX_LISTS_PER_MINUTE: usize = 2;
 /// one that restarts ten times in a row is followed each time. Beyond that, it is a server that keeps failing.
 const MAX_RECOVERIES_PER_MINUTE: usize = 10;
 
-// === impl Machine ===
-
 impl Machine {
     /// Creates a machine that starts at once: [`poll_timeout`](Machine::poll_timeout) is `now`.
     ///

@@ -64,8 +64,6 @@ pub enum Cause {
     Other,
 }
 
-// === impl Reason ===
-
 impl Reason {
     /// Makes a reason from a cause and a sentence.
     pub fn new(cause: Cause, message: impl Into<Box<str>>) -> Self {

@@ -24,8 +24,6 @@ pub(super) struct Streaming {
     timeout: Duration,
 }
 
-// === impl Streaming ===
-
 impl Streaming {
     /// Returns whether `begin_replace` was called.
     pub(super) fn has_begun(&self) -> bool {

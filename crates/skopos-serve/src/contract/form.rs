@@ -46,8 +46,6 @@ pub enum Purpose {
     Watch,
 }
 
-// === impl Form ===
-
 impl Form {
     /// Returns the first form in `Accept` that is supported.
     ///
@@ -215,8 +213,6 @@ fn row(writer: &TableWriter, item: &impl Item, json: &[u8], now: Timestamp) -> V
     let object = serde_json::from_slice(json).unwrap_or_default();
     writer.row(&object, item.cells(), now)
 }
-
-// === impl FormKind ===
 
 impl FormKind {
     fn negotiate(

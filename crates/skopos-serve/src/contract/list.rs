@@ -65,8 +65,6 @@ struct ListPage<I> {
     remaining: Option<usize>,
 }
 
-// === impl PageRequest ===
-
 impl PageRequest {
     fn from_options(options: &ListOptions, source: &impl Source) -> Result<Self, Status> {
         if let Some(token) = &options.continue_token {

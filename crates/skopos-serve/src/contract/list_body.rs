@@ -72,8 +72,6 @@ pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers.get_all(header::ACCEPT_ENCODING).iter().any(accepts)
 }
 
-// === impl ListHead ===
-
 impl ListHead {
     /// Returns the list's metadata as JSON, its fields in the order in which kube-apiserver writes them.
     fn metadata_json(&self) -> String {
@@ -93,8 +91,6 @@ impl ListHead {
         format!("{{{}}}", fields.join(","))
     }
 }
-
-// === impl ListBody ===
 
 impl<I: Item> ListBody<I> {
     pub(super) fn new(form: Form, head: &ListHead, items: Vec<I>, now: Timestamp) -> Self {
@@ -207,8 +203,6 @@ struct GzipSink {
     /// Bytes that had to be compressed.
     compressed: usize,
 }
-
-// === impl GzipSink ===
 
 impl GzipSink {
     fn store(&mut self) {

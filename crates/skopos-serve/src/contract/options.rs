@@ -42,8 +42,6 @@ pub(super) enum RequestedVersion {
     At(u64),
 }
 
-// === impl ListOptions ===
-
 impl ListOptions {
     /// Parses the parameters; `open` decodes a continue token.
     pub(super) fn parse(
@@ -93,8 +91,6 @@ impl ListOptions {
     }
 }
 
-// === impl WatchOptions ===
-
 impl WatchOptions {
     pub(super) fn parse(query: &Query, watch_list: bool) -> Result<Self, Status> {
         let mut raw = Raw::parse(query)?;
@@ -139,8 +135,6 @@ impl WatchOptions {
         })
     }
 }
-
-// === impl RequestedVersion ===
 
 impl RequestedVersion {
     /// Parses a version; `None` if it is not a number.

@@ -31,8 +31,6 @@ pub struct ItemFilter<I>(Option<Arc<Predicate<I>>>);
 
 type Predicate<I> = dyn Fn(&I) -> bool + Send + Sync;
 
-// === impl Request ===
-
 impl<'a, I> Request<'a, I> {
     /// Creates a read of the resource in the path, for a caller that may see all of it.
     #[must_use]
@@ -54,8 +52,6 @@ impl<'a, I> Request<'a, I> {
         self
     }
 }
-
-// === impl ItemFilter ===
 
 impl<I> ItemFilter<I> {
     /// Creates a filter that allows every object.

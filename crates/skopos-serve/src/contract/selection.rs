@@ -17,8 +17,6 @@ pub struct Selection {
     fields: FieldSelector,
 }
 
-// === impl Selection ===
-
 impl Selection {
     /// Parses the selectors of a request; a name in the path counts as a field selector (W17).
     ///

@@ -84,8 +84,6 @@ const BATCH_SIZE: usize = 256;
 /// Interval at which a stream that lags behind the source checks for events that became visible.
 const HORIZON_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-// === impl WatchBody ===
-
 impl<S: Source> WatchBody<S> {
     pub(super) fn new(
         source: S,
@@ -315,8 +313,6 @@ impl<S: Source> Body for WatchBody<S> {
     }
 }
 
-// === impl WatchScope ===
-
 impl<I: Item> WatchScope<I> {
     /// Returns whether an object of the namespace is selected and visible.
     fn selects(&self, object: &I) -> bool {
@@ -335,8 +331,6 @@ struct Chunk {
     first: Bytes,
     all: Vec<u8>,
 }
-
-// === impl Chunk ===
 
 impl Chunk {
     fn push(&mut self, frame: Bytes) {
@@ -363,8 +357,6 @@ impl Chunk {
     }
 }
 
-// === impl RevisionPause ===
-
 impl RevisionPause {
     /// Starts the pause after an event of this revision.
     fn start(&mut self, revision: u64) {
@@ -383,8 +375,6 @@ impl RevisionPause {
         self.after.map(|(_, ends_at)| ends_at).filter(|ends_at| *ends_at > Instant::now())
     }
 }
-
-// === impl Bookmarks ===
 
 impl Bookmarks {
     fn new(options: &ServeOptions, deadline: Instant) -> Self {

@@ -96,8 +96,6 @@ struct CachedBlock {
     used: bool,
 }
 
-// === impl BlockCache ===
-
 impl BlockCache {
     /// Creates an empty cache of at most `max_bytes` bytes.
     #[must_use]
@@ -131,8 +129,6 @@ impl BlockCache {
     }
 }
 
-// === impl Blocks ===
-
 impl Blocks {
     /// Returns the cache that contains these blocks.
     #[must_use]
@@ -163,8 +159,6 @@ impl Blocks {
         block
     }
 }
-
-// === impl ClockCache ===
 
 impl ClockCache {
     fn find(&mut self, entry_key: &EntryKey) -> Option<Arc<Block>> {

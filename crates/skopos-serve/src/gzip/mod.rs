@@ -38,8 +38,6 @@ pub struct GzipMember {
     len: u32,
 }
 
-// === impl Block ===
-
 impl Block {
     /// Compresses a text.
     pub fn new(text: &[u8]) -> Self {
@@ -75,8 +73,6 @@ fn deflate(text: &[u8]) -> Vec<u8> {
 const fn max_deflated_len(len: usize) -> usize {
     len + len / 10 + 256
 }
-
-// === impl GzipMember ===
 
 impl GzipMember {
     /// Begins a member.

@@ -14,8 +14,6 @@ const ONE: u32 = 1 << 31;
 /// x^8: the factor of one byte.
 const BYTE: u32 = ONE >> 8;
 
-// === impl CrcShift ===
-
 impl CrcShift {
     /// Returns the factor of `bytes` bytes.
     pub(super) fn new(bytes: usize) -> Self {

@@ -125,8 +125,6 @@ pub struct PrinterColumn {
     pub json_path: String,
 }
 
-// === impl ResourceType ===
-
 impl ResourceType {
     /// Creates a namespaced resource with all verbs, a status subresource, and names derived from its kind.
     ///
@@ -209,8 +207,6 @@ impl fmt::Display for ResourceType {
     }
 }
 
-// === impl Verb ===
-
 impl Verb {
     /// All verbs, in discovery's order.
     pub const ALL: [Self; 8] = [
@@ -245,8 +241,6 @@ impl fmt::Display for Verb {
         f.write_str(self.as_str())
     }
 }
-
-// === impl Subresource ===
 
 impl Subresource {
     /// Returns the last segment of the path.

@@ -19,8 +19,6 @@ pub struct Cursor {
     pub(super) began: u64,
 }
 
-// === impl Cursor ===
-
 impl Cursor {
     /// Creates a cursor after all events up to this revision, except those that the content at this revision may lack
     /// ([`Event::further`]).

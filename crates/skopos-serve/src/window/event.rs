@@ -19,8 +19,6 @@ pub struct Event<I> {
     further: bool,
 }
 
-// === impl Event ===
-
 impl<I: Item> Event<I> {
     /// Creates the event of an object that was created (without `previous`) or changed.
     pub fn put(revision: u64, previous: Option<I>, object: I) -> Self {

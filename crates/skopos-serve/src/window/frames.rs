@@ -51,8 +51,6 @@ struct EncodedFrame {
     bytes: Bytes,
 }
 
-// === impl Frames ===
-
 impl Frames {
     pub(super) fn new(max_bytes: usize, bytes: Reservation) -> Self {
         Self { frames: HashMap::new(), order: VecDeque::new(), bytes, max_bytes, encoded: 0 }
@@ -133,8 +131,6 @@ impl Evictable for Mutex<Frames> {
         Box::new(evicted)
     }
 }
-
-// === impl EncodedFrame ===
 
 impl EncodedFrame {
     fn is(&self, kind: EventType, shape: FrameShape<'_>) -> bool {

@@ -88,8 +88,6 @@ pub struct WindowStats {
     pub encoded: u64,
 }
 
-// === impl Window ===
-
 impl<I: Item> Window<I> {
     /// Creates an empty window. Watches may start at revision `start` or later: the window misses no event since then.
     #[must_use]
@@ -319,8 +317,6 @@ impl<I: Item> Window<I> {
         self.ring.read().count
     }
 }
-
-// === impl WindowOptions ===
 
 impl Default for WindowOptions {
     fn default() -> Self {

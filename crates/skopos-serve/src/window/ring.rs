@@ -31,8 +31,6 @@ pub(super) struct Ring<I> {
     gaps: VecDeque<(u64, u64)>,
 }
 
-// === impl Ring ===
-
 impl<I: Item> Ring<I> {
     /// Creates an empty ring; watches may start at revision `start` or later.
     pub(super) fn new(bytes: Reservation, start: u64) -> Self {

@@ -61,8 +61,6 @@ const IDLE: u64 = u64::MAX;
 #[cfg(test)]
 pub(crate) const SLOT_BYTES: usize = size_of::<WatcherSlot>() + 4 * size_of::<usize>();
 
-// === impl Watchers ===
-
 impl Watchers {
     pub(super) fn new(started: Instant) -> Self {
         let (evicted, finished) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -125,8 +123,6 @@ impl Watchers {
     }
 }
 
-// === impl Subscription ===
-
 impl<I: Item> Subscription<I> {
     pub(super) fn new(window: Arc<Window<I>>, count: u64) -> Self {
         let slot = Arc::new(WatcherSlot {
@@ -188,8 +184,6 @@ impl<I: Item> Drop for Subscription<I> {
         self.window.watchers().table.write().remove(self.slot_index);
     }
 }
-
-// === impl SlotTable ===
 
 impl SlotTable {
     fn insert(&mut self, slot: Arc<WatcherSlot>) -> usize {

@@ -465,8 +465,6 @@ pub enum Outcome {
     Refused,
 }
 
-// === impl At ===
-
 impl At {
     /// The beginning of the run.
     pub const ZERO: At = At(0);
@@ -494,8 +492,6 @@ impl fmt::Display for At {
         write!(f, "{:02}:{:02}.{:03}", millis / 60_000, millis / 1000 % 60, millis % 1000)
     }
 }
-
-// === impl Flags ===
 
 impl From<skopos::EventFlags> for Flags {
     fn from(flags: skopos::EventFlags) -> Self {

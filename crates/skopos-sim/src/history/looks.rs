@@ -125,8 +125,6 @@ pub struct Standing {
     pub relists: u32,
 }
 
-// === impl Seen, Content ===
-
 impl Seen {
     /// Returns a hash of all fields.
     pub fn fingerprint(&self) -> u64 {
@@ -159,8 +157,6 @@ impl FromIterator<Seen> for Content {
         content
     }
 }
-
-// === impl Freshness ===
 
 impl Freshness {
     /// Returns whether the client reports it as live.

@@ -260,8 +260,6 @@ impl Network {
     }
 }
 
-// === impl Network: faults ===
-
 impl Network {
     /// Makes all dials fail in this way, until [`Network::heal`].
     pub fn trouble_dials(&self, what: DialFault) -> Handle {

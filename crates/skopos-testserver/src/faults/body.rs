@@ -48,8 +48,6 @@ enum BodyAction {
     Error(Bytes),
 }
 
-// === impl FaultyBody ===
-
 impl FaultyBody {
     pub(crate) fn new(
         inner: ResponseBody,

@@ -68,8 +68,6 @@ pub(super) struct BlackHole {
     members: Mutex<Vec<Arc<ConnectionControl>>>,
 }
 
-// === impl ConnectionControl ===
-
 impl ConnectionControl {
     pub(super) fn new(id: ConnectionId) -> Self {
         Self {
@@ -116,8 +114,6 @@ impl ConnectionControl {
         *self.mode.lock() == Some(CloseMode::Rst)
     }
 }
-
-// === impl BlackHole ===
 
 impl BlackHole {
     pub(super) fn new(connections: Connections, direction: Direction) -> Self {
@@ -192,8 +188,6 @@ pub(crate) struct FaultyIo<L: ResettableStream> {
     stream: L,
     control: Arc<ConnectionControl>,
 }
-
-// === impl FaultyIo ===
 
 impl<L: ResettableStream> FaultyIo<L> {
     pub(crate) fn new(stream: L, control: Arc<ConnectionControl>) -> Self {

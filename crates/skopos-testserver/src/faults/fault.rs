@@ -120,8 +120,6 @@ pub enum Damage {
     Kind,
 }
 
-// === impl Fault ===
-
 impl Fault {
     /// Creates a failure with a status code, in the API server's JSON form. `retry_after` is in seconds, 0 for none.
     #[must_use]

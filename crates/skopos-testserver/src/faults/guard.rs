@@ -27,8 +27,6 @@ enum ActiveFault {
     BlackHole(Arc<BlackHole>),
 }
 
-// === impl Injection ===
-
 impl Injection {
     pub(super) fn new(faults: Faults, fault: Fault) -> Self {
         Self { faults, fault }
@@ -46,8 +44,6 @@ impl Injection {
         self.on(Match::any())
     }
 }
-
-// === impl FaultGuard ===
 
 impl FaultGuard {
     pub(super) fn from_black_hole(faults: Faults, hole: Arc<BlackHole>) -> Self {

@@ -19,8 +19,6 @@ pub struct Match {
     pub(super) new_only: bool,
 }
 
-// === impl Match ===
-
 impl Match {
     /// Matches all requests.
     #[must_use]

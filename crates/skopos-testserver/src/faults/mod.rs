@@ -58,8 +58,6 @@ struct Inner {
     shutting_down: AtomicBool,
 }
 
-// === impl Faults ===
-
 impl Faults {
     pub(crate) fn new() -> Self {
         Self { inner: Arc::default() }
@@ -140,8 +138,6 @@ impl Faults {
         self.inner.connections.lock().keys().copied().collect()
     }
 }
-
-// === impl Faults: for the server ===
 
 impl Faults {
     pub(crate) fn is_shutting_down(&self) -> bool {

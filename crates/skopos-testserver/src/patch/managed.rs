@@ -88,8 +88,6 @@ pub(crate) fn without_unmanaged(set: &FieldSet) -> FieldSet {
         .edit_child("f:status", FieldSet::without_root)
 }
 
-// === impl Manager ===
-
 impl Manager {
     pub(crate) fn new(
         name: &str,
@@ -117,8 +115,6 @@ impl Manager {
         text
     }
 }
-
-// === impl Managers ===
 
 impl Managers {
     /// Parses `metadata.managedFields`. Invalid entries are dropped, as the API server does on writes.

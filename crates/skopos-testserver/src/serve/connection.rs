@@ -55,8 +55,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Buffer size of an in-memory connection in each direction.
 const MEMORY_BUFFER_BYTES: usize = 256 * 1024;
 
-// === impl HttpServer ===
-
 impl HttpServer {
     pub(crate) fn new(
         state: Arc<ServerState>,

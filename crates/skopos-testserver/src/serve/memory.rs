@@ -19,8 +19,6 @@ pub struct MemoryStream {
     control: Arc<ConnectionControl>,
 }
 
-// === impl MemoryStream ===
-
 impl MemoryStream {
     pub(super) fn new(stream: DuplexStream, control: Arc<ConnectionControl>) -> Self {
         Self { stream, control }

@@ -50,8 +50,6 @@ pub(crate) enum Validity {
 /// Error of certificate generation.
 pub(crate) type TlsError = Box<dyn std::error::Error + Send + Sync>;
 
-// === impl ServerIdentity ===
-
 impl ServerIdentity {
     pub(crate) fn generate(plan: &IdentityPlan, validity: Validity) -> Result<Self, TlsError> {
         let mut ca = CertificateParams::default();
@@ -98,8 +96,6 @@ impl ServerIdentity {
     }
 }
 
-// === impl Credential ===
-
 impl Credential {
     /// Creates an administrator's certificate, as kubeadm and similar tools do.
     fn signed_by(issuer: &Issuer<'_, &KeyPair>) -> Result<Self, TlsError> {
@@ -113,8 +109,6 @@ impl Credential {
         Ok(Self { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 }
-
-// === impl IdentityPlan ===
 
 impl Default for IdentityPlan {
     fn default() -> Self {

@@ -78,8 +78,6 @@ impl Default for TestServerBuilder {
     }
 }
 
-// === impl TestServerBuilder ===
-
 impl TestServerBuilder {
     /// Serves TLS with a certificate of its own CA.
     #[must_use]

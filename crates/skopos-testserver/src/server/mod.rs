@@ -103,8 +103,6 @@ impl From<skopos_wire::Status> for StartError {
     }
 }
 
-// === impl TestServer ===
-
 impl TestServer {
     /// Returns the options of a server; [`TestServerBuilder::start`] starts it.
     #[must_use]

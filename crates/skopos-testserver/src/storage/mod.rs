@@ -109,8 +109,6 @@ struct State {
     next_compaction: Instant,
 }
 
-// === impl Storage: writes ===
-
 impl Storage {
     /// Creates an empty storage, which notifies `activity` of every write and calls `observer` with every change.
     pub(crate) fn new(limits: HistoryLimits, activity: Arc<Notify>, observer: Option<WriteObserver>) -> Self {
@@ -320,8 +318,6 @@ fn check(current: Option<&Arc<Stored>>, expected: Option<u64>) -> Result<(), Wri
     }
 }
 
-// === impl Storage: reads ===
-
 impl Storage {
     /// Returns the newest revision.
     pub(crate) fn revision(&self) -> u64 {
@@ -409,8 +405,6 @@ impl Storage {
     }
 }
 
-// === impl Storage: watching ===
-
 impl Storage {
     /// Returns the event window of a resource. A watch from before the first event has missed nothing.
     pub(crate) fn window(&self, resource: &ResourceKey) -> Arc<Window<Arc<Stored>>> {
@@ -448,8 +442,6 @@ impl Storage {
     }
 }
 
-// === impl ResourceKey ===
-
 impl ResourceKey {
     pub(crate) fn new(group: &str, plural: &str) -> Self {
         Self { group: Arc::from(group), plural: Arc::from(plural) }
@@ -461,8 +453,6 @@ impl From<&ResourceType> for ResourceKey {
         Self::new(&resource.group, &resource.plural)
     }
 }
-
-// === impl ReadScope ===
 
 impl<'a> ReadScope<'a> {
     /// Creates the scope of one namespace, or of all for `None`.
@@ -482,8 +472,6 @@ impl<'a> ReadScope<'a> {
         }
     }
 }
-
-// === impl HistoryLimits ===
 
 impl Default for HistoryLimits {
     fn default() -> Self {

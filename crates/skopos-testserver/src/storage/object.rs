@@ -49,8 +49,6 @@ pub(crate) enum InvalidObject {
 /// Text after the object in a watch frame.
 const FRAME_TAIL: &[u8] = b"}\n";
 
-// === impl Stored ===
-
 impl Stored {
     /// Returns the revision of this version; for the object of a deletion, the deletion's.
     pub(crate) fn revision(&self) -> u64 {
@@ -143,8 +141,6 @@ impl Item for Stored {
         self.frame.starts_with(kind.frame_head()).then(|| self.frame.clone())
     }
 }
-
-// === impl Draft ===
 
 impl Draft {
     /// Parses an object. `metadata.resourceVersion` is ignored.

@@ -24,8 +24,6 @@ pub struct WriteRecord {
 #[derive(Clone)]
 pub(crate) struct WriteObserver(Arc<dyn Fn(&WriteRecord) + Send + Sync>);
 
-// === impl WriteObserver ===
-
 impl WriteObserver {
     pub(crate) fn new(observe: impl Fn(&WriteRecord) + Send + Sync + 'static) -> Self {
         Self(Arc::new(observe))

@@ -17,8 +17,6 @@ pub(super) struct Table {
 /// Versions of one key, oldest first; `None` is a deletion.
 type Chain = Vec<(u64, Option<Arc<Stored>>)>;
 
-// === impl Table ===
-
 impl Table {
     /// Returns the newest version of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Arc<Stored>> {

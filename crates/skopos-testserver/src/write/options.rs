@@ -52,8 +52,6 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
-// === impl WriteOptions ===
-
 impl WriteOptions {
     /// Parses the options of a request.
     ///
@@ -101,8 +99,6 @@ impl WriteOptions {
         self
     }
 }
-
-// === impl DeleteOptions ===
 
 impl DeleteOptions {
     /// Parses the options of a request: the body has precedence over the query.

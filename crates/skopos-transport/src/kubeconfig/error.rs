@@ -116,8 +116,6 @@ pub enum KubeconfigReadError {
     ServiceAccount(Arc<kube::config::InClusterError>),
 }
 
-// === impl KubeconfigError ===
-
 impl KubeconfigError {
     /// Returns the error for a feature that the named switch of a policy would admit.
     pub fn refused(feature: KubeconfigFeature, switch: Option<&'static str>) -> Self {

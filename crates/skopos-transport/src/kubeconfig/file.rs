@@ -149,8 +149,6 @@ pub(super) struct AuthProviderEntry {
     pub(super) config: Option<HashMap<String, String>>,
 }
 
-// === impl File ===
-
 impl File {
     /// Parses YAML or JSON. Only the first document counts, as in kubectl.
     pub(super) fn parse(bytes: &[u8], limit: usize) -> Result<Self, KubeconfigError> {
@@ -226,8 +224,6 @@ impl File {
         find(&self.users, name).map(|found| &found.user)
     }
 }
-
-// === impl RawFile ===
 
 impl RawFile {
     fn check(self) -> Result<File, KubeconfigError> {

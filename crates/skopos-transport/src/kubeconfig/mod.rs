@@ -72,13 +72,10 @@ pub enum KubeconfigFeature {
 /// The largest kubeconfig that is read, in bytes.
 pub const MAX_BYTES: usize = 16 << 20;
 
-// === impl Kubeconfig ===
-
 impl Kubeconfig {
     /// Parses a kubeconfig, YAML or JSON, of at most `limit` bytes.
     ///
     /// # Errors
-    ///
     /// If it is too large, or not a kubeconfig.
     pub fn parse(bytes: &[u8], limit: usize) -> Result<Self, KubeconfigError> {
         Ok(Self { file: File::parse(bytes, limit)?, hidden: Vec::new() })
@@ -117,7 +114,6 @@ impl Kubeconfig {
     /// Returns the names of the contexts of a kubeconfig that must list them.
     ///
     /// # Errors
-    ///
     /// If it has no such list, not even an empty one: it is empty or truncated.
     pub fn listed_contexts(&self) -> Result<impl Iterator<Item = &str>, KubeconfigError> {
         self.file.has_contexts.then(|| self.contexts()).ok_or(KubeconfigError::NoContexts)
@@ -137,7 +133,6 @@ impl Kubeconfig {
     /// Returns the configuration of a context; with `None`, of the current or only one.
     ///
     /// # Errors
-    ///
     /// If there is no such context, or its parts are missing or invalid.
     pub fn config(&self, context: Option<&str>) -> Result<kube::Config, KubeconfigError> {
         self.config_if(context, &|_| Ok(()))
@@ -147,7 +142,6 @@ impl Kubeconfig {
     /// A CA file is read only if a plugin gets the cluster's data (`provideClusterInfo`); no other file is read.
     ///
     /// # Errors
-    ///
     /// If there is no such context, its parts are missing or invalid, or a feature is refused.
     pub fn config_if(
         &self,
@@ -193,8 +187,6 @@ impl fmt::Debug for Kubeconfig {
     }
 }
 
-// === impl KubeconfigFeature ===
-
 impl KubeconfigFeature {
     /// Returns the field that uses the feature.
     pub fn field(self) -> &'static str {
@@ -237,7 +229,6 @@ impl KubeconfigFeature {
 /// ([`proxy_from_environment`]).
 ///
 /// # Errors
-///
 /// If context or cluster are missing, or anything in them is invalid.
 pub async fn config_from_kubeconfig(
     kubeconfig: kube::config::Kubeconfig,
@@ -259,7 +250,6 @@ pub async fn config_from_kubeconfig(
 /// of these files exists, returns that of the service account of this process's pod, which has no proxy.
 ///
 /// # Errors
-///
 /// If neither can be used.
 pub async fn infer_config() -> Result<kube::Config, KubeconfigReadError> {
     let paths = KubeconfigPaths::from_environment();

@@ -19,8 +19,6 @@ pub struct KubeconfigPaths {
     required: bool,
 }
 
-// === impl KubeconfigPaths ===
-
 impl KubeconfigPaths {
     /// Returns one file, which must exist, as for kubectl's `--kubeconfig`.
     pub fn file(path: impl Into<PathBuf>) -> Self {
@@ -66,7 +64,6 @@ impl KubeconfigPaths {
     /// Reads and merges the files. Blocks as long as the file system does.
     ///
     /// # Errors
-    ///
     /// If a file cannot be read or is not a kubeconfig, or none of the files exists.
     pub fn read(&self) -> Result<Kubeconfig, KubeconfigReadError> {
         let mut read = Vec::new();

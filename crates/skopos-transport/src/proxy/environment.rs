@@ -17,7 +17,6 @@ use super::without_brackets;
 /// only the subdomains). A domain or address may have a port (`example.com:6443`), and then applies to that port alone.
 ///
 /// # Errors
-///
 /// If the variable is not a URL.
 pub fn proxy_from_environment(url: &Uri) -> Result<Option<Uri>, InvalidUri> {
     proxy_of(url, |name| std::env::var(name).ok())

@@ -58,8 +58,6 @@ struct Login {
     password: Vec<u8>,
 }
 
-// === impl Proxy ===
-
 impl Proxy {
     /// Returns the proxy of a configuration, if it has one.
     pub(crate) fn from_config(
@@ -148,8 +146,6 @@ impl Proxy {
         format!("{} through {address}", self.server.authority)
     }
 }
-
-// === impl Server ===
 
 impl Server {
     fn new(url: &Uri, port: u16) -> Result<Self, ConfigError> {

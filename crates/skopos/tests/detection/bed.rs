@@ -76,8 +76,6 @@ const SLACK: Duration = Duration::from_millis(120);
 /// The time after which a fault counts as never noticed.
 const GIVE_UP: Duration = Duration::from_secs(1500);
 
-// === impl Case ===
-
 impl Case {
     /// Creates a fault that lasts for this number of seconds.
     pub(crate) fn lasting(
@@ -150,8 +148,6 @@ impl Case {
     }
 }
 
-// === impl Harm ===
-
 impl Harm {
     pub(crate) fn over() -> Self {
         Self::default()
@@ -187,8 +183,6 @@ impl Harm {
     }
 }
 
-// === impl Measured ===
-
 impl Measured {
     pub(crate) fn worst(self, other: Self) -> Self {
         let longer = |a: Option<Duration>, b: Option<Duration>| Some(a?.max(b?));
@@ -201,8 +195,6 @@ impl Measured {
         }
     }
 }
-
-// === impl Load ===
 
 impl Load {
     fn requests_from(self, whose: Whose) -> u64 {
@@ -233,8 +225,6 @@ impl Load {
         }
     }
 }
-
-// === one run ===
 
 /// Inflicts the fault on an informer, and measures.
 pub(crate) async fn measure(case: &Case, seed: u64) -> Measured {

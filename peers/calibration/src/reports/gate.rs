@@ -35,8 +35,6 @@ struct Control {
     next: u64,
 }
 
-// === impl Gate ===
-
 impl Gate {
     /// A gate to `port`.
     pub(crate) async fn to(port: u16) -> io::Result<Self> {

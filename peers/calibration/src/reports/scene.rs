@@ -32,8 +32,6 @@ pub(crate) const SLACK: Duration = Duration::from_millis(500);
 /// Where the config maps of the scenes are.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-// === impl Scene ===
-
 impl Scene {
     pub(crate) const fn new(name: &'static str, play: Play) -> Self {
         Self { name, flags: &[], play }

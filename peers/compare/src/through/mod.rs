@@ -136,8 +136,6 @@ struct Seen {
     failures: usize,
 }
 
-// === impl World ===
-
 impl World {
     async fn start(skopos: &Path, seed: u64) -> Result<Self> {
         let folder = tempfile::tempdir()?;

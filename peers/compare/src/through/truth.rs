@@ -30,8 +30,6 @@ pub(super) struct Given<'a> {
     steps: BTreeMap<&'a str, Vec<Step>>,
 }
 
-// === impl Truth ===
-
 impl Truth {
     pub(super) fn new(server: TestServer, random: fastrand::Rng) -> Self {
         Self { server, random, steps: BTreeMap::new() }
@@ -116,8 +114,6 @@ impl Truth {
 fn text(object: &Value, name: &str) -> String {
     object["metadata"][name].as_str().unwrap_or_default().to_owned()
 }
-
-// === impl Given ===
 
 impl<'a> Given<'a> {
     pub(super) fn of(events: &'a [EventLine]) -> Self {

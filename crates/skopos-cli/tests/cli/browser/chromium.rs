@@ -33,8 +33,6 @@ const ARGUMENTS: [&str; 12] = [
     "--host-resolver-rules=MAP rebound.example 127.0.0.1",
 ];
 
-// === impl Chromium ===
-
 impl Chromium {
     pub(super) fn new() -> Self {
         let known = std::env::var_os("PATH").unwrap_or_default();
@@ -95,8 +93,6 @@ impl Chromium {
         self.home.path().join("profile")
     }
 }
-
-// === impl Window ===
 
 impl Drop for Window {
     fn drop(&mut self) {

@@ -19,8 +19,6 @@ pub(super) struct Client {
     tls: Option<Arc<ClientConfig>>,
 }
 
-// === impl Client ===
-
 impl Client {
     /// Makes a client of the gateway at `url`, with the certificates of `folder`.
     pub(super) fn new(url: &str, folder: &Path) -> Self {

@@ -59,8 +59,6 @@ const PAGES: [&str; 8] = [
 /// Text that only the victim's responses contain.
 const SECRET: &str = "kube-system";
 
-// === impl Stage ===
-
 impl Stage {
     fn new(identity: Identity) -> Self {
         let folder = tempfile::tempdir().expect("a folder");

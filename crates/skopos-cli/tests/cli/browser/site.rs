@@ -30,8 +30,6 @@ pub(super) struct Member {
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-// === impl Site ===
-
 impl Site {
     pub(super) fn new() -> Self {
         let (reports, attacks) = sync_channel(8);
@@ -79,8 +77,6 @@ fn answer(
         _ => ("text/plain", String::new()),
     }
 }
-
-// === impl Member ===
 
 impl Member {
     /// Makes a member whose pages report to the site.

@@ -26,8 +26,6 @@ pub(super) struct HttpsFetch {
     ca: Option<Vec<Vec<u8>>>,
 }
 
-// === impl HttpsFetch ===
-
 impl HttpsFetch {
     pub(super) fn new(ca: Option<&Path>) -> Result<Self, OidcError> {
         Ok(Self { ca: ca.map(pem::certificates).transpose().map_err(OidcError::Ca)? })

@@ -41,8 +41,6 @@ const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_KEYS: usize = 100;
 const MAX_TRIED: usize = 10;
 
-// === impl Keys ===
-
 impl Keys {
     pub(super) fn new(issuer: String, fetch: Arc<dyn Fetch>) -> Self {
         Self {
@@ -122,8 +120,6 @@ async fn get(issuer: &str, fetch: &dyn Fetch, within: Duration) -> Result<Vec<Jw
     }
     Ok(set.keys)
 }
-
-// === impl KeySet ===
 
 impl KeySet {
     /// Returns the keys with this ID, or all if the token names none. Only keys that may verify, with this algorithm.

@@ -55,8 +55,6 @@ const LEEWAY: Duration = Duration::from_secs(10);
 /// Maximum number of groups in a token.
 const MAX_GROUPS: usize = 1_000;
 
-// === impl Provider ===
-
 impl Provider {
     pub(super) fn new(options: &Oidc) -> Result<Self, OidcError> {
         signature::install_provider();

@@ -87,8 +87,6 @@ fn rsa_components(key: &DecodingKey) -> Result<RsaPublicKeyComponents<Vec<u8>>, 
     Ok(RsaPublicKeyComponents { n: number(n), e: number(e) })
 }
 
-// === impl RingVerifier ===
-
 impl JwtVerifier for RingVerifier {
     fn algorithm(&self) -> Algorithm {
         self.algorithm

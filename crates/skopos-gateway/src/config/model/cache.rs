@@ -78,8 +78,6 @@ pub struct Kind {
     pub resource: String,
 }
 
-// === impl Cache ===
-
 impl Cache {
     /// Returns whether objects of a resource may be kept in memory and on disk.
     #[must_use]
@@ -114,8 +112,6 @@ impl Default for Cache {
         }
     }
 }
-
-// === impl Kind ===
 
 impl Kind {
     fn v1() -> String {

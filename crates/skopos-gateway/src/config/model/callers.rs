@@ -163,8 +163,6 @@ pub struct Observers {
     pub groups: Vec<String>,
 }
 
-// === impl Authentication ===
-
 impl Authentication {
     /// Returns whether any method of authentication is enabled.
     #[must_use]
@@ -173,8 +171,6 @@ impl Authentication {
     }
 }
 
-// === impl ClientCertificates ===
-
 impl ClientCertificates {
     /// Makes the settings for certificates signed by the CAs in this file. System users and groups are refused.
     #[must_use]
@@ -182,8 +178,6 @@ impl ClientCertificates {
         Self { ca: ca.into(), system_of: None, shared_accounts: false }
     }
 }
-
-// === impl Oidc ===
 
 impl Oidc {
     fn sub() -> String {
@@ -198,8 +192,6 @@ impl Oidc {
         "groups".into()
     }
 }
-
-// === impl Authorization ===
 
 impl Default for Authorization {
     fn default() -> Self {

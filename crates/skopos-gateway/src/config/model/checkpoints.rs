@@ -80,8 +80,6 @@ pub struct BucketCredentials {
     pub session_token: Option<PathBuf>,
 }
 
-// === impl Checkpoints ===
-
 impl Checkpoints {
     fn every() -> Span {
         Span::seconds(30)
@@ -99,8 +97,6 @@ impl Checkpoints {
         Span::seconds(24 * 3600)
     }
 }
-
-// === impl BucketSource ===
 
 impl BucketSource {
     fn answer() -> Span {

@@ -129,8 +129,6 @@ pub struct VclusterSource {
     pub namespaces: Vec<String>,
 }
 
-// === impl Clusters ===
-
 impl Default for Clusters {
     fn default() -> Self {
         Self {

@@ -75,8 +75,6 @@ pub struct Limits {
     pub drain: Span,
 }
 
-// === impl Listen ===
-
 impl Default for Listen {
     fn default() -> Self {
         Self {
@@ -102,8 +100,6 @@ impl Listen {
 
 /// The time that kube-proxy and load balancers usually need to learn that a pod is not ready.
 const SHUTDOWN_DELAY: Duration = Duration::from_secs(5);
-
-// === impl Limits ===
 
 impl Default for Limits {
     fn default() -> Self {

@@ -54,8 +54,6 @@ pub struct Metrics {
     pub max_series: u32,
 }
 
-// === impl Metrics ===
-
 impl Default for Metrics {
     fn default() -> Self {
         Self { max_series: 50_000 }

@@ -46,8 +46,6 @@ pub struct StreamLimits {
     pub idle: Span,
 }
 
-// === impl Outbound ===
-
 impl Default for Outbound {
     fn default() -> Self {
         Self {
@@ -59,8 +57,6 @@ impl Default for Outbound {
         }
     }
 }
-
-// === impl StreamLimits ===
 
 impl Default for StreamLimits {
     fn default() -> Self {

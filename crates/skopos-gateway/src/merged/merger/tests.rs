@@ -43,8 +43,6 @@ struct World {
     resumed: usize,
 }
 
-// === impl Truth ===
-
 impl Truth {
     /// Returns the content after the first `count` changes.
     fn content(&self, count: usize) -> BTreeMap<ObjectKey, RawObject> {
@@ -110,8 +108,6 @@ fn key_of(change: &MemberChange) -> &ObjectKey {
 fn position(version: usize) -> Position {
     Position { identity: Some("uid 1".into()), epoch: 0, version: (version as u64).into() }
 }
-
-// === impl World ===
 
 impl World {
     fn new(seed: u64) -> Self {

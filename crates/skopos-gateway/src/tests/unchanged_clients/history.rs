@@ -38,8 +38,6 @@ struct Told {
     listing: BTreeSet<Key>,
 }
 
-// === impl History ===
-
 impl History {
     /// Records a version of an object. A known version is not a step.
     pub(super) fn put(&mut self, key: Key, uid: String, version: String) {
@@ -97,8 +95,6 @@ impl History {
         })
     }
 }
-
-// === impl Seen ===
 
 impl Seen {
     pub(super) fn put(&self, key: Key, uid: String, version: String) {

@@ -38,8 +38,6 @@ pub(super) enum Mood {
     Silent,
 }
 
-// === impl Link ===
-
 impl Link {
     pub(super) fn new<S: Io + 'static>(dial: impl Fn() -> io::Result<S> + Send + Sync + 'static) -> Self {
         let shared = Shared {

@@ -43,8 +43,6 @@ const MAX_FAULT_SECONDS: u64 = 20;
 /// Longer than any recovery takes.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(300);
 
-// === impl World ===
-
 impl World {
     async fn new(seed: u64, forgets: bool) -> Self {
         let lab = Lab::trusting(&["a"]);

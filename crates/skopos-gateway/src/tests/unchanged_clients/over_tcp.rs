@@ -36,8 +36,6 @@ pub(super) struct World {
     folder: tempfile::TempDir,
 }
 
-// === impl World ===
-
 impl World {
     pub(super) async fn new() -> Self {
         let member = TestServer::builder().start().await.unwrap();

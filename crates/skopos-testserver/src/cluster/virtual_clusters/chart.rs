@@ -25,8 +25,6 @@ pub struct VirtualCluster {
     sync_namespaces: bool,
 }
 
-// === impl VirtualCluster ===
-
 impl VirtualCluster {
     /// Creates the release of `vcluster create NAME`, in the namespace `vcluster-NAME`, which has the annotation of the CLI.
     #[must_use]

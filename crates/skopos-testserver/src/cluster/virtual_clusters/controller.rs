@@ -22,8 +22,6 @@ pub(super) struct Controller<'a> {
     pub(super) options: &'a Options,
 }
 
-// === impl Controller ===
-
 impl Controller<'_> {
     /// Runs forever.
     pub(super) async fn run(&self) {

@@ -88,8 +88,6 @@ struct Inner {
 /// Timeout of the waiting functions.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-// === impl VirtualClustersBuilder ===
-
 impl VirtualClustersBuilder {
     /// Sets the options of the API servers, by namespace and name; the default is a plain builder.
     pub fn servers(
@@ -127,8 +125,6 @@ impl VirtualClustersBuilder {
         VirtualClusters { inner: Arc::new(Inner { host, registry, stopped, tasks }) }
     }
 }
-
-// === impl VirtualClusters ===
 
 impl VirtualClusters {
     /// Returns the options; [`VirtualClustersBuilder::start`] starts. The host must run workloads

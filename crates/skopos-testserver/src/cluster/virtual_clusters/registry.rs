@@ -34,8 +34,6 @@ struct InstanceEntry {
     up: bool,
 }
 
-// === impl InstanceRegistry ===
-
 impl InstanceRegistry {
     pub(super) fn new() -> Self {
         Self { entries: RwLock::default(), changes: watch::channel(0).0 }

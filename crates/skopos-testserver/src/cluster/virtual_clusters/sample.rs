@@ -22,8 +22,6 @@ pub enum SampleError {
     Late(#[from] WaitTimeout),
 }
 
-// === impl VirtualClusters ===
-
 impl VirtualClusters {
     /// Starts a host, and in it a virtual cluster of each name (in the namespace `vcluster-NAME`), all with ports and TLS.
     /// Deploys a small shop into each of them. Scaling the StatefulSet of one to zero stops its API server; scaling it up starts

@@ -22,8 +22,6 @@ pub(super) struct Instance {
     client: Credential,
 }
 
-// === impl Instance ===
-
 impl Instance {
     /// Starts the API server for the first time.
     pub(super) async fn start(

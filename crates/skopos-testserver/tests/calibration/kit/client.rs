@@ -42,8 +42,6 @@ pub(crate) async fn send<T: Target>(
     Ok(Answer { code: parts.status.as_u16(), headers: parts.headers, body, _connection: connections })
 }
 
-// === impl Answer ===
-
 impl Answer {
     /// Returns the next chunk of the body; `None` is its end.
     pub(crate) async fn chunk(&mut self) -> io::Result<Option<Bytes>> {

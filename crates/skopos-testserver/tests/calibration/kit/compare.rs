@@ -63,8 +63,6 @@ pub(crate) fn complaints(real: &Histories, ours: &Histories, known: &[Known]) ->
     complaints
 }
 
-// === impl Known ===
-
 impl Known {
     pub(crate) fn names(&self, script: &str) -> bool {
         self.scripts.iter().any(|name| match name.strip_suffix('*') {

@@ -32,8 +32,6 @@ pub(crate) struct Names {
 /// the published libraries).
 const KEPT: [&str; 5] = ["nodeName", "phase", "replicas", "type", "unschedulable"];
 
-// === impl Names ===
-
 impl Names {
     pub(crate) fn new(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..Self::default() }

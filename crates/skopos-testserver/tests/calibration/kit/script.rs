@@ -70,8 +70,6 @@ fn parse(group: &str, text: &str) -> Vec<Script> {
     scripts.iter().map(|script| Script::parse(group, script)).collect()
 }
 
-// === impl Script ===
-
 impl Script {
     fn parse(group: &str, script: &Value) -> Self {
         let name = script["name"].as_str().unwrap_or_else(|| panic!("{group}: a script without a name"));
@@ -93,8 +91,6 @@ impl Script {
         self.name.split('/').next().unwrap_or_default()
     }
 }
-
-// === impl Step ===
 
 impl Step {
     /// Creates a step without a body.

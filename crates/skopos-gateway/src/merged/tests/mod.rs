@@ -59,8 +59,6 @@ const PODS: &str = "/api/v1/pods";
 /// A time longer than any wait of the gateway.
 const LONG_TIMEOUT: Duration = Duration::from_secs(120);
 
-// === impl Bed ===
-
 impl Bed {
     fn new(names: &[&'static str]) -> Self {
         Self::with(names, KindsOptions::default(), |config| {
@@ -235,8 +233,6 @@ fn in_memory(servers: BTreeMap<&'static str, TestServer>) -> Connector {
     })
 }
 
-// === impl Told ===
-
 impl Told {
     fn version(&self) -> u64 {
         self.json["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
@@ -267,8 +263,6 @@ fn name_of(object: &Value) -> String {
         text(&metadata["name"])
     )
 }
-
-// === impl Watch ===
 
 impl Watch {
     /// Returns the next event, or `None` at the end.

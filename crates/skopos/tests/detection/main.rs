@@ -2,15 +2,12 @@
 //! fault is healed, in virtual time. The bounds are those of the design; this test writes `docs/evidence/detection.md` when
 //! `SKOPOS_WRITE_TABLES=1` is set.
 
+#[path = "../support/mod.rs"]
 mod support;
 
-#[path = "detection/bed.rs"]
 mod bed;
-#[path = "detection/bounds.rs"]
 mod bounds;
-#[path = "detection/cases.rs"]
 mod cases;
-#[path = "detection/table.rs"]
 mod table;
 
 use bed::{Measured, measure};

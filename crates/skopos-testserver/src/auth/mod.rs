@@ -88,8 +88,6 @@ pub struct ForbiddenGuard {
     id: u64,
 }
 
-// === impl Auth ===
-
 impl Auth {
     /// Accepts the bearer `token`. From now on, requests without a known token get 401.
     pub fn add_token(&self, token: impl Into<String>, user: User) {
@@ -271,8 +269,6 @@ impl std::fmt::Debug for Rules {
     }
 }
 
-// === impl User ===
-
 impl User {
     /// Creates a user in the group of all authenticated users.
     #[must_use]
@@ -306,8 +302,6 @@ impl User {
         user
     }
 }
-
-// === impl AccessQuestion ===
 
 impl AccessQuestion {
     fn from_request(user: &User, info: &RequestInfo) -> Self {

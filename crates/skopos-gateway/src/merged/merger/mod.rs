@@ -152,8 +152,6 @@ struct Past {
     restored: BTreeMap<ClusterId, bool>,
 }
 
-// === impl Merger ===
-
 impl Merger {
     /// Makes a history that begins now, after all merged versions of earlier processes; its merged versions are this
     /// gateway instance's.

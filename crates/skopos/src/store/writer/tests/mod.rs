@@ -391,8 +391,6 @@ fn pages_namespaces_and_selections_are_in_order() {
     assert_eq!(snapshot.select(&selector).count(), 105);
 }
 
-// === a replayed log, seen by readers and by handlers of every speed ===
-
 #[derive(Clone, Debug)]
 enum Step {
     /// The server writes a key, given by its number.
