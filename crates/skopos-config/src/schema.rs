@@ -11,7 +11,6 @@ use crate::values::{ByteSize, Span};
 use crate::{Configuration, Problem};
 
 /// Returns the JSON schema of a configuration file, for editors.
-#[must_use]
 pub fn json_schema<T: Configuration>() -> Json {
     let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
     schema.insert("title".into(), T::TITLE.into());

@@ -20,7 +20,6 @@ impl Span {
     pub(crate) const FORMAT: &'static str = "span";
 
     /// Makes a span of seconds.
-    #[must_use]
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
@@ -48,7 +47,6 @@ impl ByteSize {
     pub(crate) const FORMAT: &'static str = "bytes";
 
     /// Makes a size of `count` × 1024 × 1024 bytes.
-    #[must_use]
     pub const fn mebibytes(count: u64) -> Self {
         Self(count * 1024 * 1024)
     }

@@ -12,13 +12,11 @@ pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
 impl Clock {
     /// Makes a clock of the operating system's time.
-    #[must_use]
     pub fn system() -> Self {
         Self::from_fn(SystemTime::now)
     }
 
     /// Makes a clock of another source, such as virtual time.
-    #[must_use]
     pub fn from_fn(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }

@@ -16,7 +16,6 @@ const AGGREGATED_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIG
 const AGGREGATED_V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
 /// Answers discovery requests; `None` for other paths.
-#[must_use]
 pub fn answer(
     method: &Method,
     path: &str,
@@ -33,13 +32,11 @@ pub fn answer(
 
 /// Returns the document at a path and its content type; `None` for other paths. The preferred version of a group is the most
 /// stable, then the newest.
-#[must_use]
 pub fn document(path: &str, accept: &str, resources: &[Arc<ResourceType>]) -> Option<(&'static str, Value)> {
     document_in_order(path, accept, &ordered(resources))
 }
 
 /// Returns the resources in group order of appearance; the versions of each group are sorted most stable first, then newest.
-#[must_use]
 pub fn ordered(resources: &[Arc<ResourceType>]) -> Vec<Arc<ResourceType>> {
     let mut groups = Groups::new(resources);
     for group in &mut groups.all {
@@ -53,7 +50,6 @@ pub fn ordered(resources: &[Arc<ResourceType>]) -> Vec<Arc<ResourceType>> {
 
 /// Returns the same as [`document`], with groups and versions in order of appearance: the first version of a group is the
 /// preferred one.
-#[must_use]
 pub fn document_in_order(
     path: &str,
     accept: &str,
@@ -167,7 +163,6 @@ impl<'a> Groups<'a> {
 }
 
 /// Compares versions: stable before beta before alpha, newer before older, other names last.
-#[must_use]
 pub fn by_stability(a: &str, b: &str) -> Ordering {
     let rank = |version: &str| -> Option<(u8, u32, u32)> {
         let rest = version.strip_prefix('v')?;

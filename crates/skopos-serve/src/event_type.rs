@@ -16,7 +16,6 @@ pub(crate) const FRAME_TAIL: &[u8] = b"}\n";
 
 impl EventType {
     /// Returns the text before the object in a watch frame; `}` and a newline follow the object.
-    #[must_use]
     pub fn frame_head(self) -> &'static [u8] {
         match self {
             Self::Added => b"{\"type\":\"ADDED\",\"object\":",

@@ -99,7 +99,6 @@ impl<T: Item> Item for Arc<T> {
 }
 
 /// Returns `NAMESPACE/NAME` or `NAME`.
-#[must_use]
 pub fn object_key(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(namespace) => format!("{namespace}/{name}"),

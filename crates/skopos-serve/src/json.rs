@@ -12,7 +12,6 @@ use crate::resources::ResourceType;
 /// Returns an object's JSON with `metadata.resourceVersion` replaced, and nothing else.
 ///
 /// Anything but a JSON object with metadata is returned unchanged.
-#[must_use]
 pub fn with_resource_version(json: &Bytes, revision: u64) -> Bytes {
     #[derive(Deserialize)]
     struct Object<'a> {

@@ -50,25 +50,21 @@ const RECLAIM_DIVISOR: usize = 32;
 
 impl MemoryBudget {
     /// Creates a budget of `limit` bytes.
-    #[must_use]
     pub fn new(limit: usize) -> Self {
         Self(Arc::new(Inner { limit, used: AtomicUsize::new(0), evictables: Mutex::default() }))
     }
 
     /// Creates a budget without a limit.
-    #[must_use]
     pub fn unbounded() -> Self {
         Self::new(usize::MAX)
     }
 
     /// Creates an empty reservation.
-    #[must_use]
     pub fn share(&self) -> Reservation {
         Reservation { budget: self.clone(), bytes: 0 }
     }
 
     /// Returns the bytes that all holders have together.
-    #[must_use]
     pub fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
@@ -107,7 +103,6 @@ impl MemoryBudget {
 
 impl Reservation {
     /// Returns the bytes held.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -124,7 +119,6 @@ impl Reservation {
     }
 
     /// Returns whether the total exceeds the limit and this reservation is not empty.
-    #[must_use]
     pub fn is_exceeded(&self) -> bool {
         self.bytes > 0 && self.budget.used() > self.budget.0.limit
     }

@@ -68,7 +68,6 @@ pub struct Query {
 
 impl RequestInfo {
     /// Parses method, path and query; `find` looks up a resource by group, version and plural.
-    #[must_use]
     pub fn new(parts: &Parts, find: impl Fn(&str, &str, &str) -> Option<Arc<ResourceType>>) -> Self {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let path = parts.uri.path().to_owned();
@@ -152,7 +151,6 @@ fn resolve(
 
 impl RequestTarget {
     /// Returns the key of the named object.
-    #[must_use]
     pub fn key(&self) -> Option<String> {
         Some(object_key(self.namespace.as_deref(), self.name.as_deref()?))
     }
@@ -160,7 +158,6 @@ impl RequestTarget {
 
 impl RequestVerb {
     /// Returns the verb's name in authorization.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -178,7 +175,6 @@ impl RequestVerb {
 
 impl Query {
     /// Parses the query string of a URL.
-    #[must_use]
     pub fn parse(query: &str) -> Self {
         let pairs = query
             .split('&')
@@ -192,7 +188,6 @@ impl Query {
     }
 
     /// Returns the first value of a parameter.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
@@ -203,7 +198,6 @@ impl Query {
     }
 
     /// Returns a boolean as the API server parses it: absent, `0` and `false` are false, everything else is true.
-    #[must_use]
     pub fn flag(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "0" | "false"))
     }

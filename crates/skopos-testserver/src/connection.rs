@@ -8,7 +8,6 @@ pub struct ConnectionId(pub(crate) u64);
 
 impl ConnectionId {
     /// Returns the number, counted from 1.
-    #[must_use]
     pub fn get(self) -> u64 {
         self.0
     }

@@ -87,13 +87,11 @@ pub(crate) struct LogEntry {
 
 impl RequestRecord {
     /// Returns the decoded value of a query parameter.
-    #[must_use]
     pub fn query_param(&self, name: &str) -> Option<String> {
         skopos_serve::Query::parse(&self.query).get(name).map(str::to_owned)
     }
 
     /// Returns whether the request is an open watch.
-    #[must_use]
     pub fn is_open_watch(&self) -> bool {
         self.verb == "watch" && matches!(self.outcome, Outcome::Streaming(_))
     }

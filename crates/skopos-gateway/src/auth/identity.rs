@@ -60,7 +60,6 @@ impl Identity {
     }
 
     /// Makes the identity of callers on this machine, for a gateway without authentication.
-    #[must_use]
     pub fn loopback() -> Self {
         Self {
             user: "skopos:loopback-anonymous".into(),
@@ -70,7 +69,6 @@ impl Identity {
     }
 
     /// Returns whether the name has the same meaning in that cluster.
-    #[must_use]
     pub fn is_known_in(&self, cluster: &str) -> bool {
         self.home.as_deref().is_none_or(|home| home == cluster)
     }

@@ -84,7 +84,6 @@ impl Impersonation {
 
     /// Returns the identity that `actor` gets. If no groups are named, a service account gets its own. Each identity also
     /// gets the group of authenticated or that of unauthenticated callers.
-    #[must_use]
     pub fn by(self, actor: Arc<Identity>) -> Identity {
         let Self { user, uid, mut groups, extra } = self;
         let named = groups.clone();

@@ -56,7 +56,6 @@ pub enum AskError {
 
 impl AskError {
     /// Returns whether no server is there to decide. A cluster that is busy, fails or refuses is there.
-    #[must_use]
     pub fn is_down(&self) -> bool {
         matches!(self, Self::Down(_))
     }

@@ -30,7 +30,6 @@ pub struct Attributes {
 
 impl Attributes {
     /// Makes the attributes of a request for a resource in all namespaces; narrow them with the fields.
-    #[must_use]
     pub fn resource(verb: &str, group: &str, version: &str, resource: &str) -> Self {
         Self {
             verb: verb.into(),
@@ -42,7 +41,6 @@ impl Attributes {
     }
 
     /// Makes the attributes of a request for a non-resource path, such as `/version`. The verb is the method's name.
-    #[must_use]
     pub fn path(method: &http::Method, path: impl Into<String>) -> Self {
         Self { verb: method.as_str().to_ascii_lowercase(), path: path.into(), ..Self::default() }
     }
@@ -68,7 +66,6 @@ impl Attributes {
     }
 
     /// Returns the refusal of a request: 403 in the API server's words, or 429 or 503 if there is no decision.
-    #[must_use]
     pub fn forbidden(&self, who: &Identity, decision: &Decision) -> Status {
         match &decision.refusal {
             Some(refusal) => refusal.right.refused(&refusal.caller, decision),

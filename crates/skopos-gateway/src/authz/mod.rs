@@ -144,7 +144,6 @@ const ELSEWHERE: &str = "users and groups of the system are those of the cluster
 
 impl Authorizer {
     /// Creates an authorizer with the rules of `config`; `ask` reaches the members.
-    #[must_use]
     pub fn new(config: &Config, ask: Arc<dyn Ask>) -> Self {
         let rules = Rules::new(config, ask, ReviewLimits::default());
         Self { rules: Arc::new(ArcSwap::from_pointee(rules)) }
@@ -191,13 +190,11 @@ impl Authorizer {
     }
 
     /// Returns whether no caller may change a cluster.
-    #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.rules.load().read_only
     }
 
     /// Returns whether `who` counts as the gateway itself, whose requests are not reviewed.
-    #[must_use]
     pub fn trusts(&self, who: &Identity) -> bool {
         self.rules.load().trusts(who)
     }
@@ -491,14 +488,12 @@ impl Verdict {
 
 impl Decision {
     /// Returns whether the request is denied only because it could not be decided. It may well be allowed.
-    #[must_use]
     pub fn is_undecided(&self) -> bool {
         use DecisionSource::{CallerBusy, MemberBusy, MemberDown};
         !self.allowed && matches!(self.source, MemberDown | MemberBusy | CallerBusy)
     }
 
     /// Returns why a watch ends that had the right before.
-    #[must_use]
     pub fn end_reason(&self) -> &'static str {
         match self.is_undecided() {
             true => "the right could not be confirmed",
@@ -515,7 +510,6 @@ impl From<Cached<Verdict>> for Decision {
 
 impl DecisionSource {
     /// Returns a short stable name, for logs and metrics.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Member => "member",

@@ -4,7 +4,6 @@ use skopos_fleet::FleetError;
 use skopos_wire::{GroupResource, Status, StatusDetails};
 
 /// Converts an error to the API server's `Status`.
-#[must_use]
 pub(crate) fn status_of(error: &FleetError) -> Status {
     match error {
         FleetError::UnknownCluster { name } => {

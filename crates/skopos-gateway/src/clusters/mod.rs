@@ -88,7 +88,6 @@ pub(crate) struct Allowed {
 
 impl Clusters {
     /// Makes the route over these services' clusters.
-    #[must_use]
     pub fn new(services: Services) -> Self {
         let cache = &services.config.cache;
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
@@ -105,7 +104,6 @@ impl Clusters {
     }
 
     /// Returns the statistics of lists and watches so far, and the memory held for them.
-    #[must_use]
     pub fn served(&self) -> Served {
         self.views.served()
     }

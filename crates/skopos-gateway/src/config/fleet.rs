@@ -26,7 +26,6 @@ use crate::config::{self, Config, HostCluster, LoopbackTrust, ManagedFields};
 use crate::merged::ResumeStorage;
 
 /// Returns the fleet options of `config`: the content to keep, its lifetime and its bounds.
-#[must_use]
 pub fn options(config: &Config) -> FleetOptions {
     let registry = Registry::builtin();
     let pinned = config.cache.kinds.iter().filter_map(|kind| {
@@ -352,7 +351,6 @@ fn addresses(list: &config::CidrList) -> Result<AddressPolicy, SourceError> {
 }
 
 /// Returns the informers' ID of a resource.
-#[must_use]
 pub(crate) fn resource_id(resource: &skopos_serve::ResourceType) -> ResourceId {
     ResourceId {
         group: resource.group.clone(),

@@ -49,7 +49,6 @@ impl Config {
 }
 
 /// Returns the JSON schema of the configuration file, for editors and for `skopos serve --print-schema`.
-#[must_use]
 pub fn json_schema() -> serde_json::Value {
     skopos_config::json_schema::<Config>()
 }

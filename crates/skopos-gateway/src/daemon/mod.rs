@@ -175,20 +175,17 @@ impl Daemon {
     }
 
     /// Returns the address, with the port that was chosen.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
     /// Returns the URL for clients on this machine.
-    #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.current.services.config.listen.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address())
     }
 
     /// Returns the fleet of clusters.
-    #[must_use]
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
@@ -270,7 +267,6 @@ async fn open_storage(
 
 impl Embedding {
     /// Makes the default options for this configuration.
-    #[must_use]
     pub fn from_config(config: &Config) -> Self {
         Self { fleet: fleet::options(config), dial: VclusterDial::default() }
     }

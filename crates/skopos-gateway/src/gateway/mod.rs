@@ -53,7 +53,6 @@ struct GatewayInner {
 
 impl Gateway {
     /// Makes a builder without routes; at most `body_bytes` bytes of a body are read.
-    #[must_use]
     pub fn builder(authenticator: Authenticator, body_bytes: usize) -> GatewayBuilder {
         GatewayBuilder {
             instance: InstanceId::random(),
@@ -127,7 +126,6 @@ impl GatewayBuilder {
     }
 
     /// Builds the gateway.
-    #[must_use]
     pub fn build(self) -> Gateway {
         let Self { instance, authenticator, body_bytes, routes, open, observer } = self;
         Gateway {
@@ -208,7 +206,6 @@ impl GatewayInner {
 }
 
 /// Returns the API server's answer for a path that it does not serve (W16).
-#[must_use]
 pub(crate) fn not_found() -> Response {
     response::text(StatusCode::NOT_FOUND, "404 page not found\n")
 }

@@ -72,7 +72,6 @@ pub(crate) struct Audited {
 
 impl Audited {
     /// Adds the decision.
-    #[must_use]
     pub(crate) fn decided(mut self, decision: &Decision) -> Self {
         self.decision = Some((decision.allowed, decision.source, decision.age));
         self

@@ -41,7 +41,6 @@ pub struct Services {
 
 impl Services {
     /// Makes the services of a fleet, according to `config`.
-    #[must_use]
     pub fn new(fleet: Fleet, config: Arc<Config>) -> Self {
         let authorizer = Authorizer::new(&config, Arc::new(FleetAsk::new(fleet.clone())));
         let watches = PerUserLimit::new("watches", config.listen.limits.watches_per_user);
@@ -92,14 +91,12 @@ pub struct FleetAsk {
 
 impl FleetAsk {
     /// Makes a client of all clusters of a fleet.
-    #[must_use]
     pub fn new(fleet: Fleet) -> Self {
         Self { fleet, trusted: false }
     }
 
     /// Makes a client of the clusters from trusted sources only ([`Fleet::trusted`]). For requests that contain a secret and
     /// whose answers count for all clusters.
-    #[must_use]
     pub fn trusted_only(fleet: Fleet) -> Self {
         Self { fleet, trusted: true }
     }

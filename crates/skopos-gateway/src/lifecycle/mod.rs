@@ -66,13 +66,11 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Lifecycle {
     /// Creates the route for virtual clusters in these hosts.
-    #[must_use]
     pub(crate) fn new(authorizer: Authorizer, hosts: Arc<dyn Hosts>) -> Self {
         Self { authorizer, hosts, operations: Operations::default() }
     }
 
     /// Returns the same route with another authorizer. Running operations continue and stay visible.
-    #[must_use]
     pub(crate) fn renewed(&self, authorizer: Authorizer) -> Self {
         Self { authorizer, ..self.clone() }
     }

@@ -30,7 +30,6 @@ struct LimitInner {
 
 impl PerUserLimit {
     /// Creates a limit of `max` for each user; `what` names the counted things in the plural.
-    #[must_use]
     pub fn new(what: &'static str, max: u32) -> Self {
         Self { shared: Arc::new(LimitInner { what, max, open: Mutex::default() }) }
     }
@@ -62,7 +61,6 @@ impl PerUserLimit {
     }
 
     /// Returns the number of permits in use, of all callers.
-    #[must_use]
     pub fn open(&self) -> u64 {
         self.shared.open.lock().values().map(|count| u64::from(*count)).sum()
     }

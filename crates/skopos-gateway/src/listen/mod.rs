@@ -142,7 +142,6 @@ pub struct Drained {
 
 impl Peer {
     /// Makes a peer with nothing known but its address.
-    #[must_use]
     pub fn new(address: SocketAddr, tls: bool, draining: CancellationToken) -> Self {
         Self { address, certificate: None, tls, draining, record: Arc::default() }
     }
@@ -203,20 +202,17 @@ impl Listener {
     }
 
     /// Keeps as many file descriptors free as `reserve` returns, which is called repeatedly.
-    #[must_use]
     pub(crate) fn reserving(mut self, reserve: impl Fn() -> usize + Send + Sync + 'static) -> Self {
         self.reserve = Box::new(reserve);
         self
     }
 
     /// Returns the address, with the port that was chosen.
-    #[must_use]
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Returns the counters, for metrics.
-    #[must_use]
     pub(crate) fn stats(&self) -> ListenStats {
         ListenStats::new(self.reaper.clone())
     }

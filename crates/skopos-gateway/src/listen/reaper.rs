@@ -323,25 +323,21 @@ impl ListenStats {
     }
 
     /// Returns the number of open connections.
-    #[must_use]
     pub(crate) fn connections(&self) -> usize {
         self.reaper.connections()
     }
 
     /// Returns the number of open connections that have not sent a complete request yet.
-    #[must_use]
     pub(crate) fn half_open(&self) -> usize {
         self.reaper.open.lock().half_open.count
     }
 
     /// Returns the number of connections currently permitted, by the configuration and by the file descriptors of the process.
-    #[must_use]
     pub(crate) fn permitted(&self) -> usize {
         self.reaper.permitted.load(Ordering::Relaxed)
     }
 
     /// Returns the number of connections accepted so far.
-    #[must_use]
     pub(crate) fn accepted(&self) -> u64 {
         self.reaper.accepted.load(Ordering::Relaxed)
     }

@@ -264,7 +264,6 @@ impl History {
 
     /// Appends the events to the window, under the lock, so that they come in the order of their merged versions. The
     /// caller wakes watchers and drops the returned states without the lock.
-    #[must_use]
     fn publish(&self, core: &mut Core, events: Vec<Event>) -> Vec<Shown> {
         let size = |old: &Entry| old.object.bytes().len();
         let gone = core.paged.replaced(events.iter().map(|event| event.old.as_ref().map_or(0, size)));

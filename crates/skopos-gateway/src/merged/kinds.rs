@@ -107,7 +107,6 @@ impl KindsOptions {
     /// Makes options for clusters with a memory budget of `per_cluster` bytes each. The events of all kinds together get
     /// twice that, so that a cluster's whole content can arrive at once without ending watches. The states for further
     /// pages get as much, and the frames of the events a quarter of `per_cluster`; each gets at least 64 MiB.
-    #[must_use]
     pub fn beside(per_cluster: usize) -> Self {
         let most = per_cluster.saturating_mul(2).max(MIN_BUDGET_BYTES);
         let mut window = WindowOptions::default();

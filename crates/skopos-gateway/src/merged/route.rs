@@ -78,7 +78,6 @@ const MAX_CONCURRENT_REVIEWS: usize = 4096;
 
 impl Merged {
     /// Makes the route over all clusters of these services. Feeds run until [`Merged::shutdown`].
-    #[must_use]
     pub fn new(services: Services, options: KindsOptions) -> Self {
         let catalogs = Catalogs::new(services.fleet.clone(), services.definitions.clone());
         let key = options.seed.map_or_else(TokenKey::random, TokenKey::from_seed);
@@ -110,7 +109,6 @@ impl Merged {
     }
 
     /// Returns the memory held for lists and watches, and the statistics of watches of the kinds in memory.
-    #[must_use]
     pub fn served(&self) -> Served {
         self.kinds.served()
     }

@@ -30,7 +30,6 @@ enum Inner {
 
 impl LimitedBody {
     /// Makes a body that reads at most `most` bytes of `incoming`.
-    #[must_use]
     pub fn new(incoming: Incoming, most: usize) -> Self {
         let declared = incoming.size_hint().lower();
         Self { inner: Inner::Incoming(Limited::new(incoming, most)), most, declared }
@@ -48,7 +47,6 @@ impl LimitedBody {
     }
 
     /// Makes a body from bytes in memory.
-    #[must_use]
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         let (most, declared) = (bytes.len(), bytes.len() as u64);

@@ -42,13 +42,11 @@ pub fn admit(headers: &mut HeaderMap) -> Result<(), HeaderError> {
 }
 
 /// Returns whether the client asks for another protocol on this connection.
-#[must_use]
 pub fn wants_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(header::UPGRADE) || has_token(headers, header::CONNECTION, "upgrade")
 }
 
 /// Returns whether a header that lists tokens contains this one.
-#[must_use]
 pub fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     let has = |value: &HeaderValue| {
         value.to_str().is_ok_and(|v| v.split(',').any(|found| found.trim().eq_ignore_ascii_case(token)))
@@ -57,7 +55,6 @@ pub fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
 }
 
 /// Returns the headers of the request to a member: only those of the allow-list.
-#[must_use]
 pub fn outbound(inbound: &HeaderMap) -> HeaderMap {
     const ALLOWED: [HeaderName; 8] = [
         // The transport adds this gateway to it.
@@ -74,7 +71,6 @@ pub fn outbound(inbound: &HeaderMap) -> HeaderMap {
 }
 
 /// Returns the headers of a member's answer for the client: no cookies, no redirects, no connection headers.
-#[must_use]
 pub fn inbound_answer(from_member: &HeaderMap) -> HeaderMap {
     const ALLOWED: [HeaderName; 10] = [
         header::CACHE_CONTROL,
@@ -168,7 +164,6 @@ pub fn stamp(headers: &mut HeaderMap, stamp: &Stamp) {
 }
 
 /// Formats a warning as the API server does. Characters that are invalid in a header become question marks.
-#[must_use]
 pub fn warning(text: &str) -> Option<HeaderValue> {
     let mut quoted = String::with_capacity(text.len() + 10);
     for c in text.chars().take(1000) {

@@ -76,7 +76,6 @@ impl Path {
     }
 
     /// Returns the first segment and the rest.
-    #[must_use]
     pub fn split_first(mut self) -> Option<(String, Path)> {
         if self.segments.is_empty() {
             return None;
@@ -86,7 +85,6 @@ impl Path {
     }
 
     /// Returns whether the path is `/`.
-    #[must_use]
     pub fn is_root(&self) -> bool {
         self.segments.is_empty()
     }

@@ -74,7 +74,6 @@ impl Target {
     }
 
     /// Returns the attributes to authorize.
-    #[must_use]
     pub fn attributes(&self) -> &Attributes {
         match self {
             Self::Resource(target) => &target.attributes,
@@ -107,13 +106,11 @@ impl ResourceTarget {
     }
 
     /// Returns whether this is a stream to a server behind the API server. Some of them can be opened by a plain GET.
-    #[must_use]
     pub fn connects(&self) -> bool {
         CONNECTS.contains(&self.attributes.subresource.as_str())
     }
 
     /// Returns whether this is a stream into a pod, by the only path of such streams.
-    #[must_use]
     pub fn streams_into_pod(&self, path: &Path) -> bool {
         let segments: Vec<&str> = path.segments().collect();
         matches!(
@@ -123,13 +120,11 @@ impl ResourceTarget {
     }
 
     /// Returns whether this reads the log of a pod.
-    #[must_use]
     pub fn reads_log(&self) -> bool {
         self.attributes.subresource == "log"
     }
 
     /// Returns whether this only reads.
-    #[must_use]
     pub fn reads(&self) -> bool {
         ["get", "list", "watch"].contains(&self.attributes.verb.as_str())
     }

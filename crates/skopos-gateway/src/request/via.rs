@@ -17,7 +17,6 @@ const MAX_GATEWAYS: usize = 8;
 
 impl InstanceId {
     /// Returns the ID of a new process.
-    #[must_use]
     pub fn random() -> Self {
         // An ID is hexadecimal.
         Self(
@@ -26,7 +25,6 @@ impl InstanceId {
     }
 
     /// Returns the ID derived from a seed. For simulations, in which all requests to members must be reproducible.
-    #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         Self(
             HeaderValue::from_str(&Uuid::from_u64_pair(seed, seed).to_string())
@@ -35,7 +33,6 @@ impl InstanceId {
     }
 
     /// Returns the value of the header.
-    #[must_use]
     pub fn header(&self) -> HeaderValue {
         self.0.clone()
     }

@@ -24,7 +24,6 @@ pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 pub(crate) type Response = http::Response<ResponseBody>;
 
 /// Makes the response of a failure in the API server's form, with `Retry-After` if the status has it.
-#[must_use]
 pub(crate) fn status(status: &Status) -> Response {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_vec(status).unwrap_or_default();
@@ -36,13 +35,11 @@ pub(crate) fn status(status: &Status) -> Response {
 }
 
 /// Makes a response with plain text.
-#[must_use]
 pub(crate) fn text(code: StatusCode, body: impl Into<String>) -> Response {
     bytes(code, "text/plain; charset=utf-8", Bytes::from(body.into()))
 }
 
 /// Makes a response with a whole body of any type.
-#[must_use]
 pub(crate) fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Response {
     let mut response = http::Response::new(whole(body));
     *response.status_mut() = code;
@@ -53,7 +50,6 @@ pub(crate) fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -
 }
 
 /// Makes a body of one piece.
-#[must_use]
 pub(crate) fn whole(body: Bytes) -> ResponseBody {
     Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
 }

@@ -53,13 +53,11 @@ pub(crate) struct Shared {
 
 impl State {
     /// Makes the state of these services, and of the configuration file if one is followed.
-    #[must_use]
     pub(crate) fn new(services: Services, config: Option<watch::Receiver<ConfigState>>) -> Self {
         Self::over(services, config, Arc::default(), Arc::default(), Arc::default())
     }
 
     /// Returns the same state with other services.
-    #[must_use]
     pub(crate) fn renewed(&self, services: Services) -> Self {
         let Shared { config, ready, listen, routes, .. } = &*self.shared;
         Self::over(services, config.clone(), ready.clone(), listen.clone(), routes.clone())
@@ -100,7 +98,6 @@ impl State {
     }
 
     /// Adds the routes to a gateway.
-    #[must_use]
     pub(crate) fn plug_into(&self, gateway: GatewayBuilder) -> GatewayBuilder {
         let state = || self.clone();
         let alive =

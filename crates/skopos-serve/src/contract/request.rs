@@ -33,7 +33,6 @@ type Predicate<I> = dyn Fn(&I) -> bool + Send + Sync;
 
 impl<'a, I> Request<'a, I> {
     /// Creates a read of the resource in the path, for a caller that may see all of it.
-    #[must_use]
     pub fn new(target: &'a RequestTarget, query: &'a Query, headers: &'a HeaderMap) -> Self {
         Self {
             resource: &target.resource,
@@ -55,7 +54,6 @@ impl<'a, I> Request<'a, I> {
 
 impl<I> ItemFilter<I> {
     /// Creates a filter that allows every object.
-    #[must_use]
     pub fn all() -> Self {
         Self(None)
     }
@@ -66,13 +64,11 @@ impl<I> ItemFilter<I> {
     }
 
     /// Returns whether the filter allows every object.
-    #[must_use]
     pub fn is_all(&self) -> bool {
         self.0.is_none()
     }
 
     /// Returns whether the caller may see the object.
-    #[must_use]
     pub fn allows(&self, item: &I) -> bool {
         self.0.as_ref().is_none_or(|predicate| predicate(item))
     }

@@ -52,13 +52,11 @@ impl Selection {
     }
 
     /// Returns whether there is no selector, so every object of the namespace matches.
-    #[must_use]
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
     /// Returns the namespace, if the request is limited to one.
-    #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }

@@ -98,7 +98,6 @@ struct CachedBlock {
 
 impl BlockCache {
     /// Creates an empty cache of at most `max_bytes` bytes.
-    #[must_use]
     pub fn new(max_bytes: usize) -> Self {
         let inner = Inner {
             max_bytes,
@@ -111,13 +110,11 @@ impl BlockCache {
     }
 
     /// Creates a key space for the blocks of one source, whose objects are made from their buffers in one way.
-    #[must_use]
     pub fn blocks(&self) -> Blocks {
         Blocks { cache: self.clone(), space: self.inner.spaces.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Returns the statistics.
-    #[must_use]
     pub fn stats(&self) -> BlockStats {
         let clock_cache = self.inner.clock_cache.lock();
         BlockStats {
@@ -131,7 +128,6 @@ impl BlockCache {
 
 impl Blocks {
     /// Returns the cache that contains these blocks.
-    #[must_use]
     pub fn cache(&self) -> &BlockCache {
         &self.cache
     }

@@ -129,7 +129,6 @@ impl ResourceType {
     /// Creates a namespaced resource with all verbs, a status subresource, and names derived from its kind.
     ///
     /// `group` is empty for the core group.
-    #[must_use]
     pub fn new(group: &str, version: &str, plural: &str, kind: &str) -> Self {
         Self {
             group: group.to_owned(),
@@ -160,38 +159,32 @@ impl ResourceType {
     }
 
     /// Returns `GROUP/VERSION`, or `VERSION` for the core group, as in an object's `apiVersion`.
-    #[must_use]
     pub fn api_version(&self) -> String {
         group_version(&self.group, &self.version)
     }
 
     /// Returns `PLURAL.GROUP`, or `PLURAL` for the core group: the resource's name in the API server's messages, equal for all
     /// versions.
-    #[must_use]
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
     /// Returns `KIND.GROUP`, or `KIND` for the core group: the kind's name in validation messages.
-    #[must_use]
     pub fn group_kind(&self) -> String {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 
     /// Returns whether the resource supports `verb`.
-    #[must_use]
     pub fn allows(&self, verb: Verb) -> bool {
         self.verbs.contains(&verb)
     }
 
     /// Returns the subresource of that name, if it exists.
-    #[must_use]
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|sub| sub.name() == name)
     }
 
     /// Returns the path of the collection, in a namespace or (with `None`) in the whole cluster.
-    #[must_use]
     pub fn path(&self, namespace: Option<&str>) -> String {
         let root = if self.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", self.group) };
         match namespace {
@@ -221,7 +214,6 @@ impl Verb {
     ];
 
     /// Returns the verb's name in discovery documents and in authorization.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -244,7 +236,6 @@ impl fmt::Display for Verb {
 
 impl Subresource {
     /// Returns the last segment of the path.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Status => "status",
@@ -257,7 +248,6 @@ impl Subresource {
     }
 
     /// Returns the supported verbs.
-    #[must_use]
     pub fn verbs(&self) -> &'static [Verb] {
         match self {
             Self::Status | Self::Scale(_) => &[Verb::Get, Verb::Patch, Verb::Update],
@@ -267,7 +257,6 @@ impl Subresource {
     }
 
     /// Returns the scale subresource of the workloads of `apps/v1`.
-    #[must_use]
     pub fn workload_scale() -> Self {
         Self::Scale(ScalePaths {
             spec_replicas: ".spec.replicas".to_owned(),
@@ -278,13 +267,11 @@ impl Subresource {
 }
 
 /// Returns `GROUP/VERSION`, or `VERSION` for the core group.
-#[must_use]
 pub fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 /// Splits an `apiVersion` into group (empty for core) and version.
-#[must_use]
 pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }

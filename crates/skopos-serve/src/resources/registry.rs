@@ -23,7 +23,6 @@ pub struct UnknownResource(pub String);
 
 impl Registry {
     /// Creates a registry of the built-in resources.
-    #[must_use]
     pub fn builtin() -> Self {
         Self {
             resources: RwLock::new(Arc::new(builtin::resources().into_iter().map(Arc::new).collect())),
@@ -32,32 +31,27 @@ impl Registry {
     }
 
     /// Returns a snapshot of all resources, in discovery's order.
-    #[must_use]
     pub fn all(&self) -> Arc<Vec<Arc<ResourceType>>> {
         self.resources.read().clone()
     }
 
     /// Returns a number that grows with every change, so that documents derived from the registry can be cached.
-    #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
     /// Returns the resource that is served at `/apis/GROUP/VERSION/PLURAL` (`group` empty: `/api/VERSION/PLURAL`).
-    #[must_use]
     pub fn resolve(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
         self.find(|r| r.plural == plural && r.version == version && r.group == group)
     }
 
     /// Returns the resource whose objects have this `apiVersion` and `kind`.
-    #[must_use]
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<Arc<ResourceType>> {
         let (group, version) = split_api_version(api_version);
         self.find(|r| r.kind == kind && r.version == version && r.group == group)
     }
 
     /// Returns the resource of that group and kind, in any version, as an `ownerReference` names it.
-    #[must_use]
     pub fn by_group_kind(&self, group: &str, kind: &str) -> Option<Arc<ResourceType>> {
         self.find(|r| r.kind == kind && r.group == group)
     }

@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 
 /// Returns a duration as kubectl prints it: `90s`, `5m3s`, `3h`, `2d4h`, `400d`, `3y20d`.
-#[must_use]
 pub fn human_duration(seconds: i64) -> String {
     // kubectl tolerates a clock skew of up to two seconds.
     if seconds < -1 {

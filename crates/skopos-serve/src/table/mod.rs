@@ -64,7 +64,6 @@ enum Columns {
 
 impl IncludeObject {
     /// Parses the `includeObject` query parameter; `None` if the value is invalid.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "None" => Self::None,
@@ -77,7 +76,6 @@ impl IncludeObject {
 
 impl TableWriter {
     /// Creates a writer for `resource`.
-    #[must_use]
     pub fn new(resource: &ResourceType, include: IncludeObject) -> Self {
         let columns = if resource.custom {
             Columns::Custom(CustomColumns::for_resource(resource))
@@ -107,7 +105,6 @@ impl TableWriter {
 
     /// Returns a whole table. `list_metadata` is the metadata of the list (or of the single object). With `definitions` false,
     /// the column definitions are omitted, as in all watch events but the first.
-    #[must_use]
     pub fn table(&self, list_metadata: Value, rows: Vec<Value>, definitions: bool) -> Value {
         let definitions = if definitions { self.definitions() } else { Value::Null };
         json!({
@@ -120,7 +117,6 @@ impl TableWriter {
     }
 
     /// Returns the row of one object, with the cells of the leading columns; ages are those at `now`.
-    #[must_use]
     pub fn row(&self, object: &Value, leading: Vec<Value>, now: Timestamp) -> Value {
         let mut row = Map::new();
         row.insert("cells".into(), self.cells(object, leading, now));
@@ -169,7 +165,6 @@ impl TableWriter {
     }
 
     /// Returns the `columnDefinitions` of this writer's tables.
-    #[must_use]
     pub fn definitions(&self) -> Value {
         let definition = |name: &str, kind: &str, format: &str, description: &str, priority: i64| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
         let builtin = |column: &BuiltinColumn| {

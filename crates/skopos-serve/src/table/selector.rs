@@ -5,7 +5,6 @@ use serde_json::Value;
 use super::row::{NONE, list, texts};
 
 /// Returns a label selector as kubectl prints it, from a map of labels or a `LabelSelector`.
-#[must_use]
 pub fn printed_selector(selector: &Value) -> String {
     if selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none() {
         return printed_labels(selector);

@@ -22,7 +22,6 @@ pub struct Cursor {
 impl Cursor {
     /// Creates a cursor after all events up to this revision, except those that the content at this revision may lack
     /// ([`Event::further`]).
-    #[must_use]
     pub fn after(revision: u64) -> Self {
         Self { from: revision.saturating_add(1), next: 0, at: revision, began: revision }
     }
@@ -38,7 +37,6 @@ impl Cursor {
     }
 
     /// Returns the revision of the last event, or the one up to which there are none.
-    #[must_use]
     pub fn revision(&self) -> u64 {
         self.at
     }

@@ -90,7 +90,6 @@ pub struct WindowStats {
 
 impl<I: Item> Window<I> {
     /// Creates an empty window. Watches may start at revision `start` or later: the window misses no event since then.
-    #[must_use]
     pub fn new(options: WindowOptions, start: u64) -> Self {
         let ring = Ring::new(options.budget.share(), start);
         let ring = Arc::new(RwLock::new(ring));
@@ -198,7 +197,6 @@ impl<I: Item> Window<I> {
     }
 
     /// Returns the oldest revision at which a watch may start.
-    #[must_use]
     pub fn oldest_start(&self) -> u64 {
         self.ring.read().oldest_start
     }
@@ -219,7 +217,6 @@ impl<I: Item> Window<I> {
     }
 
     /// Returns the revision up to which no event is missing.
-    #[must_use]
     pub fn reached(&self) -> u64 {
         self.ring.read().reached
     }
@@ -227,7 +224,6 @@ impl<I: Item> Window<I> {
     /// Returns up to `max` events after the cursor, and not after `until` if given. Returns `None` if the window no longer
     /// reaches back to the cursor, or if the cursor began in a gap. The cursor stays: [`take`](Cursor::take) each event that was
     /// handled.
-    #[must_use]
     pub fn read(&self, cursor: &Cursor, until: Option<u64>, max: usize) -> Option<Vec<Arc<Event<I>>>> {
         let ring = self.ring.read();
         if ring.has_missed(cursor) || ring.gap_around(cursor.began).is_some() {
@@ -249,14 +245,12 @@ impl<I: Item> Window<I> {
     }
 
     /// Returns the number of events after the cursor.
-    #[must_use]
     pub fn behind(&self, cursor: &Cursor) -> usize {
         let ring = self.ring.read();
         ring.events.len() - ring.index_of(cursor)
     }
 
     /// Subscribes a watcher: from now on every event wakes it.
-    #[must_use]
     pub fn subscribe(self: &Arc<Self>) -> Subscription<I> {
         Subscription::new(self.clone(), self.ring.read().count)
     }
@@ -276,7 +270,6 @@ impl<I: Item> Window<I> {
     }
 
     /// Returns the statistics.
-    #[must_use]
     pub fn stats(&self) -> WindowStats {
         let (events, bytes) = {
             let ring = self.ring.read();

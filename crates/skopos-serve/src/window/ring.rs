@@ -57,7 +57,6 @@ impl<I: Item> Ring<I> {
     }
 
     /// Removes the events that need not be kept, for the caller to drop, as there may be many.
-    #[must_use]
     pub(super) fn trim(&mut self, options: &WindowOptions, now: Instant) -> Vec<Arc<Event<I>>> {
         let mut evicted = Vec::new();
         while let Some(oldest) = self.events.front() {

@@ -137,7 +137,6 @@ impl<I: Item> Subscription<I> {
     }
 
     /// Returns the window.
-    #[must_use]
     pub fn window(&self) -> &Arc<Window<I>> {
         &self.window
     }
@@ -161,19 +160,16 @@ impl<I: Item> Subscription<I> {
     }
 
     /// Returns whether the watch must end: it did not read, or all watches end.
-    #[must_use]
     pub fn is_closed(&self) -> bool {
         self.slot.closed.load(Ordering::Acquire)
     }
 
     /// Returns whether no further events will come: the watch must end once it has read the rest.
-    #[must_use]
     pub fn is_finished(&self) -> bool {
         self.window.watchers().finished.load(Ordering::Acquire)
     }
 
     /// Returns whether a closed watch ends because the history of its events was discarded.
-    #[must_use]
     pub fn is_expired(&self) -> bool {
         self.slot.expired.load(Ordering::Acquire)
     }

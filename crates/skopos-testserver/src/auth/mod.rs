@@ -271,7 +271,6 @@ impl std::fmt::Debug for Rules {
 
 impl User {
     /// Creates a user in the group of all authenticated users.
-    #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), groups: vec!["system:authenticated".into()], ..Self::default() }
     }

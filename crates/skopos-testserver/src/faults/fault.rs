@@ -122,7 +122,6 @@ pub enum Damage {
 
 impl Fault {
     /// Creates a failure with a status code, in the API server's JSON form. `retry_after` is in seconds, 0 for none.
-    #[must_use]
     pub fn status(code: u16, retry_after: u32) -> Self {
         let text = http::StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
         let message = text.unwrap_or("injected failure");
@@ -142,7 +141,6 @@ impl Fault {
     }
 
     /// Creates the 429 that the API server sends when too many requests are in flight (W16): plain text.
-    #[must_use]
     pub fn too_many_requests(retry_after: u32) -> Self {
         Self::Answer {
             code: 429,
@@ -155,7 +153,6 @@ impl Fault {
     }
 
     /// Creates the 429 of a watch cache that is not ready (L11).
-    #[must_use]
     pub fn cache_not_ready(retry_after: u32) -> Self {
         Self::Status(Status::storage_initializing(retry_after))
     }

@@ -59,7 +59,6 @@ impl FaultGuard {
     }
 
     /// Returns how often the fault applied; for a black hole, the number of connections in it.
-    #[must_use]
     pub fn hits(&self) -> u64 {
         match &self.active_fault {
             Some(ActiveFault::Rule(rule)) => rule.hits(),

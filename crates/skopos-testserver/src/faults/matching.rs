@@ -21,38 +21,32 @@ pub struct Match {
 
 impl Match {
     /// Matches all requests.
-    #[must_use]
     pub fn any() -> Self {
         Self::default()
     }
 
     /// Matches watches.
-    #[must_use]
     pub fn watch() -> Self {
         Self::verbs(&[RequestVerb::Watch])
     }
 
     /// Matches lists.
-    #[must_use]
     pub fn list() -> Self {
         Self::verbs(&[RequestVerb::List])
     }
 
     /// Matches reads of single objects.
-    #[must_use]
     pub fn get() -> Self {
         Self::verbs(&[RequestVerb::Get])
     }
 
     /// Matches all writes.
-    #[must_use]
     pub fn write() -> Self {
         use RequestVerb::{Create, Delete, DeleteCollection, Patch, Update};
         Self::verbs(&[Create, Update, Patch, Delete, DeleteCollection])
     }
 
     /// Matches discovery, health and everything else without a resource.
-    #[must_use]
     pub fn other() -> Self {
         Self::verbs(&[RequestVerb::Other])
     }

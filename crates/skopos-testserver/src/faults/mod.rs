@@ -127,13 +127,11 @@ impl Faults {
     }
 
     /// Returns the number of active request faults.
-    #[must_use]
     pub fn active(&self) -> usize {
         self.inner.active.load(Ordering::Acquire)
     }
 
     /// Returns the open connections.
-    #[must_use]
     pub fn connections(&self) -> Vec<ConnectionId> {
         self.inner.connections.lock().keys().copied().collect()
     }

@@ -25,7 +25,6 @@ impl MemoryStream {
     }
 
     /// Returns the connection ID, as used in the server's faults and request log.
-    #[must_use]
     pub fn id(&self) -> ConnectionId {
         self.control.id()
     }

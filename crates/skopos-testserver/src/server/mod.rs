@@ -105,13 +105,11 @@ impl From<skopos_wire::Status> for StartError {
 
 impl TestServer {
     /// Returns the options of a server; [`TestServerBuilder::start`] starts it.
-    #[must_use]
     pub fn builder() -> TestServerBuilder {
         TestServerBuilder::default()
     }
 
     /// Returns `http://127.0.0.1:PORT`, or `https://...`.
-    #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.inner.tls.lock().is_some() { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.port())
@@ -119,19 +117,16 @@ impl TestServer {
 
     /// Returns the port on 127.0.0.1; 0 if the server is reached in memory only. It is unchanged after [`TestServer::pause`] and
     /// [`TestServer::restart`].
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.inner.port.unwrap_or(0)
     }
 
     /// Returns the certificate of the server's CA, if it serves TLS.
-    #[must_use]
     pub fn ca_pem(&self) -> Option<String> {
         self.inner.tls.lock().as_ref().map(|tls| tls.identity.ca_pem.clone())
     }
 
     /// Returns a kubeconfig with inline server, CA and credentials.
-    #[must_use]
     pub fn kubeconfig(&self) -> String {
         use base64::Engine as _;
         let mut cluster = format!("    server: {}\n", self.url());
@@ -163,19 +158,16 @@ impl TestServer {
     }
 
     /// Returns the fault injector.
-    #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.state().faults
     }
 
     /// Returns the users and permissions.
-    #[must_use]
     pub fn auth(&self) -> &Auth {
         &self.state().auth
     }
 
     /// Returns the served resources.
-    #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.state().registry
     }
@@ -193,7 +185,6 @@ impl TestServer {
     }
 
     /// Returns the latest requests, oldest first.
-    #[must_use]
     pub fn requests(&self) -> Vec<RequestRecord> {
         self.state().log.records()
     }
@@ -204,20 +195,17 @@ impl TestServer {
     }
 
     /// Returns the number of open connections.
-    #[must_use]
     pub fn connections(&self) -> usize {
         self.faults().connections().len()
     }
 
     /// Returns the number of open watches.
-    #[must_use]
     pub fn open_watches(&self) -> usize {
         self.state().log.open_watches()
     }
 
     /// Returns the number of watches of a resource that the server closed because their clients did not read. 0 for unknown
     /// resources.
-    #[must_use]
     pub fn evicted_watches(&self, resource: &str) -> u64 {
         let Ok(resource) = self.registry().lookup(resource) else { return 0 };
         self.state().storage.window(&(&*resource).into()).stats().evicted

@@ -111,7 +111,6 @@ impl TestServer {
     }
 
     /// Returns the number of objects of a resource; 0 if it is not served.
-    #[must_use]
     pub fn count(&self, resource: &str) -> usize {
         self.resource_type(resource)
             .map_or(0, |resource| self.state().storage.len(&ResourceKey::from(&*resource)))
@@ -149,7 +148,6 @@ impl TestServer {
     }
 
     /// Returns the newest resourceVersion.
-    #[must_use]
     pub fn resource_version(&self) -> u64 {
         self.state().storage.revision()
     }

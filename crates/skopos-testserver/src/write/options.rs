@@ -93,7 +93,6 @@ impl WriteOptions {
     }
 
     /// Resolves conflicts of server-side apply in favour of this write.
-    #[must_use]
     pub(crate) fn forced(mut self) -> Self {
         self.force = true;
         self

@@ -99,7 +99,6 @@ impl Kubeconfig {
     }
 
     /// Merges kubeconfigs as kubectl does: of entries with the same name, and of current contexts, the first one counts.
-    #[must_use]
     pub fn merge(kubeconfigs: impl IntoIterator<Item = Self>) -> Self {
         let files = kubeconfigs.into_iter().map(|kubeconfig| kubeconfig.file).collect();
         let (file, hidden) = merge::merge(files);

@@ -1,7 +1,6 @@
 //! Validation of label keys and values, with the API server's messages.
 
 /// Returns the API server's messages about an invalid label; empty if it is valid.
-#[must_use]
 pub fn label_problems(key: &str, value: &str) -> Vec<String> {
     let of_key = label_key_problems(key).into_iter().map(|problem| format!("{key:?}: {problem}"));
     let of_value = label_value_problems(value).into_iter().map(|problem| format!("{value:?}: {problem}"));

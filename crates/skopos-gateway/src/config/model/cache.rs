@@ -80,7 +80,6 @@ pub struct Kind {
 
 impl Cache {
     /// Returns whether objects of a resource may be kept in memory and on disk.
-    #[must_use]
     pub fn keeps(&self, group: &str, resource: &str) -> bool {
         let secret = group.is_empty() && resource == "secrets";
         let named = |kind: &Kind| kind.group == group && kind.resource == resource;
@@ -88,7 +87,6 @@ impl Cache {
     }
 
     /// Returns the required recency of the answers of a cluster.
-    #[must_use]
     pub fn reads_of(&self, cluster: &str) -> Reads {
         self.reads_of.get(cluster).copied().unwrap_or(self.reads)
     }

@@ -165,7 +165,6 @@ pub struct Observers {
 
 impl Authentication {
     /// Returns whether any method of authentication is enabled.
-    #[must_use]
     pub fn is_configured(&self) -> bool {
         self.client_certificates.is_some() || self.token_review.is_some() || self.oidc.is_some()
     }
@@ -173,7 +172,6 @@ impl Authentication {
 
 impl ClientCertificates {
     /// Makes the settings for certificates signed by the CAs in this file. System users and groups are refused.
-    #[must_use]
     pub fn new(ca: impl Into<PathBuf>) -> Self {
         Self { ca: ca.into(), system_of: None, shared_accounts: false }
     }

@@ -88,7 +88,6 @@ impl Default for Listen {
 
 impl Listen {
     /// Returns how long to accept connections after the stop signal.
-    #[must_use]
     pub fn shutdown_delay(&self) -> Duration {
         match self.shutdown_delay {
             Some(delay) => delay.0,

@@ -23,7 +23,6 @@ pub enum PathValue<'a> {
 
 impl<'a> PathValue<'a> {
     /// Returns the value of the object, if it is one.
-    #[must_use]
     pub fn value(self) -> Option<&'a Value> {
         match self {
             Self::Value(value) => Some(value),

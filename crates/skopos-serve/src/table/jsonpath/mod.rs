@@ -48,7 +48,6 @@ impl JsonPath {
     }
 
     /// Returns the first value that the path finds. A path that cannot be evaluated on the object finds nothing.
-    #[must_use]
     pub fn first<'a>(&'a self, object: &'a Value) -> Option<PathValue<'a>> {
         match &self.fields {
             Some(fields) => {

@@ -11,7 +11,6 @@ use crate::table::age::age_of;
 impl PathValue<'_> {
     /// Returns the cell of a column of this type, as `tableconvertor` of apiextensions-apiserver does: a value that does
     /// not fit the type is null.
-    #[must_use]
     pub fn cell(self, column_type: &str, now: Timestamp) -> Value {
         match column_type {
             "string" => match self {

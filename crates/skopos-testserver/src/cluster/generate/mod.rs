@@ -25,7 +25,6 @@ pub struct PodGenerator {
 
 impl PodGenerator {
     /// Creates a generator of pods in 20 namespaces, five to a ReplicaSet, on 200 nodes.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed, namespaces: 20, replicas: 5, since: Timestamp::constant(1_767_225_600, 0) }
     }
@@ -57,7 +56,6 @@ impl PodGenerator {
     }
 
     /// Returns the JSON of pod number `index`, without a resourceVersion.
-    #[must_use]
     pub fn pod(&self, index: usize) -> Bytes {
         let facts = Facts::new(self, index);
         let mut json = String::with_capacity(4608);

@@ -27,7 +27,6 @@ pub struct VirtualCluster {
 
 impl VirtualCluster {
     /// Creates the release of `vcluster create NAME`, in the namespace `vcluster-NAME`, which has the annotation of the CLI.
-    #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         Self {
@@ -86,19 +85,16 @@ impl VirtualCluster {
     }
 
     /// Returns the name of the release.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the namespace of the release.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
     /// Returns the output of `helm template`, as objects; the namespace is not among them.
-    #[must_use]
     pub fn manifests(&self) -> Vec<Value> {
         let name = &self.name;
         let mut all = vec![

@@ -112,7 +112,6 @@ impl VirtualClustersBuilder {
     }
 
     /// Starts the controller of the host's virtual clusters, including those that exist already.
-    #[must_use]
     pub fn start(self) -> VirtualClusters {
         let Self { host, options } = self;
         let registry = Arc::new(InstanceRegistry::new());
@@ -139,7 +138,6 @@ impl VirtualClusters {
     }
 
     /// Returns the host cluster.
-    #[must_use]
     pub fn host(&self) -> &TestServer {
         &self.inner.host
     }
@@ -167,27 +165,23 @@ impl VirtualClusters {
     }
 
     /// Returns the state.
-    #[must_use]
     pub fn state(&self, namespace: &str, name: &str) -> VirtualState {
         self.inner.registry.state(&id(namespace, name))
     }
 
     /// Returns the API server, up or down, with its content, requests and faults. `None` until its first start, and after
     /// deletion.
-    #[must_use]
     pub fn server(&self, namespace: &str, name: &str) -> Option<TestServer> {
         self.inner.registry.server(&id(namespace, name))
     }
 
     /// Returns namespace and name of all clusters that have started and are not deleted.
-    #[must_use]
     pub fn names(&self) -> Vec<(String, String)> {
         self.inner.registry.ids().into_iter().map(|id| (id.namespace, id.name)).collect()
     }
 
     /// Resolves a Service's name: `NAME.NAMESPACE` or `NAME.NAMESPACE.svc`, with or without a port. The address is stable while
     /// the cluster has its data, and refuses connections while it is down.
-    #[must_use]
     pub fn address(&self, service: &str) -> Option<SocketAddr> {
         let port = self.by_service(service)?.port();
         (port != 0).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
