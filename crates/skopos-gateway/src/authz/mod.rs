@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::FutureExt as _;
-use skopos_wire::Status;
 use tokio::time::{Instant, sleep, timeout_at};
 
 pub use self::attributes::Attributes;
@@ -197,20 +196,6 @@ impl Authorizer {
     /// Returns whether `who` counts as the gateway itself, whose requests are not reviewed.
     pub fn trusts(&self, who: &Identity) -> bool {
         self.rules.load().trusts(who)
-    }
-
-    /// Decides as [`Authorizer::decide`], and returns denials in the API server's words.
-    ///
-    /// # Errors
-    /// 403 when denied; 429 or 503 when that could not be decided.
-    pub async fn require(
-        &self,
-        cluster: &str,
-        who: &Arc<Identity>,
-        what: &Attributes,
-    ) -> Result<Decision, Status> {
-        let decision = self.decide(cluster, who, what).await;
-        if decision.allowed { Ok(decision) } else { Err(what.forbidden(who, &decision)) }
     }
 
     /// Waits until `who` may no longer do `what`, and returns at most 60 s later. To be polled beside a watch. A right that

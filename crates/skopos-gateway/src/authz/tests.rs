@@ -4,6 +4,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use serde_json::{Value, json};
+use skopos_wire::Status;
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -39,6 +40,22 @@ fn with_policy(mode: AuthorizationMode, when_member_is_down: MemberDown) -> Conf
     let authorization =
         Authorization { mode, when_member_is_down, policy: vec![rule], ..Authorization::default() };
     Config { authorization, ..Config::default() }
+}
+
+impl Authorizer {
+    /// Decides as [`Authorizer::decide`], and returns denials in the API server's words.
+    ///
+    /// # Errors
+    /// 403 when denied; 429 or 503 when that could not be decided.
+    async fn require(
+        &self,
+        cluster: &str,
+        who: &Arc<Identity>,
+        what: &Attributes,
+    ) -> Result<Decision, Status> {
+        let decision = self.decide(cluster, who, what).await;
+        if decision.allowed { Ok(decision) } else { Err(what.forbidden(who, &decision)) }
+    }
 }
 
 #[tokio::test(start_paused = true)]

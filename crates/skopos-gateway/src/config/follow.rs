@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{Config, ConfigError};
@@ -15,22 +15,20 @@ use crate::listen::descriptors;
 
 /// The configuration in force, and the change refused since, if any.
 #[derive(Clone, Debug)]
-pub struct ConfigState {
+pub(crate) struct ConfigState {
     /// The configuration in force.
-    pub config: Arc<Config>,
+    pub(crate) config: Arc<Config>,
     /// The number of configurations that came into force, from 1.
-    pub generation: u64,
+    pub(crate) generation: u64,
     /// The reason why the present content of the file is not in force.
-    pub refused: Option<Refused>,
+    pub(crate) refused: Option<Refused>,
 }
 
 /// A change that was not applied.
 #[derive(Clone, Debug)]
-pub struct Refused {
+pub(crate) struct Refused {
     /// All errors in it.
-    pub reason: Arc<str>,
-    /// The time at which it was seen.
-    pub at: Instant,
+    pub(crate) reason: Arc<str>,
 }
 
 /// A reader of a configuration file and its changes.
@@ -38,7 +36,7 @@ pub struct Refused {
 /// Reads the file every two seconds. ConfigMap volumes swap their files by symbolic links, which file notifications report
 /// poorly.
 #[derive(Debug)]
-pub struct ConfigFollower {
+pub(crate) struct ConfigFollower {
     path: PathBuf,
     state: watch::Sender<ConfigState>,
     /// The text that was handled last; the inner `None` is a missing file.
@@ -54,7 +52,7 @@ impl ConfigFollower {
     ///
     /// # Errors
     /// If the file is invalid: there is no old configuration to keep.
-    pub fn open(path: PathBuf) -> Result<Self, ConfigError> {
+    pub(crate) fn open(path: PathBuf) -> Result<Self, ConfigError> {
         let config = Arc::new(Config::read(&path)?);
         let last = Some(std::fs::read_to_string(&path).ok());
         let (state, _) = watch::channel(ConfigState { config, generation: 1, refused: None });
@@ -62,13 +60,14 @@ impl ConfigFollower {
     }
 
     /// Returns a receiver of the configuration in force and its changes.
-    pub fn subscribe(&self) -> watch::Receiver<ConfigState> {
+    #[must_use]
+    pub(crate) fn subscribe(&self) -> watch::Receiver<ConfigState> {
         self.state.subscribe()
     }
 
     /// Follows the file until cancelled. `take` applies a configuration completely or returns why it cannot. Such a change
     /// counts as refused and is retried, because the cause may be another file.
-    pub async fn run(
+    pub(crate) async fn run(
         mut self,
         stop: CancellationToken,
         mut take: impl FnMut(&Arc<Config>) -> Result<(), Arc<str>> + Send,
@@ -134,7 +133,7 @@ impl ConfigFollower {
         }
         let path = self.path.display();
         tracing::error!(%path, %reason, "changed configuration refused, the old one stays");
-        self.state.send_modify(|state| state.refused = Some(Refused { reason, at: Instant::now() }));
+        self.state.send_modify(|state| state.refused = Some(Refused { reason }));
     }
 }
 

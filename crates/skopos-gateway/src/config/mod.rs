@@ -10,7 +10,7 @@ pub(crate) mod pem;
 use std::path::Path;
 
 pub use fleet::options as fleet_options;
-pub use follow::{ConfigFollower, ConfigState, Refused};
+pub(crate) use follow::{ConfigFollower, ConfigState};
 pub use kubeconfig::QuickStart;
 pub use model::{
     Authentication, Authorization, AuthorizationMode, BucketCredentials, BucketSource, Cache, Checkpoints,

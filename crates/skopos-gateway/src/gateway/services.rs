@@ -73,7 +73,7 @@ impl Services {
     }
 
     /// Returns the same services with another configuration. Counters stay unless their limit has changed. Rights are decided
-    /// as before until [`Authorizer::take_over`].
+    /// as before until the authorizer takes over the new rules.
     #[must_use]
     pub fn renewed(&self, config: Arc<Config>) -> Self {
         let watches = self.watches.renewed(config.listen.limits.watches_per_user);
