@@ -60,7 +60,6 @@ impl ConfigFollower {
     }
 
     /// Returns a receiver of the configuration in force and its changes.
-    #[must_use]
     pub(crate) fn subscribe(&self) -> watch::Receiver<ConfigState> {
         self.state.subscribe()
     }
