@@ -32,6 +32,7 @@ impl CliError {
     }
 
     /// Adds advice for the user.
+    #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         match self {
             Self::Failed { what, .. } => Self::Failed { what, hint: Some(hint.into()) },

@@ -86,6 +86,7 @@ impl Manager {
     }
 
     /// Adds a controller.
+    #[must_use]
     pub fn controller<K: 'static>(mut self, service: ControllerService<K>) -> Self {
         let handle = service.handle();
         let name = handle.stats().name;
@@ -95,6 +96,7 @@ impl Manager {
     }
 
     /// Adds the election of the controllers' candidate. The Lease is released when their work has ended.
+    #[must_use]
     pub fn election(mut self, election: Election) -> Self {
         let run = |stop| async move { election.run(stop).await }.map(Ok).boxed();
         self.parts.push(Part { name: "election".to_owned(), run: Box::new(run) });

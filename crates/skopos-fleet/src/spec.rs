@@ -49,12 +49,14 @@ impl ClusterSpec {
     }
 
     /// Restricts the addresses that may be connected to.
+    #[must_use]
     pub fn with_addresses(mut self, addresses: AddressPolicy) -> Self {
         self.addresses = addresses;
         self
     }
 
     /// Overrides the server's address.
+    #[must_use]
     pub fn with_endpoint(mut self, endpoint: Endpoint) -> Self {
         let mut config = kube::Config::clone(&self.config);
         config.cluster_url = endpoint.url;
@@ -64,6 +66,7 @@ impl ClusterSpec {
     }
 
     /// Sends a header with every request.
+    #[must_use]
     pub fn with_header(mut self, name: http::HeaderName, value: http::HeaderValue) -> Self {
         let mut config = kube::Config::clone(&self.config);
         config.headers.push((name, value));

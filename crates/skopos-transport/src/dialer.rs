@@ -154,6 +154,7 @@ impl Dialed {
     }
 
     /// Sets the name of the other end, for stats.
+    #[must_use]
     pub fn with_peer(mut self, peer: impl fmt::Display) -> Self {
         self.peer = peer.to_string().into();
         self
@@ -161,6 +162,7 @@ impl Dialed {
 
     /// Makes the connection take no more requests once `token` is cancelled, because a new one is preferable. Requests on
     /// it continue.
+    #[must_use]
     pub fn superseded_by(mut self, token: CancellationToken) -> Self {
         self.superseded = token;
         self

@@ -33,12 +33,14 @@ impl AddressPolicy {
     }
 
     /// Denies a network.
+    #[must_use]
     pub fn deny(mut self, network: IpNet) -> Self {
         self.denied.push(network);
         self
     }
 
     /// Allows a network, even if it is otherwise denied.
+    #[must_use]
     pub fn allow(mut self, network: IpNet) -> Self {
         self.allowed.push(network);
         self

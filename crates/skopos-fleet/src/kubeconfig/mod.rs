@@ -43,11 +43,13 @@ impl Kubeconfig {
     }
 
     /// Resolves relative paths in it against a folder; by default they are relative to the working directory.
+    #[must_use]
     pub fn in_folder(self, folder: impl AsRef<Path>) -> Self {
         Self { content: self.content.in_folder(folder), ..self }
     }
 
     /// Resolves relative paths in it against the folder of its own file.
+    #[must_use]
     pub fn in_folder_of(self, path: &Path) -> Self {
         Self { content: self.content.in_folder_of(path), ..self }
     }

@@ -106,6 +106,7 @@ impl KubeconfigFile {
     }
 
     /// Sets the polling interval.
+    #[must_use]
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every;
         self

@@ -53,6 +53,7 @@ impl KubeconfigFolder {
     }
 
     /// Sets the polling interval.
+    #[must_use]
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every;
         self

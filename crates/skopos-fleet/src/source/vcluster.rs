@@ -71,6 +71,7 @@ impl VclusterSource {
     }
 
     /// Sets the address at which the clusters are reached.
+    #[must_use]
     pub fn dial(mut self, dial: VclusterDial) -> Self {
         self.dial = dial;
         self

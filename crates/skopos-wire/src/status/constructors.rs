@@ -355,6 +355,7 @@ impl Status {
     }
 
     /// Adds details.
+    #[must_use]
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(details);
         self

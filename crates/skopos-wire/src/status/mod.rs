@@ -227,6 +227,7 @@ fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'d
 
 impl ContinueToken {
     /// Returns the token that continues at the newest state after `self`'s version was compacted.
+    #[must_use]
     pub fn inconsistent(&self) -> Self {
         Self::new(Self::LATEST, self.start_key.clone())
     }

@@ -106,6 +106,7 @@ impl Freshness {
 
     /// Returns the worse of two: what a reader of both may rely on. Its age is the greater of the two ages, whichever is
     /// the worse.
+    #[must_use]
     pub fn worst(self, other: Self) -> Self {
         let oldest = match (self.age(), other.age()) {
             (Some(one), Some(another)) => Some(one.max(another)),

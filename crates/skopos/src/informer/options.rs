@@ -149,6 +149,7 @@ impl InformerOptions {
     ///
     /// let options = InformerOptions::all().index("by_node", |pod: &Pod| pod.spec.as_ref()?.node_name.clone());
     /// ```
+    #[must_use]
     pub fn index<K, I>(self, name: impl AsRef<str>, values: impl Fn(&K) -> I + Send + Sync + 'static) -> Self
     where
         K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
@@ -158,18 +159,21 @@ impl InformerOptions {
     }
 
     /// Adds an index, such as [`Indexer::by_label`] or one over undecoded objects ([`Indexer::new`]).
+    #[must_use]
     pub fn indexer(mut self, indexer: Indexer) -> Self {
         self.indexers.push(indexer);
         self
     }
 
     /// Sets the transform that is applied to objects before they are stored.
+    #[must_use]
     pub fn transform(mut self, transform: Transform) -> Self {
         self.transform = transform;
         self
     }
 
     /// Sets the interval at which handlers without an own resync period receive every object again (none). Zero: never.
+    #[must_use]
     pub fn resync(mut self, every: Duration) -> Self {
         self.resync = Some(every);
         self
@@ -177,6 +181,7 @@ impl InformerOptions {
 
     /// Stores the last changes, for servers that answer watches from them ([`Store::journal`](crate::Store::journal)). If a
     /// shared store already has a journal, that one is used, with its own bounds.
+    #[must_use]
     pub fn journal(mut self, options: JournalOptions) -> Self {
         self.journal = Some(options);
         self
@@ -184,6 +189,7 @@ impl InformerOptions {
 
     /// Starts from a checkpoint instead of a list; see [`checkpoint`](crate::checkpoint). It must have the same cluster,
     /// resource, scope, selectors, form and transform. An existing informer of these options is not changed.
+    #[must_use]
     pub fn restored(mut self, checkpoint: Checkpoint) -> Self {
         self.restored = Some(checkpoint);
         self
