@@ -47,8 +47,10 @@ impl Cluster {
     }
 
     fn explained(&self, error: &kube::Error, why: String) -> String {
-        let death = transport_error(error).map(|error| error.kind().root());
-        death.and_then(|death| closed_without_answer(&self.url, death)).map_or(why, str::to_owned)
+        let error_kind = transport_error(error).map(|error| error.kind().root());
+        error_kind
+            .and_then(|error_kind| closed_without_answer(&self.url, error_kind))
+            .map_or(why, str::to_owned)
     }
 
     async fn discover(

@@ -121,7 +121,7 @@ impl Gateway {
                 CliError::new(format!("the certificate of the gateway at {} is not trusted: {why}", self.url))
                     .hint("give the gateway's CA with --certificate-authority FILE")
             }
-            death => match closed_without_answer(&self.url, death) {
+            error_kind => match closed_without_answer(&self.url, error_kind) {
                 Some(why) => CliError::new(format!("{}: {why}", self.url)),
                 None => self.failed(error),
             },
@@ -156,9 +156,9 @@ impl Answer {
 }
 
 /// Returns the hint for a server that closed an `http://` connection without an answer, as a TLS server does.
-pub fn closed_without_answer(url: &str, death: &TransportErrorKind) -> Option<&'static str> {
+pub fn closed_without_answer(url: &str, error_kind: &TransportErrorKind) -> Option<&'static str> {
     let closed = matches!(
-        death,
+        error_kind,
         TransportErrorKind::GoAway { .. }
             | TransportErrorKind::Eof
             | TransportErrorKind::Reset(_)

@@ -186,10 +186,10 @@ impl HttpClient {
         }
     }
 
-    fn error(&self, death: &TransportErrorKind) -> HttpError {
+    fn error(&self, error_kind: &TransportErrorKind) -> HttpError {
         use TransportErrorKind::*;
-        let problem = format!("{}: {death}", self.origin);
-        match death.root() {
+        let problem = format!("{}: {error_kind}", self.origin);
+        match error_kind.root() {
             Dns { .. }
             | Refused { .. }
             | AddressDenied { .. }

@@ -85,7 +85,7 @@ impl DialBackoff {
     }
 
     /// Records that a dial started at `started` failed at `now`, or that its connection died before any response.
-    pub(crate) fn failed(&mut self, started: Instant, now: Instant, death: Arc<TransportErrorKind>) {
+    pub(crate) fn failed(&mut self, started: Instant, now: Instant, error_kind: Arc<TransportErrorKind>) {
         self.failures += 1;
         let since = *self.failing_since.get_or_insert(started);
         let (interval, jitter) = (self.interval_since(since, now), 0.2 * self.rng.f64());
@@ -95,7 +95,7 @@ impl DialBackoff {
             interval.mul_f64(if self.is_initial_phase(since, now) { 1.0 + jitter } else { 1.0 - jitter });
         // Counted from the start, so that slow failures do not stretch the interval; but never back to back.
         let until = (started + pause).max(now + pause / 4);
-        self.closed = Some((until, death));
+        self.closed = Some((until, error_kind));
     }
 
     /// Returns the current interval between dials of a server that does not respond.

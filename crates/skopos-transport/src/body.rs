@@ -84,18 +84,18 @@ impl TransportBody {
     /// Fails the stream for a known reason.
     fn fail(
         &mut self,
-        death: TransportErrorKind,
+        error_kind: TransportErrorKind,
         blame_connection: bool,
     ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let lease = self.lease.take();
         let id = lease.as_ref().map(Lease::id);
         if let Some(lease) = &lease {
             match blame_connection {
-                true => lease.hub.retire(lease.id(), death.clone()),
-                false => lease.hub.count_error(id, &death),
+                true => lease.hub.retire(lease.id(), error_kind.clone()),
+                false => lease.hub.count_error(id, &error_kind),
             }
         }
-        Poll::Ready(Some(Err(TransportError::new(death, id))))
+        Poll::Ready(Some(Err(TransportError::new(error_kind, id))))
     }
 
     /// Fails the stream with the reason that the connection's task knows.
@@ -105,7 +105,7 @@ impl TransportBody {
         self.failing = Some(Box::pin(async move {
             let explained = match error {
                 Ok(error) => explain(conn_state, error).await,
-                Err(death) => conn_state.error(conn_state.first_error().cloned().unwrap_or(death)),
+                Err(error_kind) => conn_state.error(conn_state.first_error().cloned().unwrap_or(error_kind)),
             };
             if matches!(explained.kind(), TransportErrorKind::StreamReset { .. }) {
                 lease.hub.count_error(Some(lease.id()), explained.kind());
@@ -161,9 +161,9 @@ impl Body for TransportBody {
             }
             match Pin::new(&mut this.inner).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    if let Some(death) = this.passed_deadline() {
+                    if let Some(error_kind) = this.passed_deadline() {
                         // The peer is not at fault.
-                        return this.fail(death, false);
+                        return this.fail(error_kind, false);
                     }
                     if let Some(progress) = &mut this.progress {
                         progress.record(frame.data_ref().map_or(0, Bytes::len));
@@ -184,7 +184,7 @@ impl Body for TransportBody {
                 Poll::Ready(Some(Err(error))) => this.explain(Ok(error)),
                 Poll::Pending => {
                     return match this.poll_deadlines(cx) {
-                        Some((death, blame_connection)) => this.fail(death, blame_connection),
+                        Some((error_kind, blame_connection)) => this.fail(error_kind, blame_connection),
                         None => Poll::Pending,
                     };
                 }

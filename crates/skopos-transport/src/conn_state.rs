@@ -69,8 +69,8 @@ impl ConnectionState {
     }
 
     /// Records an error, if it is the first.
-    pub(crate) fn record(&self, death: TransportErrorKind) {
-        let _ = self.first_error.set(death);
+    pub(crate) fn record(&self, error_kind: TransportErrorKind) {
+        let _ = self.first_error.set(error_kind);
     }
 
     pub(crate) fn first_error(&self) -> Option<&TransportErrorKind> {
@@ -78,20 +78,20 @@ impl ConnectionState {
     }
 
     /// Ends everything on the connection with this reason.
-    pub(crate) fn kill(&self, death: TransportErrorKind) {
-        self.record(death);
+    pub(crate) fn kill(&self, error_kind: TransportErrorKind) {
+        self.record(error_kind);
         self.kill.cancel();
     }
 
     /// Publishes the reason once nothing of the connection is left.
     pub(crate) fn finish(&self) -> TransportErrorKind {
-        let death = self.first_error.get().cloned().unwrap_or(TransportErrorKind::Eof);
-        self.end_reason.send_replace(Some(death.clone()));
-        death
+        let error_kind = self.first_error.get().cloned().unwrap_or(TransportErrorKind::Eof);
+        self.end_reason.send_replace(Some(error_kind.clone()));
+        error_kind
     }
 
-    pub(crate) fn error(&self, death: TransportErrorKind) -> TransportError {
-        TransportError::new(death, Some(self.id))
+    pub(crate) fn error(&self, error_kind: TransportErrorKind) -> TransportError {
+        TransportError::new(error_kind, Some(self.id))
     }
 }
 
@@ -102,19 +102,19 @@ impl ConnectionState {
 pub(crate) async fn explain(conn_state: Arc<ConnectionState>, error: hyper::Error) -> TransportError {
     // Once we have ended the connection ourselves, hyper's error is only a consequence.
     let ours = conn_state.kill.is_cancelled().then(|| conn_state.first_error().cloned()).flatten();
-    let death = match ours.or_else(|| stream_error(&error)) {
-        Some(death) => death,
+    let error_kind = match ours.or_else(|| stream_error(&error)) {
+        Some(error_kind) => error_kind,
         None => {
             let mut end_reasons = conn_state.end_reason.subscribe();
             let over = tokio::time::timeout(END_REASON_TIMEOUT, end_reasons.wait_for(Option::is_some)).await;
             let known = match over {
-                Ok(Ok(death)) => death.clone(),
+                Ok(Ok(error_kind)) => error_kind.clone(),
                 _ => conn_state.first_error().cloned(),
             };
             known.unwrap_or_else(|| connection_error(&error))
         }
     };
-    conn_state.error(death)
+    conn_state.error(error_kind)
 }
 
 /// Time that a stream waits for the reason of its connection's end.

@@ -88,10 +88,10 @@ impl Credentials {
         match self.authorization(source).await {
             Ok(Some(credentials)) => _ = request.headers_mut().insert(header::AUTHORIZATION, credentials),
             Ok(None) => {}
-            Err(death) => {
+            Err(error_kind) => {
                 // The plugin may now return credentials of another type, which this source cannot use.
                 self.current.lock().source = None;
-                return Err(death);
+                return Err(error_kind);
             }
         }
         apply(self.constant.clone(), request).await
@@ -110,8 +110,8 @@ impl Credentials {
 
     /// Handles a 401: renews the credentials, unless that was done just before.
     pub(crate) async fn rejected(&self) {
-        if let Err(death) = self.renew(true).await {
-            tracing::warn!(%death, "cannot renew credentials, keeping the old ones");
+        if let Err(error_kind) = self.renew(true).await {
+            tracing::warn!(%error_kind, "cannot renew credentials, keeping the old ones");
         }
     }
 

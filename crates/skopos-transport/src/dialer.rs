@@ -22,7 +22,7 @@ pub trait Dialer: Send + Sync + 'static {
 
     /// Reports that a dial failed, or that its connection died before any response. Cached data (certificates) may be
     /// wrong.
-    fn failed(&self, _death: &TransportErrorKind) {}
+    fn failed(&self, _error_kind: &TransportErrorKind) {}
 
     /// Reports a 401 on a connection of this dialer. The dialer checks whether a new connection would have other
     /// credentials, and if so supersedes the open ones ([`Dialed::superseded_by`]). Called for every 401; the caller waits

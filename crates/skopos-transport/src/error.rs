@@ -468,7 +468,7 @@ struct Because<'a>(&'a Option<Arc<TransportErrorKind>>);
 impl fmt::Display for Because<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(death) => write!(f, ": {death}"),
+            Some(error_kind) => write!(f, ": {error_kind}"),
             None => Ok(()),
         }
     }

@@ -104,10 +104,10 @@ impl TcpDialer {
     }
 
     /// Attributes an error to the proxy or to the server.
-    fn not_reached(&self, death: TransportErrorKind) -> TransportErrorKind {
+    fn not_reached(&self, error_kind: TransportErrorKind) -> TransportErrorKind {
         match &self.proxy {
-            Some(proxy) => proxy.not_reached(death),
-            None => death,
+            Some(proxy) => proxy.not_reached(error_kind),
+            None => error_kind,
         }
     }
 
@@ -178,7 +178,7 @@ impl TcpDialer {
 
     async fn certificates(&self) -> Result<Certificates, TransportErrorKind> {
         let proxy = match self.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref()) {
-            Some(tls) => Some(tls.dial_settings().await.map_err(|death| self.not_reached(death))?),
+            Some(tls) => Some(tls.dial_settings().await.map_err(|error_kind| self.not_reached(error_kind))?),
             None => None,
         };
         let server = match &self.tls {
@@ -230,12 +230,12 @@ impl Dialer for SharedTcpDialer {
     }
 
     /// Handles a failed dial. A server rejects a client certificate only after the handshake, so this may come late.
-    fn failed(&self, death: &TransportErrorKind) {
+    fn failed(&self, error_kind: &TransportErrorKind) {
         self.0.first_address.fetch_add(1, Relaxed);
-        let wrong = match death {
+        let wrong = match error_kind {
             TransportErrorKind::Tls(_) => self.0.tls.as_ref(),
-            TransportErrorKind::Proxy { fault: ProxyFault::Connection(death), .. }
-                if matches!(**death, TransportErrorKind::Tls(_)) =>
+            TransportErrorKind::Proxy { fault: ProxyFault::Connection(error_kind), .. }
+                if matches!(**error_kind, TransportErrorKind::Tls(_)) =>
             {
                 self.0.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref())
             }
@@ -325,7 +325,7 @@ where
             biased;
             Some(result) = running.next() => match result {
                 Ok(connected) => return Ok(connected),
-                Err(death) => last = more_specific(last, death),
+                Err(error_kind) => last = more_specific(last, error_kind),
             },
             () = silence, if queue.len() > 0 => {}
         }
@@ -335,9 +335,9 @@ where
 /// Returns the failure to report: the last one, unless another is a TLS failure, after which certificates are read again,
 /// or comes from a proxy that was reached.
 fn more_specific(before: TransportErrorKind, now: TransportErrorKind) -> TransportErrorKind {
-    let weight = |death: &TransportErrorKind| match death {
+    let weight = |error_kind: &TransportErrorKind| match error_kind {
         TransportErrorKind::Tls(_) => 2,
-        TransportErrorKind::Proxy { fault: ProxyFault::Connection(death), .. } => match **death {
+        TransportErrorKind::Proxy { fault: ProxyFault::Connection(error_kind), .. } => match **error_kind {
             TransportErrorKind::Dns { .. } | TransportErrorKind::Refused { .. } => 0,
             _ => 1,
         },
@@ -369,7 +369,7 @@ where
             biased;
             Some(result) = running.next() => match result {
                 Ok(connected) => return Ok(connected),
-                Err(death) => last = more_specific(last, death),
+                Err(error_kind) => last = more_specific(last, error_kind),
             },
             () = tokio::time::sleep(interval) => running.extend(attempts.next()),
         }

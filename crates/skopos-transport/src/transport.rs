@@ -324,7 +324,7 @@ impl<'a> Call<'a> {
             Ok(request) => request,
             Err(Expired) => Err(TransportErrorKind::Auth("the token's source does not answer".into())),
         };
-        let mut request = request.inspect_err(|death| self.hub.credentials_missing(death))?;
+        let mut request = request.inspect_err(|error_kind| self.hub.credentials_missing(error_kind))?;
         // After the configuration's own headers, which may set another.
         request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT);
         Ok(request.into_parts().0)
@@ -410,9 +410,9 @@ impl<'a> Call<'a> {
         response: &Response<Incoming>,
         id: ConnectionId,
     ) -> Result<(), TransportError> {
-        if let Some(death) = rejection(response, self.encoding_requested) {
-            self.hub.count_error(Some(id), &death);
-            return Err(TransportError::new(death, Some(id)));
+        if let Some(error_kind) = rejection(response, self.encoding_requested) {
+            self.hub.count_error(Some(id), &error_kind);
+            return Err(TransportError::new(error_kind, Some(id)));
         }
         if response.status() == StatusCode::UNAUTHORIZED {
             // The response goes to the caller in any case; its next request must have valid credentials.

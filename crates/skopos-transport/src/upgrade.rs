@@ -156,7 +156,7 @@ impl DedicatedConnection {
         let late = |after| TransportErrorKind::HeadersDeadline { after };
         let answered =
             drive_until(&self.hub, &mut self.connection, &self.withdrawn, limit, late, sending).await;
-        let answered = answered.map_err(|death| self.conn_state.error(death))?;
+        let answered = answered.map_err(|error_kind| self.conn_state.error(error_kind))?;
         let answer = answered.map_err(|error| self.failed(&error))?;
         self.hub.response_received(self.conn_state.id, answer.status() != StatusCode::UNAUTHORIZED);
         Ok(answer)
@@ -175,7 +175,7 @@ impl DedicatedConnection {
             let collecting = Limited::new(body, MAX_RESPONSE_BYTES).collect();
             let collected =
                 drive_until(&self.hub, &mut self.connection, &self.withdrawn, limit, late, collecting).await;
-            let collected = collected.map_err(|death| self.conn_state.error(death))?;
+            let collected = collected.map_err(|error_kind| self.conn_state.error(error_kind))?;
             let body = collected.map_err(|error| match error.downcast::<hyper::Error>() {
                 Ok(error) => self.failed(&error),
                 Err(error) if error.is::<LengthLimitError>() => self.conn_state.error(too_large()),
@@ -195,7 +195,7 @@ impl DedicatedConnection {
         let switching = hyper::upgrade::on(Response::from_parts(parts.clone(), body));
         let switched =
             drive_until(&self.hub, &mut self.connection, &self.withdrawn, limit, late, switching).await;
-        let switched = switched.map_err(|death| self.conn_state.error(death))?;
+        let switched = switched.map_err(|error_kind| self.conn_state.error(error_kind))?;
         let tunnel = Tunnel {
             io: TokioIo::new(switched.map_err(|error| self.failed(&error))?),
             withdrawn: self.withdrawn,

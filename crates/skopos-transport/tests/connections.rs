@@ -316,7 +316,7 @@ async fn old_connections_retire_without_disturbing_their_streams() {
     assert_eq!(bench.pipes().len(), 2, "after 72 minutes at the latest");
     bench.event("still there");
     next(&mut body).await.unwrap().unwrap();
-    assert!(transport.stats().errors.is_empty(), "age is no death");
+    assert!(transport.stats().errors.is_empty(), "age is no error");
 }
 
 #[tokio::test(start_paused = true)]

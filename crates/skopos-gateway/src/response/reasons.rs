@@ -43,7 +43,7 @@ pub(crate) fn describe_cluster(cluster: &Cluster, resource: &ResourceId) -> Opti
 fn code(reason: &StaleReason) -> Option<String> {
     Some(match reason {
         StaleReason::Reflector(link) => match link.reason.as_ref()?.cause() {
-            Cause::Connection(death) => format!("connection: {}", death.root().label()),
+            Cause::Connection(error_kind) => format!("connection: {}", error_kind.root().label()),
             Cause::Answer { code, .. } => format!("it answers {code}"),
             Cause::Silence => "its watch is silent".into(),
             Cause::Unusable => "its answer cannot be used".into(),

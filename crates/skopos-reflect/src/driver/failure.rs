@@ -15,8 +15,8 @@ const MAX_ERROR_BODY_BYTES: usize = 256 << 10;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) fn from_transport(error: &TransportError, clock: &Clock) -> Failure {
-    let death = error.kind().root();
-    let trouble = match death {
+    let error_kind = error.kind().root();
+    let trouble = match error_kind {
         TransportErrorKind::Dns { .. }
         | TransportErrorKind::Refused { .. }
         | TransportErrorKind::AddressDenied { .. }
@@ -47,7 +47,7 @@ pub(crate) fn from_transport(error: &TransportError, clock: &Clock) -> Failure {
         TransportErrorKind::BackingOff { until, .. } => Some(clock.at(*until)),
         _ => None,
     };
-    let reason = Reason::new(Cause::Connection(death.clone()), error.to_string());
+    let reason = Reason::new(Cause::Connection(error_kind.clone()), error.to_string());
     Failure::Connection { trouble, reason, retry_at }
 }
 
@@ -87,8 +87,8 @@ mod tests {
     fn while_the_next_dial_is_not_due_the_reason_is_the_last_one() {
         let refused = TransportErrorKind::Refused { to: "a".into(), reason: "closed".into() };
         let until = tokio::time::Instant::now() + Duration::from_secs(1);
-        let death = TransportErrorKind::BackingOff { until, last: refused.clone().into() };
-        let failure = from_transport(&death.into(), &Clock::new());
+        let error_kind = TransportErrorKind::BackingOff { until, last: refused.clone().into() };
+        let failure = from_transport(&error_kind.into(), &Clock::new());
         let Failure::Connection { trouble: Trouble::CannotConnect, reason, retry_at: Some(_) } = failure
         else {
             panic!("{failure:?}")

@@ -21,7 +21,7 @@ use skopos_wire::StatusReason;
 ///         None => "nothing: it works",
 ///         Some(Cause::Connection(TransportErrorKind::PingTimeout)) => "look for what drops packets on the way",
 ///         Some(Cause::Connection(TransportErrorKind::Tls(TlsFault::Expired(_)))) => "renew the server's certificate",
-///         Some(Cause::Connection(death)) => match death.label() {
+///         Some(Cause::Connection(error_kind)) => match error_kind.label() {
 ///             "dns" | "refused" | "parked" => "is the server there?",
 ///             _ => "wait: it is tried again",
 ///         },
@@ -78,7 +78,7 @@ impl Reason {
     /// Returns the error of the connection, if that is the cause.
     pub fn transport_error(&self) -> Option<&TransportErrorKind> {
         match self.cause() {
-            Cause::Connection(death) => Some(death),
+            Cause::Connection(error_kind) => Some(error_kind),
             _ => None,
         }
     }

@@ -63,12 +63,12 @@ impl Hub {
                 // The dial's task becomes the connection's.
                 driver.drive(self, conn_state).await;
             }
-            Err(death) => {
-                tracing::debug!(%death, attempt = attempt.number(), "dial failed");
-                self.dialer.failed(&death);
+            Err(error_kind) => {
+                tracing::debug!(%error_kind, attempt = attempt.number(), "dial failed");
+                self.dialer.failed(&error_kind);
                 conn_state.kill.cancel();
                 conn_state.tasks.close();
-                outcome.failure = (death != TransportErrorKind::Outdated).then_some(death);
+                outcome.failure = (error_kind != TransportErrorKind::Outdated).then_some(error_kind);
                 drop(outcome);
                 conn_state.tasks.wait().await;
             }
@@ -99,23 +99,23 @@ impl Hub {
         let Some(dialed) = withdrawn.run_until_cancelled(dialing).await else {
             return Err(self.withdrawal_reason().into());
         };
-        let death = match dialed {
+        let error_kind = match dialed {
             Ok(Ok(dialed)) if dialed.protocol == Protocol::Http1 => {
                 return Ok(DedicatedIo { io: dialed.io, conn_state, withdrawn });
             }
             Ok(Ok(_)) => TransportErrorKind::protocol("HTTP/1.1 was wanted, and HTTP/2 came"),
-            Ok(Err(death)) => death,
+            Ok(Err(error_kind)) => error_kind,
             Err(Expired) => TransportErrorKind::ConnectTimeout { after: limit, stage: attempt.stage() },
         };
-        self.dialer.failed(&death);
+        self.dialer.failed(&error_kind);
         let mut state = self.state.lock();
-        let failure = Arc::new(death.clone());
+        let failure = Arc::new(error_kind.clone());
         state.counters.dial_failures += 1;
         state.counters.count_error(None, failure.clone());
-        if death.fault() == Fault::Network {
+        if error_kind.fault() == Fault::Network {
             state.backoff.failed(started, Instant::now(), failure);
         }
-        Err(death.into())
+        Err(error_kind.into())
     }
 
     /// Returns the reason why dedicated connections have ended.
@@ -143,11 +143,11 @@ impl Drop for DialOutcome {
             state.pool.dial_ended(self.pool_kind);
             let panicked =
                 std::thread::panicking().then(|| TransportErrorKind::protocol("the dialer panicked"));
-            if let Some(death) = self.failure.take().or(panicked) {
-                let death = Arc::new(death);
+            if let Some(error_kind) = self.failure.take().or(panicked) {
+                let error_kind = Arc::new(error_kind);
                 state.counters.dial_failures += 1;
-                state.counters.count_error(None, death.clone());
-                state.backoff.failed(self.started, now, death);
+                state.counters.count_error(None, error_kind.clone());
+                state.backoff.failed(self.started, now, error_kind);
             }
         }
         self.hub.changed.notify_waiters();

@@ -88,18 +88,18 @@ impl Hub {
             member.connection.conn_state.kill.cancel();
         }
         if *why != TransportErrorKind::Outdated {
-            tracing::debug!(%id, death = %why, "connection retired");
+            tracing::debug!(%id, error = %why, "connection retired");
             state.counters.count_error(Some(id), why);
         }
     }
 
     /// Records that the connection takes no new streams, because of the server, the network or this transport.
-    pub(crate) fn closing(&self, conn_state: &ConnectionState, death: Option<TransportErrorKind>) {
+    pub(crate) fn closing(&self, conn_state: &ConnectionState, error_kind: Option<TransportErrorKind>) {
         {
             let mut state = self.state.lock();
             let by_us = state.pool.get(conn_state.id).is_none_or(|m| m.retired.is_some());
-            match (death, by_us) {
-                (Some(death), _) => conn_state.record(death),
+            match (error_kind, by_us) {
+                (Some(error_kind), _) => conn_state.record(error_kind),
                 (None, true) => {}
                 // hyper reports no error after a graceful GOAWAY, and when the socket has closed, which was recorded then.
                 (None, false) => conn_state.record(TransportErrorKind::GoAway { code: "NO_ERROR".into() }),
@@ -156,26 +156,26 @@ impl Hub {
                 // not report it on a connection that takes no more requests.
                 conn_state.record(TransportErrorKind::PingTimeout);
             }
-            let death = Arc::new(conn_state.finish());
+            let error_kind = Arc::new(conn_state.finish());
             let now = Instant::now();
-            if member.retired.is_none() && *death != TransportErrorKind::Closed {
-                state.counters.count_error(Some(conn_state.id), death.clone());
+            if member.retired.is_none() && *error_kind != TransportErrorKind::Closed {
+                state.counters.count_error(Some(conn_state.id), error_kind.clone());
             }
             let useless = member.served == 0 && now.duration_since(member.created_at) < FAILED_DIAL_AGE;
             let by_us = matches!(
-                *death,
+                *error_kind,
                 TransportErrorKind::Closed
                     | TransportErrorKind::Parked(_)
                     | TransportErrorKind::Suspended { .. }
             );
-            let failed_dial = (useless && conn_state.first_error().is_some() && !by_us).then_some(death);
-            if let Some(death) = &failed_dial {
-                state.backoff.failed(member.created_at, now, death.clone());
+            let failed_dial = (useless && conn_state.first_error().is_some() && !by_us).then_some(error_kind);
+            if let Some(error_kind) = &failed_dial {
+                state.backoff.failed(member.created_at, now, error_kind.clone());
             }
             failed_dial
         };
-        if let Some(death) = failed_dial {
-            self.dialer.failed(&death);
+        if let Some(error_kind) = failed_dial {
+            self.dialer.failed(&error_kind);
         }
         self.changed.notify_waiters();
     }

@@ -114,8 +114,8 @@ impl Hub {
     }
 
     /// Counts a request that failed without its connection being at fault.
-    pub(crate) fn count_error(&self, connection: Option<ConnectionId>, death: &TransportErrorKind) {
-        self.state.lock().counters.count_error(connection, Arc::new(death.clone()));
+    pub(crate) fn count_error(&self, connection: Option<ConnectionId>, error_kind: &TransportErrorKind) {
+        self.state.lock().counters.count_error(connection, Arc::new(error_kind.clone()));
     }
 
     /// Stops dials until [`Hub::wake`], and ends the open connections.
@@ -192,7 +192,7 @@ impl Hub {
     }
 
     /// Records that there are no credentials to send.
-    pub(crate) fn credentials_missing(&self, death: &TransportErrorKind) {
-        self.state.lock().counters.credentials_failed(false, death.to_string().into());
+    pub(crate) fn credentials_missing(&self, error_kind: &TransportErrorKind) {
+        self.state.lock().counters.credentials_failed(false, error_kind.to_string().into());
     }
 }

@@ -12,7 +12,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncReadExt;
 
-use super::fault::{ProxyFault, from_death};
+use super::fault::{ProxyFault, from_error_kind};
 use crate::conn_state::connection_error;
 use crate::dialer::Io;
 
@@ -25,7 +25,7 @@ pub(super) async fn connect<S: Io>(
     server: &Authority,
     authorization: Option<&HeaderValue>,
 ) -> Result<Box<dyn Io>, ProxyFault> {
-    let failed = |error: hyper::Error| from_death(connection_error(&error));
+    let failed = |error: hyper::Error| from_error_kind(connection_error(&error));
     let mut builder = http1::Builder::new();
     // Some proxies predate the rule that header names are case-insensitive.
     builder.max_buf_size(MAX_HEAD_BYTES).title_case_headers(true);

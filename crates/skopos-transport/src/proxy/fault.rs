@@ -36,7 +36,7 @@ impl ProxyFault {
     /// Returns the party at fault.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::Connection(death) => death.fault(),
+            Self::Connection(error_kind) => error_kind.fault(),
             // The proxy reports a failure of its own or of the server.
             Self::Closed | Self::Status(408 | 429 | 500..) | Self::Reply(1 | 3..=6) => Fault::Network,
             Self::NoCredentials | Self::WrongCredentials | Self::Status(_) | Self::Reply(_) => Fault::Caller,
@@ -73,15 +73,15 @@ fn reply_meaning(reply: u8) -> String {
 
 /// Converts an error of the connection to a proxy.
 pub(super) fn from_socket_error(error: &io::Error) -> ProxyFault {
-    from_death(TransportErrorKind::from_socket_error(error))
+    from_error_kind(TransportErrorKind::from_socket_error(error))
 }
 
-pub(super) fn from_death(death: TransportErrorKind) -> ProxyFault {
-    match death {
+pub(super) fn from_error_kind(error_kind: TransportErrorKind) -> ProxyFault {
+    match error_kind {
         TransportErrorKind::Eof => ProxyFault::Closed,
         TransportErrorKind::Protocol(reason) | TransportErrorKind::TooLarge(reason) => {
             ProxyFault::Garbled(reason)
         }
-        death => ProxyFault::Connection(Arc::new(death)),
+        error_kind => ProxyFault::Connection(Arc::new(error_kind)),
     }
 }

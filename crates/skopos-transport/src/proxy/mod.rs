@@ -129,11 +129,11 @@ impl Proxy {
     }
 
     /// Converts an error on the way to the proxy itself.
-    pub(crate) fn not_reached(&self, death: TransportErrorKind) -> TransportErrorKind {
-        match death {
+    pub(crate) fn not_reached(&self, error_kind: TransportErrorKind) -> TransportErrorKind {
+        match error_kind {
             // A failure of this process only.
-            TransportErrorKind::Resources(_) => death,
-            death => self.proxy_error(ProxyFault::Connection(Arc::new(death))),
+            TransportErrorKind::Resources(_) => error_kind,
+            error_kind => self.proxy_error(ProxyFault::Connection(Arc::new(error_kind))),
         }
     }
 

@@ -145,11 +145,11 @@ async fn a_proxy_that_is_not_there_is_named() {
         [format!("http://u:canary@{}", test_proxy.address), "socks5://u:canary@no-such.invalid".to_owned()]
     {
         let error = ask(&transport(config(&server, &proxy).await)).await.unwrap_err();
-        let TransportErrorKind::Proxy { fault: ProxyFault::Connection(death), .. } = error.kind() else {
+        let TransportErrorKind::Proxy { fault: ProxyFault::Connection(error_kind), .. } = error.kind() else {
             panic!("{error:?}")
         };
         assert!(
-            matches!(**death, TransportErrorKind::Refused { .. } | TransportErrorKind::Dns { .. }),
+            matches!(**error_kind, TransportErrorKind::Refused { .. } | TransportErrorKind::Dns { .. }),
             "{error}"
         );
         assert!(error.to_string().starts_with("proxy ") && error.fault() == Fault::Network, "{error}");
@@ -205,8 +205,8 @@ async fn pings_go_through_to_the_server() {
     // The proxy stays, and its sockets acknowledge all bytes.
     test_proxy.freeze();
     while let Ok(Some(_)) = events.try_next().await {}
-    let deaths = &transport.stats().errors;
-    assert!(format!("{deaths:?}").contains("ping_timeout"), "{deaths:?}");
+    let error_kinds = &transport.stats().errors;
+    assert!(format!("{error_kinds:?}").contains("ping_timeout"), "{error_kinds:?}");
     server.stop().await;
 }
 
@@ -257,10 +257,10 @@ async fn a_proxy_over_tls_is_trusted_by_the_configurations_ca_and_not_shown_who_
     assert_eq!(transport.stats().connections[0].protocol, Protocol::Http2);
 
     let error = ask(&self::transport(config(&strange).await)).await.unwrap_err();
-    let TransportErrorKind::Proxy { fault: ProxyFault::Connection(death), .. } = error.kind() else {
+    let TransportErrorKind::Proxy { fault: ProxyFault::Connection(error_kind), .. } = error.kind() else {
         panic!("{error:?}")
     };
-    assert_eq!(death.label(), "tls_untrusted", "{error}");
+    assert_eq!(error_kind.label(), "tls_untrusted", "{error}");
     assert_eq!(error.fault(), Fault::Caller);
     assert!(strange.asked().is_empty());
     server.stop().await;

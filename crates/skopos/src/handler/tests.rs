@@ -341,8 +341,8 @@ async fn waiting_for_a_handler_has_a_bound() {
             pending::<()>()
         }
     };
-    let limit = Duration::from_secs(60);
-    let handle = bench.add(handler, HandlerOptions::named("stuck").shutdown_limit(limit));
+    let shutdown_limit = Duration::from_secs(60);
+    let handle = bench.add(handler, HandlerOptions::named("stuck").shutdown_limit(shutdown_limit));
     log.has(1).await;
     let error = handle.wait_synced(limit).await.unwrap_err();
     assert!(error.to_string().starts_with("the handler stuck has not handled the first list within 5.0s"));

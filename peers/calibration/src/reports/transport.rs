@@ -108,8 +108,8 @@ async fn silence(server: &RealServer) -> anyhow::Result<String> {
         ask(&transport, READ).await?;
         inflict(&gate);
         let begin = Instant::now();
-        let death = ended(&mut watch).await?;
-        ensure!(*death.kind() == TransportErrorKind::PingTimeout, "{which}: {death}");
+        let error_kind = ended(&mut watch).await?;
+        ensure!(*error_kind.kind() == TransportErrorKind::PingTimeout, "{which}: {error_kind}");
         within(which, begin, SILENCE)?;
         slowest = slowest.max(begin.elapsed());
         // And so is the connection that nobody asks anything.
@@ -139,12 +139,12 @@ async fn slow_reader(server: &RealServer) -> anyhow::Result<String> {
             sleep(secs(2)).await;
         }
     };
-    let death = tokio::select! {
+    let error_kind = tokio::select! {
         biased;
-        death = ended(&mut other) => death?,
+        error_kind = ended(&mut other) => error_kind?,
         () = reads => anyhow::bail!("the slow one has read everything"),
     };
-    ensure!(*death.kind() == TransportErrorKind::PingTimeout, "{death}");
+    ensure!(*error_kind.kind() == TransportErrorKind::PingTimeout, "{error_kind}");
     within("the other one", begin, SILENCE)?;
     Ok(format!("found after {:.1?} by who has read everything", begin.elapsed()))
 }
@@ -159,13 +159,13 @@ async fn ends(server: &RealServer) -> anyhow::Result<String> {
         let begin = Instant::now();
         inflict(&gate);
         for watch in &mut watches {
-            let death = ended(watch).await?;
-            ensure!(death.kind().label() == kind, "{kind}: {death}");
+            let error_kind = ended(watch).await?;
+            ensure!(error_kind.kind().label() == kind, "{kind}: {error_kind}");
         }
         slowest = slowest.max(begin.elapsed());
         within(kind, begin, secs(1))?;
-        let deaths = transport.stats().errors;
-        ensure!(deaths.get(kind) == Some(&1), "one connection, one death: {deaths:?}");
+        let error_kinds = transport.stats().errors;
+        ensure!(error_kinds.get(kind) == Some(&1), "one connection, one error: {error_kinds:?}");
     }
     Ok(format!("{WATCHES} streams told within {slowest:.1?}"))
 }

@@ -71,7 +71,7 @@ impl ClusterInner {
                 FleetError::Unreachable { cluster, since: self.state().since, reason: why.clone() }
             }
             (TransportErrorKind::CallerDeadline { because, .. }, _) => {
-                let reason = because.as_ref().map(|death| death.to_string().into());
+                let reason = because.as_ref().map(|error_kind| error_kind.to_string().into());
                 let reason = reason.unwrap_or_else(|| "no answer".into());
                 FleetError::Deadline { cluster, waited: begun.elapsed(), reason }
             }

@@ -29,10 +29,10 @@ async fn trouble_of(fault: impl FnOnce(&World)) -> Trouble {
     stats.last_trouble.expect("a trouble")
 }
 
-fn death(trouble: &Trouble) -> &TransportErrorKind {
-    let death = trouble.origin.transport_error().unwrap_or_else(|| panic!("{trouble:?}"));
-    assert_eq!(*trouble.origin, *death.to_string(), "the words are those of the death");
-    death
+fn error_kind(trouble: &Trouble) -> &TransportErrorKind {
+    let error_kind = trouble.origin.transport_error().unwrap_or_else(|| panic!("{trouble:?}"));
+    assert_eq!(*trouble.origin, *error_kind.to_string(), "the words are those of the error");
+    error_kind
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,19 +41,19 @@ async fn a_missed_ping() {
         world.server.faults().black_hole(Connections::Existing, Direction::Both).keep();
     })
     .await;
-    assert_eq!(death(&trouble), &TransportErrorKind::PingTimeout);
+    assert_eq!(error_kind(&trouble), &TransportErrorKind::PingTimeout);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_and_an_end() {
     let trouble = trouble_of(|world| _ = world.server.faults().kill_connections(CloseMode::Rst)).await;
-    assert!(matches!(death(&trouble), TransportErrorKind::Reset(_)), "{trouble:?}");
+    assert!(matches!(error_kind(&trouble), TransportErrorKind::Reset(_)), "{trouble:?}");
     let trouble = trouble_of(|world| _ = world.server.faults().kill_connections(CloseMode::Fin)).await;
-    assert_eq!(death(&trouble), &TransportErrorKind::Eof);
+    assert_eq!(error_kind(&trouble), &TransportErrorKind::Eof);
     let reset = Fault::Reset;
     let trouble =
         trouble_of(|world| world.server.faults().inject(reset).on(Match::watch()).times(1).keep()).await;
-    assert!(matches!(death(&trouble), TransportErrorKind::StreamReset { .. }), "{trouble:?}");
+    assert!(matches!(error_kind(&trouble), TransportErrorKind::StreamReset { .. }), "{trouble:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +78,7 @@ async fn a_server_that_is_gone() {
     }
     let trouble = stats.last_trouble.expect("a trouble");
     assert!(
-        matches!(death(&trouble), TransportErrorKind::Reset(_)),
+        matches!(error_kind(&trouble), TransportErrorKind::Reset(_)),
         "what killed the connection: {trouble:?}"
     );
     assert!(refused(Some(&trouble.reason)), "what stands in the way now: {trouble:?}");
@@ -139,6 +139,6 @@ async fn one_namespace_of_a_set() {
     let stats = maps.stats();
     assert_eq!(stats.reflectors[0].last_trouble, None);
     let trouble = stats.reflectors[1].last_trouble.as_ref().expect("the trouble of b");
-    assert!(matches!(death(trouble), TransportErrorKind::StreamReset { .. }), "{trouble:?}");
+    assert!(matches!(error_kind(trouble), TransportErrorKind::StreamReset { .. }), "{trouble:?}");
     assert_eq!(stats.last_trouble.as_ref(), Some(trouble), "it is that of the whole");
 }

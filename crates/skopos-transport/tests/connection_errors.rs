@@ -381,7 +381,7 @@ async fn resets_and_closed_connections_reach_every_stream_at_once() {
             assert_eq!(error.kind().label(), kind, "{error:?}");
         }
         assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
-        assert_eq!(transport.stats().errors[kind], 1, "one connection, one death");
+        assert_eq!(transport.stats().errors[kind], 1, "one connection, one error");
     }
 }
 
