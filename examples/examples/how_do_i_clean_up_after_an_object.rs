@@ -82,8 +82,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_deleted_while_the_controller_is_down_is_cleaned_up_when_it_is_back() -> anyhow::Result<()>
-    {
+    async fn deletion_during_downtime_is_cleaned_up_on_return() -> anyhow::Result<()> {
         let cluster = Cluster::connect().await?;
         let server = cluster.server.clone().expect("a test server");
         let registry = Registry::default();

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn never_one_too_many_although_the_watch_is_late() -> anyhow::Result<()> {
+    async fn lagging_watch_creates_no_extra_child() -> anyhow::Result<()> {
         let cluster = Cluster::connect().await?;
         let server = cluster.server.clone().expect("a test server");
         let _late =

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_other_replica_takes_over_from_one_that_ends() -> anyhow::Result<()> {
+    async fn standby_replica_takes_over_after_shutdown() -> anyhow::Result<()> {
         let cluster = Cluster::connect().await?;
         let (first, of_first) = replica(&cluster, "first")?;
         let (second, of_second) = replica(&cluster, "second")?;

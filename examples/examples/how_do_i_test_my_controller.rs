@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn survives_faults_and_waits_while_the_server_is_away() -> anyhow::Result<()> {
+    async fn survives_faults_and_waits_for_absent_server() -> anyhow::Result<()> {
         let server = TestServer::builder().start_in_memory()?;
         let factory = InformerFactory::from_test_server(&server)?;
         let controller = controller(&factory)?;

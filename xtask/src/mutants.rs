@@ -122,7 +122,7 @@ impl Part {
             ],
             Part::Store => &[
                 "store::",
-                "--skip=readers_and_handlers_see_the_log",
+                "--skip=readers_and_handlers_follow_log",
                 "--skip=readers_see_whole_batches",
                 "--skip=a_handler_that_stands_still",
             ],

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_surface_is_consistent() {
+    fn command_definitions_are_valid() {
         Cli::command().debug_assert();
     }
 
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_to_a_notifier_are_not_done_when_interrupted() {
+    fn daemon_and_demo_are_not_notify_checks() {
         let is_a_check = |line: &str| match parse(line).unwrap().command {
             Command::Notify(args) => args.is_a_check(),
             other => panic!("{other:?}"),
@@ -454,7 +454,7 @@ mod tests {
 
     #[cfg(feature = "demo")]
     #[test]
-    fn a_fault_is_a_command_of_the_demo() {
+    fn demo_fault_parses_name_and_cluster() {
         use skopos_demo::{DemoCommand, FaultName};
 
         let Command::Demo(args) = parse("skopos demo fault reset lima").unwrap().command else { panic!() };

@@ -102,7 +102,7 @@ users: [{name: u, user: {}}]
     }
 
     #[tokio::test]
-    async fn an_unknown_context_is_answered_with_those_that_exist() {
+    async fn unknown_context_error_lists_contexts() {
         assert_eq!(
             with(GOOD, Some("elsewhere")).await.unwrap_err(),
             "error: kubeconfig DIR/config has no context \"elsewhere\": it has here, there"

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_get_better_fails_at_once() {
+    fn permanent_status_fails_immediately() {
         for code in [400, 401, 403, 404] {
             assert!(matches!(judge(&status(code, "no")), Verdict::Hopeless(_)), "{code}");
         }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_the_transport_is_found() {
+    fn finds_transport_error_in_kube_error() {
         let error = TransportError::from(TransportErrorKind::PingTimeout);
         let error = kube::Error::Service(Box::new(error));
         assert_eq!(judge(&error), Verdict::TryAgain(TransportErrorKind::PingTimeout.to_string()));

@@ -222,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn bookkeeping_is_left_out_but_a_lone_generation_is_told() {
+    fn diff_skips_bookkeeping_except_lone_generation() {
         let object = |rv: &str, generation: i64| json!({"metadata": {"resourceVersion": rv, "generation": generation, "managedFields": [rv]}});
         assert_eq!(line(object("1", 1), object("2", 1)), "");
         assert_eq!(line(object("1", 1), object("2", 2)), "metadata.generation: 1 → 2");
     }
 
     #[test]
-    fn the_line_is_bounded() {
+    fn diff_line_is_bounded() {
         let wide = |value: &str| Value::Object((0..50).map(|i| (format!("f{i:02}"), json!(value))).collect());
         let text = line(wide("a"), wide(&"x".repeat(10_000)));
         assert!(text.ends_with(", and 44 more"), "{text}");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_object_does_not_overflow_the_stack() {
+    fn deep_diff_does_not_overflow_stack() {
         let deep = |leaf: i64| (0..100).fold(json!(leaf), |inner, _| json!({ "a": inner }));
         let changes = diff(&deep(1), &deep(2));
         assert_eq!(changes.len(), 1);

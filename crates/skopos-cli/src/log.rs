@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_is_understood() {
+    fn every_verbosity_level_parses() {
         for verbose in 0..5 {
             EnvFilter::try_new(directives(verbose)).unwrap();
         }

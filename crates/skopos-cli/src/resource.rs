@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_name_leads_to_the_resource() {
+    fn every_name_form_resolves_to_resource() {
         for name in ["pods", "pod", "po", "Pod", "PODS", "pods.v1"] {
             assert_eq!(found(name), ("v1".into(), "pods".into()), "{name}");
         }
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn the_core_group_comes_first_and_a_group_decides() {
+    fn core_group_wins_unless_group_is_given() {
         assert_eq!(found("events").0, "v1");
         assert_eq!(found("events.events.k8s.io").0, "events.k8s.io/v1");
         assert_eq!(found("pods.metrics.k8s.io").0, "metrics.k8s.io/v1beta1");
     }
 
     #[test]
-    fn a_slip_is_answered_with_what_was_meant() {
+    fn misspelled_resource_suggests_match() {
         let known = cluster();
         let error = resolve("deploymnets", &known).unwrap_err();
         assert_eq!(

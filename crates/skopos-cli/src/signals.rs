@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_signals_are_read_from_the_process_status() {
+    fn reads_ignored_signals_from_process_status() {
         let set = ignored("Name:\tskopos\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n");
         assert!(is_ignored(set, SIGHUP) && !is_ignored(set, SIGINT) && !is_ignored(set, SIGTERM));
         assert_eq!((ignored(""), ignored("SigIgn:\tnonsense")), (0, 0));

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_has_a_column_where_it_is_not_the_name() {
+    fn context_column_appears_when_name_differs() {
         let text = table(&report("team-prod-71879f88", Some("team/prod\u{202e}")), false);
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0][1], "CONTEXT");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn top_keeps_its_picture_with_its_age_while_the_gateway_does_not_answer() {
+    async fn top_keeps_last_report_while_gateway_is_silent() {
         let mut picture = Picture::new("http://here".into(), Duration::from_secs(5), Style::plain());
         assert!(picture.text().contains("nothing seen yet"));
         picture.take(Err(CliError::new("refused")));

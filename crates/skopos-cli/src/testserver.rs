@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kubeconfig_is_a_new_file_of_this_user_alone() {
+    fn kubeconfig_is_new_private_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kubeconfig");
         fs::write(&path, "made by another user").unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_followed() {
+    fn refuses_to_follow_symlink() {
         let folder = tempfile::tempdir().unwrap();
         let (target, link) = (folder.path().join("target"), folder.path().join("link"));
         fs::write(&target, "precious").unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_temporary_file_is_private_and_goes() {
+    fn temporary_file_is_private_and_removed() {
         let folder = tempfile::tempdir().unwrap();
         let file = private_file(folder.path(), "skopos-testserver-1-", "text").unwrap();
         assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o600);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_pods_keep_changing_and_do_not_drain() {
+    async fn churn_keeps_pod_count_constant() {
         let server = TestServer::builder().start().await.unwrap();
         let mut world = World::with_pods(&server, 50).unwrap();
         let before = server.count("pods");

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_read_again() {
+    fn printed_values_parse_back() {
         for span in [Span::seconds(0), Span::seconds(90), Span(Duration::from_millis(1500))] {
             assert_eq!(Span::parse(&span.to_string()), Ok(span));
         }

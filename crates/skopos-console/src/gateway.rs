@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_without_a_scheme_is_answered_with_what_to_write() {
+    fn server_url_without_scheme_suggests_url() {
         for (url, told) in [
             ("127.0.0.1:8001", "--server 127.0.0.1:8001: write http://127.0.0.1:8001"),
             ("gateway", "--server gateway: write http://gateway"),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_server_is_not_taken_for_a_gateway_that_does_not_answer() {
+    async fn foreign_server_is_not_reported_as_silent() {
         let other = report_of(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>").await;
         assert!(other.starts_with("error: URL answered, but is not a Skopos gateway"), "{other}");
         let closed = report_of(b"").await;

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_timestamp_is_unknown_and_a_future_one_is_now() {
+    fn future_timestamp_is_zero_and_invalid_is_unknown() {
         let now = "2026-01-01T00:10:00Z".parse().unwrap();
         assert_eq!(age_since(Some("2026-01-01T00:00:00Z"), now), "10m");
         assert_eq!(age_since(Some("2026-01-01T00:20:00Z"), now), "0s");

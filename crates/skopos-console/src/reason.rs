@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_clause_is_what_is_common() {
+    fn brief_reason_is_first_clause() {
         assert_eq!(brief("the stream is stalled: it never brought 484"), "the stream is stalled");
         assert_eq!(brief("connection refused by [::1]:1: no"), "connection refused by [::1]:1");
         assert_eq!(brief("closed"), "closed");

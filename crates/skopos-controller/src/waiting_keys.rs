@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_break_of_history_before_the_wait_releases_the_key() {
+    async fn history_break_before_wait_releases_key() {
         let view = Arc::new(FixedView(Mutex::new((1, 5))));
         let (options, queue) =
             (ControllerOptions::named("test"), WorkQueue::new(WorkQueueOptions::default()));

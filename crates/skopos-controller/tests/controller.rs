@@ -36,7 +36,7 @@ fn writes_down(
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconciles_what_is_there_comes_changes_and_goes() {
+async fn reconciles_initial_added_changed_and_deleted() {
     let world = World::new().await;
     world.put("a", "one", "1");
     let diary = Diary::default();
@@ -55,7 +55,7 @@ async fn reconciles_what_is_there_comes_changes_and_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconciles_the_owner_of_what_changes_and_finds_its_children() {
+async fn reconciles_owner_and_finds_children() {
     let world = World::new().await;
     let (first, second) = (world.put("a", "one", "1"), world.put("a", "two", "1"));
     let diary = Diary::default();
@@ -88,7 +88,7 @@ async fn reconciles_the_owner_of_what_changes_and_finds_its_children() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconciles_the_keys_that_a_mapping_gives_before_and_after_a_change() {
+async fn reconciles_mapped_keys_before_and_after_change() {
     let world = World::new().await;
     let diary = Diary::default();
     world.server.create(support::secret("s", "one")).unwrap();
@@ -105,7 +105,7 @@ async fn reconciles_the_keys_that_a_mapping_gives_before_and_after_a_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_predicate_leaves_out_what_is_not_of_interest() {
+async fn predicate_filters_events() {
     let world = World::new().await;
     let diary = Diary::default();
     let predicate = Predicate::labels("value in (yes,no)")
@@ -127,7 +127,7 @@ async fn a_predicate_leaves_out_what_is_not_of_interest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_a_panic_and_a_hang_are_counted_and_retried_and_a_terminal_error_is_not() {
+async fn retries_all_failures_except_terminal_errors() {
     let world = World::new().await;
     let diary = Diary::default();
     let reconcile = {
@@ -164,7 +164,7 @@ async fn a_failure_a_panic_and_a_hang_are_counted_and_retried_and_a_terminal_err
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_asks_for_it_comes_again_after_its_delay() {
+async fn requeue_after_reconciles_after_delay() {
     let world = World::new().await;
     world.put("a", "one", "1");
     let times = Arc::new(AtomicUsize::new(0));
@@ -185,7 +185,7 @@ async fn a_key_that_asks_for_it_comes_again_after_its_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_reconciled_on_a_view_that_is_too_old_and_all_is_when_it_is_fresh() {
+async fn stale_view_defers_reconciliation_until_fresh() {
     let world = World::new().await;
     world.put("a", "one", "1");
     let (diary, oldest) = (Diary::default(), Arc::new(parking_lot::Mutex::new(secs(0))));
@@ -216,7 +216,7 @@ async fn nothing_is_reconciled_on_a_view_that_is_too_old_and_all_is_when_it_is_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_reconciliation_sees_what_the_last_one_wrote() {
+async fn next_reconciliation_sees_own_write() {
     let world = World::new().await;
     let first = world.put("a", "one", "0");
     let client = world.factory.transport().client("a");
@@ -285,7 +285,7 @@ fn writes_each_once(
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_whose_own_writes_are_not_seen_hold_no_worker() {
+async fn keys_awaiting_own_writes_hold_no_worker() {
     let world = World::new().await;
     for name in ["one", "three", "two"] {
         world.put("a", name, "0");
@@ -304,7 +304,7 @@ async fn keys_whose_own_writes_are_not_seen_hold_no_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_own_write_of_a_history_that_is_over_is_not_waited_for() {
+async fn own_write_of_past_history_is_not_awaited() {
     let world = World::new().await;
     let backup = revision(&world.put("a", "one", "0"));
     world.put("a", "one", "0");
@@ -326,7 +326,7 @@ async fn an_own_write_of_a_history_that_is_over_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_leader_reconciles_and_work_ends_with_its_term() {
+async fn only_leader_reconciles_until_term_ends() {
     let world = World::new().await;
     world.put("a", "one", "1");
     let lease = || {
@@ -381,7 +381,7 @@ async fn only_the_leader_reconciles_and_work_ends_with_its_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_is_bounded_also_where_a_reconciliation_hangs() {
+async fn stop_is_bounded_when_reconciliation_hangs() {
     let world = World::new().await;
     world.put("a", "one", "1");
     let controller = Controller::new(world.informer::<ConfigMap>(), options());

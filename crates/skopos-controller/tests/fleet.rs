@@ -59,7 +59,7 @@ fn spec(host: &str) -> ClusterSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_cluster_has_a_controller_of_its_own_as_long_as_it_is_there() {
+async fn controller_runs_per_cluster_until_removed() {
     let servers = Servers::default();
     let (one, two) = (servers.add("one"), servers.add("two"));
     let cluster = ClusterOptions {

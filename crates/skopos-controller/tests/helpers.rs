@@ -55,7 +55,7 @@ fn finalizing(world: &World, diary: &Diary) -> support::Running {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_is_there_before_anything_is_applied_and_goes_after_the_cleanup() {
+async fn finalizer_precedes_apply_and_outlasts_cleanup() {
     let world = World::new().await;
     world.put("a", "one", "1");
     let mut other = support::config_map("a", "other", "1");
@@ -119,7 +119,7 @@ async fn get(address: std::net::SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_manager_serves_health_readiness_and_metrics_and_ends() {
+async fn manager_serves_health_readiness_and_metrics() {
     let world = World::new().await;
     world.put("a", "one", "1");
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

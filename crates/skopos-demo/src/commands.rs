@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn each_command_stands_in_a_line_with_what_it_shows() {
+    fn each_command_line_shows_its_purpose() {
         let lines = scene(USUAL).lines();
         assert_eq!(lines[0], "export KUBECONFIG=/tmp/k");
         assert!(
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubeconfig_has_a_context_for_all_and_one_for_each() {
+    fn kubeconfig_has_context_for_fleet_and_each_cluster() {
         let clusters =
             [("host".to_owned(), "host".to_owned()), ("lima".to_owned(), "lima.vcluster-lima".to_owned())];
         let text = kubeconfig("http://127.0.0.1:7", &clusters);

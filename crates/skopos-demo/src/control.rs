@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_order_reaches_the_demo_and_its_answer_comes_back() {
+    async fn demo_receives_order_and_returns_answer() {
         let (dir, mut orders, server) = server().await;
         let (control, stream) = connect(&dir.path).await.unwrap();
         let demo = async {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_directory_goes_with_the_demo() {
+    async fn directory_is_removed_with_demo() {
         let dir = DemoDir::create().unwrap();
         let path = dir.write("kubeconfig", "x").unwrap();
         #[cfg(unix)]

@@ -30,7 +30,7 @@ mod tests {
     use crate::sample::{ClusterSample, Sample};
 
     #[test]
-    fn the_report_is_a_table() {
+    fn text_report_is_aligned_table() {
         let mut model = Model::default();
         let oslo = ClusterSample {
             name: "oslo".into(),

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_screen_tells_everything() {
+    fn screen_shows_every_part() {
         let text = screen(120, 30);
         for part in [
             "skopos demo",

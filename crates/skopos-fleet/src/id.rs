@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_keep_what_can_be_kept_and_get_a_hash() {
+    fn invalid_names_are_sanitized_and_hashed() {
         for (name, id) in [
             ("team/prod", "team-prod-71879f88"),
             ("arn:aws:eks:eu:1:cluster/x y", "arn:aws:eks:eu:1:cluster-x-y-"),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_given_to_the_letter_is_kept() {
+    fn exact_name_wins_over_generated_id() {
         let generated = ClusterId::from_name("team/prod");
         let names = ["team/prod", generated.as_str(), "team-prod", "team/prod"];
         let ids = ClusterId::from_names(names);
@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_stay_when_others_come_and_are_never_shared(
+        fn ids_are_stable_and_unique(
             names in prop::collection::btree_set("[a-c/ä.]{0,4}", 1..20), more in prop::collection::btree_set("[a-c/ä.]{0,4}", 0..20),
         ) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_who_want_it_at_once_ask_once() {
+    async fn concurrent_callers_share_one_fetch() {
         let requests = Requests::new(10);
         let all = futures::future::join_all((0..50).map(|_| requests.ask("a", 10))).await;
         assert!(
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_holds_from_when_it_was_asked_for() {
+    async fn answer_ttl_starts_at_request() {
         let requests = Requests::new(10);
         requests.ask("a", 10).await;
         tokio::time::advance(Duration::from_millis(8_999)).await;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn that_there_is_no_answer_holds_from_when_that_was_known() {
+    async fn failure_ttl_starts_at_response() {
         let cache: TtlCache<&str, u8> = TtlCache::new(10, Duration::from_secs(4));
         let ask = |value| {
             move || {
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_and_does_not_look_keeps_the_answer_from_nobody() {
+    async fn unpolled_caller_does_not_block_others() {
         let requests = Requests::new(10);
         let mut idle = Box::pin(requests.ask("a", 10));
         assert!(futures::poll!(&mut idle).is_pending());
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_hold_is_asked_again() {
+    async fn refetches_answer_with_zero_ttl() {
         let requests = Requests::new(10);
         assert_eq!(requests.ask("a", 0).await.value, 1);
         assert_eq!(requests.ask("a", 0).await.value, 2);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_so_many_are_kept() {
+    async fn caps_number_of_entries() {
         let requests = Requests::new(2);
         for key in ["a", "b", "c", "d"] {
             requests.ask(key, 10).await;
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_hold_any_more_is_forgotten_with_the_next_that_comes() {
+    async fn next_insert_removes_expired_entries() {
         let requests = Requests::new(10);
         for key in ["a", "b", "c", "a"] {
             requests.ask(key, 10).await;

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_clock_does_not_go_back_when_less_sleep_is_read() {
+    async fn clock_is_monotonic_when_sleep_reading_drops() {
         let slept = Arc::new(AtomicU64::new(900));
         let read = slept.clone();
         let clock = BootClock::from_fn(move || Duration::from_nanos(read.load(Ordering::SeqCst)));

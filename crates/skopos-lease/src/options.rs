@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn impossible_options_are_refused_with_what_they_have_to_be() {
+    fn rejects_invalid_options_with_requirement() {
         let good = LeaseOptions::new("a", "b.c-d");
         assert!(good.timing().is_ok());
         let told = |change: fn(&mut LeaseOptions)| {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn two_identities_are_not_the_same() {
+    fn generated_identities_are_unique() {
         assert_ne!(LeaseOptions::new("a", "b").identity, LeaseOptions::new("a", "b").identity);
     }
 }

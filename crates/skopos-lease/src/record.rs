@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_candidates_do_not_use_stays() {
+    fn preserves_fields_unused_by_candidates() {
         let object = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": "a", "resourceVersion": "7", "labels": {"x": "y"}},
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lease_is_an_error_that_says_why() {
+    fn invalid_lease_error_states_reason() {
         for (object, told) in [
             (json!([]), "no JSON object"),
             (json!({"metadata": {}}), "no resourceVersion"),

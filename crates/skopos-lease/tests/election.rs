@@ -104,7 +104,7 @@ fn no_overlap(diary: &Diary) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_released_is_led_within_a_second() {
+async fn released_lease_is_acquired_within_1s() {
     let server = server();
     let diary = Diary::default();
     let mut one = Process::start(&server, "one", at_once);
@@ -129,7 +129,7 @@ async fn a_lease_that_is_released_is_led_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_before_the_watch_begins_is_seen() {
+async fn release_before_watch_starts_is_seen() {
     let server = server();
     let mut one = Process::start(&server, "one", at_once);
     one.leads().await;
@@ -146,7 +146,7 @@ async fn a_release_before_the_watch_begins_is_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_ends_before_another_candidate_leads_and_the_process_stands_by_again() {
+async fn work_ends_before_other_candidate_leads() {
     let server = server();
     let diary = Diary::default();
     let mut one = Process::start(&server, "one", at_once);
@@ -171,7 +171,7 @@ async fn work_ends_before_another_candidate_leads_and_the_process_stands_by_agai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_for_less_than_a_term_ends_none() {
+async fn outage_shorter_than_term_keeps_term() {
     let server = server();
     let mut one = Process::start(&server, "one", at_once);
     let number = one.leads().await;
@@ -186,7 +186,7 @@ async fn a_server_that_is_away_for_less_than_a_term_ends_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_lease_ends_the_term_and_is_claimed_before_anybody_leads() {
+async fn deleted_lease_is_claimed_before_next_term() {
     let server = server();
     let diary = Diary::default();
     let mut processes = Vec::new();
@@ -225,7 +225,7 @@ async fn a_deleted_lease_ends_the_term_and_is_claimed_before_anybody_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_do_the_work_makes_room() {
+async fn unfit_candidate_yields_to_other() {
     let server = server();
     let mut one = Process::start(&server, "one", at_once);
     one.leads().await;
@@ -243,7 +243,7 @@ async fn who_cannot_do_the_work_makes_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_finishes_has_the_rest_of_its_term() {
+async fn finishing_work_keeps_rest_of_term() {
     let server = server();
     let mut one = Process::start(&server, "one", at_once);
     let term = one.candidate.term().await.unwrap();
@@ -266,7 +266,7 @@ async fn work_that_finishes_has_the_rest_of_its_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_slept_does_not_go_on_with_what_it_did() {
+async fn work_stops_after_suspend() {
     let server = server();
     let slept = Arc::new(AtomicU64::new(0));
     let clock = slept.clone();
@@ -294,7 +294,7 @@ async fn a_machine_that_slept_does_not_go_on_with_what_it_did() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_is_told_and_tried_again() {
+async fn refused_request_is_reported_and_retried() {
     let server = server();
     let guard = server.faults().inject(Fault::status(403, 0)).on(Match::any());
     let mut one = Process::start(&server, "one", at_once);
@@ -335,7 +335,7 @@ async fn wall_clocks_that_differ_by_hours_change_no_leader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_restored_has_a_leader_again_and_no_storm() {
+async fn restored_server_gets_leader_without_storm() {
     let requests = Arc::new(AtomicU64::new(0));
     let seen = requests.clone();
     let count = move |_: &skopos_testserver::RequestRecord| {
@@ -367,7 +367,7 @@ async fn a_server_that_is_restored_has_a_leader_again_and_no_storm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_without_a_namespace_is_told_and_asked_for_now_and_then() {
+async fn missing_namespace_is_reported_and_polled_rarely() {
     let requests = Arc::new(AtomicU64::new(0));
     let seen = requests.clone();
     let count = move |_: &skopos_testserver::RequestRecord| {

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_url_that_cannot_be_meant_is_told() {
+    async fn rejects_url_without_scheme_or_with_credentials() {
         let of = |url: &str| HttpClient::new(&url.parse().unwrap(), &HttpOptions::default()).unwrap_err();
         assert!(of("/path").contains("scheme"));
         assert!(of("https://user:word@host/").contains("logs"));

@@ -95,7 +95,7 @@ fn change(cluster: &Cluster, number: &mut impl FnMut(u64) -> u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_at_what_has_changed_sees_what_a_look_at_everything_does() {
+async fn incremental_view_equals_full_view() {
     for seed in 0..20 {
         let cluster = Cluster::new().await;
         let looks = Looks::new(&cluster).await;
@@ -119,7 +119,7 @@ fn members(entries: &DesiredEntries, name: &str) -> Vec<(String, Readiness)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_virtual_address_leads_to_the_endpoints_of_each_port() {
+async fn virtual_address_maps_ports_to_endpoints() {
     let cluster = Cluster::new().await;
     let looks = Looks::new(&cluster).await;
     let mut object = service_object("web");

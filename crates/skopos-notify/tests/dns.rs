@@ -62,7 +62,7 @@ async fn each(test: impl AsyncFn(&mut DnsServer)) {
 }
 
 #[tokio::test]
-async fn a_name_is_written_changed_and_deleted_with_its_mark() {
+async fn writes_changes_and_deletes_marked_name() {
     each(async |server| {
         let sink = server.sink();
         assert_eq!(sink.apply(&put("web", None, &["10.0.0.1", "fd00::1"]), None).await, StepOutcome::Done);
@@ -84,7 +84,7 @@ async fn a_name_is_written_changed_and_deleted_with_its_mark() {
 
 // Case 18, and the race that no check before the write can detect.
 #[tokio::test]
-async fn what_bears_no_mark_of_ours_is_never_changed() {
+async fn foreign_records_are_never_changed() {
     each(async |server| {
         let sink = server.sink();
         assert_eq!(entry(&sink, "mail").await.unwrap().mark, EntryMark::Foreign);
@@ -110,7 +110,7 @@ async fn what_bears_no_mark_of_ours_is_never_changed() {
 
 // Case 22: the mark is compared and set by the server.
 #[tokio::test]
-async fn a_write_on_an_old_view_is_refused_by_the_server() {
+async fn server_refuses_write_on_outdated_view() {
     each(async |server| {
         let sink = server.sink();
         assert_eq!(sink.apply(&put("web", None, &["10.0.0.1"]), None).await, StepOutcome::Done);
@@ -129,7 +129,7 @@ async fn a_write_on_an_old_view_is_refused_by_the_server() {
 
 // Cases 11 and 13: three different errors, and never an empty zone.
 #[tokio::test]
-async fn a_wrong_key_a_wrong_secret_and_a_wrong_clock_are_told_apart() {
+async fn wrong_key_secret_and_clock_have_distinct_errors() {
     each(async |server| {
         let refused = async |options| {
             let sink = DnsSink::new(options).unwrap();
@@ -166,7 +166,7 @@ async fn a_wrong_key_a_wrong_secret_and_a_wrong_clock_are_told_apart() {
 
 // Case 15: a type change, observed by continuous queries.
 #[tokio::test]
-async fn a_name_is_there_all_the_time_while_its_type_changes() {
+async fn type_change_keeps_name_resolvable() {
     each(async |server| {
         let sink = server.sink();
         assert_eq!(sink.apply(&put("web", None, &["10.0.0.1"]), None).await, StepOutcome::Done);
@@ -210,7 +210,7 @@ async fn a_name_is_there_all_the_time_while_its_type_changes() {
 
 // Cases 16 and 17.
 #[tokio::test]
-async fn another_ttl_is_put_right_and_of_too_many_addresses_a_hundred_are_written() {
+async fn repairs_ttl_and_caps_addresses_at_100() {
     each(async |server| {
         let cluster = Cluster::quick().await;
         let addresses: Vec<_> = (1..=150).map(|index| format!("10.0.1.{index}")).collect();
@@ -246,7 +246,7 @@ async fn another_ttl_is_put_right_and_of_too_many_addresses_a_hundred_are_writte
 
 // Case 21: at no time both names are missing.
 #[tokio::test]
-async fn a_rename_writes_the_new_name_before_it_removes_the_old_one() {
+async fn rename_adds_new_name_before_removing_old() {
     each(async |server| {
         let service = |host: &str| {
             let mut object = support::service_object("web");
@@ -281,7 +281,7 @@ async fn a_rename_writes_the_new_name_before_it_removes_the_old_one() {
 
 // Case 3: a watch that is silent while its connection lives.
 #[tokio::test]
-async fn a_silent_watch_is_found_within_a_minute_and_caught_up() {
+async fn silent_watch_is_detected_within_one_minute() {
     let Some(server) = DnsServer::start(Kind::Bind, "").await else { return };
     let cluster = Cluster::quick().await;
     cluster.put("web", &[("10.0.0.1", READY)]);
@@ -303,7 +303,7 @@ async fn a_silent_watch_is_found_within_a_minute_and_caught_up() {
 
 // Case 9: killed, and restarted.
 #[tokio::test]
-async fn a_dns_server_that_was_killed_is_caught_up_when_it_is_back() {
+async fn killed_dns_server_catches_up_after_restart() {
     let Some(mut server) = DnsServer::start(Kind::Bind, "").await else { return };
     let cluster = Cluster::quick().await;
     cluster.put("a", &[("10.0.0.1", READY)]);
@@ -324,7 +324,7 @@ async fn a_dns_server_that_was_killed_is_caught_up_when_it_is_back() {
 
 // Case 10: frozen; messages that were sent are executed when it wakes.
 #[tokio::test]
-async fn a_frozen_dns_server_that_wakes_has_neither_too_much_nor_too_little() {
+async fn frozen_dns_server_converges_after_thaw() {
     let Some(server) = DnsServer::start(Kind::Bind, "mail IN A 192.0.2.1").await else { return };
     let mut options = server.options();
     options.time_limit = Duration::from_millis(500);
@@ -348,7 +348,7 @@ async fn a_frozen_dns_server_that_wakes_has_neither_too_much_nor_too_little() {
 
 // Case 13: a refused transfer is not an empty zone.
 #[tokio::test]
-async fn a_zone_that_may_not_be_read_is_not_taken_for_an_empty_one() {
+async fn unreadable_zone_is_not_treated_as_empty() {
     let Some(mut server) = DnsServer::start(Kind::Bind, "").await else { return };
     server.kill();
     server.configure("allow-update { key skopos; }; allow-transfer { none; };");
@@ -389,7 +389,7 @@ async fn a_name_that_is_refused_holds_up_no_other() {
 }
 
 #[test]
-fn names_and_values_of_objects_are_hostile_until_they_are_parsed() {
+fn hostile_names_and_values_are_rejected() {
     let sink =
         DnsSink::new(skopos_notify::sink::dns::DnsOptions::new(ZONE, "127.0.0.1:1".parse().unwrap(), "o"))
             .unwrap();

@@ -61,7 +61,7 @@ async fn each(test: impl AsyncFn(&mut DnsServer)) {
 
 // Case 26.
 #[tokio::test]
-async fn a_write_of_an_earlier_term_is_refused_by_the_server() {
+async fn server_refuses_write_of_earlier_term() {
     each(async |server| {
         let (first, second) = (server.sink(), server.sink());
         let (term_41, term_42) = (fence("uid", 41), fence("uid", 42));
@@ -91,7 +91,7 @@ async fn a_write_of_an_earlier_term_is_refused_by_the_server() {
 
 // A Lease that was deleted counts from the beginning, and must not lock the zone.
 #[tokio::test]
-async fn a_recreated_lease_takes_over_and_the_old_leader_does_not_take_back() {
+async fn old_leader_cannot_retake_from_recreated_lease() {
     each(async |server| {
         let (first, second) = (server.sink(), server.sink());
         let (old, new) = (fence("first", 42), fence("second", 1));
@@ -110,7 +110,7 @@ async fn a_recreated_lease_takes_over_and_the_old_leader_does_not_take_back() {
 }
 
 #[tokio::test]
-async fn without_an_election_it_writes_until_a_leader_takes_over() {
+async fn unelected_sink_writes_until_leader_takes_over() {
     each(async |server| {
         let (guest, leader) = (server.sink(), server.sink());
         assert_eq!(put(&guest, "web", "10.0.0.1", None).await, StepOutcome::Done);
@@ -128,7 +128,7 @@ async fn without_an_election_it_writes_until_a_leader_takes_over() {
 }
 
 #[tokio::test]
-async fn a_release_removes_the_fence_at_the_end() {
+async fn release_removes_fence_last() {
     each(async |server| {
         let leader = server.sink();
         let term = fence("uid", 7);
@@ -146,7 +146,7 @@ async fn a_release_removes_the_fence_at_the_end() {
 }
 
 #[tokio::test]
-async fn a_fence_of_another_program_is_left_alone_and_told() {
+async fn foreign_fence_refuses_write() {
     each(async |server| {
         let mut options = server.options();
         options.owner = "a.b".into();
@@ -164,7 +164,7 @@ async fn a_fence_of_another_program_is_left_alone_and_told() {
 
 // The whole service: a fenced sink reports it, writes nothing more, and does not retry.
 #[tokio::test]
-async fn a_notifier_that_is_fenced_says_so_and_writes_nothing_more() {
+async fn fenced_notifier_reports_and_stops_writing() {
     let Some(server) = DnsServer::start(Kind::Bind, "").await else { return };
     let cluster = Cluster::quick().await;
     cluster.put("web", &[("10.0.0.1", READY)]);

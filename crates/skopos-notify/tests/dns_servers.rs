@@ -39,7 +39,7 @@ async fn until(limit: Duration, mut what: impl AsyncFnMut() -> bool) -> Duration
 
 // Drift: the serial is read, and the zone is transferred only if it has changed.
 #[tokio::test]
-async fn an_unchanged_serial_spares_the_transfer_and_a_changed_one_does_not() {
+async fn unchanged_serial_skips_transfer() {
     for kind in BOTH {
         let Some(server) = DnsServer::start(kind, "").await else { continue };
         let (cluster, proxy) = (Cluster::quick().await, DnsProxy::start(server.address).await);
@@ -71,7 +71,7 @@ async fn an_unchanged_serial_spares_the_transfer_and_a_changed_one_does_not() {
 
 // Case 19.
 #[tokio::test]
-async fn a_change_by_hand_is_repaired_within_a_second_of_its_notify() {
+async fn manual_change_is_repaired_soon_after_notify() {
     for kind in BOTH {
         let Some(mut server) = DnsServer::start(kind, "").await else { continue };
         let notify = std::net::SocketAddr::from(([127, 0, 0, 1], free_port()));
@@ -107,7 +107,7 @@ async fn a_change_by_hand_is_repaired_within_a_second_of_its_notify() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_told_and_nothing_else_fails() {
+async fn taken_notify_address_is_reported_and_rest_works() {
     let Some(server) = DnsServer::start(Kind::Bind, "").await else { return };
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut options = server.options();
@@ -158,7 +158,7 @@ async fn a_key_is_rotated_without_a_gap() {
 
 // Case 13: a truncated transfer is an error, and never a smaller zone.
 #[tokio::test]
-async fn a_transfer_that_is_cut_is_an_error_at_every_length() {
+async fn truncated_transfer_is_error_at_every_length() {
     for kind in BOTH {
         let more: String = (0..2_000).map(|index| format!("mail{index} IN A 192.0.2.1\n")).collect();
         let Some(server) = DnsServer::start(kind, &more).await else { continue };
@@ -193,12 +193,12 @@ async fn a_transfer_that_is_cut_is_an_error_at_every_length() {
 
 // Case 45.
 #[tokio::test]
-async fn the_primary_is_read_and_written_when_it_moves_from_bind_to_knot() {
+async fn updates_follow_primary_from_bind_to_knot() {
     the_primary_moves(Kind::Bind, Kind::Knot).await;
 }
 
 #[tokio::test]
-async fn the_primary_is_read_and_written_when_it_moves_from_knot_to_bind() {
+async fn updates_follow_primary_from_knot_to_bind() {
     the_primary_moves(Kind::Knot, Kind::Bind).await;
 }
 

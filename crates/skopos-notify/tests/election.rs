@@ -124,7 +124,7 @@ async fn until(limit: Duration, what: impl Fn() -> bool) -> Duration {
 
 // Case 29.
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_reach_its_sink_lets_another_go() {
+async fn leader_that_cannot_reach_sink_yields_lease() {
     let (cluster, zone) = (Cluster::new().await, MemorySink::zone());
     let ways = [Way::new(&zone), Way::new(&zone)];
     cluster.put("web", &[("10.0.0.1", "ready")]);

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 const READY: &str = "ready";
 
 #[tokio::test]
-async fn ten_restarts_of_the_api_server_with_bind_and_haproxy() {
+async fn bind_and_haproxy_survive_ten_api_server_restarts() {
     let names = ["default_a_http", "default_b_http", "default_c_http"];
     let (Some(dns), Some(haproxy)) = (DnsServer::start(Kind::Bind, "").await, Haproxy::start(&names).await)
     else {

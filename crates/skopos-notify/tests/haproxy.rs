@@ -37,7 +37,7 @@ async fn becomes(haproxy: &Haproxy, wanted: &[&str]) {
 }
 
 #[tokio::test]
-async fn servers_come_and_go_with_endpoints_and_those_of_others_stay() {
+async fn servers_follow_endpoints_and_foreign_ones_stay() {
     let Some(haproxy) = Haproxy::start(&[WEB]).await else { return };
     haproxy.command(&format!("add server {WEB}/byhand 192.0.2.1:80")).await;
     let cluster = Cluster::quick().await;
@@ -55,7 +55,7 @@ async fn servers_come_and_go_with_endpoints_and_those_of_others_stay() {
 
 // Case 37.
 #[tokio::test]
-async fn a_missing_backend_and_a_missing_socket_say_what_to_add() {
+async fn missing_backend_or_socket_error_names_fix() {
     let Some(haproxy) = Haproxy::start(&[WEB]).await else { return };
     let cluster = Cluster::quick().await;
     cluster.put("web", &[("127.0.0.1", READY)]);
@@ -73,7 +73,7 @@ async fn a_missing_backend_and_a_missing_socket_say_what_to_add() {
 
 // Case 36: a reload forgets dynamic servers.
 #[tokio::test]
-async fn what_a_reload_forgets_comes_back() {
+async fn restores_servers_lost_by_reload() {
     let Some(haproxy) = Haproxy::start(&[WEB]).await else { return };
     let cluster = Cluster::quick().await;
     cluster.put("web", &[("127.0.0.1", READY), ("127.0.0.2", READY)]);
@@ -96,7 +96,7 @@ async fn what_a_reload_forgets_comes_back() {
 
 // Cases 33 to 35, with a persistent connection.
 #[tokio::test]
-async fn a_connection_keeps_a_terminating_server_until_it_ends_or_time_is_up() {
+async fn terminating_server_drains_until_connections_end() {
     let Some(haproxy) = Haproxy::start(&[WEB]).await else { return };
     let mut endings = tokio::task::JoinSet::new();
     let backend = TcpListener::bind("127.0.0.9:8080").await;

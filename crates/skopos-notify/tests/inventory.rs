@@ -98,7 +98,7 @@ async fn pods_are_mounted_while_they_are_ready() {
 }
 
 #[tokio::test]
-async fn what_was_deleted_while_no_notifier_ran_goes_and_what_others_change_is_put_right() {
+async fn restart_removes_stale_items_and_repairs_drift() {
     let (cluster, inventory) = (Cluster::quick().await, Inventory::new().await);
     for index in 0..5 {
         put(&cluster, pod(&format!("p{index}"), "10.0.0.1", &["Ready"])).await;
@@ -118,7 +118,7 @@ async fn what_was_deleted_while_no_notifier_ran_goes_and_what_others_change_is_p
 }
 
 #[tokio::test]
-async fn an_inventory_that_fails_is_left_alone_and_caught_up_with() {
+async fn failing_inventory_is_spared_and_then_catches_up() {
     let (cluster, inventory) = (Cluster::quick().await, Inventory::new().await);
     put(&cluster, pod("a", "10.0.0.1", &["Ready"])).await;
     // Lists are answered, and writes fail.
@@ -140,7 +140,7 @@ async fn an_inventory_that_fails_is_left_alone_and_caught_up_with() {
 }
 
 #[tokio::test]
-async fn a_pod_with_the_gate_is_told_when_its_item_is_there() {
+async fn readiness_gate_opens_when_item_is_written() {
     let (cluster, inventory) = (Cluster::quick().await, Inventory::new().await);
     let gated = |name: &str, ip: &str, conditions: &[&str]| {
         let mut pod = pod(name, ip, conditions);

@@ -101,24 +101,24 @@ async fn connections_keep_a_draining_server() {
 
 // Case 38.
 #[tokio::test]
-async fn services_of_others_stay() {
-    uml::run_inside("inside::services_of_others_stay", MODULES).await;
+async fn foreign_services_are_left_alone() {
+    uml::run_inside("inside::foreign_services_are_left_alone", MODULES).await;
 }
 
 #[tokio::test]
-async fn what_others_changed_is_put_right() {
-    uml::run_inside("inside::what_others_changed_is_put_right", MODULES).await;
+async fn repairs_external_changes() {
+    uml::run_inside("inside::repairs_external_changes", MODULES).await;
 }
 
 #[tokio::test]
-async fn what_the_kernel_lacks_is_said() {
-    uml::run_inside("inside::what_the_kernel_lacks_is_said", &[]).await;
+async fn reports_missing_kernel_support() {
+    uml::run_inside("inside::reports_missing_kernel_support", &[]).await;
 }
 
 // Cases 33, 34 and 38, with a cluster.
 #[tokio::test]
-async fn the_kernel_follows_the_cluster() {
-    uml::run_inside("inside::the_kernel_follows_the_cluster", MODULES).await;
+async fn kernel_follows_cluster() {
+    uml::run_inside("inside::kernel_follows_cluster", MODULES).await;
 }
 
 /// The tests of the same names, in user-mode Linux.
@@ -252,7 +252,7 @@ mod inside {
 
     #[tokio::test]
     #[ignore = "runs inside user-mode Linux"]
-    async fn services_of_others_stay() {
+    async fn foreign_services_are_left_alone() {
         if !uml::is_inside() {
             return;
         }
@@ -289,7 +289,7 @@ mod inside {
 
     #[tokio::test]
     #[ignore = "runs inside user-mode Linux"]
-    async fn what_others_changed_is_put_right() {
+    async fn repairs_external_changes() {
         if !uml::is_inside() {
             return;
         }
@@ -339,7 +339,7 @@ mod inside {
 
     #[tokio::test]
     #[ignore = "runs inside user-mode Linux"]
-    async fn what_the_kernel_lacks_is_said() {
+    async fn reports_missing_kernel_support() {
         if !uml::is_inside() {
             return;
         }
@@ -418,7 +418,7 @@ mod inside {
 
     #[tokio::test]
     #[ignore = "runs inside user-mode Linux"]
-    async fn the_kernel_follows_the_cluster() {
+    async fn kernel_follows_cluster() {
         if !uml::is_inside() {
             return;
         }

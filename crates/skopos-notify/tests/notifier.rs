@@ -21,7 +21,7 @@ fn held(report: &SinkReport) -> Vec<(&str, usize)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_outside_follows_the_cluster_within_half_a_second() {
+async fn sinks_follow_cluster_within_half_second() {
     let cluster = Cluster::new().await;
     let (zone, edge) = (MemorySink::zone(), MemorySink::balancer());
     cluster.put("web", &[("10.0.0.1", READY)]);
@@ -49,7 +49,7 @@ async fn the_outside_follows_the_cluster_within_half_a_second() {
 
 // R2 of the field report: the API server is restarted again and again.
 #[tokio::test(start_paused = true)]
-async fn ten_restarts_of_the_api_server_remove_nothing_and_are_caught_up_within_two_seconds() {
+async fn api_server_restarts_remove_nothing() {
     let cluster = Cluster::new().await;
     let (zone, edge) = (MemorySink::zone(), MemorySink::balancer());
     for service in 0..20 {
@@ -91,7 +91,7 @@ async fn ten_restarts_of_the_api_server_remove_nothing_and_are_caught_up_within_
 
 // Case 4.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_answers_with_an_empty_list_wipes_nothing() {
+async fn empty_list_from_server_wipes_nothing() {
     let cluster = Cluster::new().await;
     let zone = MemorySink::zone();
     for service in 0..20 {
@@ -130,7 +130,7 @@ async fn a_server_that_answers_with_an_empty_list_wipes_nothing() {
 
 // Cases 22 and 23.
 #[tokio::test(start_paused = true)]
-async fn what_was_deleted_while_nobody_looked_goes_after_a_list_that_agrees() {
+async fn missed_deletion_waits_for_agreeing_list() {
     let cluster = Cluster::new().await;
     let zone = MemorySink::zone();
     for service in ["a", "b", "c"] {
@@ -156,7 +156,7 @@ async fn what_was_deleted_while_nobody_looked_goes_after_a_list_that_agrees() {
 
 // Case 7, and an approval from outside.
 #[tokio::test(start_paused = true)]
-async fn a_deletion_of_many_is_held_until_it_is_approved() {
+async fn mass_deletion_is_held_until_approved() {
     let cluster = Cluster::new().await;
     let zone = MemorySink::zone();
     for service in 0..30 {
@@ -182,7 +182,7 @@ async fn a_deletion_of_many_is_held_until_it_is_approved() {
 
 // Case 5, across a restart of the notifier.
 #[tokio::test(start_paused = true)]
-async fn another_cluster_behind_the_address_is_noticed_after_a_restart_too() {
+async fn another_cluster_is_detected_after_restart() {
     let folder = tempfile::tempdir().unwrap();
     let zone = MemorySink::zone();
     let with_state = || {
@@ -209,7 +209,7 @@ async fn another_cluster_behind_the_address_is_noticed_after_a_restart_too() {
 
 // Cases 9 and 19.
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_was_down_is_caught_up_within_ten_seconds_and_drift_is_put_right() {
+async fn recovered_sink_catches_up_and_drift_is_repaired() {
     let cluster = Cluster::new().await;
     let zone = MemorySink::zone();
     cluster.put("web", &[("10.0.0.1", READY)]);
@@ -239,7 +239,7 @@ async fn a_sink_that_was_down_is_caught_up_within_ten_seconds_and_drift_is_put_r
 
 // Cases 20, 21 and hostile names.
 #[tokio::test(start_paused = true)]
-async fn names_come_from_annotations_and_the_first_keeps_its_name() {
+async fn first_service_keeps_contested_annotation_name() {
     let cluster = Cluster::new().await;
     let zone = MemorySink::zone();
     let service = |name: &str, host: &str, address: &str| {
@@ -270,7 +270,7 @@ async fn names_come_from_annotations_and_the_first_keeps_its_name() {
 
 // Case 31, and the last value of a name.
 #[tokio::test(start_paused = true)]
-async fn a_service_that_is_scaled_to_zero_keeps_its_last_backend() {
+async fn service_scaled_to_zero_keeps_last_backend() {
     let cluster = Cluster::new().await;
     let edge = MemorySink::balancer();
     cluster.put("web", &[("10.0.0.1", READY), ("10.0.0.2", READY)]);
@@ -289,7 +289,7 @@ async fn a_service_that_is_scaled_to_zero_keeps_its_last_backend() {
 
 // As in any active cluster, the revision moves and Services do not change. Bookmarks come once a minute.
 #[tokio::test(start_paused = true)]
-async fn the_age_of_a_quiet_view_of_a_busy_cluster_stays_below_twenty_seconds() {
+async fn outside_age_stays_low_for_quiet_view() {
     let cluster = Cluster::new().await;
     cluster.put("web", &[("10.0.0.1", READY)]);
     let zone = MemorySink::zone();
@@ -311,7 +311,7 @@ async fn the_age_of_a_quiet_view_of_a_busy_cluster_stays_below_twenty_seconds() 
 
 // Cases 18 and 20, and a removal that waits for a person: `kubectl describe service` shows them.
 #[tokio::test(start_paused = true)]
-async fn a_service_that_does_not_get_its_name_has_an_event_that_says_why() {
+async fn service_denied_its_name_gets_event_with_reason() {
     let cluster = Cluster::new().await;
     let zone = MemorySink::zone();
     let foreign = ObservedEntry { mark: EntryMark::Foreign, members: Default::default(), tidy: true };
@@ -380,7 +380,7 @@ async fn a_service_that_does_not_get_its_name_has_an_event_that_says_why() {
 
 // Case 5: the namespace with the cluster's identity appears late.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_before_the_cluster_is_known_to_be_the_same() {
+async fn writes_nothing_before_cluster_identity_is_known() {
     let folder = tempfile::tempdir().unwrap();
     let zone = MemorySink::zone();
     let with_state = || {
@@ -411,7 +411,7 @@ async fn nothing_is_written_before_the_cluster_is_known_to_be_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commands_and_lists_have_their_turn_while_there_is_always_something_to_do() {
+async fn commands_and_lists_proceed_under_constant_work() {
     let cluster = Cluster::new().await;
     let zone = MemorySink::zone();
     cluster.put("a", &[("10.0.0.1", READY)]);
@@ -452,7 +452,7 @@ async fn counts_are_whole_where_lists_are_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_view_of_a_healthy_idle_cluster_is_never_too_old_for_a_removal() {
+async fn idle_view_stays_fresh_enough_for_removal() {
     let cluster = Cluster::new().await;
     let zone = MemorySink::zone();
     cluster.put("web", &[("10.0.0.1", READY)]);

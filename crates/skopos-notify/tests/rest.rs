@@ -76,7 +76,7 @@ fn only(name: &EntryName, value: &EntryValue) -> Observed {
 }
 
 #[tokio::test]
-async fn what_is_put_is_read_back_replaced_and_deleted() {
+async fn written_item_is_read_replaced_and_deleted() {
     let inventory = Inventory::new().await;
     let sink = sink(&inventory);
     assert_eq!(sink.observe().await, Ok(Observed::default()));
@@ -106,7 +106,7 @@ async fn what_is_put_is_read_back_replaced_and_deleted() {
 }
 
 #[tokio::test]
-async fn an_item_of_somebody_else_is_never_touched() {
+async fn foreign_item_is_never_touched() {
     let inventory = Inventory::new().await;
     inventory.set(WEB, json!({"ip": "10.0.0.1", "by": "hand"}));
     let mut options = options(&inventory);
@@ -148,7 +148,7 @@ async fn a_list_of_many_pages_is_read_whole() {
 }
 
 #[tokio::test]
-async fn a_list_that_leads_elsewhere_or_back_is_an_error() {
+async fn rejects_list_link_to_other_origin_or_back() {
     let inventory = Inventory::new().await;
     let sink = sink(&inventory);
     for (link, part) in [
@@ -165,7 +165,7 @@ async fn a_list_that_leads_elsewhere_or_back_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_not_whole_is_an_error_and_no_empty_inventory() {
+async fn incomplete_list_is_error_not_empty_inventory() {
     let inventory = Inventory::new().await;
     for host in 0..3 {
         inventory.set(&format!("/nodes/shop/hosts/h{host}"), json!({"ip": "10.0.0.1"}));
@@ -202,7 +202,7 @@ async fn a_list_that_is_not_whole_is_an_error_and_no_empty_inventory() {
 }
 
 #[tokio::test]
-async fn a_page_longer_than_the_bound_is_an_error() {
+async fn page_over_size_limit_is_error() {
     let inventory = Inventory::new().await;
     inventory.script(|_| Some(Fault::Body("", format!("[]{}", " ".repeat(64 * 1024 * 1024)))));
     let mut options = options(&inventory);
@@ -212,7 +212,7 @@ async fn a_page_longer_than_the_bound_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_list_that_is_refused_says_what_to_do() {
+async fn refused_list_error_names_remedy() {
     let inventory = Inventory::new().await;
     let sink = sink(&inventory);
     for (status, more, part) in [
@@ -262,7 +262,7 @@ async fn a_write_without_an_answer_may_have_been_done() {
 }
 
 #[tokio::test]
-async fn a_write_that_is_refused_says_what_was_answered() {
+async fn refused_write_outcome_follows_response_status() {
     let inventory = Inventory::new().await;
     let sink = sink(&inventory);
     let (name, value) = (sink.name(WEB).unwrap(), value(&sink, "10.0.0.1"));
@@ -289,7 +289,7 @@ async fn a_write_that_is_refused_says_what_was_answered() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_down_or_may_not_be_connected_to_gets_nothing() {
+async fn down_or_forbidden_host_is_unreachable() {
     let item = ItemTemplate::parse("/{host}").unwrap();
     for (base, allow, text) in [
         ("http://169.254.169.254", None, "may not be connected to"),
@@ -309,7 +309,7 @@ async fn a_host_that_is_down_or_may_not_be_connected_to_gets_nothing() {
 }
 
 #[tokio::test]
-async fn hostile_fields_stay_in_their_segment_or_are_refused() {
+async fn hostile_fields_stay_in_segment_or_are_refused() {
     let inventory = Inventory::new().await;
     let sink = sink(&inventory);
     let template = UrlTemplate::parse(&inventory.url(PUT_URL)).unwrap();
@@ -354,7 +354,7 @@ async fn settle(planner: &mut Planner, sink: &RestSink, now: Time) -> SinkPlan {
 }
 
 #[tokio::test]
-async fn a_value_that_changes_is_written_once_and_then_the_outside_is_equal() {
+async fn changed_value_is_written_exactly_once() {
     let inventory = Inventory::new().await;
     let sink = sink(&inventory);
     let now = Time::ORIGIN + secs(1_000);

@@ -76,7 +76,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_receiver_is_told_of_each_state_of_an_object() {
+async fn receiver_gets_each_state_of_object() {
     let world = World::new().await;
     put(&world.cluster, "web", "1");
     let running = world.run();
@@ -114,7 +114,7 @@ async fn a_receiver_is_told_of_each_state_of_an_object() {
 }
 
 #[tokio::test]
-async fn a_label_that_no_longer_matches_is_told_as_such() {
+async fn lost_label_match_is_sent_as_deselected() {
     let world = World::new().await;
     put(&world.cluster, "web", "1");
     let running = world.run();
@@ -130,7 +130,7 @@ async fn a_label_that_no_longer_matches_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn answers_that_are_no_success_are_tried_again_with_the_same_id() {
+async fn failed_delivery_is_retried_with_same_id() {
     let answers = [
         Answer::Status(500),
         Answer::With(429, "retry-after: 1\r\n"),
@@ -157,7 +157,7 @@ async fn answers_that_are_no_success_are_tried_again_with_the_same_id() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_wants_no_more_is_left_alone_until_a_hand_says_otherwise() {
+async fn gone_receiver_is_left_alone_until_manual_retry() {
     let world = World::new().await;
     put(&world.cluster, "web", "1");
     world.receiver.script(|_| Answer::Status(410));
@@ -176,7 +176,7 @@ async fn a_receiver_that_wants_no_more_is_left_alone_until_a_hand_says_otherwise
 }
 
 #[tokio::test]
-async fn a_message_that_is_never_taken_is_a_dead_letter_and_holds_up_no_other() {
+async fn rejected_message_is_dead_letter_and_blocks_none() {
     let world = World::new().await;
     put(&world.cluster, "bad", "1");
     put(&world.cluster, "good", "1");
@@ -203,7 +203,7 @@ async fn a_message_that_is_never_taken_is_a_dead_letter_and_holds_up_no_other() 
 }
 
 #[tokio::test]
-async fn a_day_without_the_receiver_leaves_one_delivery_for_each_object() {
+async fn receiver_outage_leaves_one_delivery_per_object() {
     let world = World::new().await;
     let address = world.receiver.address;
     let World { cluster, receiver, state } = world;
@@ -227,7 +227,7 @@ async fn a_day_without_the_receiver_leaves_one_delivery_for_each_object() {
 }
 
 #[tokio::test]
-async fn a_deletion_while_no_notifier_ran_is_told_and_nothing_else_is() {
+async fn restart_sends_only_missed_deletion() {
     let world = World::new().await;
     put(&world.cluster, "stays", "1");
     put(&world.cluster, "goes", "1");
@@ -244,7 +244,7 @@ async fn a_deletion_while_no_notifier_ran_is_told_and_nothing_else_is() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_killed_repeats_at_most_what_was_under_way() {
+async fn killed_process_repeats_only_inflight_messages() {
     let world = World::new().await;
     (0..10).for_each(|index| put(&world.cluster, &format!("object{index}"), "1"));
     // Killed after the first message, after the second, and so on: the receiver has it, and the answer is lost.
@@ -273,7 +273,7 @@ async fn a_process_that_is_killed_repeats_at_most_what_was_under_way() {
 }
 
 #[tokio::test]
-async fn a_ledger_that_is_lost_or_damaged_is_begun_again() {
+async fn damaged_ledger_is_rebuilt() {
     let world = World::new().await;
     put(&world.cluster, "web", "1");
     let running = world.run();
@@ -329,7 +329,7 @@ async fn a_receiver_that_hangs_holds_up_no_other_sink() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_of_another_cluster_until_it_is_approved() {
+async fn sends_nothing_of_other_cluster_until_approved() {
     let world = World::new().await;
     put(&world.cluster, "web", "1");
     let running = world.run();
@@ -352,7 +352,7 @@ async fn nothing_is_sent_of_another_cluster_until_it_is_approved() {
 }
 
 #[tokio::test]
-async fn a_resource_that_is_not_served_is_told_and_tried_again() {
+async fn unserved_resource_is_reported_and_retried() {
     let world = World::new().await;
     let webhook = WebhookSink::new(webhook(&world.receiver.url())).unwrap();
     let source = EventSource::all("cert-manager.io/v1/certificates".parse().unwrap());
@@ -393,7 +393,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_while_the_disk_is_full_and_all_is_when_there_is_room() {
+async fn full_disk_holds_messages_until_space_returns() {
     use std::io::Write as _;
     let Some(disk) = SmallDisk::new() else { return };
     let world = World::new().await;

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_behind_an_event_of_its_batch_is_given_too() {
+    fn bookmark_behind_event_of_batch_is_delivered() {
         for (led_to, expected) in [(12, vec![(false, 12)]), (15, vec![(false, 12), (true, 15)])] {
             let mut queue = queue();
             queue.event(&WatchEvent::Modified(object(12)));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_in_place_of_an_event_leads_as_far_as_it() {
+    fn older_get_result_is_followed_by_bookmark() {
         for (read, expected) in [(12, vec![(false, 12)]), (11, vec![(false, 11), (true, 12)])] {
             let mut queue = queue();
             queue.apply(&mut vec![Change::Put(object(read))], &12.into());

@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_asks_for_no_more_than_its_link_may_have() {
+    fn probe_keeps_only_name_field_selector() {
         let probe = |fields: &str| {
             let fields = FieldSelector::parse(fields).unwrap();
             Target::new("", "v1", "secrets").in_namespace("a").with_fields(&fields).probe().uri().to_string()
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_a_form_for_metadata_is_asked_for_what_it_has() {
+    fn metadata_request_also_accepts_plain_json() {
         let pods = Target::new("", "v1", "pods").metadata_only();
         for request in [pods.probe(), pods.page(Some(500), None)] {
             let accept = request.headers()[header::ACCEPT].to_str().unwrap();

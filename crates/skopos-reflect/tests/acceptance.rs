@@ -42,7 +42,7 @@ async fn change(watch: &mut RawWatch) -> Option<u64> {
 
 /// Checks lines 64 and 65: after any refusal of a watch, each change has come exactly once.
 #[tokio::test(start_paused = true)]
-async fn a_refused_watch_goes_on_where_it_was() {
+async fn refused_watch_resumes_at_its_position() {
     let (server, _transport, mut watch) = watching().await;
     for code in [400, 401, 403, 404, 418, 422, 429, 500, 502, 503, 504, 599] {
         for event in [false, true] {
@@ -61,7 +61,7 @@ async fn a_refused_watch_goes_on_where_it_was() {
 
 /// Checks lines 64 and 65: a 410 instead of a watch, or in it, is reported as a skip, and events continue after it.
 #[tokio::test(start_paused = true)]
-async fn expiry_is_told_in_either_form() {
+async fn expiry_as_status_or_event_reports_skip() {
     for event in [false, true] {
         let (server, _transport, mut watch) = watching().await;
         let rv = put(&server, "o", "seen");
@@ -85,7 +85,7 @@ async fn expiry_is_told_in_either_form() {
 
 /// Checks line 67: a watch that is dropped with unread events leaves nothing behind.
 #[tokio::test(start_paused = true)]
-async fn unread_events_hold_up_nobody() {
+async fn dropped_watch_with_unread_events_is_closed() {
     let (server, transport, mut watch) = watching().await;
     let rv = put(&server, "first", "1");
     assert_eq!(change(&mut watch).await, Some(rv));

@@ -168,7 +168,7 @@ async fn black_holes_are_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalled_streams_are_found_by_a_second_look() {
+async fn verification_watch_detects_stalled_stream() {
     let world = synced(InitialList::Paged).await;
     let lists = world.map.lists();
     world.watching(secs(10)).await;
@@ -185,7 +185,7 @@ async fn stalled_streams_are_found_by_a_second_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_a_stream_suffers_once_the_content_is_right_in_the_end() {
+async fn content_converges_after_any_stream_fault() {
     let faults = [
         Fault::Close,
         Fault::Reset,
@@ -213,7 +213,7 @@ async fn whatever_a_stream_suffers_once_the_content_is_right_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_of_another_kind_is_refused_in_lists_streams_and_reads() {
+async fn rejects_wrong_kind_in_list_watch_and_get() {
     let refused = "asked for v1 ConfigMap, got v1 Nonsense";
     let world = synced(InitialList::Paged).await;
     world.watching(secs(10)).await;
@@ -251,7 +251,7 @@ async fn what_is_of_another_kind_is_refused_in_lists_streams_and_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_are_told_apart_and_nothing_is_listed_again() {
+async fn refusals_map_to_conditions_without_relist() {
     let cases = [
         (401, Condition::Unauthorized),
         (403, Condition::Forbidden),
@@ -320,7 +320,7 @@ async fn streamed_list_without_end_falls_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_takes_no_time_while_nobody_answers() {
+async fn stop_is_immediate_while_server_is_unreachable() {
     let server = Arc::new(TestServer::builder().start().await.expect("the server starts"));
     server.pause().await;
     let world = world_on(server, InitialList::Streamed, refused);
@@ -331,7 +331,7 @@ async fn stop_takes_no_time_while_nobody_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_transport_ends_the_driver() {
+async fn closed_transport_ends_driver() {
     let world = synced(InitialList::Paged).await;
     assert!(world.transport.shutdown(secs(1)).await);
     let ended =

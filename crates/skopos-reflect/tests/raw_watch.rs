@@ -49,7 +49,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivers_each_change_once_whatever_ends_the_stream() {
+async fn delivers_each_change_once_after_stream_faults() {
     let faults = [
         Fault::Close,
         Fault::Reset,
@@ -90,7 +90,7 @@ async fn survives_thirty_quiet_minutes_and_closed_watches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn says_what_it_had_to_skip() {
+async fn reports_skipped_range_after_compaction() {
     let mut world = world().await;
     let first = put(&world.server, "o", "seen");
     assert_eq!(world.change().await, first);
@@ -137,7 +137,7 @@ async fn refuses_versions_that_mean_any() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ends_when_the_transport_is_shut_down() {
+async fn raw_watch_ends_on_transport_shutdown() {
     let World { server, start, .. } = world().await;
     let transport = transport_to(&server);
     let target = Target::new("", "v1", "configmaps");
@@ -150,7 +150,7 @@ async fn ends_when_the_transport_is_shut_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tells_why_it_does_not_stand_and_that_it_does_again() {
+async fn state_reports_refusal_and_recovery() {
     let mut world = world().await;
     let mut state = world.watch.state();
     assert_eq!(state.get().condition, Condition::Connecting);

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_more_than_is_allowed() {
+    fn requested_timeout_is_capped_at_maximum() {
         let minute = Duration::from_secs(60);
         let of = |query: &str| from_query(&Query::parse(query), minute);
         assert_eq!(of("timeout=5s"), Ok(Duration::from_secs(5)));

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_classic_documents() {
+    fn serves_classic_discovery_documents() {
         assert_eq!(get("/api", "application/json").unwrap().1["versions"], json!(["v1"]));
         let groups = get("/apis", "*/*").unwrap().1;
         assert_eq!(groups["groups"][2]["preferredVersion"]["groupVersion"], "apps/v1");
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_aggregated_document_is_chosen_by_accept() {
+    fn accept_header_selects_aggregated_discovery() {
         let kubectl = format!("{AGGREGATED_V2},{AGGREGATED_V2BETA1},application/json");
         let (content_type, document) = get("/apis", &kubectl).unwrap();
         assert_eq!(content_type, AGGREGATED_V2);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_preferred_version_is_the_most_stable_or_the_first() {
+    fn preferred_version_is_most_stable_or_first() {
         let of = |version: &str| Arc::new(ResourceType::new("demo.example", version, "widgets", "Widget"));
         let resources = [of("v1beta1"), of("v2"), of("v1")];
         let preferred = |document: Option<(&str, Value)>| {
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_versions_are_told_once_however_resources_are_mixed() {
+    fn groups_and_versions_are_listed_once() {
         let of = |group: &str, version: &str, plural: &str| {
             Arc::new(ResourceType::new(group, version, plural, "Widget"))
         };

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_gets_the_head_that_it_lacks() {
+    fn adds_missing_type_meta() {
         let cases = [
             (
                 r#"{"kind":"Pod","apiVersion":"v1","metadata":{}}"#,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_replaced_where_it_stands_or_added() {
+    fn replaces_resource_version_in_place_or_adds_it() {
         let of =
             |json: &str| text(&with_resource_version(&Bytes::copy_from_slice(json.as_bytes()), 9)).to_owned();
         assert_eq!(
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_objects_are_the_metadata_under_another_kind() {
+    fn partial_object_has_only_metadata() {
         let partial: Value =
             serde_json::from_slice(&partial_object_metadata(br#"{"spec":1,"metadata":{"name":"a"}}"#))
                 .unwrap();

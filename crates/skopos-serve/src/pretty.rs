@@ -124,7 +124,7 @@ mod tests {
 }"#;
 
     #[test]
-    fn indents_as_go_does_wherever_the_text_is_cut() {
+    fn indents_like_go_at_any_chunk_boundary() {
         for at in 0..=COMPACT.len() {
             let mut indenter = Indenter::default();
             let (one, two) = COMPACT.split_at(at);

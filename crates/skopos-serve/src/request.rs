@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn watching_is_a_list_with_a_parameter_or_an_old_path() {
+    fn watch_is_list_with_parameter_or_legacy_path() {
         assert_eq!(info("GET", "/api/v1/pods?watch=true").verb, RequestVerb::Watch);
         assert_eq!(info("GET", "/api/v1/pods?watch=1").verb, RequestVerb::Watch);
         assert_eq!(info("GET", "/api/v1/pods?watch=false").verb, RequestVerb::List);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_has_no_target() {
+    fn unserved_path_has_no_target() {
         for path in [
             "/",
             "/api",

@@ -9,7 +9,7 @@ use skopos_sim::oracle::judge;
 use skopos_sim::plan::Plan;
 
 #[test]
-fn what_was_found_once_stays_mended() {
+fn recorded_plans_stay_clean() {
     skopos_sim::quiet_planned_panics();
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/plans");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();

@@ -33,7 +33,7 @@ async fn watch_now(server: &TestServer) -> Watch {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_status_with_retry_after_so_many_times() {
+async fn status_fault_applies_given_times_with_retry_after() {
     let server = with_maps(&["a"]).await;
     let fault =
         server.faults().inject(Fault::status(503, 7)).on(Match::list().resource("configmaps")).times(2);
@@ -119,7 +119,7 @@ async fn withheld_headers_come_after_healing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_can_wait_for_the_first_event() {
+async fn headers_wait_for_first_event() {
     let server = with_maps(&[]).await;
     let _fault = server.faults().inject(Fault::HoldHeadersUntilData).on(Match::watch());
     let stream = watch_now(&server);
@@ -130,7 +130,7 @@ async fn headers_can_wait_for_the_first_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_stream_is_silent_and_goes_on_when_healed() {
+async fn stalled_stream_resumes_when_healed() {
     let server = with_maps(&[]).await;
     let mut old = watch_now(&server).await;
     let fault = server.faults().inject(Fault::Stall).on(Match::watch());
@@ -379,7 +379,7 @@ async fn black_holes_swallow_either_direction_until_healed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_server_refuses_and_comes_back_with_its_content() {
+async fn paused_server_refuses_and_resumes_with_content() {
     let server = with_maps(&["a"]).await;
     let mut stream = watch_now(&server).await;
     server.pause().await;
@@ -393,7 +393,7 @@ async fn a_paused_server_refuses_and_comes_back_with_its_content() {
 }
 
 #[tokio::test]
-async fn over_tcp_a_paused_server_refuses_a_reset_resets_and_the_port_stays() {
+async fn tcp_pause_closes_or_resets_and_keeps_port() {
     let server = start(TestServer::builder()).await;
     let address = ("127.0.0.1", server.port());
     for how in [CloseMode::Fin, CloseMode::Rst] {
@@ -467,7 +467,7 @@ async fn stream_limits_resets_and_goaway_on_http2() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_known_has_to_connect_anew_on_http2() {
+async fn unauthenticated_http2_request_ends_connection() {
     let server = start(TestServer::builder().token("secret")).await;
     let (mut sender, task) = http2(&server).await;
     let ask = |token: &str| {
@@ -487,7 +487,7 @@ async fn who_is_not_known_has_to_connect_anew_on_http2() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_held_comes_when_it_ends_or_when_the_fault_does() {
+async fn held_body_arrives_at_end_or_heal() {
     let server = with_maps(&["a"]).await;
     let fault = server.faults().inject(Fault::HoldUntilEnd).on(Match::watch());
     let (mut sender, _task) = http2(&server).await;
@@ -503,7 +503,7 @@ async fn a_body_that_is_held_comes_when_it_ends_or_when_the_fault_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_without_an_end_is_not_held_for_ever() {
+async fn endless_body_is_not_held() {
     let server = with_maps(&["a"]).await;
     let _held = server.faults().inject(Fault::HoldUntilEnd).on(Match::watch());
     let _endless = server.faults().inject(Fault::EndlessLine).on(Match::watch());

@@ -26,7 +26,7 @@ fn token(json: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l1_without_a_version_a_list_is_the_newest_state() {
+async fn l1_list_without_version_is_newest_state() {
     let server = with_maps(&["a", "b"]).await;
     // Even if reads that may be older see nothing.
     let _lag = server.faults().inject(Fault::Lag(Lag::Frozen { at: 1 })).everywhere();
@@ -38,7 +38,7 @@ async fn l1_without_a_version_a_list_is_the_newest_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l2_version_0_is_any_state_and_is_not_paged() {
+async fn l2_version_0_is_any_state_without_paging() {
     let server = with_maps(&["a", "b", "c"]).await;
     let then = server.resource_version();
     server.create(config_map("d")).unwrap();
@@ -53,7 +53,7 @@ async fn l2_version_0_is_any_state_and_is_not_paged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l3_a_version_is_the_least_and_with_a_limit_the_very_one() {
+async fn l3_version_is_minimum_and_exact_with_limit() {
     let server = with_maps(&["a", "b"]).await;
     let then = server.resource_version();
     server.create(config_map("c")).unwrap();
@@ -118,7 +118,7 @@ async fn l4_options_that_do_not_go_together_are_invalid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l5_a_version_that_is_no_number_is_a_bad_request() {
+async fn l5_non_numeric_version_is_bad_request() {
     let server = with_maps(&[]).await;
     let message = "invalid resource version: resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax";
     get(&server, &format!("{MAPS}?resourceVersion=x")).await.failed(400, "BadRequest", message);
@@ -130,7 +130,7 @@ async fn l5_a_version_that_is_no_number_is_a_bad_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l6_a_version_to_come_is_waited_for_and_then_too_large() {
+async fn l6_future_version_waits_then_is_too_large() {
     let server = with_maps(&["a"]).await;
     let (now, next) = (server.resource_version(), server.resource_version() + 1);
     let begin = Instant::now();
@@ -159,7 +159,7 @@ async fn l6_a_version_to_come_is_waited_for_and_then_too_large() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l7_pages_continue_where_the_token_says_at_the_first_pages_version() {
+async fn l7_pages_continue_at_version_of_first_page() {
     let server = with_maps(&["a", "b", "c", "d", "e"]).await;
     let then = server.resource_version();
     let first = get(&server, &format!("{MAPS}?limit=2")).await.ok();
@@ -231,7 +231,7 @@ async fn l7_bad_tokens_are_bad_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l8_compacted_versions_are_gone_and_pages_may_go_on_inconsistently() {
+async fn l8_compacted_pages_may_continue_inconsistently() {
     let server = with_maps(&["a", "b", "c"]).await;
     let then = server.resource_version();
     let first = get(&server, &format!("{MAPS}?limit=1")).await.ok();
@@ -275,7 +275,7 @@ async fn l8_versions_are_compacted_after_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l9_counts_come_without_selectors_only_and_empty_lists_are_arrays() {
+async fn l9_selector_omits_count_empty_list_is_array() {
     let server = start(TestServer::builder()).await;
     for (name, app) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "x")] {
         server.create(labelled(name, app)).unwrap();
@@ -292,7 +292,7 @@ async fn l9_counts_come_without_selectors_only_and_empty_lists_are_arrays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l11_a_cache_that_is_not_ready_asks_to_come_again() {
+async fn l11_unready_cache_answers_retry_after() {
     let server = with_maps(&["a"]).await;
     let fault = server.faults().inject(Fault::cache_not_ready(3)).on(Match::list().resource("configmaps"));
     let answer = get(&server, MAPS).await;
@@ -303,7 +303,7 @@ async fn l11_a_cache_that_is_not_ready_asks_to_come_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn l12_large_lists_are_compressed_for_who_wants_it() {
+async fn l12_large_list_is_compressed_on_request() {
     let server = with_maps(&[]).await;
     for i in 0..50 {
         let mut map = config_map(&format!("m{i}"));
@@ -323,7 +323,7 @@ async fn l12_large_lists_are_compressed_for_who_wants_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn selectors_have_the_servers_grammar_and_fields() {
+async fn selectors_follow_server_grammar_and_fields() {
     let server = start(TestServer::builder()).await;
     server.create(labelled("a", "x")).unwrap();
     server.create(config_map("b")).unwrap();
@@ -356,7 +356,7 @@ async fn selectors_have_the_servers_grammar_and_fields() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_and_tables_are_given_and_other_forms_refused() {
+async fn serves_metadata_and_tables_refuses_other_forms() {
     let server = with_maps(&["a"]).await;
     let list = get_with(
         &server,
@@ -384,7 +384,7 @@ async fn metadata_and_tables_are_given_and_other_forms_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_object_is_read_with_the_same_versions() {
+async fn single_get_honours_resource_version() {
     let server = with_maps(&["a"]).await;
     let then = server.resource_version();
     server.update(labelled("a", "new")).unwrap();

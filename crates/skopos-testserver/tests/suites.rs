@@ -38,7 +38,7 @@ fn done(answer: &Answer) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_json_patch_may_test_that_a_field_is_not_there() {
+async fn json_patch_can_test_absent_field() {
     let server = server().await;
     server.create(config_map("a")).unwrap();
     // The first step of kube-runtime's finalizer.
@@ -68,7 +68,7 @@ async fn json_patches_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_server_has_what_an_api_server_creates_itself() {
+async fn new_server_has_built_in_objects() {
     let server = server().await;
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         assert_eq!(server.get("namespaces", None, name).unwrap()["status"]["phase"], "Active", "{name}");
@@ -129,7 +129,7 @@ async fn a_token_of_a_service_account_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_for_its_audiences_and_ends_with_its_time_and_its_account() {
+async fn token_is_bound_to_audience_expiry_and_account() {
     let server = server().await;
     server.create(account("s")).unwrap();
     let api = token(&server, json!({"audiences": ["api"], "expirationSeconds": 600})).await;
@@ -268,7 +268,7 @@ fn containers(deployment: &Value) -> Vec<(String, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_that_is_no_longer_applied_goes_as_a_whole() {
+async fn unapplied_item_is_removed_whole() {
     let server = server().await;
     let path = format!("{DEPLOYMENTS}/d");
     let both = json!([{"name": "web", "image": "web:1"}, {"name": "helper", "image": "helper:1"}]);
@@ -285,7 +285,7 @@ async fn an_item_that_is_no_longer_applied_goes_as_a_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn items_have_the_order_of_the_applied_configuration() {
+async fn items_follow_order_of_applied_configuration() {
     let server = server().await;
     let path = format!("{DEPLOYMENTS}/d");
     let url = json!({"name": "URL", "value": "$(HOST)/x"});
@@ -323,7 +323,7 @@ async fn cleared_managers_stay_away_until_an_apply() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn generation_counts_what_the_kind_says() {
+async fn generation_increments_as_kind_defines() {
     let server = server().await;
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"x": {"type": "integer"}}},
@@ -374,7 +374,7 @@ async fn generation_counts_what_the_kind_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_of_both_groups_are_the_same_objects() {
+async fn events_of_both_groups_are_same_objects() {
     const CORE: &str = "/api/v1/namespaces/default/events";
     const NEW: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
     let server = server().await;

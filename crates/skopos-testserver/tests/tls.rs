@@ -30,7 +30,7 @@ async fn connect(server: &TestServer, ca_pem: &str, alpn: &str) -> std::io::Resu
 }
 
 #[tokio::test]
-async fn the_kubeconfigs_ca_is_enough_for_both_protocols() {
+async fn kubeconfig_ca_suffices_for_both_protocols() {
     let server = start(TestServer::builder().tls(true)).await;
     let ca = server.ca_pem().unwrap();
     assert!(server.url().starts_with("https://127.0.0.1:"));

@@ -23,7 +23,7 @@ async fn with_maps(names: &[&str]) -> TestServer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w1_w3_without_a_version_a_watch_begins_with_the_state() {
+async fn w1_w3_watch_without_version_begins_with_state() {
     let server = with_maps(&["b", "a"]).await;
     for version in ["", "&resourceVersion=0", "&resourceVersion="] {
         let mut old_style = watch(&server, &format!("{MAPS}?watch=1{version}")).await;
@@ -77,7 +77,7 @@ async fn w2_options_that_do_not_go_together_are_invalid() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w3_initial_events_at_a_version_to_come_wait_and_fail_in_the_stream() {
+async fn w3_future_initial_events_time_out_in_stream() {
     let server = with_maps(&["a"]).await;
     let next = server.resource_version() + 1;
     let path = format!(
@@ -99,7 +99,7 @@ async fn w3_initial_events_at_a_version_to_come_wait_and_fail_in_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w4_a_watch_from_a_version_has_only_what_is_newer() {
+async fn w4_watch_from_version_delivers_only_newer() {
     let server = with_maps(&["a", "b"]).await;
     let then = server.resource_version();
     server.create(config_map("c")).unwrap();
@@ -129,7 +129,7 @@ async fn w4_no_bookmark_goes_back_behind_a_future_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w5_too_old_a_version_is_an_error_event_and_the_end() {
+async fn w5_too_old_version_ends_watch_with_error() {
     let server = with_maps(&["a", "b"]).await;
     let then = server.resource_version();
     server.create(config_map("c")).unwrap();
@@ -154,7 +154,7 @@ async fn w5_too_old_a_version_is_an_error_event_and_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w6_the_window_is_bounded_and_outlives_compaction_of_versions() {
+async fn w6_bounded_window_outlives_version_compaction() {
     let server = start(TestServer::builder().event_window(75 * SECOND, 20)).await;
     let start = server.resource_version();
     for i in 0..10 {
@@ -175,7 +175,7 @@ async fn w6_the_window_is_bounded_and_outlives_compaction_of_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w7_bookmarks_come_every_minute_and_shortly_before_the_end() {
+async fn w7_bookmarks_come_each_minute_and_before_end() {
     let server = with_maps(&["a"]).await;
     let now = server.resource_version();
     let begin = Instant::now();
@@ -220,7 +220,7 @@ async fn w7_a_short_watch_has_a_bookmark_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w8_a_watch_ends_by_itself_between_30_and_60_minutes() {
+async fn w8_watch_ends_between_30_and_60_minutes() {
     let server = with_maps(&[]).await;
     let begin = Instant::now();
     let mut stream = watch(&server, &format!("{MAPS}?watch=1")).await;
@@ -263,7 +263,7 @@ async fn w9_crossing_a_selector_adds_and_deletes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w10_who_does_not_read_is_closed_without_a_word() {
+async fn w10_slow_watcher_is_closed_silently() {
     let server = start(TestServer::builder().slow_watchers(10, SECOND)).await;
     let now = server.resource_version();
     let mut reader = watch(&server, &format!("{MAPS}?watch=1&resourceVersion={now}")).await;
@@ -347,7 +347,7 @@ async fn w15_a_server_that_stops_ends_its_watches_cleanly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_goes_takes_its_objects_along_and_what_comes_back_is_another() {
+async fn crd_deletion_removes_objects_and_history() {
     let server = with_maps(&[]).await;
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
@@ -415,7 +415,7 @@ async fn w17_one_object_is_watched_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_are_told_apart() {
+async fn namespace_watch_excludes_other_namespaces() {
     let server = with_maps(&[]).await;
     let _ = server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}));
     let now = server.resource_version();
@@ -431,7 +431,7 @@ async fn namespaces_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lagging_server_shows_an_older_view_until_it_catches_up() {
+async fn lagging_server_shows_older_view_until_caught_up() {
     let server = with_maps(&["a"]).await;
     let then = server.resource_version();
     let lag = server.faults().inject(Fault::Lag(Lag::Frozen { at: then })).everywhere();
@@ -452,7 +452,7 @@ async fn a_lagging_server_shows_an_older_view_until_it_catches_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_restore_open_watches_hang_and_new_ones_see_the_old_state() {
+async fn restore_silences_open_watches_and_shows_old_state() {
     let server = with_maps(&["a"]).await;
     let then = server.resource_version();
     server.create(config_map("b")).unwrap();
@@ -470,7 +470,7 @@ async fn after_a_restore_open_watches_hang_and_new_ones_see_the_old_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_knows_open_and_ended_watches() {
+async fn log_records_open_and_ended_watches() {
     let server = with_maps(&["a"]).await;
     let stream = watch(&server, &format!("{MAPS}?watch=1&timeoutSeconds=5")).await;
     server.wait_for(|server| server.open_watches() == 1).await.unwrap();
@@ -494,7 +494,7 @@ async fn the_log_knows_open_and_ended_watches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w16_faults_of_the_server_leave_other_requests_alone() {
+async fn w16_watch_fault_spares_other_requests() {
     let server = with_maps(&["a"]).await;
     let fault = server.faults().inject(Fault::status(410, 0)).on(Match::watch().resource("configmaps"));
     get(&server, &format!("{MAPS}?watch=1")).await.failed(
@@ -508,7 +508,7 @@ async fn w16_faults_of_the_server_leave_other_requests_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn json_is_stored_as_it_is_and_watchers_see_it() {
+async fn stored_json_is_unchanged_and_reaches_watchers() {
     let server = with_maps(&["a"]).await;
     let mut stream =
         watch(&server, &format!("{MAPS}?watch=1&resourceVersion={}", server.resource_version())).await;
@@ -532,7 +532,7 @@ async fn json_is_stored_as_it_is_and_watchers_see_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w11_the_keys_of_a_lease_go_at_one_revision_each_in_a_frame_of_its_own() {
+async fn w11_expired_keys_share_revision_in_own_frames() {
     let server = with_maps(&["a", "b", "c", "d"]).await;
     let begun = server.resource_version();
     let path = |rv| format!("{MAPS}?watch=1&resourceVersion={rv}");
@@ -565,7 +565,7 @@ async fn w11_the_keys_of_a_lease_go_at_one_revision_each_in_a_frame_of_its_own()
 }
 
 #[tokio::test(start_paused = true)]
-async fn w11_a_bookmark_may_come_between_two_deletions_of_one_revision() {
+async fn w11_bookmark_may_split_deletions_of_one_revision() {
     let builder = TestServer::builder().pause_within_revision(2 * SECOND).bookmark_interval(3 * SECOND);
     let server = start(builder).await;
     for name in ["a", "b", "c"] {

@@ -108,7 +108,7 @@ async fn names_are_generated_and_checked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_must_be_where_the_path_says() {
+async fn object_must_match_request_path() {
     let server = server().await;
     let mut other = config_map("a");
     other["metadata"]["namespace"] = json!("other");
@@ -125,7 +125,7 @@ async fn objects_must_be_where_the_path_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_update_is_a_conflict_and_one_without_version_is_not() {
+async fn stale_update_conflicts_and_unversioned_succeeds() {
     let server = server().await;
     let first = created(&post(&server, MAPS, &config_map("a")).await);
     let mut update = first.clone();
@@ -181,7 +181,7 @@ async fn spec_and_status_are_written_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_four_patches() {
+async fn all_four_patch_types_apply() {
     let server = server().await;
     created(&post(&server, PODS, &pod("p")).await);
     let path = format!("{PODS}/p");
@@ -234,7 +234,7 @@ async fn a_dry_run_checks_everything_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleting_answers_a_status_or_the_object_that_still_waits() {
+async fn delete_returns_status_or_waiting_object() {
     let server = server().await;
     let uid = server.create(config_map("a")).unwrap()["metadata"]["uid"].clone();
     let gone = delete(&server, &format!("{MAPS}/a"), &json!({})).await.ok();
@@ -277,7 +277,7 @@ async fn deleting_may_demand_a_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_without_a_node_goes_at_once_and_an_evicted_one_is_spared_by_its_budget() {
+async fn unbound_pod_vanishes_and_budget_stops_eviction() {
     let server = server().await;
     server.create(pod("p")).unwrap();
     delete(&server, &format!("{PODS}/p"), &json!({})).await.ok();
@@ -312,7 +312,7 @@ async fn a_collection_is_deleted_by_selector() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_replica_count_is_scaled_apart() {
+async fn scale_subresource_changes_replicas() {
     let server = server().await;
     server.create(deployment(1)).unwrap();
     let path = format!("{DEPLOYMENTS}/web/scale");
@@ -355,7 +355,7 @@ async fn unknown_fields_are_kept_warned_of_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_takes_no_form_that_there_is_has_written_nothing() {
+async fn write_without_acceptable_form_changes_nothing() {
     let server = server().await;
     server.create(config_map("a")).unwrap();
     let before = server.resource_version();
@@ -378,7 +378,7 @@ async fn whoever_takes_no_form_that_there_is_has_written_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_types_and_numbers_a_request_has_it_gets_an_answer() {
+async fn extreme_types_and_numbers_get_response() {
     const MAX: i64 = i64::MAX;
     let server = server().await;
     let mut running = pod("p");
@@ -473,7 +473,7 @@ async fn definitions_bring_resources_and_take_them_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_of_a_custom_resource_or_a_lease_says_which_state_it_replaces() {
+async fn update_of_lease_or_custom_resource_needs_version() {
     let server = server().await;
     server.create(widgets(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))).unwrap();
     let widget = |size: i64| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": size}});

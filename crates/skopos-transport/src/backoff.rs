@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_a_second_for_a_minute_then_one_every_five() {
+    async fn dial_rate_drops_to_one_per_5s() {
         for seed in 0..50 {
             let at = attempts(&mut backoff(seed), Instant::now(), Duration::from_secs(180), Duration::ZERO);
             let first = at.iter().filter(|t| **t < Duration::from_secs(60)).count();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_opens_the_gate_but_only_a_response_ends_the_stretch() {
+    async fn only_response_resets_backoff() {
         let mut backoff = backoff(7);
         let begin = Instant::now();
         let mut now = begin;

@@ -341,14 +341,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_panic_said_is_told_to_nobody() {
+    fn panic_message_of_auth_task_is_redacted() {
         let panicked = "failed to spawn blocking auth task: task 7 panicked with message \"canary\"";
         assert_eq!(describe(&AuthError::AuthExec(panicked.into())), PANICKED);
         assert!(describe(&AuthError::AuthExec("no such provider".into())).contains("no such provider"));
     }
 
     #[test]
-    fn a_token_that_no_header_may_have_is_a_mistake_of_the_configuration() {
+    fn rejects_token_invalid_in_header() {
         let mut config = kube::Config::new("https://server.test".parse().unwrap());
         config.auth_info.token = Some("a\u{7f}canary".to_owned().into());
         let refused = Credentials::from_config(&config, Duration::ZERO).err().unwrap().to_string();
@@ -357,7 +357,7 @@ mod tests {
 
     /// Simulates a caller that went away before the token arrived; since then it may have expired.
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_nobody_waited_for_is_not_sent_later() {
+    async fn abandoned_token_is_not_sent_after_ttl() {
         let asked = Arc::new(AtomicUsize::new(0));
         let source = tower::service_fn(move |mut request: Request<Body>| {
             let number = asked.fetch_add(1, Ordering::Relaxed);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lag_that_the_pulse_saw_counts() {
+    async fn recorded_lag_extends_sleep() {
         let lag_monitor = LagMonitor::default();
         let begin = Instant::now();
         let sleep = lag_monitor.sleep(Duration::from_secs(5));

@@ -71,7 +71,7 @@ mod tests {
     use crate::class::ConnectionId;
 
     #[tokio::test(start_paused = true)]
-    async fn a_ping_is_due_after_the_last_bytes_and_its_answer_after_the_ping() {
+    async fn ping_timeout_starts_when_ping_is_sent() {
         let (interval, answer) = (Duration::from_secs(10), Duration::from_secs(5));
         let begin = Instant::now();
         let conn_state = ConnectionState::new(ConnectionId(1));

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_kubectl_refuses() {
+    fn rejects_invalid_exec_credentials() {
         let good = answer(json!({"token": "canary"}));
         for (text, told) in [
             (good.replace(V1, V1BETA1), "another kind or apiVersion"),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn uses_the_terminal_as_the_kubeconfig_says() {
+    fn interactive_mode_controls_terminal_use() {
         let mode = |mode| ExecConfig { interactive_mode: mode, ..ExecConfig::default() };
         for (interactive_mode, with, without) in [
             (None, Some(true), Some(false)),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_the_install_hint_of_a_missing_program_in_one_line() {
+    fn shows_install_hint_of_missing_plugin() {
         let exec = ExecConfig {
             api_version: Some(V1.into()),
             command: Some("/nowhere/plugin".into()),

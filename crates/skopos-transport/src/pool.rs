@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_allows_no_streams_is_waited_for_and_then_replaced() {
+    async fn connection_without_streams_is_replaced_after_wait() {
         let mut t = Fixture::new(TransportOptions::default());
         let first = t.add(PoolKind::Watch, Protocol::Http2, 0);
         assert_eq!(t.pick(PoolKind::Watch), Pick::Wait);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_retired_connection_is_replaced_and_an_avoided_one_not_used() {
+    async fn replaces_retired_and_skips_avoided_connections() {
         let mut t = Fixture::new(TransportOptions { max_connections: 1, ..Default::default() });
         let first = t.add(PoolKind::Other, Protocol::Http2, 100);
         assert_eq!(t.pick(PoolKind::Other), Pick::Use(first));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn http1_takes_one_request_at_a_time_and_dials_in_parallel_when_healthy() {
+    async fn http1_dials_once_per_waiting_request() {
         let mut t = Fixture::new(TransportOptions::default());
         let first = t.add(PoolKind::Other, Protocol::Http1, 1);
         assert_eq!(t.pick(PoolKind::Other), Pick::Use(first));

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_waited_for_is_there_for_the_next() {
+    async fn abandoned_result_goes_to_next_caller() {
         let (single_flight, runs, tasks) = (SingleFlight::new(), Cell::new(0), TaskTracker::new());
         let ask = || {
             single_flight.run(|done| {

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_leads_to_the_next_address_at_once() {
+    async fn refused_address_is_followed_by_next_at_once() {
         let begin = Instant::now();
         let three = addresses(3);
         let got = connect_first(&three, &NOT_ACCEPTED, |a| async move {
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_address_does_not_hold_up_the_next() {
+    async fn silent_address_does_not_delay_next() {
         let begin = Instant::now();
         let two = addresses(2);
         let got = connect_first(&two, &NOT_ACCEPTED, |a| async move {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_that_accepts_has_a_second_for_its_handshake() {
+    async fn accepting_address_gets_second_for_handshake() {
         let (begin, accepted) = (Instant::now(), AtomicBool::new(false));
         let two = addresses(2);
         let got = connect_first(&two, &accepted, |a| {
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_of_tls_is_told_whatever_others_say() {
+    async fn tls_failure_outranks_other_errors() {
         let two = addresses(2);
         let untrusted = || TransportErrorKind::Tls(TlsFault::Untrusted("no".into()));
         let got = connect_first(&two, &NOT_ACCEPTED, |a| async move {
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn neither_a_silent_address_nor_a_strangers_hides_a_good_one() {
+    async fn silent_and_untrusted_addresses_are_passed_over() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let ((stranger, _), (good, certificate)) = (tls_server().await, tls_server().await);
         let mut config = kube::Config::new("https://server.test/".parse().unwrap());
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_failure_another_address_is_the_first() {
+    async fn dial_after_failure_starts_at_another_address() {
         let (one, two) = (
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
             TcpListener::bind("127.0.0.1:0").await.unwrap(),
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn only_addresses_that_the_guard_admits_are_tried() {
+    fn address_filter_removes_denied_addresses() {
         let filter = AddressFilter::new(|ip| match ip.is_loopback() {
             true => Err("loopback".into()),
             false => Ok(()),
@@ -551,14 +551,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_refused_is_the_last_refusal() {
+    async fn all_addresses_refused_returns_last_error() {
         let two = addresses(2);
         let got = connect_first(&two, &NOT_ACCEPTED, |a| async move { Err::<(), _>(refused(a)) }).await;
         assert_eq!(got.unwrap_err(), refused(addresses(2)[1]));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_answers_again_is_found_within_the_second() {
+    async fn recovered_server_is_reached_within_second() {
         let begin = Instant::now();
         let got = retry_every(SECOND, 10, || async {
             // Attempts in the first 3.5 seconds are never answered.
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_is_not_followed_by_another_round_at_once() {
+    async fn failed_round_is_not_retried() {
         let begin = Instant::now();
         let refused = || async { Err::<(), _>(refused(addresses(1)[0])) };
         assert!(retry_every(SECOND, 8, refused).await.is_err());

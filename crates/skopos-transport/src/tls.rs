@@ -342,7 +342,7 @@ mod tests {
 
     /// Tests a renewal, as after a 401, whose caller does not wait until the files have been read.
     #[tokio::test]
-    async fn a_certificate_is_taken_into_use_also_if_nobody_waits_for_it() {
+    async fn certificate_reload_survives_cancelled_caller() {
         let folder = tempfile::tempdir().unwrap();
         let config = with_certificate(folder.path());
         let source = TlsSource::from_config(&config, "server.test", &TransportOptions::default()).unwrap();

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn follows_the_file_and_outlives_its_absence() {
+    async fn token_reload_survives_missing_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let name = path.display().to_string();

@@ -73,7 +73,7 @@ async fn a_slow_reader_does_not_hide_a_silent_peer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_a_slow_reader_a_quiet_peer_is_asked_and_lives() {
+async fn pings_keep_quiet_peer_beside_slow_reader() {
     let bench = Bench::new();
     let transport = bench.transport();
     let (mut slow, mut other) = beside_a_slow_reader(&bench, &transport).await;
@@ -111,7 +111,7 @@ async fn a_silent_peer_is_found_also_while_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_without_headers_ends_in_time_and_retires_its_connection_but_not_its_neighbours() {
+async fn headers_deadline_retires_connection_not_streams() {
     let bench = Bench::new();
     let transport = bench.transport();
     let slow = transport.send(get("/api/v1/namespaces/a/pods/endless")).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_request_without_headers_ends_in_time_and_retires_its_connection_but_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines_depend_on_the_class() {
+async fn headers_deadline_depends_on_request_class() {
     let bench = Bench::new();
     let transport = bench.transport();
     for (class, bound) in [
@@ -163,7 +163,7 @@ async fn a_slow_loris_ends_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_in_which_the_caller_does_not_ask_is_no_missing_progress() {
+async fn unpolled_time_does_not_count_as_stalled_progress() {
     let bench = Bench::new();
     let transport = bench.transport();
     let mut body = transport.send(get("/api/v1/namespaces/a/pods/endless")).await.unwrap().into_body();
@@ -194,7 +194,7 @@ async fn a_watch_may_be_silent_for_hours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_callers_deadline_ends_the_call_and_does_not_blame_the_connection() {
+async fn caller_deadline_does_not_retire_connection() {
     let bench = Bench::new();
     let transport = bench.transport();
     ask(&transport, READ).await.unwrap();
@@ -215,7 +215,7 @@ async fn the_callers_deadline_ends_the_call_and_does_not_blame_the_connection() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines_hold_also_where_the_reader_is_slower_than_the_network() {
+async fn deadlines_apply_to_slow_readers() {
     let bench = Bench::new();
     let transport = bench.transport();
     let callers = RequestOptions { deadline: Some(Duration::from_secs(2)), ..Default::default() };
@@ -243,7 +243,7 @@ async fn deadlines_hold_also_where_the_reader_is_slower_than_the_network() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_a_reader_comes_late_does_not_put_off_a_deadline() {
+async fn late_reader_does_not_extend_deadline() {
     let bench = Bench::new();
     let transport = bench.transport();
     let mut body = transport.send(get("/endless")).await.unwrap().into_body();
@@ -259,7 +259,7 @@ async fn that_a_reader_comes_late_does_not_put_off_a_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_is_given_the_time_in_which_the_process_was_stopped() {
+async fn process_stop_extends_body_deadline() {
     let bench = Bench::new();
     let transport = bench.transport();
     let begin = Instant::now();
@@ -280,7 +280,7 @@ async fn a_body_is_given_the_time_in_which_the_process_was_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn go_away_lets_open_streams_finish_and_new_requests_dial() {
+async fn goaway_keeps_open_streams_and_dials_for_new() {
     let bench = Bench::new();
     let transport = bench.transport();
     let mut old = transport.send(get(WATCH)).await.unwrap().into_body();
@@ -300,7 +300,7 @@ async fn go_away_lets_open_streams_finish_and_new_requests_dial() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_answered_with_a_go_away_is_answered() {
+async fn response_sent_with_goaway_is_delivered() {
     for bench in [Bench::new(), Bench::http1()] {
         let transport = bench.transport();
         for round in 0..20 {
@@ -312,7 +312,7 @@ async fn what_is_answered_with_a_go_away_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_answered_before_the_server_closes_is_answered() {
+async fn response_before_server_close_is_delivered() {
     for answer in ["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", "HTTP/1.0 200 OK\r\n\r\nok"] {
         let servers = tokio_util::task::TaskTracker::new();
         let dialer = dialer_fn(move |_| {
@@ -335,7 +335,7 @@ async fn what_is_answered_before_the_server_closes_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_death_after_go_away_is_found_too() {
+async fn detects_silent_connection_after_goaway() {
     let bench = Bench::new();
     let transport = bench.transport();
     let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
@@ -348,7 +348,7 @@ async fn a_silent_death_after_go_away_is_found_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_death_of_a_retired_connection_says_so() {
+async fn silent_retired_connection_reports_ping_timeout() {
     let bench = Bench::new();
     let transport = bench.transport();
     let response = transport.send(get(WATCH)).await.unwrap();
@@ -362,7 +362,7 @@ async fn a_silent_death_of_a_retired_connection_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resets_and_closed_connections_reach_every_stream_at_once() {
+async fn reset_or_eof_fails_every_stream_at_once() {
     type Cut = fn(&bench::Pipe);
     let cuts: [(Cut, &str); 2] = [(|p| p.reset(), "reset"), (|p| p.fin(), "eof")];
     for (cut, kind) in cuts {
@@ -386,7 +386,7 @@ async fn resets_and_closed_connections_reach_every_stream_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_while_waiting_for_headers_is_told() {
+async fn reset_before_headers_is_reported() {
     let bench = Bench::new();
     let transport = bench.transport();
     let hang = get("/api/v1/namespaces/a/pods/hang");
@@ -408,7 +408,7 @@ async fn a_stream_reset_concerns_only_its_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_accepts_and_says_nothing_is_a_timeout_with_its_stage() {
+async fn connect_timeout_names_handshake_stage() {
     let bench = Bench::new();
     bench.mode(Mode::Mute);
     let transport = bench.transport();
@@ -422,7 +422,7 @@ async fn a_server_that_accepts_and_says_nothing_is_a_timeout_with_its_stage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn redirects_are_refused_and_name_the_location() {
+async fn refused_redirect_names_location() {
     let bench = Bench::new();
     let transport = bench.transport();
     let error = ask(&transport, "/redirect").await.unwrap_err();
@@ -432,7 +432,7 @@ async fn redirects_are_refused_and_name_the_location() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn compression_that_nobody_asked_for_is_refused() {
+async fn refuses_unrequested_compression() {
     let bench = Bench::new();
     let transport = bench.transport();
     let error = ask(&transport, "/zipped").await.unwrap_err();
@@ -498,7 +498,7 @@ async fn a_starved_process_does_not_kill_its_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_is_not_sent_twice_when_its_connection_dies() {
+async fn write_is_not_resent_after_reset() {
     let bench = Bench::new();
     let transport = bench.transport();
     transport.send(post("/api/v1/namespaces/a/pods")).await.unwrap();
@@ -512,7 +512,7 @@ async fn a_write_is_not_sent_twice_when_its_connection_dies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_cut_off_in_peace_is_no_end_of_the_body() {
+async fn no_error_reset_is_not_end_of_body() {
     // hyper reports a RST_STREAM with NO_ERROR as the end of the body; a truncated list must not look complete.
     let tasks = tokio_util::task::TaskTracker::new();
     let dialer = {

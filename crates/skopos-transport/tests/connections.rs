@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_limit_leads_to_more_connections_and_no_request_waits() {
+async fn stream_limit_opens_more_connections() {
     let bench = Bench::with_max_streams(10);
     let transport = bench.transport();
     let begin = Instant::now();
@@ -31,7 +31,7 @@ async fn a_stream_limit_leads_to_more_connections_and_no_request_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_number_of_connections_is_bounded_and_the_error_says_so() {
+async fn connection_limit_returns_exhausted_error() {
     let bench = Bench::with_max_streams(2);
     let transport = bench.transport_with(TransportOptions { max_connections: 2, ..Bench::options() });
     let mut bodies = Vec::new();
@@ -57,7 +57,7 @@ async fn without_a_limit_one_connection_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_nobody_reads_do_not_starve_anybody() {
+async fn unread_watches_do_not_starve_reads() {
     let bench = Bench::new();
     let transport = bench.transport();
     let unread = join_all((0..50).map(|_| transport.send(get("/api/v1/big")))).await;
@@ -94,7 +94,7 @@ async fn a_second_opinion_comes_over_another_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_cluster_meets_one_dial_a_second_and_later_one_every_five() {
+async fn unreachable_server_gets_bounded_dials() {
     let bench = Bench::new();
     bench.mode(Mode::Refuse);
     let transport = bench.transport();
@@ -120,7 +120,7 @@ async fn a_dead_cluster_meets_one_dial_a_second_and_later_one_every_five() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_back_is_found_within_two_seconds() {
+async fn recovered_server_is_found_within_2s() {
     let bench = Bench::new();
     bench.mode(Mode::Refuse);
     let transport = bench.transport();
@@ -147,7 +147,7 @@ async fn a_server_that_is_back_is_found_within_two_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_who_do_not_wait_are_told_why_and_until_when() {
+async fn backing_off_error_reports_cause_and_time() {
     let bench = Bench::new();
     bench.mode(Mode::Refuse);
     let transport = bench.transport();
@@ -164,7 +164,7 @@ async fn callers_who_do_not_wait_are_told_why_and_until_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_behind_lost_packets_holds_nobody_up_for_longer_than_the_connect_deadline() {
+async fn silent_server_fails_at_connect_deadline() {
     let bench = Bench::new();
     bench.mode(Mode::Silent);
     let transport = bench.transport();
@@ -188,7 +188,7 @@ async fn a_server_behind_lost_packets_holds_nobody_up_for_longer_than_the_connec
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_hangs_up_at_once_is_backed_off_from() {
+async fn immediate_hangups_back_off() {
     for bench in [Bench::new(), Bench::http1()] {
         bench.mode(Mode::Hangup);
         let transport = bench.transport();
@@ -204,7 +204,7 @@ async fn a_server_that_hangs_up_at_once_is_backed_off_from() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storm_of_go_aways_does_not_become_a_storm_of_dials() {
+async fn goaway_storm_causes_bounded_dials() {
     let bench = Bench::new();
     let transport = bench.transport_with(TransportOptions { max_connections: 5, ..Bench::options() });
     let begin = Instant::now();
@@ -219,7 +219,7 @@ async fn a_storm_of_go_aways_does_not_become_a_storm_of_dials() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_restarts_of_every_kind_leave_no_dead_connection_behind() {
+async fn repeated_restarts_leave_no_dead_connections() {
     let bench = Bench::new();
     let transport = bench.transport();
     for round in 0..10 {
@@ -293,7 +293,7 @@ async fn shutdown_interrupts_dials_and_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_the_last_handle_closes_everything() {
+async fn dropping_last_handle_closes_connections() {
     let bench = Bench::new();
     let transport = bench.transport();
     let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
@@ -307,7 +307,7 @@ async fn dropping_the_last_handle_closes_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_connections_retire_without_disturbing_their_streams() {
+async fn retired_old_connections_keep_their_streams() {
     let bench = Bench::new();
     let transport = bench.transport();
     let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
@@ -320,7 +320,7 @@ async fn old_connections_retire_without_disturbing_their_streams() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_connections_are_closed_in_the_end() {
+async fn closes_idle_connections() {
     let bench = Bench::new();
     let transport = bench.transport();
     ask(&transport, READ).await.unwrap();
@@ -329,7 +329,7 @@ async fn idle_connections_are_closed_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_user_agent_of_the_configuration_stands_alone() {
+async fn configured_user_agent_replaces_default() {
     let bench = Bench::new();
     let mut config = kube::Config::new("http://cluster.test:8080/".parse().unwrap());
     ask(&bench.transport_of(config.clone(), Bench::options()), READ).await.unwrap();
@@ -345,7 +345,7 @@ async fn a_user_agent_of_the_configuration_stands_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http1_serves_one_request_per_connection_and_reuses_it() {
+async fn http1_reuses_connection_between_requests() {
     let bench = Bench::http1();
     let transport = bench.transport();
     for _ in 0..5 {
@@ -369,7 +369,7 @@ async fn http1_serves_one_request_per_connection_and_reuses_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http1_has_the_same_deadlines_and_reasons() {
+async fn http1_has_same_deadlines_and_errors() {
     let bench = Bench::http1();
     let transport = bench.transport();
     let error = ask(&transport, "/hang").await.unwrap_err();
@@ -386,7 +386,7 @@ async fn http1_has_the_same_deadlines_and_reasons() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http1_does_not_wait_for_the_rest_of_a_body_that_nobody_wants() {
+async fn http1_closes_connection_of_dropped_body() {
     let bench = Bench::http1();
     let transport = bench.transport();
     for _ in 0..5 {
@@ -401,7 +401,7 @@ async fn http1_does_not_wait_for_the_rest_of_a_body_that_nobody_wants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http1_connections_that_the_server_closed_while_idle_are_not_used() {
+async fn http1_skips_connections_closed_while_idle() {
     let bench = Bench::http1();
     let transport = bench.transport();
     for _ in 0..10 {
@@ -413,7 +413,7 @@ async fn http1_connections_that_the_server_closed_while_idle_are_not_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_401_makes_the_token_file_be_read_again() {
+async fn token_file_is_reread_after_401() {
     let bench = Bench::new();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "old").unwrap();
@@ -438,7 +438,7 @@ async fn a_401_makes_the_token_file_be_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_transport_dials_nobody_and_goes_on_at_once_when_woken() {
+async fn parked_transport_dials_only_after_wake() {
     let bench = Bench::new();
     let transport = bench.transport();
     let mut watch = transport.send(get(WATCH)).await.unwrap().into_body();
@@ -465,7 +465,7 @@ async fn a_parked_transport_dials_nobody_and_goes_on_at_once_when_woken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waited_while_parked_does_not_wait_as_long_again_when_woken() {
+async fn wake_restarts_connect_deadline_of_parked_request() {
     let bench = Bench::new();
     let transport = bench.transport();
     transport.park("the cluster is paused");
@@ -484,7 +484,7 @@ async fn what_waited_while_parked_does_not_wait_as_long_again_when_woken() {
 
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
-async fn what_waited_while_parked_is_sent_with_credentials_of_now() {
+async fn parked_request_is_sent_with_fresh_credentials() {
     let bench = Bench::new();
     let answer = tempfile::NamedTempFile::new().unwrap();
     // Has expired, so that each request asks for another.
@@ -517,7 +517,7 @@ async fn what_waited_while_parked_is_sent_with_credentials_of_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_behind_a_gate_wait_for_it_and_others_do_not() {
+async fn only_requests_behind_gate_wait() {
     let bench = Bench::new();
     let (transport, gate) = (bench.transport(), CancellationToken::new());
     let behind = transport.behind(gate.clone());
@@ -541,7 +541,7 @@ async fn requests_behind_a_gate_wait_for_it_and_others_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wake_does_not_wait_for_the_backoff_or_a_dial_that_is_stuck() {
+async fn wake_interrupts_backoff_and_stuck_dial() {
     for mode in [Mode::Refuse, Mode::Silent] {
         let bench = Bench::new();
         let transport = bench.transport();
@@ -565,7 +565,7 @@ async fn a_wake_does_not_wait_for_the_backoff_or_a_dial_that_is_stuck() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_time_there_is_may_be_given_everywhere() {
+async fn informer_accepts_maximum_duration_everywhere() {
     const MAX: Duration = Duration::MAX;
     let mut options = TransportOptions {
         connect_timeout: MAX,
@@ -589,7 +589,7 @@ async fn the_longest_time_there_is_may_be_given_everywhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_allows_no_streams_is_not_dialed_again_and_again() {
+async fn server_without_streams_causes_bounded_dials() {
     let bench = Bench::with_max_streams(0);
     let transport = bench.transport();
     let answers = join_all((0..100).map(|_| ask(&transport, READ))).await;

@@ -55,7 +55,7 @@ proptest! {
 
 /// Replays the fuzzer's saved inputs.
 #[test]
-fn seeds_of_the_fuzz_targets() {
+fn replays_transport_fuzz_seeds() {
     let read = |target: &str| {
         let seeds = format!("{}/../../fuzz/seeds/{target}", env!("CARGO_MANIFEST_DIR"));
         // A published crate comes without them.

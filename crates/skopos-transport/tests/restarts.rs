@@ -14,7 +14,7 @@ use skopos_transport::{Transport, TransportOptions};
 use tokio::time::Instant;
 
 #[tokio::test]
-async fn a_plain_kube_client_finds_a_restarted_server_within_two_seconds() {
+async fn kube_client_finds_restarted_server_in_two_seconds() {
     let server = TestServer::builder().tls(true).start().await.unwrap();
     let kubeconfig = serde_saphyr::from_str(&server.kubeconfig()).unwrap();
     let config =

@@ -162,7 +162,7 @@ async fn ask(transport: &Transport) -> Result<StatusCode, TransportError> {
 }
 
 #[tokio::test]
-async fn alpn_chooses_the_protocol_and_a_kube_client_works_on_both() {
+async fn alpn_selects_protocol_for_kube_client() {
     let authority = authority();
     let identity = Identity::new(&authority, &["localhost", "127.0.0.1"], |_| {});
     let both: &[&str] = &["h2", "http/1.1"];
@@ -213,7 +213,7 @@ async fn for_another_protocol_nothing_but_http1_is_offered() {
 }
 
 #[tokio::test]
-async fn an_untrusted_or_expired_server_is_told_apart_and_found_again_after_rotation() {
+async fn distinguishes_untrusted_and_expired_server() {
     let authority = authority();
     let stranger = self::authority();
     let good = server_config(&Identity::new(&authority, &["127.0.0.1"], |_| {}), &["h2"], None);
@@ -249,7 +249,7 @@ async fn next_attempt(transport: &Transport) -> Result<StatusCode, TransportErro
 }
 
 #[tokio::test]
-async fn tls_server_name_replaces_the_host() {
+async fn tls_server_name_replaces_host() {
     let authority = authority();
     let identity = Identity::new(&authority, &["kubernetes.test"], |_| {});
     let server = Server::start(server_config(&identity, &["h2"], None)).await;
@@ -259,7 +259,7 @@ async fn tls_server_name_replaces_the_host() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_works_and_is_read_again_when_it_was_rotated() {
+async fn reloads_rotated_client_certificate() {
     let authority = authority();
     let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
     let stranger = self::authority();
@@ -282,7 +282,7 @@ async fn a_client_certificate_works_and_is_read_again_when_it_was_rotated() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_expires_on_a_standing_connection_is_replaced_by_the_rotated_one() {
+async fn replaces_expired_certificate_of_open_connection() {
     let (authority, clients) = (authority(), self::authority());
     let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
     let server = Server::start(server_config(&identity, &["h2"], Some(&clients))).await;
@@ -314,7 +314,7 @@ async fn a_certificate_that_expires_on_a_standing_connection_is_replaced_by_the_
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_plugin_that_fails_when_it_is_dialed_makes_nobody_anonymous() {
+async fn failed_plugin_never_dials_anonymously() {
     let (authority, clients) = (authority(), self::authority());
     let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
     let server = Server::start(server_config(&identity, &["h2"], Some(&clients))).await;
@@ -341,7 +341,7 @@ async fn a_plugin_that_fails_when_it_is_dialed_makes_nobody_anonymous() {
 }
 
 #[tokio::test]
-async fn a_ca_file_named_by_the_kubeconfig_is_read_again_when_it_was_rotated() {
+async fn reloads_rotated_ca_file() {
     let (old, new) = (authority(), authority());
     let identity =
         |authority: &Issuer| server_config(&Identity::new(authority, &["127.0.0.1"], |_| {}), &["h2"], None);
@@ -375,7 +375,7 @@ async fn a_ca_file_named_by_the_kubeconfig_is_read_again_when_it_was_rotated() {
 }
 
 #[test]
-fn bad_configuration_is_told_before_the_first_dial() {
+fn rejects_bad_configuration_before_first_dial() {
     let authority = authority();
     let build = |change: &dyn Fn(&mut kube::Config)| {
         let mut config = config("https://127.0.0.1:1/", &authority);
@@ -418,7 +418,7 @@ fn bad_configuration_is_told_before_the_first_dial() {
 }
 
 #[tokio::test]
-async fn names_that_do_not_exist_and_ports_that_nobody_listens_on() {
+async fn reports_dns_failure_and_refused_port() {
     let error = ask(&transport(kube::Config::new("http://no-such-host.invalid/".parse().unwrap()))).await;
     assert_eq!(error.unwrap_err().kind().label(), "dns");
     let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
@@ -428,7 +428,7 @@ async fn names_that_do_not_exist_and_ports_that_nobody_listens_on() {
 }
 
 #[tokio::test]
-async fn no_tls_at_the_other_end_is_a_tls_fault() {
+async fn plain_text_server_is_tls_fault() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
     let serve = async {
@@ -464,7 +464,7 @@ fn credential(status: serde_json::Value) -> String {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn an_exec_plugin_gives_tokens_and_its_failure_is_told() {
+async fn exec_plugin_supplies_tokens_or_reports_failure() {
     let authority = authority();
     let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
     let server = Server::start(server_config(&identity, &["h2"], None)).await;
@@ -488,7 +488,7 @@ async fn an_exec_plugin_gives_tokens_and_its_failure_is_told() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn what_a_plugin_printed_is_told_to_nobody() {
+async fn plugin_output_stays_out_of_errors() {
     let credential = |token, expires: serde_json::Value| {
         credential(serde_json::json!({"token": token, "expirationTimestamp": expires}))
     };
@@ -522,7 +522,7 @@ async fn what_a_plugin_printed_is_told_to_nobody() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_plugin_slower_than_every_deadline_is_waited_for_and_not_run_again() {
+async fn slow_plugin_is_awaited_and_not_rerun() {
     let authority = authority();
     let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
     let server = Server::start(server_config(&identity, &["h2"], None)).await;
@@ -549,7 +549,7 @@ async fn a_plugin_slower_than_every_deadline_is_waited_for_and_not_run_again() {
 }
 
 #[tokio::test]
-async fn a_connection_may_be_asked_whether_it_lives_as_seldom_as_one_likes() {
+async fn accepts_ping_interval_of_any_length() {
     let authority = authority();
     let server =
         Server::start(server_config(&Identity::new(&authority, &["127.0.0.1"], |_| {}), &["h2"], None)).await;

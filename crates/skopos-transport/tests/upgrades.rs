@@ -94,7 +94,7 @@ async fn is_closed(stream: &mut DuplexStream) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_switches_is_a_stream_with_credentials_before_it() {
+async fn upgrade_sends_credentials_and_yields_stream() {
     let server = Server::default();
     let transport = server.transport();
     let playing = async {
@@ -140,7 +140,7 @@ async fn a_server_that_switches_is_a_stream_with_credentials_before_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_sees_a_stream_that_nobody_ends() {
+async fn shutdown_reports_open_upgraded_stream() {
     let server = Server::default();
     let transport = server.transport();
     let (upgrade, _stream) = played(&server, &transport, SWITCHED).await;
@@ -150,7 +150,7 @@ async fn a_shutdown_sees_a_stream_that_nobody_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_answer_is_whole_and_its_connection_is_closed() {
+async fn upgrade_answer_is_whole_and_closes_connection() {
     let server = Server::default();
     let transport = server.transport();
     let answer = b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\nx: y\r\n\r\n{}HTTP/1.1 200 OK\r\n\r\n";
@@ -176,7 +176,7 @@ async fn another_answer_is_whole_and_its_connection_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_may_act_on_is_an_error_and_its_connection_is_closed() {
+async fn rejects_unusable_upgrade_answer_and_closes() {
     let server = Server::default();
     let transport = server.transport();
     for (answer, kind) in [
@@ -207,7 +207,7 @@ async fn what_nobody_may_act_on_is_an_error_and_its_connection_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_not_waited_for_for_ever() {
+async fn upgrade_of_mute_server_meets_deadline() {
     let server = Server::default();
     let transport = server.transport();
     let begun = Instant::now();
@@ -225,7 +225,7 @@ async fn a_server_that_says_nothing_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_down_meets_no_more_dials_by_it() {
+async fn upgrades_respect_dial_backoff() {
     let server = Server::default();
     let transport = server.transport();
     *server.down.lock() = true;
@@ -251,7 +251,7 @@ async fn a_server_that_is_down_meets_no_more_dials_by_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_speak_http1_is_as_well_as_before() {
+async fn failed_upgrade_leaves_http2_server_up() {
     let server = Server { speaks_http2: true, ..Server::default() };
     let transport = server.transport();
     for _ in 0..3 {

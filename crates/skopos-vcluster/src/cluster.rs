@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_come_before_pods_and_pods_before_replicas() {
+    fn status_prefers_annotations_then_pods_then_replicas() {
         let running = [pod("Running")];
         let paused = |o: &mut Value| o["metadata"]["annotations"]["loft.sh/paused"] = "true".into();
         let asleep = |o: &mut Value| o["metadata"]["labels"]["loft.sh/sleep-mode"] = "true".into();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_others_do_not_count() {
+    fn pods_of_other_clusters_do_not_count() {
         let elsewhere = PodState { namespace: "other".into(), ..pod("Running") };
         let another = PodState { release: "other".into(), ..pod("Running") };
         assert_eq!(status(workload(|_| {}), false, &[elsewhere, another]), "Unknown");

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_way_that_there_is() {
+    fn picks_best_available_address() {
         let own = "https://localhost:8443";
         let plain = address(None, own, json!({}));
         assert_eq!((plain.server.as_str(), plain.inside_only), ("https://shop.team.svc:443", true));

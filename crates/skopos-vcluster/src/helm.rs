@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_are_those_of_the_vcluster_cli() {
+    fn helm_arguments_match_vcluster_cli() {
         let chart =
             Chart { version: Some("0.30.0".into()), values: vec!["a.yaml".into()], ..Chart::default() };
         assert_eq!(
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_the_users_are_not_shown() {
+    fn user_values_are_not_shown() {
         let words = ["upgrade", "shop", "--set", "password=secret,x=y"].map(OsString::from);
         assert_eq!(shown(&words), "upgrade shop --set password");
     }

@@ -148,7 +148,7 @@ metadata: {name: vc-shop}
 ";
 
     #[test]
-    fn the_control_plane_comes_last() {
+    fn control_plane_comes_last() {
         let manifests = Manifests::parse(TEXT).unwrap();
         let names: Vec<_> =
             manifests.objects().iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
@@ -160,7 +160,7 @@ metadata: {name: vc-shop}
     }
 
     #[test]
-    fn what_is_no_virtual_cluster_is_refused() {
+    fn rejects_manifests_without_virtual_cluster() {
         for (text, why) in [
             ("a: [", ""),
             ("kind: List", "a List has no items"),

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_namespace_goes_with_all_that_is_in_it() {
+    fn own_namespace_is_removed_with_contents() {
         let marker = || "team-x-shop".to_owned();
         let plan = shop().plan(RemovalOptions::default()).unwrap();
         assert_eq!(
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_of_somebody_else_stays_and_the_claims_go() {
+    fn foreign_namespace_stays_and_claims_go() {
         for situation in [Situation { own_namespace: false, ..shop() }, Situation { others: true, ..shop() }]
         {
             let plan = situation.plan(RemovalOptions::default()).unwrap();
@@ -171,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn without_helm_the_objects_go_one_by_one() {
+    fn removes_objects_one_by_one_without_helm() {
         let plan = Situation { release: false, ..shop() }.plan(RemovalOptions::default()).unwrap();
         assert_eq!(plan[0], Removal::Objects);
     }
 
     #[test]
-    fn what_is_protected_stays() {
+    fn refuses_removal_of_protected_cluster() {
         let refusal =
             Situation { non_deletable: true, ..shop() }.plan(RemovalOptions::default()).unwrap_err();
         assert!(refusal.to_string().contains("loft.sh/non-deletable"), "{refusal}");

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_event() {
+    fn rejects_malformed_watch_events() {
         for frame in [
             "",
             "{}",

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_frame_that_is_not_utf8_is_no_event() {
+    fn rejects_complete_frame_with_invalid_utf8() {
         let frame = r#"{"type":"ADDED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"5"},"data":"x"}}"#;
         let mut latin1 = frame.as_bytes().to_vec();
         let at = frame.len() - 4;
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_whole_is_looked_at_once() {
+    fn scans_complete_frame_once() {
         let frame = r#"{"type":"ADDED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"5"}}}"#;
         let mut splitter = FrameSplitter::new(Limits::default());
         splitter.push(format!("{frame}\n{frame}{frame}\n").into());
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_nothing_of_what_is_empty_or_behind_an_error() {
+    fn holds_no_bytes_after_empty_chunk_or_error() {
         let mut splitter = FrameSplitter::new(Limits { max_frame_bytes: 10, ..Limits::default() });
         splitter.push(Bytes::new());
         assert!(splitter.chunks.is_empty());
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn caps_frames_and_says_whose_they_are() {
+    fn caps_frames_and_names_their_object() {
         let stream = format!(
             r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a","uid":"u","resourceVersion":"5"}},"data":"{}"}}}}"#,
             "x".repeat(1000)

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_what_is_no_message() {
+    fn rejects_malformed_protobuf() {
         for body in [&b""[..], b"rubbish", MAGIC, b"k8s\0\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"] {
             assert_eq!(Envelope::read(body), None);
         }

@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_canonical() {
+    fn rejects_noncanonical_versions() {
         for text in ["", "-1", "+1", "01", "00", "1 ", " 1", "1e3", "0x1", "１", "abc", "1.0", "\u{0}"] {
             assert!(text.parse::<ResourceVersion>().is_err(), "{text:?}");
         }
     }
 
     #[test]
-    fn prints_what_it_parsed_and_is_small() {
+    fn version_round_trips_and_fits_16_bytes() {
         for text in ["0", "7", "18446744073709551615", "18446744073709551616"] {
             assert_eq!(rv(text).to_string(), text);
         }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_what_kube_apiserver_writes() {
+    fn encodes_token_like_kube_apiserver() {
         let encoded = ContinueToken::new(7, "default/a\0").encode();
         let json = URL_SAFE_NO_PAD.decode(encoded).unwrap();
         assert_eq!(
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_the_servers_texts() {
+    fn rejects_token_with_api_server_messages() {
         let text = |json: &str| ContinueToken::decode(&token(json)).unwrap_err().to_string();
         assert_eq!(
             text(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),
@@ -174,7 +174,7 @@ mod tests {
 
     /// Checks the messages of a kube-apiserver (1.36).
     #[test]
-    fn says_of_what_is_no_json_what_the_server_says() {
+    fn rejects_non_json_with_api_server_messages() {
         for (bytes, character) in [
             (&b"i\xb7"[..], "'i'"),
             (b"'", r"'\''"),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_the_inconsistent_continue() {
+    fn recognizes_inconsistent_continue_token() {
         let token =
             ContinueToken::decode(&token(r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"/a\u0000"}"#)).unwrap();
         assert!(token.is_inconsistent() && !ContinueToken::new(1, "a").is_inconsistent());

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drops_managed_fields_of_the_object_only() {
+    fn drops_managed_fields_of_object_only() {
         let cases = [
             (r#"{"metadata":{"managedFields":[]}}"#, r#"{"metadata":{}}"#),
             (r#"{"metadata":{"a":1,"managedFields":[{"x":"}"}],"b":2}}"#, r#"{"metadata":{"a":1,"b":2}}"#),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_alone_what_is_no_object() {
+    fn leaves_invalid_objects_unchanged() {
         for text in ["", "[]", "{\"metadata\":{\"managedFields\":[}}", "{} x", "nonsense"] {
             assert_eq!(drop_managed_fields(text.as_bytes()), text);
             assert_eq!(metadata_only(text.as_bytes()), text);

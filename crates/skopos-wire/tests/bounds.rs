@@ -9,7 +9,7 @@ use skopos_wire::{
 const POD: &str = r#"{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5"}}"#;
 
 #[test]
-fn a_list_counts_its_items_and_what_it_holds() {
+fn list_counts_items_and_held_bytes() {
     let mut splitter = ListSplitter::new(Limits::default());
     let mut drop = |_| {};
     splitter.push(br#"{"a":"b","items":[{"c":1},{"d":2},{"e""#, &mut drop).unwrap();
@@ -21,7 +21,7 @@ fn a_list_counts_its_items_and_what_it_holds() {
 }
 
 #[test]
-fn items_are_counted_and_capped_however_they_are_taken() {
+fn items_are_capped_whether_split_or_scanned() {
     type Take = fn(&mut ListSplitter, &[u8]) -> Result<(), ListError>;
     let split: Take = |splitter, chunk| splitter.push(chunk, &mut |_| {});
     let scan: Take = |splitter, chunk| splitter.push_and_scan(chunk, &mut |item| drop(item.unwrap()));
@@ -64,7 +64,7 @@ fn a_list_says_where_it_is_wrong() {
 }
 
 #[test]
-fn limits_of_a_list_are_what_they_say() {
+fn list_limits_are_exact() {
     let body = format!(r#"{{"metadata":{{"resourceVersion":"1"}},"kind":null,"items":[{POD}]}}"#);
     let envelope = body.len() - POD.len();
     let split = |limits: &Limits, size: usize| {
@@ -86,7 +86,7 @@ fn limits_of_a_list_are_what_they_say() {
 }
 
 #[test]
-fn limits_of_frames_and_objects_are_what_they_say() {
+fn frame_and_object_limits_are_exact() {
     let frame = format!(r#"{{"type":"ADDED","object":{POD}}}"#);
     let fits = Limits { max_object_bytes: POD.len(), max_frame_bytes: frame.len(), ..Limits::default() };
     let event = WatchEvent::parse_slice(frame.as_bytes(), &fits).unwrap();
@@ -116,7 +116,7 @@ fn limits_of_frames_and_objects_are_what_they_say() {
 }
 
 #[test]
-fn frames_say_what_they_hold() {
+fn frame_splitter_reports_held_bytes() {
     let mut splitter = FrameSplitter::new(Limits::default());
     splitter.push(Bytes::from_static(b"{} {\"a\":"));
     assert_eq!(splitter.held_bytes(), 0, "not looked at yet");
@@ -127,7 +127,7 @@ fn frames_say_what_they_hold() {
 }
 
 #[test]
-fn a_broken_frame_tells_its_type_only_if_it_is_a_text() {
+fn broken_frame_reports_type_only_if_string() {
     let of =
         |frame: &str| WatchEvent::parse_slice(frame.as_bytes(), &Limits::default()).unwrap_err().event_type;
     assert_eq!(of(r#"{"type":7,"object":{}}"#), None);
@@ -136,7 +136,7 @@ fn a_broken_frame_tells_its_type_only_if_it_is_a_text() {
 }
 
 #[test]
-fn the_bytes_of_keys_are_ordered_as_keys_are() {
+fn key_bytes_sort_like_keys() {
     let keys =
         ["a", "b", "a/a", "a/b", "a-b/a", "ab/a", "b/a", "b/aa"].map(|key| key.parse::<ObjectKey>().unwrap());
     for (x, y) in keys.iter().flat_map(|x| keys.iter().map(move |y| (x, y))) {
@@ -146,7 +146,7 @@ fn the_bytes_of_keys_are_ordered_as_keys_are() {
 }
 
 #[test]
-fn depth_is_counted_the_same_wherever_it_is() {
+fn depth_is_counted_alike_everywhere() {
     let object = |more: &str| format!(r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"5"{more}"#);
     // Four deep: in labels, which are read, in skipped values, and outside the metadata.
     for text in [

@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn fields_are_those_of_the_tree(tree in object(), indented in any::<bool>()) {
+    fn fields_equal_those_of_parsed_tree(tree in object(), indented in any::<bool>()) {
         let object = RawObject::copy_from(text(&tree, indented).as_bytes(), &Limits::default()).unwrap();
         for path in paths(&tree) {
             prop_assert_eq!(object.field(&path), tree.field(&path).map(|text| text.into_owned()), "{}", path);
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn streams_of_valid_frames_come_out_as_they_went_in(
+    fn valid_frame_streams_round_trip(
         frames in vec((event(), any::<bool>()), 0..5), newline in any::<bool>(), cuts in any::<[u8; 4]>(),
     ) {
         let frames: Vec<String> = frames.iter().map(|(frame, indented)| text(frame, *indented)).collect();
@@ -287,7 +287,7 @@ fn paths(tree: &Value) -> Vec<String> {
 
 /// Replays the fuzzer's saved inputs.
 #[test]
-fn seeds_of_the_fuzz_targets() {
+fn replays_wire_fuzz_seeds() {
     type Body = Box<dyn Fn(&[u8])>;
     fn text(read: fn(&str)) -> impl Fn(&[u8]) {
         move |bytes| std::str::from_utf8(bytes).map_or((), read)

@@ -11,7 +11,7 @@ use skopos_wire::{
 };
 
 #[test]
-fn labels_are_selected_the_same_wherever_they_are_held() {
+fn labels_are_selected_alike_in_any_source() {
     let pairs = [("app", "web"), ("empty", "")];
     let tree = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "1", "labels": BTreeMap::from(pairs)}});
     let object = RawObject::from_value(&tree, &Limits::default()).unwrap();
@@ -41,7 +41,7 @@ impl LabelSource for Pairs<'_> {
 }
 
 #[test]
-fn fields_are_selected_the_same_wherever_they_are_held() {
+fn fields_are_selected_alike_in_any_source() {
     let tree =
         json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "1"}, "spec": {"nodeName": "n1"}});
     let object = RawObject::from_value(&tree, &Limits::default()).unwrap();
@@ -61,7 +61,7 @@ fn fields_are_selected_the_same_wherever_they_are_held() {
 }
 
 #[test]
-fn a_selector_tells_what_it_demands() {
+fn selector_exposes_its_requirements() {
     let labels = LabelSelector::parse("tier in (front,back,back),!legacy").unwrap();
     let told: Vec<_> = labels
         .requirements()
@@ -86,7 +86,7 @@ fn a_selector_tells_what_it_demands() {
 }
 
 #[test]
-fn a_selector_is_made_of_its_text_or_of_its_requirements() {
+fn selector_is_built_from_text_or_requirements() {
     let labels = LabelSelector::parse("app=web,!legacy").unwrap();
     assert_eq!("app=web,!legacy".parse(), Ok(labels.clone()));
     assert_eq!(labels.requirements().iter().cloned().collect::<LabelSelector>(), labels);
@@ -96,7 +96,7 @@ fn a_selector_is_made_of_its_text_or_of_its_requirements() {
 }
 
 #[test]
-fn an_operator_takes_so_many_values_and_no_others() {
+fn operators_check_number_of_values() {
     use LabelOperator::*;
     let any = "for 'in', 'notin' operators, values set can't be empty";
     let one = "exact-match compatibility requires one single value";
@@ -128,7 +128,7 @@ fn an_operator_takes_so_many_values_and_no_others() {
 }
 
 #[test]
-fn numbers_are_compared_without_the_equal_one() {
+fn numeric_operators_exclude_equality() {
     let selects =
         |text: &str, rev: &str| LabelSelector::parse(text).unwrap().matches(&BTreeMap::from([("rev", rev)]));
     for (rev, greater, less) in [("6", false, true), ("7", false, false), ("8", true, false)] {
@@ -137,7 +137,7 @@ fn numbers_are_compared_without_the_equal_one() {
 }
 
 #[test]
-fn a_label_is_told_what_is_wrong_with_it() {
+fn label_problems_describe_invalid_labels() {
     for (key, value) in [("app", "web"), ("example.com/app", ""), ("my-team.io/app", ""), ("a-b_c.d", "A")] {
         assert!(label_problems(key, value).is_empty(), "{key}={value}");
     }

@@ -142,7 +142,7 @@ fn some_say_more() {
 }
 
 #[test]
-fn answers_of_the_server_itself() {
+fn general_statuses_match_api_server() {
     fail([
         (Status::unauthorized(), r#""message":"Unauthorized","reason":"Unauthorized","code":401"#),
         (
@@ -191,7 +191,7 @@ fn answers_of_the_server_itself() {
 }
 
 #[test]
-fn a_version_that_is_no_number_is_blamed_as_go_does() {
+fn invalid_version_is_reported_as_in_go() {
     for (version, problem) in [
         ("", r#""": strconv.ParseUint: parsing "": invalid syntax"#),
         ("1a", r#""1a": strconv.ParseUint: parsing "1a": invalid syntax"#),
@@ -207,7 +207,7 @@ fn a_version_that_is_no_number_is_blamed_as_go_does() {
 }
 
 #[test]
-fn several_problems_are_told_in_one_text_and_each_once() {
+fn combines_distinct_problems_into_one_message() {
     let of = |errors: &[FieldError]| Status::invalid("", "Pod", "a", errors);
     let (one, two) = (FieldError::required("x", "why"), FieldError::duplicate("y", "b"));
     assert_eq!(of(&[one.clone(), one.clone()]).message, r#"Pod "a" is invalid: x: Required value: why"#);
@@ -218,7 +218,7 @@ fn several_problems_are_told_in_one_text_and_each_once() {
 }
 
 #[test]
-fn fields_are_blamed_in_the_api_servers_words() {
+fn field_errors_use_api_server_wording() {
     use FieldErrorKind::*;
     let cases = [
         (FieldError::required("f", "d"), Required, "FieldValueRequired", "f: Required value: d"),
@@ -253,7 +253,7 @@ fn fields_are_blamed_in_the_api_servers_words() {
 }
 
 #[test]
-fn options_that_do_not_go_together_are_blamed_in_the_api_servers_words() {
+fn list_option_errors_use_api_server_wording() {
     use ListOptionsFault::*;
     let cases = [
         (

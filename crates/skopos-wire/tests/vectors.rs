@@ -36,7 +36,7 @@ impl FieldSource for Fields<'_> {
 }
 
 #[test]
-fn selectors_and_versions_are_read_as_kubernetes_reads_them() {
+fn parses_selectors_and_versions_like_kubernetes() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../peers/vectors/vectors.jsonl");
     // A published crate comes without it.
     let Ok(file) = std::fs::read_to_string(path) else { return };

@@ -74,7 +74,7 @@ impl Mirror {
 /// Covers line 7: the watch begins at the list's revision, and a streamed list needs no second request. Lines 15, 16 and
 /// 17: the first list is consistent, and comes in pages.
 #[tokio::test(start_paused = true)]
-async fn a_watch_begins_where_the_list_ended() {
+async fn watch_starts_at_list_revision() {
     let world = world_with(TestServer::builder(), paged()).await;
     for n in 0..5 {
         world.create("a", &format!("o{n}"), "1");
@@ -107,7 +107,7 @@ async fn a_watch_begins_where_the_list_ended() {
 
 /// Covers line 8: a list that fails, a watch that fails, and then success.
 #[tokio::test(start_paused = true)]
-async fn a_failed_list_and_a_failed_watch_are_followed_by_success() {
+async fn recovers_from_failed_list_and_watch() {
     let world = world_with(TestServer::builder(), paged()).await;
     world.create("a", "one", "1");
     let failing = |on| world.server.faults().inject(Fault::status(500, 0)).on(on).times(1);
@@ -122,7 +122,7 @@ async fn a_failed_list_and_a_failed_watch_are_followed_by_success() {
 
 /// Covers line 10: the backoff is an option.
 #[tokio::test(start_paused = true)]
-async fn the_backoff_is_an_option() {
+async fn backoff_is_configurable() {
     let mut options = paged();
     options.machine.backoff_min = secs(20);
     options.machine.backoff_max = secs(40);
@@ -142,7 +142,7 @@ async fn the_backoff_is_an_option() {
 /// Covers lines 1, 13 and 32: an ERROR event ends the stream. Its code decides: 500 is retried at the same revision, 410
 /// lists.
 #[tokio::test(start_paused = true)]
-async fn an_error_event_ends_the_stream_and_its_code_decides() {
+async fn error_event_code_selects_resume_or_relist() {
     for (code, lists) in [(500, 0), (504, 0), (429, 0), (410, 1)] {
         let world = world().await;
         world.create("a", "one", "1");
@@ -209,7 +209,7 @@ fn stream_of(events: &[Value]) -> Fault {
 /// Covers lines 27 and 29: the content becomes visible with the annotated bookmark, with all earlier changes. Line 31:
 /// after that a watch that ends is continued, not restarted.
 #[tokio::test(start_paused = true)]
-async fn a_streamed_list_counts_with_its_end_and_with_what_changed_in_it() {
+async fn streamed_list_appears_whole_at_its_bookmark() {
     let world = world().await;
     let now = world.server.resource_version();
     let stream = [
@@ -263,7 +263,7 @@ async fn a_streamed_list_without_its_end_is_no_list() {
 /// Covers line 33: a throttled request (429) is retried unchanged. Lines 34 and 35: a server without streamed lists is
 /// asked for ordinary ones, at once.
 #[tokio::test(start_paused = true)]
-async fn a_streamed_list_that_is_throttled_is_retried_and_one_that_is_refused_falls_back() {
+async fn streamed_list_retries_on_429_or_falls_back() {
     let throttled = world().await;
     let fault = throttled.server.faults().inject(Fault::too_many_requests(1)).on(Match::watch()).times(1);
     let maps_of_throttled = maps(&throttled);
@@ -323,7 +323,7 @@ async fn handlers_see_through_every_disruption() {
 
 /// Covers line 47: informers and handlers that are started at the same moment all get everything.
 #[tokio::test(start_paused = true)]
-async fn handlers_that_start_while_the_first_list_flows_get_everything_once() {
+async fn handlers_started_during_first_list_get_all_once() {
     let world = Arc::new(world_with(TestServer::builder(), paged()).await);
     for n in 0..30 {
         world.create("a", &format!("o{n}"), "1");
@@ -373,7 +373,7 @@ async fn a_handler_that_panics_can_be_removed() {
 
 /// Covers line 61: the store's revision is that of the last event or bookmark, also when other resources are written.
 #[tokio::test(start_paused = true)]
-async fn bookmarks_advance_the_revision_of_the_store() {
+async fn bookmarks_advance_store_revision() {
     let world = world_with(TestServer::builder().bookmark_interval(secs(5)), quiet()).await;
     let maps = maps(&world);
     maps.wait_synced(secs(5)).await.unwrap();
@@ -390,7 +390,7 @@ async fn bookmarks_advance_the_revision_of_the_store() {
 
 /// Covers lines 67 and 76: a stream of events that is not read blocks neither the store nor the shutdown.
 #[tokio::test(start_paused = true)]
-async fn events_that_nobody_reads_hold_up_nobody() {
+async fn unread_event_stream_blocks_nothing() {
     let world = world().await;
     let maps = maps(&world);
     maps.wait_synced(secs(5)).await.unwrap();
@@ -413,7 +413,7 @@ async fn events_that_nobody_reads_hold_up_nobody() {
 /// Covers line 75: a condition that is already met, one that is met later, one that never is, and the end of the factory.
 /// Without a server there is no content to check, and the call ends at its deadline.
 #[tokio::test(start_paused = true)]
-async fn a_condition_is_waited_for_and_no_longer_than_said() {
+async fn wait_until_ends_with_condition_or_deadline() {
     let world = world().await;
     world.create("default", "a", "1");
     let maps = maps(&world);
@@ -454,7 +454,7 @@ async fn a_condition_is_waited_for_and_no_longer_than_said() {
 
 /// Checks that `Duration::MAX` works everywhere as "no deadline".
 #[tokio::test(start_paused = true)]
-async fn the_longest_time_there_is_may_be_given_everywhere() {
+async fn informer_accepts_maximum_duration_everywhere() {
     const MAX: std::time::Duration = std::time::Duration::MAX;
     let options = FactoryOptions { audit_interval: Some(MAX), audit_timeout: MAX, ..quiet() };
     let world = world_with(TestServer::builder(), options).await;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 #[test]
-fn every_test_that_the_table_names_exists() {
+fn acceptance_table_names_existing_tests() {
     check("docs/evidence/acceptance.md", 100, 93);
 }
 
 #[test]
-fn every_test_that_the_table_of_security_names_exists() {
+fn security_table_names_existing_tests() {
     check("docs/evidence/security.md", 80, 36);
 }
 

@@ -17,7 +17,7 @@ use support::*;
 use tokio::time::{Instant, sleep};
 
 #[test]
-fn a_reported_age_is_never_below_the_true_age() {
+fn reported_age_is_never_below_true_age() {
     let runs: u64 = std::env::var("SKOPOS_CASES").ok().and_then(|runs| runs.parse().ok()).unwrap_or(12);
     let mut totals = Totals::default();
     for seed in 0..runs {

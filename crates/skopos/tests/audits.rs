@@ -24,7 +24,7 @@ async fn unreadable(trouble: impl FnOnce(&World, &Informer<ConfigMap>)) -> (Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_read_is_known_to_differ() {
+async fn audit_excuses_unreadable_objects() {
     let (_world, maps) = unreadable(|world, _| {
         world.put("a", "one", "2");
     })
@@ -35,7 +35,7 @@ async fn what_could_not_be_read_is_known_to_differ() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_lost_is_not_taken_for_what_could_not_be_read() {
+async fn audit_reports_lost_object_beside_unreadable_one() {
     let (world, maps) = unreadable(|_, maps| maps.relist("its list cannot be read")).await;
     let lost = world.server.faults().inject(Fault::DropEvents).on(Match::watch());
     world.create("a", "two", "1");
@@ -69,7 +69,7 @@ async fn parted() -> (World, Informer<ConfigMap>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_shares_a_revision_and_is_on_its_way_is_no_difference() {
+async fn audit_excuses_rest_of_revision_in_flight() {
     let (world, maps) = parted().await;
     let report = maps.audit(secs(10)).await.unwrap();
     assert!(report.is_clean() && report.complete, "{report}");
@@ -79,7 +79,7 @@ async fn what_shares_a_revision_and_is_on_its_way_is_no_difference() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_audit_claims_nothing_of_a_revision_whose_stream_was_lost() {
+async fn audit_claims_nothing_for_revision_of_lost_stream() {
     let (world, maps) = parted().await;
     let watches = world.server.faults().inject(Fault::WithholdHeaders).on(Match::watch());
     world.server.close_watches();
@@ -92,7 +92,7 @@ async fn an_audit_claims_nothing_of_a_revision_whose_stream_was_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_does_not_take_a_part_of_a_revision_for_all_of_it() {
+async fn read_does_not_accept_partial_revision() {
     let (world, maps) = parted().await;
     let watches = world.server.faults().inject(Fault::WithholdHeaders).on(Match::watch());
     world.server.close_watches();

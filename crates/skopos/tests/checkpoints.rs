@@ -71,7 +71,7 @@ async fn second_run() -> (World, Checkpoint, InformerFactory) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_goes_on_where_the_last_run_ended() {
+async fn restart_resumes_from_checkpoint() {
     let (world, checkpoint, factory) = second_run().await;
     world.delete("a", "two");
     let last = world.create("b", "three", "3");
@@ -104,7 +104,7 @@ async fn a_restart_goes_on_where_the_last_run_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_sleeps_while_content_is_restored_makes_it_no_younger() {
+async fn suspend_during_restore_does_not_lower_age() {
     let (world, checkpoint, _) = second_run().await;
     let slept = Arc::new(AtomicI64::new(0));
     let lead = slept.clone();
@@ -125,7 +125,7 @@ async fn a_machine_that_sleeps_while_content_is_restored_makes_it_no_younger() {
 /// Checks that the factory answers while indexes are computed: those of a whole checkpoint may take seconds, and their
 /// functions may call it.
 #[tokio::test(start_paused = true)]
-async fn while_what_is_restored_is_indexed_the_factory_answers() {
+async fn factory_answers_while_restore_indexes() {
     let (_world, checkpoint, factory) = second_run().await;
     let asking = factory.clone();
     let options = InformerOptions::all().restored(checkpoint).index("asked", move |_: &ConfigMap| {
@@ -140,7 +140,7 @@ async fn while_what_is_restored_is_indexed_the_factory_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_that_is_gone_is_told_as_a_gap() {
+async fn lost_history_appears_as_gap() {
     let (world, checkpoint, factory) = second_run().await;
     world.delete("a", "two");
     world.create("b", "three", "3");
@@ -174,7 +174,7 @@ async fn history_that_is_gone_is_told_as_a_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_down_can_be_read_and_gets_older() {
+async fn down_cluster_serves_aging_restored_content() {
     let (world, checkpoint, factory) = second_run().await;
     world.server.pause().await;
     let maps: Informer<ConfigMap> = factory.informer(InformerOptions::all().restored(checkpoint)).unwrap();
@@ -197,12 +197,12 @@ async fn a_cluster_that_is_down_can_be_read_and_gets_older() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backup_that_was_restored_meanwhile_is_found_before_anything_is_called_live() {
+async fn restored_backup_is_found_before_content_is_live() {
     finds_a_backup(written).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backup_is_found_by_a_checkpoint_that_went_through_no_file_too() {
+async fn in_memory_checkpoint_reveals_restored_backup() {
     finds_a_backup(handed_on).await;
 }
 
@@ -241,7 +241,7 @@ async fn finds_a_backup(taken: fn(&Informer<ConfigMap>) -> Checkpoint) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_went_through_no_file_is_the_content_alone_and_not_confirmed() {
+async fn in_memory_checkpoint_is_unconfirmed_content_only() {
     let (world, _, factory) = second_run().await;
     let first = InformerFactory::new(transport_to(&world.server), options(0));
     let kept = InformerOptions::all()
@@ -259,7 +259,7 @@ async fn what_went_through_no_file_is_the_content_alone_and_not_confirmed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_no_audit_can_confirm_is_replaced_by_a_list() {
+async fn list_replaces_checkpoint_when_audits_fail() {
     let (world, checkpoint, factory) = second_run().await;
     let fault =
         world.server.faults().inject(Fault::status(500, 0)).on(Match::list().query("limit", "500")).times(3);
@@ -287,7 +287,7 @@ async fn a_checkpoint_of_something_else_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_namespace_of_a_set_goes_on_at_its_own_rv() {
+async fn namespaces_of_set_resume_at_own_versions() {
     let (world, _, _) = second_run().await;
     let set = || InformerOptions::namespaces(["a", "b"]);
     let first = InformerFactory::new(transport_to(&world.server), options(0));

@@ -143,7 +143,7 @@ fn peak_memory() -> Option<u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_of_a_gigabyte_in_a_list_is_refused_at_the_cap() {
+async fn refuses_gigabyte_object_at_cap() {
     let cases = [
         (listing(quiet()), "item 0 of the list exceeds the limit of 67108864 bytes"),
         (quiet(), "watch frame exceeds the limit of 67174400 bytes"),
@@ -165,7 +165,7 @@ async fn an_object_of_a_gigabyte_in_a_list_is_refused_at_the_cap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_never_ends_is_refused_at_the_cap_and_not_asked_for_all_the_time() {
+async fn endless_list_line_hits_cap_and_backs_off() {
     let metered = metered(listing(small_caps())).await;
     let fault = metered.world.server.faults().inject(Fault::EndlessLine).on(Match::list());
     let maps = metered.maps();
@@ -182,7 +182,7 @@ async fn a_list_that_never_ends_is_refused_at_the_cap_and_not_asked_for_all_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_endless_line_or_a_giant_object_on_a_watch_makes_the_content_stale_and_says_why() {
+async fn oversized_watch_frame_makes_content_stale() {
     for fault in [Fault::EndlessLine, Fault::GiantObject { bytes: 1 << 30 }] {
         let metered = metered(small_caps()).await;
         metered.world.create("a", "one", "1");
@@ -251,7 +251,7 @@ async fn a_list_without_an_end_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_heeds_the_limit_and_not_the_token_is_asked_for_all_at_once() {
+async fn ignored_continue_token_leads_to_unpaged_list() {
     let world = world_with(TestServer::builder(), listing(quiet())).await;
     world.create("a", "two", "1");
     let _fault = world.server.faults().inject(answer(endless_list())).on(Match::list().query("limit", "500"));
@@ -261,7 +261,7 @@ async fn a_server_that_heeds_the_limit_and_not_the_token_is_asked_for_all_at_onc
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_and_audits_of_a_list_without_an_end_fail_at_once() {
+async fn endless_list_fails_reads_and_audits_at_once() {
     let world = world_with(TestServer::builder(), listing(quiet())).await;
     let maps = config_maps(&world.factory);
     maps.wait_synced(secs(5)).await.unwrap();
@@ -275,7 +275,7 @@ async fn reads_and_audits_of_a_list_without_an_end_fail_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_more_than_is_accepted_is_given_up_with_the_name_of_the_cap() {
+async fn list_above_object_cap_names_cap() {
     for initial in [InitialList::Paged, InitialList::Streamed] {
         let mut options = quiet();
         options.machine.initial = initial;
@@ -295,7 +295,7 @@ async fn a_list_of_more_than_is_accepted_is_given_up_with_the_name_of_the_cap() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_no_list_is_an_error_that_says_what_came() {
+async fn non_list_answer_error_names_what_arrived() {
     let table = json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "9"},
         "columnDefinitions": [], "rows": [],
@@ -332,7 +332,7 @@ async fn an_answer_that_is_no_list_is_an_error_that_says_what_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_that_are_none_are_counted_and_the_rest_of_the_list_is_kept() {
+async fn malformed_objects_are_counted_and_skipped() {
     let named = |name: &str| Some(ObjectKey::namespaced("a", name));
     let mut labelled = item("labelled");
     labelled["metadata"]["labels"] =
@@ -379,7 +379,7 @@ async fn objects_that_are_none_are_counted_and_the_rest_of_the_list_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_decoded_is_read_again_once_the_server_is_well() {
+async fn undecodable_object_is_reread_after_recovery() {
     for deleted in [false, true] {
         let world = world().await;
         world.create("a", "one", "1");
@@ -410,7 +410,7 @@ async fn what_could_not_be_decoded_is_read_again_once_the_server_is_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn damaged_events_never_move_the_content_silently() {
+async fn damaged_events_never_advance_content_silently() {
     let damages = [
         Damage::Labels,
         Damage::NoMetadata,
@@ -473,7 +473,7 @@ async fn a_list_of_another_kind_is_refused() {
 
 /// Checks that a live read is as strict as the list/watch: it is used when something is wrong.
 #[tokio::test(start_paused = true)]
-async fn a_live_read_and_an_audit_refuse_a_list_of_another_kind_too() {
+async fn live_reads_and_audits_refuse_other_kind() {
     let world = world().await;
     let maps = config_maps(&world.factory);
     maps.wait_synced(secs(5)).await.unwrap();
@@ -496,7 +496,7 @@ async fn a_live_read_and_an_audit_refuse_a_list_of_another_kind_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_live_read_and_an_audit_leave_out_what_is_of_another_namespace() {
+async fn live_reads_and_audits_skip_other_namespaces() {
     let world = world().await;
     world.create("a", "one", "1");
     let options = InformerOptions::namespaces(["a", "b"]);
@@ -542,7 +542,7 @@ async fn pages_of_different_revisions_are_no_live_snapshot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_does_not_fit_its_kind_is_an_error_when_it_is_decoded() {
+async fn mistyped_object_fails_at_decoding() {
     let world = world_with(TestServer::builder(), listing(quiet())).await;
     let mut other = item("other");
     other["data"] = json!("no map");

@@ -59,7 +59,7 @@ async fn first_light() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informers_with_equal_options_share_and_the_last_one_ends_it() {
+async fn equal_informers_share_until_last_handle_drops() {
     let world = world().await;
     let first = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
     let indexed = InformerOptions::all()
@@ -207,7 +207,7 @@ async fn many_that_are_forbidden_do_not_make_another_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_read_one_name_only_has_its_age_proven_all_the_same() {
+async fn single_name_permission_still_proves_age() {
     let world = world().await;
     let early = world.create("a", "one", "1");
     world.put("a", "one", "2");
@@ -227,7 +227,7 @@ async fn who_may_read_one_name_only_has_its_age_proven_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_are_as_fresh_as_asked_or_say_why_not() {
+async fn reads_meet_requested_freshness_or_fail() {
     let world = world().await;
     world.create("a", "one", "1");
     let options = InformerOptions::all().indexer(Indexer::by_label("value"));
@@ -271,7 +271,7 @@ async fn reads_are_as_fresh_as_asked_or_say_why_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn consistent_reads_hold_what_was_committed_before_them() {
+async fn consistent_reads_include_earlier_commits() {
     let world = world().await;
     world.create("a", "one", "0");
     let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
@@ -320,7 +320,7 @@ async fn consistent_reads_hold_what_was_committed_before_them() {
 
 /// Simulates a kube-apiserver with Events, for which it has no watch cache.
 #[tokio::test(start_paused = true)]
-async fn a_quiet_kind_of_a_busy_server_without_bookmarks_stays_live() {
+async fn quiet_resource_without_bookmarks_stays_live() {
     let world = world().await;
     world.create("a", "one", "1");
     let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
@@ -366,7 +366,7 @@ async fn a_quiet_kind_of_a_busy_server_without_bookmarks_stays_live() {
 /// Checks that reads do not wait for the watch: it does not report changes elsewhere, which move the revision that a probe
 /// sees.
 #[tokio::test(start_paused = true)]
-async fn consistent_reads_of_a_quiet_kind_in_a_busy_cluster_do_not_wait_for_a_bookmark() {
+async fn consistent_reads_do_not_wait_for_bookmark() {
     let world = world().await;
     world.create("a", "one", "1");
     let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
@@ -382,7 +382,7 @@ async fn consistent_reads_of_a_quiet_kind_in_a_busy_cluster_do_not_wait_for_a_bo
 
 /// Checks that the server applies the field selector: metadata have no spec, so only the server knows an object's fields.
 #[tokio::test(start_paused = true)]
-async fn a_live_read_of_metadata_heeds_the_field_selector() {
+async fn live_metadata_read_applies_field_selector() {
     let world = world().await;
     for (name, node) in [("here", "n1"), ("there", "n2")] {
         let pod = serde_json::json!({
@@ -402,7 +402,7 @@ async fn a_live_read_of_metadata_heeds_the_field_selector() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transform_that_panics_costs_no_more_than_its_own_work() {
+async fn panicking_transform_leaves_watch_live() {
     let world = world().await;
     world.create("a", "odd", "1");
     let apply: skopos::TransformFn = std::sync::Arc::new(|json: &[u8]| {
@@ -449,7 +449,7 @@ async fn no_patience_is_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lets_go_of_an_informer_ends_nobody_elses_wait() {
+async fn factory_wait_ignores_dropped_informer() {
     let world = world().await;
     let fault = world.server.faults().inject(Fault::status(503, 0)).on(Match::any().resource("pods"));
     let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::all()).unwrap();
@@ -530,7 +530,7 @@ async fn a_periodic_audit_heals_without_being_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn audits_do_not_pile_up_while_a_server_is_away() {
+async fn audits_do_not_pile_up_during_outage() {
     let options = FactoryOptions { audit_interval: Some(secs(60)), ..quiet() };
     let world = world_with(TestServer::builder(), options).await;
     let informers: Vec<Informer<ConfigMap>> = (0..60)
@@ -613,7 +613,7 @@ async fn a_machine_that_slept_trusts_no_age() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_on_its_way_while_the_machine_slept_is_asked_for_again() {
+async fn requests_in_flight_during_suspend_are_resent() {
     let (slept, options) = sleepy();
     let world = world_with(TestServer::builder(), options).await;
     world.create("a", "one", "1");
@@ -645,7 +645,7 @@ async fn what_was_on_its_way_while_the_machine_slept_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_clocks_that_are_read_one_after_the_other_are_no_sleep() {
+async fn sequential_clock_reads_are_no_suspend() {
     let lead = AtomicI64::new(0);
     let sleep_clock = SleepClock::from_fn(move || lead.fetch_add(1_000, Ordering::SeqCst).into());
     let world = world_with(TestServer::builder(), FactoryOptions { sleep_clock, ..quiet() }).await;
@@ -661,7 +661,7 @@ async fn two_clocks_that_are_read_one_after_the_other_are_no_sleep() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_a_server_streams_no_lists_is_remembered_for_an_hour() {
+async fn missing_watch_list_support_is_cached_for_hour() {
     let world = world().await;
     world.create("a", "one", "1");
     let swallowed = world.server.faults().inject(Fault::WithholdBookmarks).on(Match::watch());

@@ -19,7 +19,7 @@ use support::*;
 const FILE: &str = "SKOPOS_TEST_CHECKPOINT";
 
 #[tokio::test]
-async fn whenever_it_is_killed_the_old_file_or_the_new_one_is_there() {
+async fn kill_leaves_old_or_new_file_whole() {
     let rounds = std::env::var("SKOPOS_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(10);
     let directory = std::env::temp_dir().join(format!("skopos-killed-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();

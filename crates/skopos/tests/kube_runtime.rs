@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 #[tokio::test(start_paused = true)]
-async fn the_stream_is_that_of_a_watcher() {
+async fn stream_matches_kube_watcher() {
     let world = world().await;
     world.create("a", "one", "1");
     let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
@@ -47,7 +47,7 @@ async fn the_stream_is_that_of_a_watcher() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_reconciles_what_an_informer_sees() {
+async fn controller_reconciles_informer_objects() {
     let world = world().await;
     world.create("a", "one", "1");
     let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
@@ -140,7 +140,7 @@ impl kube::Resource for Told {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_that_does_not_fit_the_type_takes_the_place_of_the_one_before() {
+async fn undecodable_state_replaces_previous_one() {
     let world = world().await;
     world.create("a", "one", "known");
     let told = world.factory.informer::<Told>(InformerOptions::all()).unwrap();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use skopos::checkpoint::{replace_file, replace_file_unsynced};
 
 #[test]
-fn links_are_replaced_and_not_followed() {
+fn replaces_links_without_following() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     for is_synced in [true, false] {
@@ -31,7 +31,7 @@ fn links_are_replaced_and_not_followed() {
 }
 
 #[test]
-fn a_file_that_others_prepared_does_not_stay_theirs() {
+fn replaced_file_sheds_prepared_permissions() {
     let folder = tempfile::tempdir().unwrap();
     let (beside, file) = (folder.path().join("file.new"), folder.path().join("file"));
     fs::write(&beside, "").unwrap();

@@ -73,7 +73,7 @@ async fn r1_a_paused_cluster_cannot_hold_anybody_up() {
 /// Reproduces R2: after a restart of the API server, dead connections stayed in the pool, and every cache was frozen
 /// forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r2_ten_restarts_on_the_same_port_with_rst_and_fin() {
+async fn r2_recovers_from_ten_rst_and_fin_restarts() {
     let server = TestServer::builder().tls(true).start().await.unwrap();
     server.create(namespace_object("a")).unwrap();
     let config = kube_config(&server).await;
@@ -182,7 +182,7 @@ fn gated_transport(server: &Arc<TestServer>, reachable: &Arc<AtomicBool>) -> Tra
 
 /// Reproduces R3, 1: waiting to sync with an unreachable server, for each way of being unreachable.
 #[tokio::test(start_paused = true)]
-async fn r3_waiting_to_sync_with_an_unreachable_server_ends_with_the_reason() {
+async fn r3_wait_for_unreachable_server_ends_with_reason() {
     let refused = || async {
         Err::<Dialed, _>(TransportErrorKind::Refused { to: "10.0.0.1:443".into(), reason: "nobody".into() })
     };
@@ -282,7 +282,7 @@ async fn r3_shutdown_after_a_disconnect_leaves_nothing() {
 
 /// Reproduces R3, 4: a create while the server is gone, and after it has come back.
 #[tokio::test(start_paused = true)]
-async fn r3_a_create_after_a_disconnect_fails_in_time_and_then_works() {
+async fn r3_create_after_disconnect_fails_in_time() {
     let world = world().await;
     let maps = config_maps(&world.factory);
     maps.wait_synced(secs(5)).await.unwrap();
@@ -327,7 +327,7 @@ enum Escape {
 /// Reproduces R4: an object that was deleted and created again under the same name during a disconnect arrived as an
 /// update.
 #[tokio::test(start_paused = true)]
-async fn r4_a_recreated_object_is_a_deletion_and_an_addition() {
+async fn r4_recreated_object_is_deletion_and_addition() {
     for escape in [Escape::Resumed, Escape::Compacted, Escape::EventLost] {
         let world = world().await;
         world.create("a", "same-name", "before");
@@ -383,7 +383,7 @@ async fn r4_a_recreated_object_is_a_deletion_and_an_addition() {
 /// Reproduces R5: a raw watch ends when the server closes it. A loop that then returned lost all later events; a loop that
 /// continued was spinning on a closed channel.
 #[tokio::test(start_paused = true)]
-async fn r5_a_raw_watch_outlives_quiet_hours_and_closed_connections() {
+async fn r5_raw_watch_survives_quiet_hours_and_closes() {
     let world = world().await;
     let target = Target::new("", "v1", "configmaps");
     let transport = world.factory.transport().clone();

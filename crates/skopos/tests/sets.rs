@@ -48,7 +48,7 @@ fn is_probe(request: &RequestRecord, path: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_one_namespace_is_forbidden_the_age_of_another_is_proven() {
+async fn proves_age_beside_forbidden_namespace() {
     let (world, _maps, _forbidden) = half_forbidden(quiet()).await;
     world.server.clear_requests();
     tokio::time::sleep(secs(600)).await;
@@ -58,7 +58,7 @@ async fn while_one_namespace_is_forbidden_the_age_of_another_is_proven() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_one_namespace_is_forbidden_a_lost_event_of_another_heals() {
+async fn heals_lost_event_beside_forbidden_namespace() {
     let options = FactoryOptions { audit_interval: Some(secs(60)), ..quiet() };
     let (world, maps, _forbidden) = half_forbidden(options).await;
     let lost = world.server.faults().inject(Fault::DropEvents).on(Match::watch().path_prefix(OF_C));
@@ -97,7 +97,7 @@ async fn an_audit_says_which_namespaces_were_not_compared() {
 
 /// Checks that restored content is confirmed for each namespace separately, and once.
 #[tokio::test(start_paused = true)]
-async fn while_one_namespace_is_forbidden_what_is_restored_of_another_is_confirmed() {
+async fn confirms_checkpoint_beside_forbidden_namespace() {
     let mut world = world().await;
     world.create("c", "one", "1");
     let set = || InformerOptions::namespaces(["a", "c"]);
@@ -120,7 +120,7 @@ async fn while_one_namespace_is_forbidden_what_is_restored_of_another_is_confirm
 /// Checks a rollback that the server has shown in one namespace; the other namespace is forbidden, so its list/watch cannot
 /// notice.
 #[tokio::test(start_paused = true)]
-async fn what_a_restored_backup_has_taken_from_a_forbidden_namespace_is_not_read_as_live() {
+async fn rolled_back_forbidden_namespace_is_not_live() {
     let world = world().await;
     let backup = world.put("a", "one", "1");
     for n in 0..10 {
@@ -140,7 +140,7 @@ async fn what_a_restored_backup_has_taken_from_a_forbidden_namespace_is_not_read
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespaces_in_any_order_and_named_twice_are_one_set() {
+async fn namespace_set_ignores_order_and_duplicates() {
     let world = world().await;
     world.create("a", "one", "1");
     let scope = Scope::Namespaces(["b", "a", "a"].map(str::to_owned).to_vec());

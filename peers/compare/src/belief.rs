@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_across_two_objects_is_a_crossing_and_a_delete_and_an_add_are_none() {
+    fn only_update_across_objects_is_crossing() {
         let mut belief = Belief::default();
         belief.take(&event(Change::Added, true, "a", "u1", "1"));
         belief.take(&event(Change::Deleted, false, "a", "u1", "2"));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_out_of_the_book_lead_to_the_server() {
+    fn links_out_of_book_lead_to_server() {
         let text = "[a](../../README.md#x) [b](../how-to/c.md) [d](https://a.example)\n\n[e]\n\n<img src=\"../../e.svg\">\n\n[e]: ../../peers\n";
         let (path, docs) = (Path::new("docs/evidence/page.md"), Path::new("docs"));
         let found = with_links_to_server(text.to_owned(), path, &Page::parse(text), docs);

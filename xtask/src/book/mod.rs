@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_the_pages_for_users() {
+    fn sources_are_pages_for_users() {
         let root = tempfile::tempdir().unwrap();
         let of_users =
             ["CHANGELOG.md", "README.md", "README.zh-CN.md", "crates/a/README.md", "docs/start/demo.md"];

@@ -222,7 +222,7 @@ version = "1.2.3"
     }
 
     #[test]
-    fn patched_versions_other_crates_and_withdrawn_advisories_are_no_problem() {
+    fn ignores_patched_foreign_and_withdrawn_advisories() {
         let database = TempDir::new().unwrap();
         advise(&database, "RUSTSEC-2024-0001", "good", "", "\">=1.2.3\"");
         advise(&database, "RUSTSEC-2024-0002", "good", "withdrawn = \"2024-06-01\"", "");
@@ -233,7 +233,7 @@ version = "1.2.3"
     }
 
     #[test]
-    fn unmaintained_and_unsound_crates_are_judged_by_deny_toml() {
+    fn deny_toml_judges_unmaintained_and_unsound_crates() {
         let database = TempDir::new().unwrap();
         let classes = [
             ("RUSTSEC-2024-0001", "unmaintained"),
@@ -272,7 +272,7 @@ version = "1.2.3"
     }
 
     #[test]
-    fn a_folder_that_is_no_database_is_an_error_that_says_what_to_do() {
+    fn folder_without_database_error_names_remedy() {
         let message = |path: &Path| open(path).unwrap_err().to_string();
         let folder = TempDir::new().unwrap();
         for wrong in [folder.path().to_owned(), folder.path().join("absent")] {
@@ -290,7 +290,7 @@ version = "1.2.3"
     }
 
     #[test]
-    fn the_rules_of_this_repository_are_read() {
+    fn reads_rules_of_this_repository() {
         Rules::read(&fs::read_to_string(crate::deps::root().join("deny.toml")).unwrap()).unwrap();
     }
 }

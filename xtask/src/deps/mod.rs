@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_tool_is_told_with_the_way_to_get_it() {
+    fn missing_tool_error_names_install_command() {
         let missing = Tool { name: "no-such-tool", installed_by: "cargo install no-such-tool" };
         let error = missing.find().err().map(|error| error.to_string());
         let wanted = "cargo-no-such-tool is not installed: cargo install no-such-tool";

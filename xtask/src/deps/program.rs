@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn every_crate_of_the_program_is_from_the_registry_and_under_an_allowed_licence() {
+    fn program_crates_are_from_registry_and_licensed() {
         let program = Program::read(&root()).unwrap();
         let problems = program.problems(&allowed_licences(&root()).unwrap());
         assert!(problems.is_empty(), "{}", problems.join("\n"));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_elsewhere_is_named() {
+    fn reports_crates_from_other_sources() {
         let allowed = [Licensee::parse("MIT").unwrap()];
         let from = |source: Option<&str>, own| {
             Crate { source: source.map(ToOwned::to_owned), own, ..of_the_registry("MIT") }.problem(&allowed)
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crate_uses_is_read_from_the_tree() {
+    fn reads_dependencies_from_tree() {
         let id = |name: &str| (name.to_owned(), "1.0.0".to_owned());
         let tree = "0 a v1.0.0 (/it)\n1 b v1.0.0\n2 c v1.0.0 (proc-macro)\n1 d v1.0.0\n2 b v1.0.0 (*)\n";
         let wanted = [

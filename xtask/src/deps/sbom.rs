@@ -62,7 +62,7 @@ mod tests {
     use crate::deps::root;
 
     #[test]
-    fn the_list_names_each_crate_once_with_its_licence_its_checksum_and_what_it_uses() {
+    fn sbom_lists_each_crate_once_with_details() {
         let program = Program::read(&root()).unwrap();
         let list = of(&program).unwrap();
         assert_eq!(list["metadata"]["component"]["name"], NAME);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_names_of_many_types_and_constructors_named_of() {
+    fn finds_repeated_types_and_of_constructors() {
         let items = items(
             "pub struct A; mod one { struct A; pub struct B; pub struct Inner; } mod two { enum A {} struct B; struct Inner; fn of() {} } \
              mod three { struct C; struct Inner; impl C { fn of_all() {} } }",

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_gets_what_a_typed_list_left_out() {
+    fn adds_type_meta_omitted_by_typed_list() {
         let printed = line(&change(Verb::Updated, Some("{\"metadata\":\n{\"name\":\"web\"}}")));
         assert_eq!(printed["type"], "MODIFIED");
         assert_eq!(
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_acts_on_a_terminal_is_escaped() {
+    fn escapes_terminal_control_characters() {
         let object = "{\"a\":\"x\u{9b}31m\u{202e}y\u{7f}\",\"metadata\":{}}";
         let mut out = Vec::new();
         printer().change(&mut out, &change(Verb::Added, Some(object))).unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_without_its_last_state_names_the_object() {
+    fn deletion_without_last_state_names_object() {
         let printed = line(&change(Verb::Deleted, None));
         assert_eq!(printed["object"]["metadata"], json!({"name": "web", "namespace": "ns"}));
         assert_eq!(printed["object"]["kind"], "Pod");

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_aligned_and_an_update_tells_what_changed() {
+    fn aligns_rows_and_shows_update_changes() {
         let mut table = printer(true);
         let mut out = Vec::new();
         table.change(&mut out, &change(Verb::Added, "web-0", "Pending", None)).unwrap();
@@ -205,7 +205,7 @@ DELETED   shop        web-0           0/1 Running   <unknown>
     }
 
     #[test]
-    fn the_header_waits_for_the_first_view_and_has_its_widths() {
+    fn header_waits_for_initial_list_and_fits_rows() {
         let mut table = TablePrinter { holding: true, ..printer(false) };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         for name in ["a", "a-name-that-is-longer-than-the-header"] {
@@ -257,7 +257,7 @@ DELETED   shop        web-0           0/1 Running   <unknown>
     }
 
     #[test]
-    fn a_gap_is_told() {
+    fn marks_update_after_gap() {
         let mut table = printer(false);
         let mut out = Vec::new();
         let gap = Change { gap: true, ..change(Verb::Updated, "web-0", "Running", Some("Pending")) };

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_the_last_sentence() {
+    fn splits_default_from_last_sentence() {
         let split = |text| {
             let (meaning, default) = split_default(text);
             (meaning, default.unwrap_or_default())

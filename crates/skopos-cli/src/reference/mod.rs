@@ -45,7 +45,7 @@ fn command_line_is_current() {
 }
 
 #[test]
-fn commands_in_the_docs_parse() {
+fn commands_in_docs_parse() {
     let mut files = vec![repository().join("README.md")];
     find_files(&repository().join("docs"), "md", &mut files);
     let mut problems = Vec::new();

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_breaks_off_is_told_to_give_the_same_flags_again() {
+    fn interruption_hint_repeats_same_flags() {
         let again = |line: &str| Line::parse_from(line.split(' ')).command.again();
         for same in
             ["pause shop", "resume shop", "delete shop --keep-pvc --context prod", "create shop --upgrade"]

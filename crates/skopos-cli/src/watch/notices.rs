@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_and_its_end_are_told_once() {
+    fn reports_trouble_and_recovery_once() {
         let mut monitor = ViewMonitor::new(at(500));
         assert_eq!(monitor.observe(at(0), &ViewState::Live, ""), None);
         assert_eq!(monitor.observe(at(1000), &stale("refused"), ""), None, "it may be over at once");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_interruption_is_not_told() {
+    fn short_interruption_is_not_reported() {
         let mut monitor = ViewMonitor::new(at(500));
         monitor.observe(at(0), &stale("closed"), "");
         assert_eq!(monitor.observe(at(300), &ViewState::Live, ""), None);

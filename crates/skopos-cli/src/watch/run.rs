@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_untrusted_certificate_fails_at_once_and_is_named() {
+    async fn untrusted_certificate_fails_immediately() {
         let (server, other) =
             (start(TestServer::builder().tls(true)).await, start(TestServer::builder().tls(true)).await);
         let line = line(&server, "", |_| other.kubeconfig().replace(&other.url(), &server.url())).await;
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_without_tls_is_not_taken_for_one_with_it() {
+    async fn plaintext_server_is_reported_as_tls_error() {
         let server = start(TestServer::builder()).await;
         let line = line(&server, "", |kubeconfig| kubeconfig.replace("http://", "https://")).await;
         assert!(line.contains(": TLS: "), "{line}");
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_forbidden_resource_fails_at_once_with_the_servers_words() {
+    async fn forbidden_resource_fails_with_server_message() {
         let server = start(TestServer::builder()).await;
         let _forbidden = server.auth().forbid(Match::any().resource("pods"));
         let line = line(&server, "-A", |kubeconfig| kubeconfig).await;
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_that_never_comes_ends_with_the_reason() {
+    async fn sync_timeout_reports_last_error() {
         let server = start(TestServer::builder()).await;
         let _failing = server.faults().inject(Fault::status(503, 0)).on(Match::any().resource("pods"));
         let line = line(&server, "--sync-timeout 700ms", |kubeconfig| kubeconfig).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::support::{Running, run, skopos, text};
 
 #[test]
-fn once_tells_the_whole_story_and_exits_with_0() {
+fn demo_once_completes_every_step_and_exits_0() {
     let output = run(&["demo", "--once", "--clusters", "2", "--port", "0"]);
     let report = text(&output.stdout);
     assert!(output.status.success(), "{report}\n{}", text(&output.stderr));
@@ -111,7 +111,7 @@ fn a_story_that_is_broken_off_is_no_success() {
 }
 
 #[test]
-fn a_story_that_nobody_reads_to_its_end_is_no_success() {
+fn closed_output_fails_demo_once() {
     let mut command = skopos();
     command.args(["demo", "--once", "--clusters", "2", "--port", "0"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -37,7 +37,7 @@ fn is_answered(mut stream: TcpStream) -> bool {
 }
 
 #[test]
-fn idle_connections_do_not_use_up_the_descriptors() {
+fn idle_connections_do_not_exhaust_descriptors() {
     let folder = tempfile::tempdir().unwrap();
     let (gateway, address) = gateway(&folder, 96, 96);
     gateway.error_line(|line| line.contains("listen.limits.connections") && line.contains("raise it"));
@@ -55,7 +55,7 @@ fn idle_connections_do_not_use_up_the_descriptors() {
 }
 
 #[test]
-fn the_soft_limit_of_open_files_is_raised() {
+fn raises_soft_limit_of_open_files() {
     let folder = tempfile::tempdir().unwrap();
     let (gateway, address) = gateway(&folder, 128, 1024);
     assert!(is_answered(ask(address).unwrap()));

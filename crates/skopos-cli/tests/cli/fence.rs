@@ -172,7 +172,7 @@ async fn values(sink: &DnsSink) -> Vec<String> {
 
 // Case 26.
 #[tokio::test]
-async fn what_a_frozen_leader_had_sent_is_refused_after_another_took_over() {
+async fn fence_refuses_frozen_leader_after_takeover() {
     for kind in [Kind::Bind, Kind::Knot] {
         let Some(dns) = DnsServer::start(kind, "").await else { continue };
         let (cluster, sink) = (TestServer::builder().start().await.unwrap(), dns.sink());

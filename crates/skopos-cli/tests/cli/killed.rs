@@ -259,7 +259,7 @@ impl Gateway {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_random_points_it_answers_at_once_and_says_no_age_below_the_truth() {
+async fn restart_after_kill_never_understates_age() {
     let (cases, seed) = (knob("SKOPOS_CASES", 6), knob("SKOPOS_SEED", 1));
     let mut random = fastrand::Rng::with_seed(seed);
     let mut members = Vec::new();
@@ -441,7 +441,7 @@ impl Gateway {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_merged_watch_goes_on_after_a_restart_or_is_told_that_it_cannot() {
+async fn merged_watch_resumes_or_expires_after_restart() {
     let members = [Member::start("a").await, Member::start("b").await];
     let lab = Lab::new(&members);
     let truth = || -> View {

@@ -9,7 +9,7 @@ fn run(args: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn the_demo_goes_through_its_story() {
+fn notify_demo_completes_every_step() {
     let (code, out, err) = run(&["notify", "demo", "--once"]);
     assert_eq!(code, 0, "{out}{err}");
     for part in [
@@ -24,7 +24,7 @@ fn the_demo_goes_through_its_story() {
 }
 
 #[test]
-fn a_wrong_configuration_is_told_line_by_line() {
+fn configuration_error_names_line_and_column() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify.yaml");
     std::fs::write(&path, "sinks:\n- name: zone\n  dns: {zon: a.test}\n  from: []\n").unwrap();
@@ -114,7 +114,7 @@ fn until_status(config: &Path, part: &str) {
 }
 
 #[test]
-fn a_change_of_the_configuration_is_taken_over_and_a_wrong_one_is_not() {
+fn reloads_valid_config_and_keeps_it_over_invalid() {
     let (cluster, folder) = (Server::start(&[]), tempfile::tempdir().unwrap());
     let (path, state) = (folder.path().join("notify.yaml"), folder.path().join("state"));
     std::fs::write(&path, configuration(&cluster, &state, "one", "")).unwrap();
@@ -144,7 +144,7 @@ fn a_change_of_the_configuration_is_taken_over_and_a_wrong_one_is_not() {
 }
 
 #[test]
-fn of_two_notifiers_one_works_and_the_other_takes_over() {
+fn standby_takes_over_from_stopped_notifier() {
     let (cluster, folder) = (Server::start(&[]), tempfile::tempdir().unwrap());
     let start = |name: &str| {
         let path = folder.path().join(format!("{name}.yaml"));
@@ -196,7 +196,7 @@ fn receiver() -> std::net::SocketAddr {
 }
 
 #[test]
-fn a_webhook_is_planned_told_and_has_dead_letters() {
+fn webhook_is_planned_sent_and_dead_lettered() {
     let cluster = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
     let (path, state) = (folder.path().join("notify.yaml"), folder.path().join("state"));

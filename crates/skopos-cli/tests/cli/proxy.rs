@@ -83,7 +83,7 @@ fn pods(kubeconfig: &NamedTempFile, limit: &str) -> Command {
 }
 
 #[test]
-fn a_cluster_is_watched_through_the_proxy_of_the_kubeconfig_or_the_environment() {
+fn watch_uses_proxy_of_kubeconfig_or_environment() {
     let server = Server::start(&["--tls", "--objects", "1"]);
     let proxy = Proxy::to(address(&server));
     let url = format!("http://me:secret@{}", proxy.address);
@@ -113,7 +113,7 @@ fn a_cluster_is_watched_through_the_proxy_of_the_kubeconfig_or_the_environment()
 }
 
 #[test]
-fn a_proxy_that_lets_nobody_through_is_one_clear_line() {
+fn proxy_failure_is_one_error_line() {
     let server = Server::start(&["--tls", "--objects", "1"]);
     let proxy = Proxy::to(address(&server));
     for (url, told) in [

@@ -12,7 +12,7 @@ use super::support::{Running, Server, TIMEOUT, skopos, utf8};
 const PAGE: &str = include_str!("../../../../docs/reference/metrics.md");
 
 #[test]
-fn metrics_of_the_gateway_are_listed() {
+fn reference_lists_gateway_metrics() {
     let (server, folder) = (Server::start(&["--objects", "3"]), tempfile::tempdir().unwrap());
     let config = folder.path().join("gateway.yaml");
     let text = format!(
@@ -30,7 +30,7 @@ fn metrics_of_the_gateway_are_listed() {
 }
 
 #[test]
-fn metrics_of_the_notifier_are_listed() {
+fn reference_lists_notifier_metrics() {
     let (server, folder) = (Server::start(&["--objects", "3"]), tempfile::tempdir().unwrap());
     let config = folder.path().join("notify.yaml");
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -21,7 +21,7 @@ fn started(process: Running) -> (Running, String) {
 }
 
 #[test]
-fn with_nothing_to_serve_it_ends_with_1_and_says_why() {
+fn serve_with_nothing_to_serve_exits_1() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &str| {
         let path = folder.path().join(name);
@@ -57,7 +57,7 @@ fn with_nothing_to_serve_it_ends_with_1_and_says_why() {
 }
 
 #[test]
-fn it_says_which_clusters_there_are_and_what_callers_may_do() {
+fn serve_prints_clusters_and_caller_access() {
     let (one, two) = (Server::start(&[]), Server::start(&[]));
     let folder = tempfile::tempdir().unwrap();
     let odd = folder.path().join("odd");
@@ -91,7 +91,7 @@ fn it_says_which_clusters_there_are_and_what_callers_may_do() {
 }
 
 #[test]
-fn problems_are_told_at_the_start_and_by_the_status() {
+fn serve_and_status_report_config_problems() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config.yaml");
@@ -114,7 +114,7 @@ fn problems_are_told_at_the_start_and_by_the_status() {
 /// Tests `nohup`, and a terminal that goes away.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_hang_up_ends_nothing_that_ignores_it_and_is_no_success() {
+fn hangup_exits_129_unless_ignored() {
     let server = Server::start(&[]);
     let kubeconfig = server.kubeconfig();
     let ignoring = |args: &str| {

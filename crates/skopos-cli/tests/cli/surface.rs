@@ -46,7 +46,7 @@ fn wrong_usage_exits_with_2() {
 }
 
 #[test]
-fn the_schema_of_the_configuration_is_printed() {
+fn prints_configuration_schema() {
     let output = run(&["serve", "--print-schema"]);
     assert!(output.status.success());
     let shipped = include_str!("../../../skopos-gateway/config.schema.json");
@@ -54,7 +54,7 @@ fn the_schema_of_the_configuration_is_printed() {
 }
 
 #[test]
-fn completions_know_the_commands() {
+fn completions_include_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = run(&["completion", shell]);
         assert!(output.status.success());
@@ -63,7 +63,7 @@ fn completions_know_the_commands() {
 }
 
 #[test]
-fn without_a_kubeconfig_the_line_says_what_to_do() {
+fn missing_kubeconfig_error_says_what_to_do() {
     let line = failure(&["watch", "pods"]);
     assert!(line.contains("--kubeconfig FILE") && line.contains("skopos testserver"), "{line}");
 }
@@ -103,7 +103,7 @@ fn an_unreachable_server_is_named_with_its_reason() {
 
 #[cfg(feature = "demo")]
 #[test]
-fn a_fault_without_a_demo_says_how_to_start_one() {
+fn fault_without_demo_says_how_to_start_one() {
     let empty = tempfile::tempdir().unwrap();
     let output = skopos().args(["demo", "fault", "reset"]).env("TMPDIR", empty.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -112,7 +112,7 @@ fn a_fault_without_a_demo_says_how_to_start_one() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_gateway_that_dies_writes_no_memory_to_a_disk() {
+fn gateway_disables_core_dumps() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("gateway.yaml");
     std::fs::write(&config, "listen: {address: '127.0.0.1:0'}\nclusters: {folders: [{path: '.'}]}\n")

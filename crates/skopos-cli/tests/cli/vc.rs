@@ -121,7 +121,7 @@ fn a_life_from_creation_to_deletion() {
 }
 
 #[test]
-fn the_kubeconfig_leads_to_the_virtual_cluster() {
+fn vc_kubeconfig_reaches_virtual_cluster() {
     let host = Host::shop();
     let kubeconfig = host.file("shop");
     std::fs::write(&kubeconfig, host.good(&["kubeconfig", "shop"])).expect("written");
@@ -139,7 +139,7 @@ fn the_kubeconfig_leads_to_the_virtual_cluster() {
 }
 
 #[test]
-fn who_does_not_read_the_steps_breaks_nothing_off() {
+fn closed_stderr_does_not_abort_pause() {
     let host = Host::shop();
     let paused = host.command(&["pause", "shop"]).stderr(left()).output().expect("the binary runs");
     assert!(paused.status.success(), "{}", paused.status);
@@ -149,7 +149,7 @@ fn who_does_not_read_the_steps_breaks_nothing_off() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
+fn vc_errors_say_what_to_do() {
     let host = Host::with(&[VirtualCluster::new("shop"), VirtualCluster::new("other")]);
     let cases: [(&[&str], &str); 4] = [
         (&["pause", "nobody"], "error: there is no virtual cluster nobody: `skopos vc list` shows"),
@@ -173,7 +173,7 @@ fn errors_say_what_to_do() {
 }
 
 #[test]
-fn a_host_that_is_gone_is_told_in_time() {
+fn unreachable_host_times_out_with_advice() {
     let host = Host::shop();
     host.runtime.block_on(host.virtuals.host().pause());
     let said = host.bad(&["list", "--timeout", "2s"]);
@@ -224,7 +224,7 @@ fn fake_helm(host: &Host) {
 }
 
 #[test]
-fn helm_acts_on_the_cluster_that_this_command_talks_to() {
+fn helm_uses_same_cluster_as_vc_command() {
     let host = Host::with(&[]);
     fake_helm(&host);
     let mut create = host.command(&["create", "shop"]);

@@ -33,7 +33,7 @@ fn objects_and_then_their_changes_are_json_lines() {
 }
 
 #[test]
-fn a_table_shows_what_an_update_changed() {
+fn table_shows_what_update_changed() {
     let server = Server::start(&["--tls", "--objects", "3", "--churn", "10"]);
     let watch = server.watch(&["pods", "--all-namespaces"]);
     let header = watch.line(|_| true);
@@ -56,7 +56,7 @@ fn names_are_kubectls() {
 }
 
 #[test]
-fn selectors_are_the_servers() {
+fn server_evaluates_selectors() {
     let server = Server::start(&["--objects", "50"]);
     let watch = server.watch(&["pods", "-A", "-l", "app=nobody", "-o", "json"]);
     assert_eq!(json(&watch.line(|_| true))["objects"], 0);
@@ -72,7 +72,7 @@ fn an_unknown_resource_is_answered_with_a_close_one() {
 }
 
 #[test]
-fn a_restarted_server_is_survived_and_told() {
+fn watch_survives_server_restart_and_reports_it() {
     let server = Server::start(&["--objects", "2"]);
     let port = server.port();
     let watch = server.watch(&["pods", "-A", "-o", "json"]);
@@ -96,7 +96,7 @@ fn ctrl_c_ends_at_once() {
 }
 
 #[test]
-fn ctrl_c_ends_also_when_nobody_reads_the_output() {
+fn ctrl_c_exits_while_output_is_blocked() {
     let server = Server::start(&["--objects", "2000", "--churn", "200"]);
     let mut command = skopos();
     command.args(["watch", "pods", "-A", "-o", "json", "--kubeconfig", server.kubeconfig()]);
@@ -126,7 +126,7 @@ fn a_reader_that_leaves_is_no_failure() {
 }
 
 #[test]
-fn who_does_not_read_the_notices_gets_the_changes_all_the_same() {
+fn changes_continue_after_stderr_closes() {
     let server = Server::start(&["--objects", "2", "--churn", "200"]);
     for verbose in ["", "-v"] {
         let mut command = skopos();
@@ -148,7 +148,7 @@ fn a_port_in_use_is_a_clear_error() {
 }
 
 #[test]
-fn a_testserver_ends_in_peace_and_takes_its_kubeconfig_along() {
+fn testserver_removes_kubeconfig_on_interrupt() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Running::start(skopos().arg("testserver").env("TMPDIR", dir.path()));
     let line = server.line(|line| line.starts_with("kubeconfig: "));
@@ -160,7 +160,7 @@ fn a_testserver_ends_in_peace_and_takes_its_kubeconfig_along() {
 }
 
 #[test]
-fn a_script_may_stop_reading_once_it_knows_the_kubeconfig() {
+fn testserver_survives_closed_stdout() {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("kubeconfig");
     let mut command = skopos();

@@ -34,7 +34,7 @@ fn texts(model: &Model) -> Vec<String> {
 }
 
 #[test]
-fn a_fault_is_followed_from_infliction_to_recovery() {
+fn tracks_fault_from_injection_to_recovery() {
     let mut model = Model::default();
     let healthy = || cluster("lima", 0, None);
     model.observe(sample(0, vec![cluster("oslo", 0, None), healthy()]));
@@ -75,7 +75,7 @@ fn recovery_from_a_lasting_fault_counts_from_its_end() {
 }
 
 #[test]
-fn a_fault_is_detected_by_what_belongs_to_it_and_by_nothing_else() {
+fn only_matching_trouble_detects_fault() {
     let mut model = Model::default();
     let healthy = || cluster("lima", 0, None);
     let show = |model: &mut Model, moment: u64, trouble: &Trouble| {
@@ -111,7 +111,7 @@ fn a_fault_is_detected_by_what_belongs_to_it_and_by_nothing_else() {
 }
 
 #[test]
-fn a_fault_that_shows_while_there_is_trouble_is_told_once() {
+fn fault_during_trouble_is_detected_once() {
     let mut model = Model::default();
     model.observe(sample(0, vec![cluster("oslo", 0, None), cluster("lima", 0, None)]));
     model.inflict(at(1000), FaultName::Unavailable, "oslo");
@@ -124,7 +124,7 @@ fn a_fault_that_shows_while_there_is_trouble_is_told_once() {
 }
 
 #[test]
-fn a_pause_is_no_trouble_and_its_end_is_told_with_its_length() {
+fn pause_is_not_trouble_and_logs_recovery_time() {
     let mut model = Model::default();
     model.observe(sample(0, vec![cluster("oslo", 0, None)]));
     // The connection dies before the pause is known.
@@ -150,7 +150,7 @@ fn a_pause_is_no_trouble_and_its_end_is_told_with_its_length() {
 }
 
 #[test]
-fn the_same_trouble_of_several_clusters_is_one_line() {
+fn same_trouble_of_many_clusters_is_one_line() {
     let mut model = Model::default();
     let healthy = || cluster("tokyo", 0, None);
     model.observe(sample(0, vec![cluster("oslo", 0, None), cluster("lima", 0, None), healthy()]));
@@ -168,7 +168,7 @@ fn the_same_trouble_of_several_clusters_is_one_line() {
 }
 
 #[test]
-fn the_kinds_of_a_cluster_have_a_trouble_together() {
+fn troubles_of_resources_merge_per_cluster() {
     let mut model = Model::default();
     model.observe(sample(0, vec![cluster("oslo", 0, None)]));
     let kind = |began: u64, healed: Option<u64>| Trouble {
@@ -209,7 +209,7 @@ fn rows_tell_state_rate_and_why() {
 }
 
 #[test]
-fn the_rate_forgets_what_is_long_ago() {
+fn rate_forgets_old_events() {
     let mut model = Model::default();
     for second in 0..60 {
         let events = if second < 30 { second * 100 } else { 3000 };
@@ -219,7 +219,7 @@ fn the_rate_forgets_what_is_long_ago() {
 }
 
 #[test]
-fn a_cluster_that_comes_later_is_told() {
+fn late_cluster_is_logged() {
     let mut model = Model::default();
     model.observe(sample(0, vec![cluster("oslo", 0, None)]));
     let late = stands("lima", Condition::Connecting, 900, "");
@@ -236,7 +236,7 @@ fn clusters_that_are_not_found_yet_are_missing() {
 }
 
 #[test]
-fn the_log_is_bounded_and_can_be_followed() {
+fn log_is_bounded_and_resumes_from_count() {
     let mut model = Model::default();
     let (_, count) = model.log_since(0);
     for i in 0..2 * LOG_LENGTH {

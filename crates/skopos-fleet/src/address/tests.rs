@@ -11,7 +11,7 @@ fn net(text: &str) -> IpNet {
 }
 
 #[test]
-fn what_is_no_cluster_is_denied_in_every_spelling() {
+fn denies_non_cluster_addresses_in_every_spelling() {
     let policy = AddressPolicy::outside();
     for denied in [
         "127.0.0.1",
@@ -75,7 +75,7 @@ fn what_is_no_cluster_is_denied_in_every_spelling() {
 }
 
 #[test]
-fn networks_are_denied_and_allowed_by_configuration() {
+fn configuration_denies_and_allows_networks() {
     let policy = AddressPolicy::outside().deny(net("10.96.0.0/12")).allow(net("10.96.0.1/32"));
     assert_eq!(policy.check(ip("10.100.0.1")), Err(DeniedAddress::Network(net("10.96.0.0/12"))));
     assert_eq!(policy.check(ip("::ffff:10.100.0.1")), Err(DeniedAddress::Network(net("10.96.0.0/12"))));
@@ -88,7 +88,7 @@ fn networks_are_denied_and_allowed_by_configuration() {
 }
 
 #[test]
-fn the_filter_says_what_the_policy_says() {
+fn filter_agrees_with_policy() {
     let filter = AddressPolicy::outside().filter();
     assert!(filter.check(ip("127.0.0.1")).unwrap_err().contains("loopback"));
     assert!(filter.check(ip("10.0.0.1")).is_ok());
@@ -103,7 +103,7 @@ fn own_address() -> Option<IpAddr> {
 }
 
 #[test]
-fn the_machines_own_addresses_are_denied_at_each_dial() {
+fn filter_denies_own_addresses_at_each_dial() {
     let Some(own) = own_address() else {
         return eprintln!("not run: the machine has no address but loopback");
     };

@@ -206,7 +206,7 @@ mod tests {
         }
 
         #[tokio::test]
-        async fn a_folder_of_others_is_taken_from_them_and_its_links_are_not_followed() {
+        async fn restricts_folder_mode_and_ignores_symlinks() {
             let folder = tempfile::tempdir().unwrap();
             let (root, victim) = (folder.path().join("x"), folder.path().join("victim"));
             fs::create_dir_all(root.join("a")).unwrap();

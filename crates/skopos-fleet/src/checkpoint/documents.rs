@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_written_is_read_with_its_age() {
+    async fn documents_round_trip_with_age() {
         let document = |path: &str, body: &'static str, age| {
             let request = DocumentRequest::new(path, "application/json").unwrap();
             let age = Duration::from_secs(age);

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_for_the_same_cluster_only() {
+    fn index_decodes_for_same_cluster_only() {
         let id = |name: &str| ClusterId::new(name).unwrap();
         let pods = ResourceId {
             group: String::new(),

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_cluster_has_the_folder_of_another_or_none() {
+    fn cluster_folder_names_are_unique_and_valid() {
         let long = ["x".repeat(253), "X".repeat(253), format!("{}y", "x".repeat(252))];
         let names =
             ["a", "A", "=41", "a.b", ".a", "a.", "...", "con", "arn:aws:eks:eu:1:x", "admin@prod", "a_b"];

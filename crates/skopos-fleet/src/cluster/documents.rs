@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fetched_beforehand_is_what_kubectl_asks_for() {
+    fn prefetches_requests_that_kubectl_sends() {
         // The requests of kubectl 1.32.
         const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;\
                                  g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_used_last_stays() {
+    async fn evicts_least_recently_used_document() {
         let options =
             ClusterOptions { max_documents: 2, max_document_bytes: 100, ..ClusterOptions::default() };
         let documents = Documents::default();
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_of_one_cluster_is_not_kept_of_the_next() {
+    fn clear_discards_fetch_in_flight() {
         let (documents, options) = (Documents::default(), ClusterOptions::default());
         let never = || std::future::pending().boxed().shared();
         let first = documents.fetch(&request("/api"), |_| never());

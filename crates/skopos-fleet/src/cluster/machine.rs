@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_answered_is_unreachable_at_the_first_failure() {
+    fn first_failure_before_any_answer_is_unreachable() {
         let mut bench = Bench::new();
         assert_eq!(bench.after(1, idle()), Condition::Connecting);
         let connected = Observation { connected: true, ..Observation::default() };
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_live_is_degraded_for_a_moment_first() {
+    fn live_cluster_degrades_before_unreachable() {
         let mut bench = Bench::new();
         assert_eq!(bench.after(1, bench.well()), Condition::Live);
         assert_eq!(bench.after(9, idle()), Condition::Live, "idle is not dead");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_hides_what_is_observed_until_it_ends() {
+    fn pause_hides_observations_until_resume() {
         let mut bench = Bench::new();
         bench.after(1, bench.well());
         assert_eq!(bench.after(1, paused()), Condition::Paused);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_is_not_unreachable_until_it_should_serve() {
+    fn starting_cluster_stays_connecting_until_ready() {
         let mut bench = Bench::new();
         bench.after(1, paused());
         assert_eq!(bench.after(1, Input::Resumed { ready: false }), Condition::Connecting);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_is_the_end() {
+    fn removed_is_terminal_state() {
         let mut bench = Bench::new();
         bench.after(1, Input::Removed("its Secret was deleted".into()));
         for input in

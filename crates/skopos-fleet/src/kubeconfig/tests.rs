@@ -58,7 +58,7 @@ fn with_user(lines: &[&str], policy: &KubeconfigPolicy) -> Result<ClusterSpec, K
 type Switch = fn(&mut KubeconfigPolicy);
 
 #[test]
-fn what_is_dangerous_is_refused_until_its_own_switch_admits_it() {
+fn dangerous_field_needs_its_own_switch() {
     let cluster: [(&str, &str, Switch); 3] = [
         ("certificate-authority: /etc/passwd", "certificate-authority", |p| {
             p.allow_certificate_authority_file = true
@@ -116,7 +116,7 @@ fn what_is_dangerous_is_refused_until_its_own_switch_admits_it() {
 }
 
 #[test]
-fn a_proxy_is_there_for_those_alone_who_may_connect_anywhere() {
+fn proxy_requires_unrestricted_addresses() {
     let line = "proxy-url: 'socks5://me:c4n4ry@10.0.0.9:1080'";
     let spec = with_cluster(line, &KubeconfigPolicy::trusted()).unwrap();
     assert_eq!(spec.config().proxy_url.unwrap(), "socks5://me:c4n4ry@10.0.0.9:1080");
@@ -145,7 +145,7 @@ fn a_file_stays_refused_beside_inline_data() {
 }
 
 #[test]
-fn the_ca_is_inline_or_there_is_no_cluster() {
+fn requires_inline_certificate_authority() {
     let server = "server: https://10.0.0.1";
     let hostile = KubeconfigPolicy::hostile();
     assert_eq!(read(&[server], &[], &hostile).unwrap_err(), KubeconfigError::NoCertificateAuthority);
@@ -168,7 +168,7 @@ fn the_ca_is_inline_or_there_is_no_cluster() {
 }
 
 #[test]
-fn the_server_is_an_https_url_and_nothing_else() {
+fn accepts_only_plain_https_server_url() {
     let ca = good_cluster().remove(1);
     let hostile = KubeconfigPolicy::hostile();
     for bad in [
@@ -290,7 +290,7 @@ fn no_secret_is_ever_shown() {
 }
 
 #[test]
-fn relative_paths_start_from_the_folder_of_the_file() {
+fn relative_paths_resolve_from_kubeconfig_folder() {
     let text = kubeconfig(
         &["server: https://10.0.0.1", "certificate-authority: ca.crt"],
         &["tokenFile: /abs/token", "client-key: ../key", "client-certificate: cert"],
@@ -323,7 +323,7 @@ fn a_plugin_is_run_from_where_kubectl_runs_it() {
 }
 
 #[test]
-fn a_plugin_is_told_of_the_cluster_if_it_wants_to_know() {
+fn exec_plugin_receives_cluster_info_on_request() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("ca.crt"), CA).unwrap();
     let inline = format!("certificate-authority-data: {}", b64(CA));

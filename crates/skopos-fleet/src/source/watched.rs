@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_taken_when_it_stays_as_it_is() {
+    fn file_settles_before_it_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let mut watched = WatchedFile::new(path.clone());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_that_takes_long_is_told_of_and_waited_for() {
+    async fn slow_check_is_reported_and_awaited() {
         for (takes, told) in [(LATE_TIMEOUT / 2, false), (LATE_TIMEOUT * 3, true)] {
             let mut late = false;
             let began = tokio::time::Instant::now();

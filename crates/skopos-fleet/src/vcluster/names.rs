@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_roles_are_as_the_chart_calls_them() {
+    fn cluster_role_names_match_chart() {
         assert_eq!(cluster_roles("shop", "team-a"), ["vc-shop-v-team-a", "vc-mn-shop-v-team-a"]);
         let [role, _] = cluster_roles("shop", &"n".repeat(70));
         assert_eq!(role.len(), 63);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configured_replicas_are_found_or_one() {
+    fn configured_replicas_default_to_one() {
         let replicas = |yaml| config(yaml).unwrap().replicas;
         assert_eq!(replicas("controlPlane: {statefulSet: {highAvailability: {replicas: 3}}}"), 3);
         for other in [
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_showing_it() {
+    fn secret_errors_do_not_show_content() {
         assert!(matches!(kubeconfig("vc-shop", json!({})), Err(SecretError::Missing { key: "config" })));
         assert!(matches!(kubeconfig("vc-shop", json!({"config": "?"})), Err(SecretError::Encoding { .. })));
         assert!(matches!(KubeconfigSecret::parse(b"17"), Err(SecretError::Malformed)));

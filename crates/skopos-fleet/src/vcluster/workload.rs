@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_is_read() {
+    fn parses_workload_fields() {
         let set = set(|_| {});
         assert_eq!((set.part, set.release.as_str()), (Part::ControlPlane, "shop"));
         assert_eq!((set.replicas, set.pods, set.ready), (3, 3, 2));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn others_workloads_are_nobody() {
+    fn ignores_unrelated_workloads() {
         let parse = |json: &Value| Workload::parse(WorkloadKind::Deployment, json.to_string().as_bytes());
         for labels in [json!(null), json!({"app": "vcluster"}), json!({"app": "web", "release": "x"})] {
             assert_eq!(parse(&json!({"metadata": {"name": "x", "labels": labels}})).unwrap(), None);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_remembers_the_replicas_and_the_version_it_is_for() {
+    fn pause_patch_records_replicas_and_version() {
         let patch = set(|_| {}).pause_patch(9, "now").unwrap();
         assert_eq!(
             patch,
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_down_for_a_reason_is_not_paused_again() {
+    fn pause_patch_skips_workload_already_down() {
         let paused = |set: &mut Value| set["metadata"]["annotations"] = json!({"loft.sh/paused": "true"});
         assert!(set(|s| (paused(s), s["spec"]["replicas"] = 0.into()).1).pause_patch(1, "now").is_none());
         let restoring = |s: &mut Value| s["metadata"]["annotations"] = json!({"loft.sh/restoring": "true"});
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resume_brings_back_what_was_annotated() {
+    fn resume_patch_restores_annotated_replicas() {
         let resumed = |replicas: Value| {
             let set = set(|set| {
                 set["metadata"]["annotations"] =
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn the_date_is_local_and_ends_in_z() {
+    fn paused_date_is_local_with_z_suffix() {
         let tokyo = "2026-03-04T05:06:07.0895+09:00[Asia/Tokyo]".parse().unwrap();
         assert_eq!(paused_date(&tokyo), "2026-03-04T05:06:07.089Z");
     }

@@ -112,7 +112,7 @@ pub(crate) async fn confirmed(cluster: &Cluster) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fleet_that_starts_again_has_everything_at_once_and_lists_nothing() {
+async fn restored_fleet_has_content_without_list() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     let (up, down, paused) = (world.server("up"), world.server("down"), world.server("paused"));
@@ -161,7 +161,7 @@ async fn a_fleet_that_starts_again_has_everything_at_once_and_lists_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_has_changed_is_written_and_what_is_not_kept_any_more_is_removed() {
+async fn writes_only_changes_and_removes_unused_files() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     let server = world.server("a");
@@ -185,7 +185,7 @@ async fn only_what_has_changed_is_written_and_what_is_not_kept_any_more_is_remov
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_damaged_is_refused_told_of_and_moved_aside() {
+async fn damaged_checkpoint_is_refused_and_moved_aside() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     let server = world.server("a");
@@ -211,7 +211,7 @@ async fn what_is_damaged_is_refused_told_of_and_moved_aside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_made_anew_is_not_taken_for_the_one_before() {
+async fn recreated_cluster_does_not_use_old_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     world.server("a");
@@ -252,7 +252,7 @@ async fn a_cluster_made_anew_is_not_taken_for_the_one_before() {
 
 /// Checks that restored content of a name is not shown for a cluster of another source with that name.
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_of_a_name_is_not_shown_as_that_of_another_source() {
+async fn checkpoint_is_not_shown_for_other_source() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     world.server("a");
@@ -286,7 +286,7 @@ async fn what_is_kept_of_a_name_is_not_shown_as_that_of_another_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_uid_may_not_be_read_nothing_is_kept() {
+async fn unreadable_uid_prevents_checkpoints() {
     let missing = Status::not_found(GroupResource::new("", "namespaces"), "kube-system");
     for refusal in [Fault::status(403, 0), Fault::Status(missing)] {
         let directory = tempfile::tempdir().unwrap();
@@ -312,7 +312,7 @@ async fn where_the_uid_may_not_be_read_nothing_is_kept() {
 
 /// Checks that a refusal without Kubernetes' Status proves nothing: the cluster behind the proxy may be down.
 #[tokio::test(start_paused = true)]
-async fn what_a_proxy_refuses_is_no_refusal_of_the_cluster() {
+async fn proxy_refusal_does_not_discard_checkpoint() {
     let not_found = Status::failure(404, "NotFound", "the server could not find the requested resource");
     let not_found = String::from_utf8(not_found.to_vec()).unwrap();
     for (code, body) in [(404, "404 page not found"), (403, "<html>Forbidden</html>"), (404, &not_found)] {
@@ -336,7 +336,7 @@ async fn what_a_proxy_refuses_is_no_refusal_of_the_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_not_be_kept_does_not_fit_or_belongs_to_nobody_is_removed() {
+async fn removes_disallowed_oversized_and_orphaned_files() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     world.server("a");
@@ -378,7 +378,7 @@ async fn what_may_not_be_kept_does_not_fit_or_belongs_to_nobody_is_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_crash_left_unfinished_is_no_harm() {
+async fn unfinished_write_of_crash_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     let server = world.server("a");
@@ -400,7 +400,7 @@ async fn what_a_crash_left_unfinished_is_no_harm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_has_named_for_long_is_removed_but_not_before_everybody_had_the_time_to() {
+async fn unclaimed_checkpoint_expires_after_grace_period() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     world.server("a");
@@ -496,7 +496,7 @@ fn set_age(directory: &Path, cluster: &str, age: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_cannot_be_read_for_once_is_left_and_read_another_time() {
+async fn transient_read_error_keeps_file_for_retry() {
     for unreadable in ["a/core.v1.configmaps.skopos", "a/index"] {
         let directory = tempfile::tempdir().unwrap();
         let world = World::default();
@@ -525,7 +525,7 @@ async fn a_file_that_cannot_be_read_for_once_is_left_and_read_another_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_that_is_read_late_is_that_of_the_cluster_which_the_server_has_said_it_is() {
+async fn late_index_applies_only_to_verified_cluster() {
     for made_anew in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let world = World::default();
@@ -607,7 +607,7 @@ async fn a_bucket_does_as_well_as_a_directory() {
 
 #[cfg(feature = "object-store")]
 #[tokio::test(start_paused = true)]
-async fn a_bucket_that_hangs_delays_the_start_once_and_the_end_hardly() {
+async fn hanging_bucket_delays_start_once() {
     use object_store::memory::InMemory;
     use object_store::throttle::{ThrottleConfig, ThrottledStore};
     use skopos_fleet::checkpoint::{Bucket, BucketLimits};
@@ -671,7 +671,7 @@ async fn a_bucket_that_hangs_delays_the_start_once_and_the_end_hardly() {
 
 #[cfg(feature = "object-store")]
 #[tokio::test(start_paused = true)]
-async fn a_bucket_is_left_alone_after_some_failures_and_asked_again_later() {
+async fn bucket_is_paused_after_failures_then_retried() {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use futures::stream::BoxStream;

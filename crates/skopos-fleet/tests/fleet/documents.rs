@@ -18,7 +18,7 @@ fn version() -> DocumentRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_document_is_fetched_once_and_stays_while_the_server_is_down() {
+async fn document_is_fetched_once_and_survives_outage() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet();
@@ -39,7 +39,7 @@ async fn a_document_is_fetched_once_and_stays_while_the_server_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_kubectl_needs_is_there_before_anybody_asks() {
+async fn prefetches_kubectl_documents_before_first_request() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet_with(ClusterOptions { prefetch_documents: true, ..options() });
@@ -92,7 +92,7 @@ impl Persistence for Notes {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_run_had_is_there_again() {
+async fn restores_content_of_earlier_run() {
     let world = World::default();
     for name in ["a", "hangs"] {
         world.server(name);

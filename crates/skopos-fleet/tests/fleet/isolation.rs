@@ -13,7 +13,7 @@ use crate::support::*;
 
 /// Checks report R1 in small: no call waits for dead, slow and paused clusters, and the result names each of them.
 #[tokio::test(start_paused = true)]
-async fn reads_of_the_healthy_do_not_feel_the_others() {
+async fn reads_of_healthy_clusters_are_not_delayed() {
     let world = World::default();
     let fleet = world.fleet();
     let healthy = ["a", "b", "c", "d"];
@@ -74,7 +74,7 @@ async fn reads_of_the_healthy_do_not_feel_the_others() {
 
 /// Checks that a dead cluster gets few requests, whatever callers want, and that its return is found.
 #[tokio::test(start_paused = true)]
-async fn the_dead_are_left_alone() {
+async fn dead_cluster_gets_few_requests() {
     let world = World::default();
     let fleet = world.fleet_with(skopos_fleet::ClusterOptions { prefetch_documents: true, ..options() });
     let kinds =
@@ -117,7 +117,7 @@ async fn the_dead_are_left_alone() {
 
 /// Checks that concurrent callers share one session and one list.
 #[tokio::test(start_paused = true)]
-async fn what_many_want_is_made_once() {
+async fn concurrent_callers_share_session_and_list() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet();

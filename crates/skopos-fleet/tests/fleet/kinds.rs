@@ -7,7 +7,7 @@ use skopos_testserver::{Fault, Match};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_nobody_uses_is_stopped_and_one_that_is_held_is_not() {
+async fn stops_idle_resource_but_not_held_one() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet_with(ClusterOptions { idle_stop: Some(secs(60)), ..options() });
@@ -30,7 +30,7 @@ async fn a_kind_that_nobody_uses_is_stopped_and_one_that_is_held_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_of_a_dead_cluster_is_not_stopped_for_being_idle() {
+async fn idle_stop_spares_resource_of_dead_cluster() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet_with(ClusterOptions { idle_stop: Some(secs(60)), ..options() });
@@ -51,7 +51,7 @@ async fn what_is_kept_of_a_dead_cluster_is_not_stopped_for_being_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_coldest_goes_when_memory_is_short() {
+async fn memory_pressure_evicts_coldest_resource() {
     let world = World::default();
     let server = world.server("a");
     let large = "x".repeat(40_000);
@@ -89,7 +89,7 @@ async fn the_coldest_goes_when_memory_is_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_number_of_kinds_is_bounded() {
+async fn number_of_resources_is_bounded() {
     let world = World::default();
     world.server("a");
     let fleet = world.fleet_with(ClusterOptions { max_kinds: 2, ..options() });
@@ -105,7 +105,7 @@ async fn the_number_of_kinds_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_server_refuses_is_not_asked_again_at_once() {
+async fn server_refusal_is_not_retried_immediately() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet();
@@ -128,7 +128,7 @@ async fn what_the_server_refuses_is_not_asked_again_at_once() {
 
 /// Checks a resource whose server fails as for an aggregated API with its server down.
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_the_server_keeps_failing_to_list_is_not_waited_for() {
+async fn resource_with_failing_list_is_not_awaited() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet();

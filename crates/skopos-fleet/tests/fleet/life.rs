@@ -20,7 +20,7 @@ async fn ended(kind: &CachedKind) -> StopReason {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_cluster_is_left_alone_and_is_live_within_2_s_of_its_return() {
+async fn paused_cluster_is_live_within_2s_of_return() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet_with(ClusterOptions { prefetch_documents: true, ..options() });
@@ -58,7 +58,7 @@ async fn a_paused_cluster_is_left_alone_and_is_live_within_2_s_of_its_return() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_no_new_connections_is_degraded_and_not_gone() {
+async fn server_refusing_new_connections_is_degraded() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet();
@@ -105,7 +105,7 @@ async fn a_way_that_changes_takes_every_kind_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_new_way_leads_nowhere_the_old_copy_is_kept() {
+async fn redirect_to_nowhere_keeps_old_content() {
     let world = World::default();
     world.server("a");
     let fleet = world.fleet();
@@ -123,7 +123,7 @@ async fn while_the_new_way_leads_nowhere_the_old_copy_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_leaves_can_be_read_for_a_while() {
+async fn removed_cluster_stays_readable_during_retention() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet_of(FleetOptions {
@@ -160,7 +160,7 @@ async fn a_cluster_that_leaves_can_be_read_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_is_bounded_and_wakes_everybody() {
+async fn shutdown_is_bounded_and_wakes_waiters() {
     let world = World::default();
     let servers: Vec<_> = ["a", "b"].map(|name| world.server(name)).into();
     world.hole("hole");
@@ -192,7 +192,7 @@ async fn the_end_is_bounded_and_wakes_everybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_the_fleet_ends_it() {
+async fn dropping_fleet_closes_connections() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet();
@@ -204,7 +204,7 @@ async fn dropping_the_fleet_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_ever_may_say_so() {
+async fn accepts_infinite_timeouts() {
     let world = World::default();
     world.server("a");
     let fleet = world.fleet();

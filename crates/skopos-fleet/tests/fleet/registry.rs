@@ -64,7 +64,7 @@ fn bad() -> DiscoveredCluster {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clusters_come_and_go_and_followers_are_told() {
+async fn followers_see_clusters_added_changed_removed() {
     let world = World::default();
     world.server("a");
     let fleet = world.fleet();
@@ -99,7 +99,7 @@ async fn clusters_come_and_go_and_followers_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_all_sources_have_said_what_they_list_clusters_may_be_missing() {
+async fn unread_sources_awaits_first_list_of_each_source() {
     let world = World::default();
     world.server("a");
     let fleet = world.fleet();
@@ -128,7 +128,7 @@ async fn until_all_sources_have_said_what_they_list_clusters_may_be_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_kubeconfig_is_the_problem_of_its_cluster() {
+async fn invalid_kubeconfig_affects_only_its_cluster() {
     let world = World::default();
     world.server("a");
     let fleet = world.fleet();
@@ -166,7 +166,7 @@ fn server(fleet: &Fleet, name: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clusters_of_two_sources_with_one_name_are_both_there_and_keep_their_names() {
+async fn same_name_in_two_sources_yields_stable_names() {
     let world = World::default();
     for name in ["a", "b"] {
         world.server(name);
@@ -205,7 +205,7 @@ async fn clusters_of_two_sources_with_one_name_are_both_there_and_keep_their_nam
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_says_nothing_keeps_no_names_from_others_for_long() {
+async fn silent_source_reserves_names_only_briefly() {
     let world = World::default();
     world.server("a");
     let fleet = world.fleet();
@@ -227,7 +227,7 @@ async fn a_source_that_says_nothing_keeps_no_names_from_others_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_this_process_names_and_what_is_called_so_go_before_made_up_names() {
+async fn joined_and_exact_names_win_over_generated() {
     let world = World::default();
     for name in ["a", "b", "c"] {
         world.server(name);
@@ -260,7 +260,7 @@ async fn what_this_process_names_and_what_is_called_so_go_before_made_up_names()
 /// Checks that the data of one cluster is not shown for another one of its name: readers of one need not be allowed to
 /// read the other.
 #[tokio::test(start_paused = true)]
-async fn nothing_of_a_cluster_is_there_where_another_source_has_its_name() {
+async fn name_taken_by_other_source_starts_empty() {
     let world = World::default();
     world.server("a");
     let fleet = world.fleet();
@@ -293,7 +293,7 @@ async fn nothing_of_a_cluster_is_there_where_another_source_has_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_of_a_cluster_is_there_where_its_source_has_the_name_from_elsewhere() {
+async fn name_from_other_origin_starts_empty() {
     let world = World::default();
     world.server("a");
     let fleet = world.fleet();
@@ -317,7 +317,7 @@ async fn nothing_of_a_cluster_is_there_where_its_source_has_the_name_from_elsewh
 
 /// Checks that the data of a removed cluster can be read for a while, and that its name is free meanwhile.
 #[tokio::test(start_paused = true)]
-async fn nothing_of_a_cluster_that_left_is_that_of_another_that_takes_its_name_later() {
+async fn name_reused_after_removal_starts_empty() {
     let world = World::default();
     world.server("a");
     let fleet = world.fleet();

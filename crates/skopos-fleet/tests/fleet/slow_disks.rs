@@ -75,7 +75,7 @@ impl Store for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_ends_while_old_files_are_removed_keeps_what_there_is_all_the_same() {
+async fn shutdown_during_file_removal_keeps_checkpoints() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     let server = world.server("a");
@@ -101,7 +101,7 @@ async fn who_ends_while_old_files_are_removed_keeps_what_there_is_all_the_same()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_made_anew_is_there_whatever_the_disk_does() {
+async fn recreated_cluster_is_served_despite_hung_disk() {
     let never_removes: fn(Act, &FileName) -> Duration = |act, _| match act {
         Act::Remove => FOR_EVER,
         _ => Duration::ZERO,
@@ -137,7 +137,7 @@ async fn a_cluster_made_anew_is_there_whatever_the_disk_does() {
 /// Checks a race: the server was found to be another cluster, and before the keeper has deleted the old content, a
 /// source redirects the cluster.
 #[tokio::test(start_paused = true)]
-async fn another_cluster_is_no_reconnection_also_if_another_way_comes_meanwhile() {
+async fn redirect_during_removal_still_reports_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     world.server("a");
@@ -166,7 +166,7 @@ async fn another_cluster_is_no_reconnection_also_if_another_way_comes_meanwhile(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_being_recalled_when_another_way_comes_is_recalled_there() {
+async fn restore_continues_after_redirect() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     let server = world.server("a");
@@ -195,7 +195,7 @@ async fn what_is_being_recalled_when_another_way_comes_is_recalled_there() {
 
 /// Checks the same while another file of the cluster is still being read.
 #[tokio::test(start_paused = true)]
-async fn what_was_recalled_and_has_moved_on_does_not_go_back_when_another_way_comes() {
+async fn redirect_does_not_roll_back_restored_content() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     let server = world.server("a");

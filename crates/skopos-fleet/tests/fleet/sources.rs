@@ -42,7 +42,7 @@ fn replace(path: &Path, content: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_context_that_this_process_names_is_followed_and_keeps_its_name() {
+async fn joined_context_is_followed_and_keeps_name() {
     let world = World::default();
     for name in ["a", "b", "home"] {
         world.server(name);
@@ -76,7 +76,7 @@ async fn a_context_that_this_process_names_is_followed_and_keeps_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_contexts_of_a_file_are_clusters() {
+async fn contexts_of_file_become_clusters() {
     let world = World::default();
     for name in ["a", "b"] {
         world.server(name);
@@ -112,7 +112,7 @@ async fn the_contexts_of_a_file_are_clusters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn contexts_of_any_names_are_clusters_and_an_exact_name_is_its_contexts() {
+async fn any_context_name_works_and_exact_name_wins() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (folder.path().join("one"), folder.path().join("two"));
     let named = ["team/prod", "team-prod", "生产", "测试", ".."];
@@ -154,7 +154,7 @@ async fn contexts_of_any_names_are_clusters_and_an_exact_name_is_its_contexts() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_files_is_read_as_one_and_followed() {
+async fn list_of_files_is_merged_and_followed() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("a"), contexts(&["a"])).unwrap();
@@ -178,7 +178,7 @@ async fn a_list_of_files_is_read_as_one_and_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_chosen_contexts_of_a_file_count() {
+async fn only_chosen_contexts_become_clusters() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config");
     std::fs::write(&path, contexts(&["a", "b", "c"])).unwrap();
@@ -196,7 +196,7 @@ async fn only_the_chosen_contexts_of_a_file_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_file_of_a_folder_is_a_cluster_and_its_own_problem() {
+async fn each_folder_file_is_cluster_with_own_problem() {
     let world = World::default();
     for name in ["a", "b"] {
         world.server(name);
@@ -316,7 +316,7 @@ async fn cluster_apis_secrets_are_clusters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_stays_with_the_secret_that_has_it_and_leads_to_no_other_cluster() {
+async fn name_stays_with_its_secret() {
     let world = World::default();
     for name in ["a", "b"] {
         world.server(name);
@@ -360,7 +360,7 @@ async fn a_name_stays_with_the_secret_that_has_it_and_leads_to_no_other_cluster(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_strangers_write_into_secrets_harms_nobody() {
+async fn hostile_secrets_affect_only_their_cluster() {
     let world = World::default();
     world.server("a");
     let (server, fleet) = host(&world).await;

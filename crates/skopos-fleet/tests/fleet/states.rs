@@ -22,7 +22,7 @@ fn definition() -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_whose_definition_is_deleted_is_gone_and_no_trouble() {
+async fn deleted_definition_ends_resource_without_trouble() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet();
@@ -46,7 +46,7 @@ async fn a_kind_whose_definition_is_deleted_is_gone_and_no_trouble() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configured_kind_that_is_not_served_is_no_trouble() {
+async fn unserved_configured_resource_is_no_trouble() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet_with(ClusterOptions { kinds: vec![things(), config_maps()], ..options() });
@@ -64,7 +64,7 @@ async fn a_configured_kind_that_is_not_served_is_no_trouble() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_server_is_degraded_as_soon_as_a_ping_is_not_answered() {
+async fn unanswered_ping_degrades_frozen_server() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet();
@@ -83,7 +83,7 @@ async fn a_frozen_server_is_degraded_as_soon_as_a_ping_is_not_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_server_that_is_well_is_live_for_an_hour() {
+async fn quiet_healthy_server_stays_live() {
     let world = World::default();
     world.server("a");
     let fleet = world.fleet();
@@ -99,7 +99,7 @@ async fn a_quiet_server_that_is_well_is_live_for_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_watch_that_fails_is_a_reason_of_its_kind_alone() {
+async fn failing_watch_is_reported_for_its_resource() {
     let world = World::default();
     let server = world.server("a");
     let fleet = world.fleet();

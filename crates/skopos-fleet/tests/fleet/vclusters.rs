@@ -65,7 +65,7 @@ fn paused_by(cluster: &Cluster) -> Option<PausedBy> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_pauses_it_by_whatever_means_it_is_paused() {
+async fn every_form_of_pause_is_detected() {
     let bed = bed().await;
     let shop = bed.shop().await;
     let labels = shop.labels();
@@ -123,7 +123,7 @@ async fn whoever_pauses_it_by_whatever_means_it_is_paused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_which_no_kind_is_kept_is_live_again_as_soon() {
+async fn vcluster_without_resources_resumes_within_2s() {
     let bed = bed_with(ClusterOptions { prefetch_documents: true, ..options() }).await;
     let shop = bed.shop().await;
     until_condition(&shop, Condition::Live).await;
@@ -142,7 +142,7 @@ async fn one_of_which_no_kind_is_kept_is_live_again_as_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_without_a_secret_is_named_and_one_without_a_workload_is_gone() {
+async fn only_missing_workload_removes_vcluster() {
     let bed = bed().await;
     let shop = bed.shop().await;
     drop(shop.kind(&config_maps(), secs(5)).await.expect("a kind"));

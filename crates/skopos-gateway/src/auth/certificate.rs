@@ -102,7 +102,7 @@ mod tests {
     const NOW: &str = "2026-01-01T00:00:00Z";
 
     #[test]
-    fn the_common_name_is_the_user_and_organizations_are_groups() {
+    fn maps_common_name_to_user_organization_to_group() {
         let der = certificate(&[(DnType::CommonName, "jane"), (DnType::OrganizationName, "dev")]);
         let identity = identity(&der, &SystemNames::Refused, at(NOW)).unwrap();
         assert_eq!(
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_outlives_its_certificate_and_the_right_does_not() {
+    fn rejects_certificate_outside_validity_period() {
         let der = certificate(&[(DnType::CommonName, "jane")]);
         for time in ["2019-12-31T00:00:00Z", "2030-01-02T00:00:00Z"] {
             assert!(
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_for_nobody_is_refused() {
+    fn rejects_certificate_without_common_name() {
         for names in [&[][..], &[(DnType::CommonName, "")], &[(DnType::OrganizationName, "dev")]] {
             assert!(identity(&certificate(names), &SystemNames::Refused, at(NOW)).is_err(), "{names:?}");
         }

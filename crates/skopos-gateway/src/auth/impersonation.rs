@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_these_headers_impersonates_nobody() {
+    fn ignores_request_without_impersonation_headers() {
         assert_eq!(parse(&[("accept", "*/*")]), Ok(None));
         assert_eq!(parse(&[("impersonate-user", "")]), Ok(None));
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn extra_fields_and_the_uid_are_read() {
+    fn reads_impersonated_uid_and_extra_fields() {
         let joe = identity(&[
             ("Impersonate-User", "joe"),
             ("Impersonate-Uid", "7"),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ambiguous_is_refused() {
+    fn rejects_ambiguous_impersonation_headers() {
         let twice = parse(&[("impersonate-user", "joe"), ("impersonate-user", "root")]);
         assert_eq!(twice, Err(ImpersonationError::Repeated("impersonate-user")));
         for alone in ["impersonate-group", "impersonate-uid", "impersonate-extra-scopes"] {

@@ -48,7 +48,7 @@ fn jane() -> Script {
 const CLIENT: &str = "10.0.0.9:1234";
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_reviewed_by_the_cluster_and_the_identity_is_complete() {
+async fn token_review_yields_complete_identity() {
     let script = jane();
     let who = reviewing(&[], &script).identify(&peer(CLIENT), &bearer("good")).await.unwrap();
     assert_eq!((who.user.as_str(), who.uid.as_str()), ("jane", "7"));
@@ -59,7 +59,7 @@ async fn a_token_is_reviewed_by_the_cluster_and_the_identity_is_complete() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_of_the_system_of_a_cluster_is_of_that_one_alone_unless_told_otherwise() {
+async fn system_accounts_stay_in_home_cluster_unless_shared() {
     let who = async |shared: bool, user: &'static str, groups: &'static [&str]| {
         let user = json!({"username": user, "groups": groups, "home": "b"});
         let script = Script::reviewing(move |_, _| json!({"authenticated": true, "user": user}));
@@ -81,7 +81,7 @@ async fn who_is_of_the_system_of_a_cluster_is_of_that_one_alone_unless_told_othe
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_shows_nothing_or_something_wrong_is_unknown() {
+async fn rejects_missing_or_invalid_credentials() {
     let script = jane();
     let authenticator = reviewing(&[], &script);
     for sent in [headers(&[]), bearer("bad"), headers(&[("authorization", "Basic good")]), bearer("")] {
@@ -96,7 +96,7 @@ async fn who_shows_nothing_or_something_wrong_is_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_good_for_ten_seconds_after_it_was_taken_back() {
+async fn revoked_token_expires_within_ten_seconds() {
     let script = jane();
     let authenticator = reviewing(&[], &script);
     let all = futures::future::join_all(
@@ -122,7 +122,7 @@ async fn a_token_for_another_audience_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_name_nobody_are_no_proof() {
+async fn rejects_review_without_authenticated_user() {
     for status in [
         json!({}),
         json!({"authenticated": true}),
@@ -137,7 +137,7 @@ async fn answers_that_name_nobody_are_no_proof() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_cannot_be_asked_is_no_proof_that_the_caller_is_nobody() {
+async fn unreachable_reviewer_yields_503_not_401() {
     let script = Script::new(|_, _| Err(AskError::Down("refused".into())));
     let error = reviewing(&[], &script).identify(&peer(CLIENT), &bearer("good")).await.unwrap_err();
     assert_eq!(Status::from(error).code, 503);
@@ -156,7 +156,7 @@ async fn a_cluster_that_cannot_be_asked_is_no_proof_that_the_caller_is_nobody() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_made_up_tokens_is_a_trickle_of_reviews() {
+async fn flood_of_unknown_tokens_causes_few_reviews() {
     let script = jane();
     script.takes(Duration::from_secs(3600));
     let authenticator = reviewing(&[], &script);
@@ -227,7 +227,7 @@ async fn good_tokens_pass_beside_a_flood_of_another_network() {
 
 /// Checks the case of one proxy: a connection with a refused token waits behind those without.
 #[tokio::test(start_paused = true)]
-async fn good_tokens_pass_beside_a_flood_of_their_own_network() {
+async fn valid_tokens_pass_during_flood_from_same_network() {
     let slowest = beside_a_flood(CLIENT, async |authenticator| {
         tokio::time::sleep(Duration::from_secs(10)).await;
         let all = (0..20).map(async |n| use_token(authenticator, CLIENT, &format!("good-{n}"), 1).await);
@@ -287,7 +287,7 @@ async fn nothing_configured_is_for_this_machine_alone() {
 }
 
 #[tokio::test]
-async fn a_certificate_counts_only_where_it_is_asked_for() {
+async fn certificate_counts_only_when_configured() {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn rejects_malformed_bearer_token() {
         let long = format!("Bearer {}", "x".repeat(MAX_TOKEN_BYTES + 1));
         for values in [
             &["Basic YTpi"][..],

@@ -59,7 +59,7 @@ impl Authorizer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_member_is_asked_for_the_whole_identity_and_all_attributes() {
+async fn review_carries_full_identity_and_attributes() {
     let script = allowing();
     let what = Attributes { subresource: "log".into(), name: "web-0".into(), ..pods() };
     let decision = authorizer(&script).decide("a", &jane(), &what).await;
@@ -135,7 +135,7 @@ async fn a_decision_is_of_exactly_one_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_is_kept_for_ten_seconds_for_and_against() {
+async fn allow_and_deny_are_cached_for_ten_seconds() {
     for allowed in [true, false] {
         let script = Script::reviewing(move |_, _| json!({"allowed": allowed}));
         let authorizer = authorizer(&script);
@@ -151,7 +151,7 @@ async fn a_decision_is_kept_for_ten_seconds_for_and_against() {
 
 /// Callers choose the names, so overlong ones must not fill memory.
 #[tokio::test(start_paused = true)]
-async fn a_decision_on_what_no_object_is_called_is_not_kept() {
+async fn decision_on_overlong_name_is_not_cached() {
     for (length, asked) in [(253, 1), (MAX_KEY_BYTES, 2)] {
         let script = allowing();
         let authorizer = authorizer(&script);
@@ -207,7 +207,7 @@ async fn whatever_is_no_clear_yes_is_a_no() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_member_is_asked_again_within_the_deadline() {
+async fn retries_busy_member_within_deadline() {
     let script = Script::new(|_, _| Ok((429, json!({}))));
     let authorizer = authorizer(&script);
     let (jane, pods) = (jane(), pods());
@@ -284,7 +284,7 @@ impl Drop for Inside {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_one_callers_reviews_takes_no_right_from_others() {
+async fn flood_of_reviews_does_not_starve_other_callers() {
     let crowded = Crowded::default();
     let authorizer = Authorizer::new(&Config::default(), Arc::new(crowded.clone()));
     let (bob, mallory) = (Identity::authenticated("bob", []), Identity::authenticated("mallory", []));
@@ -318,7 +318,7 @@ async fn a_flood_of_one_callers_reviews_takes_no_right_from_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_reviews_of_one_caller_are_refused_to_that_caller() {
+async fn refuses_excess_reviews_of_one_caller() {
     let script = allowing();
     script.takes(Duration::from_secs(2));
     let authorizer = authorizer(&script);
@@ -343,7 +343,7 @@ async fn too_many_reviews_of_one_caller_are_refused_to_that_caller() {
 
 /// Waiting for a permit says nothing about the member.
 #[tokio::test(start_paused = true)]
-async fn a_busy_caller_does_not_make_a_member_count_as_down() {
+async fn busy_caller_does_not_mark_member_down() {
     let script = allowing();
     script.takes(Duration::from_secs(2));
     let authorizer = authorizer(&script);
@@ -392,7 +392,7 @@ async fn undecided_reviews_end_no_watch_until_they_stay_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_does_not_answer_holds_nobody_up_beyond_the_deadline() {
+async fn decision_on_silent_member_ends_at_deadline() {
     let script = allowing();
     script.takes(Duration::from_secs(3600));
     let before = Instant::now();
@@ -415,7 +415,7 @@ async fn a_down_member_is_asked_once_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_many_that_does_not_answer_is_waited_for_once() {
+async fn silent_member_is_awaited_once() {
     let script = allowing();
     script.takes(Duration::from_secs(5));
     let authorizer = authorizer(&script);
@@ -447,7 +447,7 @@ async fn one_of_many_that_does_not_answer_is_waited_for_once() {
 
 /// Each of many clusters is asked a moment after the shared deadline began to run.
 #[tokio::test(start_paused = true)]
-async fn who_was_not_waited_for_to_the_end_is_not_waited_for_again() {
+async fn member_past_shared_deadline_is_not_awaited_again() {
     let script = allowing();
     script.takes(Duration::from_secs(5));
     let authorizer = authorizer(&script);
@@ -461,7 +461,7 @@ async fn who_was_not_waited_for_to_the_end_is_not_waited_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_was_down_long_ago_is_waited_for() {
+async fn member_down_long_ago_is_awaited() {
     let script = Script::new(|_, _| Err(AskError::Down("refused".into())));
     let authorizer = authorizer(&script);
     let within = Duration::from_secs(3);
@@ -473,7 +473,7 @@ async fn a_member_that_was_down_long_ago_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_that_are_taken_over_hold_for_what_is_open() {
+async fn reloaded_policy_applies_to_open_watches() {
     let script = allowing();
     let before = with_policy(AuthorizationMode::Policy, MemberDown::Deny);
     let authorizer = Authorizer::new(&before, script.arc());
@@ -489,7 +489,7 @@ async fn rules_that_are_taken_over_hold_for_what_is_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rules_decide_for_members_that_are_down_and_for_no_others() {
+async fn policy_decides_only_when_member_is_down() {
     let config = with_policy(AuthorizationMode::Member, MemberDown::Policy);
     let secrets = Attributes { resource: "secrets".into(), ..pods() };
     let down = Script::new(|_, _| Err(AskError::Down("refused".into())));
@@ -507,7 +507,7 @@ async fn the_rules_decide_for_members_that_are_down_and_for_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_policy_alone_no_member_is_asked() {
+async fn policy_mode_sends_no_review() {
     let script = allowing();
     let config = with_policy(AuthorizationMode::Policy, MemberDown::Deny);
     let authorizer = Authorizer::new(&config, script.arc());
@@ -517,7 +517,7 @@ async fn with_the_policy_alone_no_member_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_loopback_user_is_trusted_and_only_when_that_is_asked_for() {
+async fn trusts_only_loopback_user_when_configured() {
     let script = Script::reviewing(|_, _| json!({"allowed": false}));
     let mut config = Config::default();
     let loopback = Arc::new(Identity::loopback());
@@ -529,7 +529,7 @@ async fn only_the_loopback_user_is_trusted_and_only_when_that_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_right_that_is_taken_away_ends_a_watch_within_sixty_seconds() {
+async fn revoked_right_ends_watch_within_sixty_seconds() {
     let script = allowing();
     let authorizer = authorizer(&script);
     let (jane, watch) = (jane(), Attributes { verb: "watch".into(), ..pods() });
@@ -546,7 +546,7 @@ async fn a_right_that_is_taken_away_ends_a_watch_within_sixty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_of_one_cluster_may_do_nothing_in_another_whoever_would_say_yes() {
+async fn cluster_account_is_denied_elsewhere_in_any_mode() {
     for mode in [AuthorizationMode::Member, AuthorizationMode::Policy] {
         let script = allowing();
         let authorizer = Authorizer::new(&with_policy(mode, MemberDown::Policy), script.arc());

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_an_error_only_its_code_is_told() {
+    fn reports_only_code_of_error() {
         let said = "<Error><Code>AccessDenied</Code><Message>secret</Message></Error>";
         assert_eq!(error_code(said), Some("AccessDenied"));
         for none in ["", "<Code>", "<Code>a b</Code>", "<Code>/etc</Code>", "secret"] {

@@ -92,7 +92,7 @@ async fn whatever_is_wrong_ends_soon_and_tells_no_secret() {
 }
 
 #[tokio::test]
-async fn over_tls_the_ca_of_the_configuration_counts() {
+async fn tls_trusts_only_configured_ca() {
     let keys = tempfile::tempdir().unwrap();
     let certificate = Certificate::new();
     let s3 = S3::over(Some(certificate.acceptor(&[]))).await;
@@ -108,7 +108,7 @@ async fn over_tls_the_ca_of_the_configuration_counts() {
 }
 
 #[tokio::test]
-async fn of_the_environment_the_credentials_alone_are_taken() {
+async fn takes_only_credentials_and_region_from_environment() {
     let (s3, keys) = (S3::start().await, tempfile::tempdir().unwrap());
     let source = BucketSource { credentials: None, region: None, ..s3.source(keys.path()) };
     let set = |name: &str| match name {
@@ -128,7 +128,7 @@ async fn of_the_environment_the_credentials_alone_are_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_change_are_read_again_and_bad_ones_are_not_repeated() {
+async fn rereads_changed_keys_and_hides_bad_ones() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("access"), "first\n").unwrap();

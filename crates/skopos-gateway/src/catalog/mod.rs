@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_what_discovery_says_also_while_the_cluster_is_down() {
+    async fn catalog_matches_discovery_while_cluster_is_down() {
         let lab = Lab::trusting(&["a", "b"]);
         for name in ["a", "b"] {
             lab.member(name).create(crd()).unwrap();
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_or_beyond_all_measure_gives_none() {
+    fn rejects_malformed_or_oversized_document() {
         for other in ["", "{}", "[]", "null", "nonsense", r#"{"kind":"APIGroupList","groups":[]}"#] {
             assert_eq!(Catalog::parse(other.as_bytes()), Err(Malformed::OfAnotherForm), "{other}");
         }

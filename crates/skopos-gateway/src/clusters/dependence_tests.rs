@@ -89,7 +89,7 @@ fn names(answer: &Told) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caller_dependent_answers_are_refused_without_impersonation() {
+async fn caller_dependent_paths_require_impersonation() {
     for defines in [false, true] {
         let (lab, os) = lab(defines, |_| {});
         for path in [
@@ -144,7 +144,7 @@ async fn aggregated_kinds_are_not_merged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trusted_callers_see_the_gateways_view() {
+async fn trusted_callers_see_gateway_view() {
     let lab = Lab::with(&["a"], |config| config.authorization.loopback = LoopbackTrust::Trusted);
     let os = lab.add_echo("os");
     os.scripted(|request| openshift(request, false));
@@ -155,7 +155,7 @@ async fn trusted_callers_see_the_gateways_view() {
 
 /// Checks that reviews of the caller count as writes.
 #[tokio::test(start_paused = true)]
-async fn self_reviews_need_the_callers_name() {
+async fn self_reviews_require_impersonation() {
     for impersonate in [false, true] {
         let (lab, os) = lab(false, |config| config.outbound.impersonate = impersonate);
         for path in [

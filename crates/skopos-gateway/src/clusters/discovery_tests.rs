@@ -38,7 +38,7 @@ async fn documents_with(lab: &Lab, group: &str) -> Vec<bool> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn discovery_has_a_kind_as_soon_as_it_is_served_and_no_longer() {
+async fn discovery_lists_kind_exactly_while_served() {
     let lab = Lab::trusting(&["a"]);
     for round in 0..3 {
         let group = format!("x{round}.example");

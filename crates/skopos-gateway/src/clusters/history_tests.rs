@@ -30,7 +30,7 @@ fn expired(events: &[Value]) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_of_a_history_that_is_no_more_expire_and_none_begins_there() {
+async fn rollback_expires_open_and_new_watches() {
     let lab = lab(&["a"]);
     let member = lab.member("a");
     let backup = member.resource_version();
@@ -64,7 +64,7 @@ async fn watches_of_a_history_that_is_no_more_expire_and_none_begins_there() {
 
 /// Checks changes that share a version, as of Events whose lease expires; here some come seconds after the others.
 #[tokio::test(start_paused = true)]
-async fn who_lists_between_changes_that_share_a_version_is_told_of_the_rest() {
+async fn watch_delivers_rest_of_changes_sharing_version() {
     let lab = lab(&["a", "b", "c"]);
     let member = lab.member("a");
     let from_memory = format!("{PODS}?resourceVersion=0");
@@ -95,7 +95,7 @@ async fn who_lists_between_changes_that_share_a_version_is_told_of_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_page_is_of_a_history_that_is_no_more() {
+async fn rollback_expires_pages_and_exact_lists() {
     let lab = lab(&["a", "b", "c"]);
     let member = lab.member("a");
     let backup = member.resource_version();
@@ -122,7 +122,7 @@ async fn no_page_is_of_a_history_that_is_no_more() {
 /// Checks a watch ahead of memory. An object of a live list may be deleted before the member's watch is open again, and
 /// its deletion would be lost.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_began_ahead_of_memory_is_not_carried_over_a_gap() {
+async fn watch_ahead_of_memory_ends_at_gap() {
     let lab = lab(&["a"]);
     let member = lab.member("a");
     lab.get(PODS, &[]).await;
@@ -149,7 +149,7 @@ async fn a_watch_that_began_ahead_of_memory_is_not_carried_over_a_gap() {
 
 /// Checks the case of another cluster that takes the name, at a revision that the earlier one has passed long ago.
 #[tokio::test(start_paused = true)]
-async fn what_one_cluster_said_leads_nowhere_in_another_that_takes_its_name() {
+async fn versions_expire_when_another_cluster_takes_name() {
     let lab = lab(&["a"]);
     let source = QuietSource::for_member(&lab.services.fleet, "a").await;
     for name in ["b", "c", "d"] {

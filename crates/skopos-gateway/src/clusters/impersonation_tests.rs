@@ -60,7 +60,7 @@ async fn read(lab: &Lab, token: &str, path: &str, more: &[(&str, &str)]) -> Told
 const JOE: (&str, &str) = ("Impersonate-User", "joe");
 
 #[tokio::test(start_paused = true)]
-async fn impersonation_counts_where_the_member_permits_it() {
+async fn impersonates_where_member_permits_it() {
     let lab = lab();
     assert_eq!(read(&lab, "alice", MAPS, &[]).await.code, 403);
     for headers in [
@@ -87,7 +87,7 @@ async fn impersonation_counts_where_the_member_permits_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_rights_to_impersonate_are_refused_as_the_member_does() {
+async fn impersonation_refusal_matches_member_message() {
     let lab = lab();
     for (token, headers, refused) in [
         (
@@ -165,7 +165,7 @@ async fn unusable_headers_of_impersonation_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_when_the_right_to_impersonate_is_gone() {
+async fn revoked_impersonation_right_ends_watch() {
     let lab = lab();
     read(&lab, "alice", MAPS, &[JOE]).await;
     let headers = [("authorization", "Bearer alice"), JOE];
@@ -177,7 +177,7 @@ async fn a_watch_ends_when_the_right_to_impersonate_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_merged_view_shows_the_clusters_in_which_the_caller_may_impersonate() {
+async fn merged_view_omits_clusters_denying_impersonation() {
     let lab = lab();
     let path = "/fleet/api/v1/namespaces/shop/configmaps";
     assert_eq!(read(&lab, "joe", path, &[]).await.json()["items"].as_array().unwrap().len(), 2);
@@ -190,7 +190,7 @@ async fn the_merged_view_shows_the_clusters_in_which_the_caller_may_impersonate(
 }
 
 #[tokio::test(start_paused = true)]
-async fn bounds_and_the_identity_of_writes_are_those_of_the_request() {
+async fn impersonated_requests_count_against_real_caller() {
     let lab = Lab::guarded(&["a"], |config| {
         config.outbound.impersonate = true;
         config.listen.limits.watches_per_user = 1;
@@ -216,7 +216,7 @@ async fn bounds_and_the_identity_of_writes_are_those_of_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn for_a_trusted_caller_the_member_decides() {
+async fn member_decides_impersonation_of_trusted_caller() {
     let lab = Lab::with(&[], |config| config.authorization.loopback = LoopbackTrust::Trusted);
     let echo = lab.add_echo("echo");
     let told =

@@ -44,7 +44,7 @@ fn asked(lab: &Lab, verb: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_and_gets_come_from_memory_and_say_how_old_they_are() {
+async fn lists_and_gets_come_from_memory_with_age() {
     let lab = lab(&["a", "b", "c"]);
     lab.get(PODS, &[]).await;
     lab.member("a").clear_requests();
@@ -60,7 +60,7 @@ async fn lists_and_gets_come_from_memory_and_say_how_old_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_is_answered_as_by_the_member() {
+async fn memory_answers_equal_member_answers() {
     let lab = lab(&["a", "b", "c"]);
     let member = Lab::with(&[], |_| {});
     drop(member);
@@ -118,7 +118,7 @@ async fn pages_are_of_one_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_keeps_its_state_from_page_to_page_however_many_others_are_paged() {
+async fn paged_list_keeps_state_among_other_lists() {
     let lab = lab(&["a", "b", "c", "d", "e"]);
     let token = |page: &Value| page["metadata"]["continue"].as_str().unwrap().to_owned();
     let first = lab.get(&format!("{PODS}?limit=1"), &[]).await.json();
@@ -171,7 +171,7 @@ async fn a_list_that_is_read_slowly_delays_no_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_is_made_once_for_all_who_watch_and_an_object_is_compressed_once_for_all_lists() {
+async fn watches_share_frames_and_lists_compressed_objects() {
     let lab = lab(&["a"]);
     lab.member("a").load_pods(100);
     let list = "/clusters/a/api/v1/pods";
@@ -219,7 +219,7 @@ async fn a_table_and_metadata_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_cluster_answers_at_once_with_a_warning_that_kubectl_prints() {
+async fn paused_cluster_answers_at_once_with_warning() {
     let lab = lab(&["a", "b"]);
     lab.get(PODS, &[]).await;
     lab.services.fleet.cluster("a").unwrap().pause(Paused { by: PausedBy::ScaledDown, since: None });
@@ -240,7 +240,7 @@ async fn a_paused_cluster_answers_at_once_with_a_warning_that_kubectl_prints() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_stops_answering_holds_a_read_up_only_until_the_deadline() {
+async fn silent_cluster_delays_read_up_to_deadline() {
     let lab = lab(&["a"]);
     lab.get(PODS, &[]).await;
     let _fault = lab.member("a").faults().black_hole(Connections::All, Direction::Both);
@@ -253,7 +253,7 @@ async fn a_cluster_that_stops_answering_holds_a_read_up_only_until_the_deadline(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_older_than_it_should_be_has_a_warning_however_well_its_watch_is() {
+async fn stale_answer_carries_warning_despite_live_watch() {
     let lab = Lab::with(&["a"], |config| {
         config.authorization.loopback = crate::config::LoopbackTrust::Trusted;
         config.cache.max_age = crate::config::Span(Duration::from_secs(5));
@@ -337,7 +337,7 @@ async fn a_streamed_list_ends_with_its_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn secrets_are_kept_only_when_asked_for() {
+async fn secrets_are_cached_only_when_configured() {
     let secret =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "shop"}});
     for keep in [false, true] {
@@ -355,7 +355,7 @@ async fn secrets_are_kept_only_when_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paths_that_do_not_fit_the_kind_are_not_served() {
+async fn paths_not_fitting_kind_are_not_found() {
     let lab = lab(&["a"]);
     for path in [
         "/clusters/a/api/v1/namespaces/shop/nodes",
@@ -406,7 +406,7 @@ pub(super) async fn deafen(lab: &Lab) -> FaultGuard {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_at_the_same_time_shares_what_the_member_is_asked_for() {
+async fn concurrent_reads_share_member_requests() {
     let lab = lab(&["a", "b"]);
     lab.get(PODS, &[]).await;
     let _deaf = deafen(&lab).await;
@@ -426,7 +426,7 @@ async fn whoever_asks_at_the_same_time_shares_what_the_member_is_asked_for() {
 
 /// Checks the size of a list that the member answered: it shares nothing with the store.
 #[tokio::test(start_paused = true)]
-async fn states_of_lists_from_the_member_are_counted_whole() {
+async fn paged_member_lists_are_counted_in_full() {
     let lab = lab(&["a", "b"]);
     lab.get(PODS, &[]).await;
     let _deaf = deafen(&lab).await;
@@ -449,7 +449,7 @@ async fn states_of_lists_from_the_member_are_counted_whole() {
 
 /// Checks a paged list ahead of memory, which may be behind for long.
 #[tokio::test(start_paused = true)]
-async fn a_list_that_the_member_answered_goes_on_to_its_last_page() {
+async fn paged_list_from_member_reaches_last_page() {
     let lab = lab(&["a", "b"]);
     lab.get(PODS, &[]).await;
     let _deaf = deafen(&lab).await;
@@ -475,7 +475,7 @@ async fn a_list_that_the_member_answered_goes_on_to_its_last_page() {
 
 /// Checks a streamed list, as client-go's informers begin; they have no fallback where it fails.
 #[tokio::test(start_paused = true)]
-async fn a_streamed_list_begins_with_the_newest_also_where_memory_is_behind() {
+async fn watch_list_starts_newest_when_memory_lags() {
     let lab = lab(&["a", "b"]);
     lab.get(PODS, &[]).await;
     let deaf = deafen(&lab).await;

@@ -133,7 +133,7 @@ async fn break_watches(lab: &Lab) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn own_writes_are_in_every_later_read_whatever_becomes_of_the_watch() {
+async fn reads_include_own_writes_despite_watch_faults() {
     let lab = Lab::trusting(&["a"]);
     lab.get(MAPS, &[]).await;
     let rounds = join_all((0..16).map(|number| Client::new(&lab, number).rounds(640)));
@@ -147,7 +147,7 @@ async fn own_writes_are_in_every_later_read_whatever_becomes_of_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_lacks_an_own_write_is_named_in_the_fleet() {
+async fn merged_list_names_member_lacking_own_write() {
     let lab = Lab::trusting(&["a", "b"]);
     lab.get(FLEET, &[]).await;
     sleep(Duration::from_secs(1)).await;
@@ -170,7 +170,7 @@ async fn a_member_that_lacks_an_own_write_is_named_in_the_fleet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn own_writes_are_read_from_memory_while_the_watch_is_well() {
+async fn own_writes_come_from_memory_on_healthy_watch() {
     let lab = Lab::trusting(&["a"]);
     lab.get(MAPS, &[]).await;
     sleep(Duration::from_secs(1)).await;
@@ -218,7 +218,7 @@ async fn an_own_write_shows_that_a_change_was_lost() {
 
 /// Checks the removal of the last finalizer: its answer shows the object as it was, with the earlier version.
 #[tokio::test(start_paused = true)]
-async fn an_object_that_loses_its_last_finalizer_is_gone_for_later_reads() {
+async fn object_without_finalizers_is_gone_in_later_reads() {
     let lab = Lab::trusting(&["a"]);
     lab.get(MAPS, &[]).await;
     sleep(Duration::from_secs(1)).await;
@@ -256,7 +256,7 @@ async fn an_object_that_loses_its_last_finalizer_is_gone_for_later_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_went_with_its_deletion_is_gone_for_later_reads() {
+async fn deleted_namespace_is_gone_in_later_reads() {
     let lab = Lab::trusting(&["a"]);
     let spaces = "/clusters/a/api/v1/namespaces";
     lab.get(spaces, &[]).await;
@@ -281,7 +281,7 @@ async fn a_namespace_that_went_with_its_deletion_is_gone_for_later_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_answer_was_lost_is_read_if_it_was_done() {
+async fn reads_include_write_with_lost_answer() {
     let lab = Lab::trusting(&["a"]);
     lab.get(MAPS, &[]).await;
     let _stall = lab.member("a").faults().inject(Fault::Stall).on(Match::watch());
@@ -317,7 +317,7 @@ async fn a_write_whose_answer_was_lost_is_read_if_it_was_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_conflict_the_version_that_conflicted_is_read() {
+async fn read_after_conflict_returns_conflicting_version() {
     let lab = Lab::trusting(&["a"]);
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "x", "namespace": "default"}, "data": {"v": "0"}});
@@ -344,7 +344,7 @@ async fn after_a_conflict_the_version_that_conflicted_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_the_member_is_asked_for_ends_with_one_newline() {
+async fn object_from_member_ends_with_one_newline() {
     let lab = Lab::trusting(&["a"]);
     lab.get(MAPS, &[]).await;
     let _stall = lab.member("a").faults().inject(Fault::Stall).on(Match::watch());
@@ -356,7 +356,7 @@ async fn an_object_that_the_member_is_asked_for_ends_with_one_newline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_would_miss_an_own_write_fails_in_time() {
+async fn read_lacking_own_write_fails_in_time() {
     let lab = Lab::trusting(&["a"]);
     lab.get(MAPS, &[]).await;
     sleep(Duration::from_secs(1)).await;
@@ -384,7 +384,7 @@ async fn a_read_that_would_miss_an_own_write_fails_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_do_not_go_back_behind_what_the_member_has_listed() {
+async fn reads_never_fall_behind_member_list() {
     let lab = Lab::trusting(&["a"]);
     lab.get(MAPS, &[]).await;
     sleep(Duration::from_secs(1)).await;
@@ -404,7 +404,7 @@ async fn reads_do_not_go_back_behind_what_the_member_has_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn consistent_reads_hold_what_others_have_written_before() {
+async fn consistent_reads_include_writes_of_other_clients() {
     for by_configuration in [true, false] {
         let lab = Lab::with(&["a", "b"], |config| {
             config.authorization.loopback = LoopbackTrust::Trusted;
@@ -476,7 +476,7 @@ async fn a_writer_reads_which_fields_are_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nothing_is_written_no_managed_fields_are_kept() {
+async fn drops_managed_fields_when_writes_are_disabled() {
     let lab = Lab::guarded(&["a"], |_| {});
     lab.admit("token", "alice");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap",

@@ -39,7 +39,7 @@ fn presents(
 }
 
 #[tokio::test(start_paused = true)]
-async fn tables_are_the_members_where_it_has_other_columns() {
+async fn tables_with_other_columns_come_from_member() {
     let lab = Lab::trusting(&["a"]);
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"namespace": "default", "name": "robot"}});
@@ -61,7 +61,7 @@ async fn tables_are_the_members_where_it_has_other_columns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tables_are_from_memory_where_the_columns_are_the_same() {
+async fn tables_with_same_columns_come_from_memory() {
     let lab = Lab::trusting(&["a"]);
     for resource in ["configmaps", "pods", "serviceaccounts", "events"] {
         let path = format!("/clusters/a/api/v1/{resource}");
@@ -80,7 +80,7 @@ async fn tables_are_from_memory_where_the_columns_are_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deprecation_warnings_are_the_members() {
+async fn deprecation_warnings_come_from_member() {
     let lab = Lab::trusting(&["a"]);
     let text = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
     let own: Vec<&str> = vec!["Name", "Endpoints", "Age"];
@@ -93,7 +93,7 @@ async fn deprecation_warnings_are_the_members() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_custom_version_is_deprecated_as_its_definition_says() {
+async fn custom_version_is_deprecated_as_defined() {
     let lab = Lab::trusting(&["a"]);
     let version = |name: &str, deprecated: bool| {
         json!({"name": name, "served": true, "storage": !deprecated,

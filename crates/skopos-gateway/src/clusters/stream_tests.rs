@@ -110,7 +110,7 @@ async fn says(from: &mut DuplexStream, to: &mut DuplexStream, text: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_goes_both_ways_in_the_callers_name_and_by_listed_headers() {
+async fn stream_impersonates_caller_and_filters_headers() {
     let desk = Desk::guarded(|_| {});
     let headers = format!(
         "{WEBSOCKET}authorization: Bearer t-jane\r\ncookie: session=1\r\nx-remote-user: admin\r\n\
@@ -165,7 +165,7 @@ async fn a_stream_goes_both_ways_in_the_callers_name_and_by_listed_headers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_switch_is_a_normal_answer_and_nothing_follows_it_on_either_side() {
+async fn non_switching_answer_closes_both_sides() {
     let desk = Desk::trusting(|_| {});
     let answer = "HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
     let more = format!("GET {EXEC} HTTP/1.1\r\nhost: localhost\r\n{WEBSOCKET}\r\n");
@@ -217,7 +217,7 @@ async fn what_is_no_switch_is_a_normal_answer_and_nothing_follows_it_on_either_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_does_not_answer_is_waited_for_no_longer_than_for_other_answers() {
+async fn silent_member_fails_upgrade_at_deadline() {
     let desk = Desk::trusting(|config| config.outbound.deadline = Span::seconds(20));
     let begun = Instant::now();
     let mut client = desk.send(&format!("GET {EXEC}"), WEBSOCKET, "").await;
@@ -262,7 +262,7 @@ async fn a_client_that_goes_away_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_right_that_is_taken_away_cuts_the_stream_within_sixty_seconds() {
+async fn revoked_right_cuts_stream_within_sixty_seconds() {
     let desk = Desk::guarded(|_| {});
     let jane = format!("{WEBSOCKET}authorization: Bearer t-jane\r\n");
     // A WebSocket needs the permissions to get and to create, as on the API server.
@@ -296,7 +296,7 @@ async fn a_right_that_is_taken_away_cuts_the_stream_within_sixty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_have_a_number_a_life_and_an_end_with_the_gateway() {
+async fn stream_count_lifetime_and_shutdown_are_enforced() {
     let desk = Desk::trusting(|config| {
         config.outbound.streams.per_user = 2;
         config.outbound.streams.lifetime = Span::seconds(3600);
@@ -343,7 +343,7 @@ async fn streams_have_a_number_a_life_and_an_end_with_the_gateway() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_switch_off_nothing_switches() {
+async fn disabled_connect_refuses_all_upgrades() {
     for connect in [ConnectPolicy::Refused, ConnectPolicy::Logs] {
         let desk = Desk::trusting(|config| config.outbound.connect = connect);
         for line in [format!("GET {EXEC}"), format!("POST {EXEC}"), "GET /clusters/a/api/v1/pods".to_owned()]
@@ -442,7 +442,7 @@ async fn nothing_else_gets_into_a_member_by_a_switch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_in_the_audit_log_when_it_begins_and_when_it_ends() {
+async fn audit_log_records_stream_start_and_end() {
     let desk = Desk::guarded(|_| {});
     let log = Log::default();
     let guard = log.start();

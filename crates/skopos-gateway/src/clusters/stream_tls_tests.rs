@@ -32,7 +32,7 @@ const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrad
       sec-websocket-accept: accept\r\nsec-websocket-protocol: v5.channel.k8s.io\r\n\r\n";
 
 #[tokio::test]
-async fn over_tls_on_both_ways_a_stream_brings_every_byte_and_its_end() {
+async fn stream_over_tls_delivers_every_byte_and_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (member, front) = (Member::start().await, Certificate::new());

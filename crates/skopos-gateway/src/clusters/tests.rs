@@ -27,7 +27,7 @@ fn open(config: &mut crate::config::Config) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_member_says_passes_through() {
+async fn passes_through_member_answers() {
     let lab = Lab::trusting(&["a"]);
     with_pod(&lab, "web");
     let told = lab.get("/clusters/a/api/v1/namespaces/shop/pods/web", &[]).await;
@@ -38,7 +38,7 @@ async fn what_the_member_says_passes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_all_sources_are_read_nobody_says_that_there_is_no_such_cluster() {
+async fn unknown_cluster_is_unavailable_until_sources_read() {
     let lab = Lab::guarded(&["a"], open);
     lab.admit("t-jane", "jane");
     let source = QuietSource::default();
@@ -57,7 +57,7 @@ async fn before_all_sources_are_read_nobody_says_that_there_is_no_such_cluster()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_unknown_learns_nothing_about_paths() {
+async fn unauthenticated_caller_learns_nothing_of_paths() {
     let lab = Lab::guarded(&["a"], |_| {});
     for path in ["/clusters/a/api/v1/pods", "/clusters", "/nothing", "/clusters/none/api"] {
         let told = lab.get(path, &[]).await;
@@ -67,7 +67,7 @@ async fn who_is_unknown_learns_nothing_about_paths() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_member_decides_and_a_cluster_that_is_not_there_looks_like_a_forbidden_one() {
+async fn absent_cluster_looks_like_forbidden_one() {
     let lab = Lab::guarded(&["a"], |_| {});
     with_pod(&lab, "web");
     lab.admit("t-jane", "jane");
@@ -90,7 +90,7 @@ async fn the_member_decides_and_a_cluster_that_is_not_there_looks_like_a_forbidd
 
 /// Checks that accounts of the same name in two clusters are not related.
 #[tokio::test(start_paused = true)]
-async fn an_account_of_one_cluster_is_nobody_in_the_others() {
+async fn cluster_account_is_unknown_in_other_clusters() {
     let lab = Lab::guarded(&["a", "b"], |_| {});
     for name in ["a", "b"] {
         lab.member(name).auth().answer_reviews(|_| true);
@@ -113,7 +113,7 @@ async fn an_account_of_one_cluster_is_nobody_in_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_one_name_needs_the_right_to_that_one() {
+async fn list_by_name_requires_right_to_that_name() {
     let lab = Lab::guarded(&["a"], |_| {});
     lab.admit("t-jane", "jane");
     lab.member("a").auth().answer_reviews(|asked| asked.name == "web");
@@ -132,7 +132,7 @@ async fn a_list_of_one_name_needs_the_right_to_that_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paths_and_queries_that_could_be_read_in_two_ways_are_refused() {
+async fn rejects_ambiguous_paths_and_queries() {
     let lab = Lab::trusting(&["a"]);
     for path in [
         "/clusters/a/api/v1/namespaces/shop%2Fpods",
@@ -161,7 +161,7 @@ async fn paths_and_queries_that_could_be_read_in_two_ways_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_members_request_is_made_of_listed_headers_and_the_whole_identity() {
+async fn member_request_carries_listed_headers_and_identity() {
     let lab = Lab::guarded(&["a"], open);
     lab.admit("t-jane", "jane");
     let echo = lab.add_echo("echo");
@@ -236,7 +236,7 @@ async fn only_listed_headers_come_back_and_no_redirect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_into_pods_are_refused_also_by_a_plain_get() {
+async fn refuses_pod_streams_by_plain_request() {
     let lab = Lab::trusting(&[]);
     let echo = lab.add_echo("echo");
     let pod = "/clusters/echo/api/v1/namespaces/shop/pods/web";
@@ -260,7 +260,7 @@ async fn streams_into_pods_are_refused_also_by_a_plain_get() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_writes_in_the_gateways_name() {
+async fn refuses_writes_without_impersonation() {
     let lab = Lab::guarded(&["a"], |config| {
         open(config);
         config.outbound.impersonate = false;
@@ -278,7 +278,7 @@ async fn nobody_writes_in_the_gateways_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_when_the_right_is_gone_when_its_life_is_over_and_when_the_gateway_stops() {
+async fn watch_ends_on_revocation_expiry_and_shutdown() {
     let lab = Lab::guarded(&["a"], |_| {});
     with_pod(&lab, "web");
     lab.admit("t-jane", "jane");
@@ -314,7 +314,7 @@ async fn a_watch_ends_when_the_right_is_gone_when_its_life_is_over_and_when_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_paths_of_watches_are_watches_of_one_cluster_and_of_all() {
+async fn legacy_watch_paths_serve_one_cluster_and_all() {
     let lab = Lab::guarded(&["a"], |_| {});
     with_pod(&lab, "web");
     lab.admit("t-jane", "jane");
@@ -332,7 +332,7 @@ async fn old_paths_of_watches_are_watches_of_one_cluster_and_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn documents_are_there_while_the_member_is_not() {
+async fn discovery_documents_survive_member_outage() {
     let lab = Lab::trusting(&["a"]);
     let paths = ["/api", "/apis", "/api/v1", "/apis/apps/v1", "/version", "/openapi/v3"];
     for path in paths {
@@ -367,7 +367,7 @@ async fn bodies_are_limited() {
 
 /// Checks the end of logs. A watch may end at any time and is resumed; a log is not.
 #[tokio::test(start_paused = true)]
-async fn a_log_lives_as_long_as_a_stream_and_is_never_cut_as_if_it_were_whole() {
+async fn log_cut_by_gateway_ends_with_error() {
     let lab = Lab::guarded(&["a"], |config| config.outbound.connect = ConnectPolicy::Logs);
     lab.member("a").load_pods(1);
     lab.admit("t-jane", "jane");

@@ -17,7 +17,7 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_own_write_that_memory_could_not_read_is_not_taken_for_deleted() {
+async fn undecodable_own_write_is_not_taken_for_deleted() {
     let lab = Lab::trusting(&["a"]);
     lab.get(MAPS, &[]).await;
     lab.get(FLEET, &[]).await;

@@ -251,7 +251,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_behind_when_the_journal_overflowed_lists_anew() {
+    async fn watcher_behind_overflowed_journal_relists() {
         let lab = Lab::trusting(&["a"]);
         let create = |name: String| -> ResourceVersion {
             let object = json!({"apiVersion": "v1", "kind": "ConfigMap",

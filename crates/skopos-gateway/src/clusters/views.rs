@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_view_is_of_one_copy_and_of_no_other_under_its_name() {
+    async fn view_closes_when_another_store_takes_its_name() {
         let lab = Lab::trusting(&["a", "b"]);
         let views = Views::new(0, 0, Listings::default());
         let name = ClusterId::new("a").unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_a_view_is_told_by_it_however_long_it_took() {
+    async fn held_view_delivers_events_after_idle_timeout() {
         let lab = Lab::trusting(&["a"]);
         let cluster = lab.services.fleet.cluster("a").unwrap();
         let kind = cluster.kind(&resource_id(&maps()), TIMEOUT).await.unwrap();

@@ -127,7 +127,7 @@ fn name(object: &Value) -> String {
 /// Checks that each client that follows the protocol reaches the current state without going back, however often memory
 /// is filled again.
 #[tokio::test(start_paused = true)]
-async fn nobody_misses_a_change_or_goes_back_while_memory_is_filled_anew() {
+async fn clients_miss_no_change_while_memory_refills() {
     let lab = empty(true).await;
     let member = lab.member("a");
     let end = Instant::now() + 2 * SETTLED;
@@ -171,7 +171,7 @@ async fn nobody_misses_a_change_or_goes_back_while_memory_is_filled_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_does_not_hang_where_memory_cannot_be_filled() {
+async fn watch_ends_in_time_when_memory_cannot_fill() {
     for silent in [false, true] {
         let lab = lab(&["a"]);
         // The cluster is known and healthy, its pods are not in memory.
@@ -199,7 +199,7 @@ async fn a_watch_does_not_hang_where_memory_cannot_be_filled() {
 
 /// Checks that the member answers while memory is filled; kube-apiserver answers 429 while its cache is filled.
 #[tokio::test(start_paused = true)]
-async fn nobody_is_turned_away_while_memory_is_filled() {
+async fn member_answers_while_memory_fills() {
     let lab = lab(&["a", "b"]);
     let slow = SECOND * 12;
     let _slow = lab.member("a").faults().inject(Fault::DelayHeaders(slow)).on(Match::any().resource("pods"));
@@ -216,7 +216,7 @@ async fn nobody_is_turned_away_while_memory_is_filled() {
 /// Checks the case of an aggregated API whose server is down: a client gets the member's error as soon as from the
 /// member.
 #[tokio::test(start_paused = true)]
-async fn what_a_member_keeps_failing_to_list_it_is_asked_for_at_once() {
+async fn failing_list_is_passed_to_member_at_once() {
     let lab = lab(&["a"]);
     assert_eq!(lab.get("/clusters/a/api/v1/nodes", &[]).await.code, 200);
     let _fails = lab.member("a").faults().inject(Fault::status(503, 0)).on(Match::any().resource("pods"));
@@ -230,7 +230,7 @@ async fn what_a_member_keeps_failing_to_list_it_is_asked_for_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_still_to_come_is_waited_for_and_then_said_to_be_too_large() {
+async fn future_version_is_awaited_then_too_large() {
     let lab = lab(&["a"]);
     let now = version(&lab.get(PODS, &[]).await.json());
     let wanted = format!("{PODS}?resourceVersionMatch=NotOlderThan&resourceVersion={}", now + 1);
@@ -249,7 +249,7 @@ async fn a_version_that_is_still_to_come_is_waited_for_and_then_said_to_be_too_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_go_on_where_nothing_of_the_kind_happens() {
+async fn bookmarks_continue_without_events_of_kind() {
     let lab = lab(&["a"]);
     let from = version(&lab.get(PODS, &[]).await.json());
     let path = format!("{PODS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=280&resourceVersion={from}");
@@ -335,7 +335,7 @@ async fn every_watch(lab: &Lab) -> BTreeMap<String, (u16, Vec<Value>)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_memory_tells_what_the_members_own_does_however_it_begins() {
+async fn watch_from_memory_matches_member_watch() {
     let (kept, passed) = (empty(true).await, empty(false).await);
     let (kept, passed) = (every_watch(&kept).await, every_watch(&passed).await);
     assert_eq!(kept.len(), 108);
@@ -351,7 +351,7 @@ async fn a_watch_from_memory_tells_what_the_members_own_does_however_it_begins()
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_many_watch_and_however_they_end_nothing_is_left_of_them() {
+async fn ended_watches_leave_nothing_behind() {
     let lab = lab(&["a"]);
     let list = lab.get(PODS, &[]).await.json();
     let (lab, from) = (&lab, version(&list));

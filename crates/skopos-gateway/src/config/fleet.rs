@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_last_applied_is_not_kept_where_nobody_writes() {
+    fn strips_last_applied_and_managed_fields() {
         let json = format!(
             r#"{{"kind":"Pod","metadata":{{"name":"a","managedFields":[{{}}],"annotations":{{"{LAST_APPLIED}":"secret","b":"c"}}}}}}"#
         );
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_hosts_of_one_name_are_refused_until_one_gets_another() {
+    async fn rejects_two_hosts_with_same_name() {
         let folder = tempfile::tempdir().unwrap();
         let host =
             |file: &str| HostCluster { kubeconfig: Some(folder.path().join(file)), ..HostCluster::default() };
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_whose_file_is_not_there_yet_stops_nothing_if_its_context_is_named() {
+    async fn missing_host_file_is_accepted_with_named_context() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("later");
         let unnamed = HostCluster { kubeconfig: Some(path), ..HostCluster::default() };

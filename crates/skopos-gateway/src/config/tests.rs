@@ -8,7 +8,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn nothing_is_the_default() {
+fn empty_config_equals_default() {
     for text in ["", "# only words\n", "{}"] {
         assert_eq!(Config::parse(text).unwrap(), Config::default(), "{text:?}");
     }
@@ -49,7 +49,7 @@ checkpoints: {folder: /var/lib/skopos}
 }
 
 #[test]
-fn every_problem_is_told_with_its_line() {
+fn every_problem_is_reported_with_line() {
     let found = problems(
         "\
 listen:
@@ -83,7 +83,7 @@ nonsense: {a: 1}
 }
 
 #[test]
-fn the_outside_needs_tls_and_an_authentication() {
+fn public_address_requires_tls_and_authentication() {
     let found = problems("listen:\n  address: 0.0.0.0:8001\n");
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(
@@ -97,7 +97,7 @@ fn the_outside_needs_tls_and_an_authentication() {
 }
 
 #[test]
-fn what_must_go_together_is_checked_together() {
+fn checks_dependent_fields_together() {
     let found = problems(
         "\
 authentication:
@@ -125,7 +125,7 @@ authorization:
 }
 
 #[test]
-fn the_shutdown_delay_depends_on_the_address_and_has_a_bound() {
+fn shutdown_delay_follows_address_and_is_bounded() {
     let delay = |text: &str| Config::parse(text).unwrap().listen.shutdown_delay().as_secs();
     let outside = "listen: {address: '0.0.0.0:6443', tls: {certificate: c, key: k}}\nauthentication: {clientCertificates: {ca: c}}\n";
     assert_eq!((delay(""), delay(outside), delay("listen: {shutdownDelay: 10s}")), (0, 5, 10));
@@ -134,7 +134,7 @@ fn the_shutdown_delay_depends_on_the_address_and_has_a_bound() {
 }
 
 #[test]
-fn client_certificates_have_system_names_of_one_cluster_or_of_all() {
+fn system_of_conflicts_with_shared_accounts() {
     let with = |more: &str| {
         let tls = "listen: {tls: {certificate: c, key: k}}";
         format!("{tls}\nauthentication: {{clientCertificates: {{ca: c, {more}}}}}\n")
@@ -231,14 +231,14 @@ fn labels_of_clusters_are_labels() {
 }
 
 #[test]
-fn text_that_is_no_yaml_is_told_with_its_line() {
+fn invalid_yaml_is_reported_with_line() {
     let found = problems("listen:\n  address: [\n");
     assert!(found[0].starts_with("line "), "{found:?}");
     assert_eq!(problems("a: 1\na: 2\n").len(), 1);
 }
 
 #[test]
-fn the_schema_is_the_one_that_is_shipped() {
+fn shipped_schema_is_current() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/config.schema.json");
     let written = serde_json::to_string_pretty(&json_schema()).unwrap() + "\n";
     if std::env::var_os("SKOPOS_WRITE_SCHEMA").is_some() {
@@ -249,7 +249,7 @@ fn the_schema_is_the_one_that_is_shipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_change_is_refused_and_the_old_one_stays() {
+async fn bad_change_is_refused_and_old_config_stays() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.yaml");
     std::fs::write(&path, "cache: {maxAge: 5s}\n").unwrap();
@@ -326,7 +326,7 @@ fn set(value: &serde_json::Value, prefix: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn the_example_loads_and_names_every_field() {
+fn example_loads_and_names_every_field() {
     let example = include_str!("../../../../docs/reference/gateway.example.yaml");
     let alternative: String = example
         .lines()
@@ -349,7 +349,7 @@ fn the_example_loads_and_names_every_field() {
 }
 
 #[test]
-fn a_file_may_be_called_path_or_kubeconfig_in_both_places() {
+fn accepts_path_and_kubeconfig_as_aliases() {
     let of = |kubeconfig: &str, host: &str| {
         Config::parse(&format!(
             "clusters: {{kubeconfigs: [{{{kubeconfig}: /a}}], vclusters: [{{host: {{{host}: /b}}}}]}}"
@@ -366,7 +366,7 @@ fn a_file_may_be_called_path_or_kubeconfig_in_both_places() {
 }
 
 #[test]
-fn a_number_in_place_of_a_duration_or_a_size_is_answered_with_what_to_write() {
+fn number_without_unit_is_answered_with_suggestion() {
     let error = Config::parse("cache: {maxAge: 30, bytesPerCluster: 512}").unwrap_err().to_string();
     assert!(error.contains("cache.maxAge: write a duration with a unit: 30s"), "{error}");
     assert!(error.contains("cache.bytesPerCluster: write a size in quotes or with a unit: 512Mi"), "{error}");

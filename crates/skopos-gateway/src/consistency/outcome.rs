@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_names_the_version_that_was_written() {
+    fn answer_names_written_version() {
         let object = br#"{"kind":"ConfigMap","data":{"metadata":"no"},"metadata":{"name":"x","resourceVersion":"17"}}"#;
         assert_eq!(read("application/json", object, &write("update")), written(17));
         assert_eq!(read("application/json;charset=utf-8", object, &write("delete")), written(17));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_names_the_object_that_is_gone() {
+    fn deletion_names_deleted_object() {
         let gone = Outcome::Deleted(Deleted { key: ObjectKey::namespaced("n", "x"), uid: "u".into() });
         let status =
             br#"{"kind":"Status","metadata":{},"status":"Success","details":{"name":"x","uid":"u"}}"#;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_nothing_holds_any_more_may_be_gone() {
+    fn object_without_finalizers_may_be_gone() {
         let leaving = Outcome::Leaving {
             object: Deleted { key: ObjectKey::namespaced("n", "x"), uid: "u".into() },
             version: 7,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_cannot_be_read_leaves_everything_possible() {
+    fn unreadable_answer_yields_unknown_outcome() {
         for body in
             [&b""[..], b"{", b"[]", br#"{"metadata":null}"#, br#"{"metadata":{"resourceVersion":"x"}}"#]
         {

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_may_ask_for_a_newer_answer_and_never_for_an_older_one() {
+    async fn request_lowers_maximum_age_but_never_raises_it() {
         let (now, at_most) =
             (Age::Since(Instant::now()), |seconds| Age::AtMost(Duration::from_secs(seconds)));
         for (cache_control, expected) in [

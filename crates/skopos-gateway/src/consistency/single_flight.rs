@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_shares_a_read_that_begins_afterwards() {
+    async fn callers_share_read_started_after_their_call() {
         let (single_flight, reads) = (SingleFlight::new(), Reads::default());
         let asked = (0..100).map(|n| {
             let (single_flight, reads) = (&single_flight, &reads);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_read_goes_on_as_long_as_anybody_waits_for_it_or_behind_it() {
+    async fn read_runs_until_last_waiter_leaves() {
         let (single_flight, reads) = (SingleFlight::new(), Reads::default());
         let (first, begun) = (single_flight.run(reads.read()), Instant::now());
         assert!(timeout(READ_DURATION / 2, first).await.is_err());

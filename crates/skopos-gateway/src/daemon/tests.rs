@@ -198,7 +198,7 @@ impl Running {
 }
 
 #[tokio::test]
-async fn a_quick_start_changes_nothing_unless_it_is_told_to() {
+async fn quick_start_refuses_writes_by_default() {
     for writes in [false, true] {
         let member = TestServer::builder().start().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -239,7 +239,7 @@ async fn a_quick_start_changes_nothing_unless_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn each_context_is_reached_by_a_name_of_its_own_and_selected_by_it() {
+async fn each_context_is_reached_by_unique_name() {
     let (running, servers) = Running::with_contexts(&[
         &["team/prod", "team-prod", "生产", "测试", "kubernetes-admin@kubernetes"],
         &["team-prod"],
@@ -278,7 +278,7 @@ async fn each_context_is_reached_by_a_name_of_its_own_and_selected_by_it() {
 }
 
 #[tokio::test]
-async fn it_serves_the_contexts_of_a_kubeconfig_and_ends_when_told() {
+async fn serves_kubeconfig_contexts_and_stops_cleanly() {
     let running = Running::start().await;
     assert!(running.get("/readyz").await.starts_with("HTTP/1.1 200"));
     let status = running.get("/api/v1/status").await;
@@ -303,7 +303,7 @@ async fn it_serves_the_contexts_of_a_kubeconfig_and_ends_when_told() {
 
 /// A load balancer must see that the gateway is not ready before new connections are refused.
 #[tokio::test]
-async fn after_it_was_told_to_stop_it_answers_for_a_while() {
+async fn answers_during_shutdown_delay() {
     let member = TestServer::builder().start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
@@ -334,7 +334,7 @@ async fn after_it_was_told_to_stop_it_answers_for_a_while() {
 
 /// A kubeconfig can have the gateway itself among its contexts.
 #[tokio::test]
-async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
+async fn own_member_loop_is_reported_and_not_repeated() {
     let member = TestServer::builder().start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
@@ -392,7 +392,7 @@ fn plain_kubeconfig(context: &str, port: u16, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn two_gateways_with_each_others_fleet_rest() {
+async fn mutual_member_gateways_stop_repeating_requests() {
     let mut gateways = Vec::new();
     for _ in 0..2 {
         let member = TestServer::builder().start().await.unwrap();
@@ -442,7 +442,7 @@ async fn two_gateways_with_each_others_fleet_rest() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_starts_again_from_a_bucket_answers_for_a_cluster_that_is_down() {
+async fn restart_from_bucket_serves_cluster_that_is_down() {
     let (s3, folder) = (S3::start().await, tempfile::tempdir().unwrap());
     let member = TestServer::builder().start().await.unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
@@ -513,7 +513,7 @@ async fn a_gateway_that_starts_again_from_a_bucket_answers_for_a_cluster_that_is
 }
 
 #[tokio::test]
-async fn bad_input_gets_an_answer_or_an_end_and_the_gateway_goes_on() {
+async fn bad_input_does_not_stop_gateway() {
     let running = Running::start().await;
     let huge = format!("GET / HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "a".repeat(200 * 1024));
     assert!(running.exchange(huge.as_bytes()).await.starts_with("HTTP/1.1 431"));
@@ -545,7 +545,7 @@ async fn bad_input_gets_an_answer_or_an_end_and_the_gateway_goes_on() {
 }
 
 #[tokio::test]
-async fn a_changed_configuration_takes_effect_and_a_wrong_one_does_not() {
+async fn valid_config_change_applies_and_invalid_does_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gateway.yaml");
     let text = "listen: {address: '127.0.0.1:0', limits: {bodyBytes: 3Mi}}\n";
@@ -572,7 +572,7 @@ async fn a_changed_configuration_takes_effect_and_a_wrong_one_does_not() {
 }
 
 #[tokio::test]
-async fn a_change_is_in_force_as_a_whole_or_refused() {
+async fn config_change_applies_whole_or_is_refused() {
     let member = TestServer::builder().start().await.unwrap();
     member.auth().answer_reviews(|_| true);
     let applied = json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"});
@@ -638,7 +638,7 @@ async fn a_change_is_in_force_as_a_whole_or_refused() {
 }
 
 #[tokio::test]
-async fn whoever_pauses_a_virtual_cluster_the_state_that_is_shown_is_right() {
+async fn pause_state_is_right_for_every_pause_method() {
     const SHOP: &str = "shop.vcluster-shop";
     const NS: &str = "vcluster-shop";
     let virtuals = VirtualClusters::sample(["shop"]).await.unwrap();

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn sources_that_are_not_read_yet_say_of_no_host_that_it_is_not_there() {
+    async fn host_lookup_is_unavailable_until_sources_read() {
         let fleet = Fleet::new(FleetOptions::default());
         let hosts = FleetHosts { fleet: fleet.clone(), named: BTreeMap::new() };
         assert_eq!(hosts.names().await, Ok(Vec::new()));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn helm_reaches_a_host_by_its_own_context_whatever_the_host_is_called() {
+    async fn helm_uses_own_context_of_renamed_host() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = (folder.path().join("one"), folder.path().join("two"));
         let text = "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\

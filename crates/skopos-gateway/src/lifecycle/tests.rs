@@ -136,7 +136,7 @@ async fn a_life_by_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_again_is_the_same_operation_and_another_has_to_wait() {
+async fn repeated_request_returns_running_operation() {
     let gateway = Gateway::shop().await;
     let (_, first) = gateway.post("/vcluster-shop/shop/pause", Value::Null).await;
     let (code, second) = gateway.post("/vcluster-shop/shop/pause", Value::Null).await;
@@ -152,7 +152,7 @@ async fn the_same_again_is_the_same_operation_and_another_has_to_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_with_other_wishes_is_not_taken_for_done() {
+async fn request_with_other_options_conflicts() {
     let gateway = Gateway::shop().await;
     let delete =
         async |wish: &[(&str, &str)]| gateway.ask("DELETE", "/vcluster-shop/shop", wish, Value::Null).await;
@@ -173,7 +173,7 @@ async fn the_same_with_other_wishes_is_not_taken_for_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_does_here_what_they_may_not_do_on_the_host() {
+async fn every_operation_requires_rights_on_host() {
     // Each required right is refused in turn.
     let wishes: [(&str, &str); 6] = [
         ("GET", "/"),
@@ -205,7 +205,7 @@ async fn nobody_does_here_what_they_may_not_do_on_the_host() {
 /// Its release may have created objects anywhere on the host, or create more on deletion. Synced objects are known by a name
 /// that another virtual cluster may have too.
 #[tokio::test(start_paused = true)]
-async fn everything_in_one_namespace_is_not_enough_to_delete_what_is_in_it() {
+async fn namespace_rights_do_not_suffice_for_deletion() {
     let script =
         Script::reviewing(|_, spec| json!({"allowed": spec["resourceAttributes"]["namespace"] == NS}));
     let gateway = Gateway::with(&[VirtualCluster::new("shop")], script).await;
@@ -215,7 +215,7 @@ async fn everything_in_one_namespace_is_not_enough_to_delete_what_is_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_delete_pods_everywhere_pauses_nothing_that_has_namespaces_of_its_own() {
+async fn namespace_sync_pause_requires_global_pod_delete() {
     let everywhere = Arc::new(AtomicBool::new(false));
     let allowed = everywhere.clone();
     let script = Script::reviewing(move |_, spec| {
@@ -250,7 +250,7 @@ async fn who_may_not_delete_pods_everywhere_pauses_nothing_that_has_namespaces_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_right_to_delete_namespaces_its_namespace_stays() {
+async fn namespace_stays_without_right_to_delete_it() {
     let script = Script::reviewing(
         |_, spec| json!({"allowed": spec["resourceAttributes"]["resource"] != "namespaces"}),
     );
@@ -264,7 +264,7 @@ async fn without_the_right_to_delete_namespaces_its_namespace_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_is_said_in_the_api_servers_words() {
+async fn errors_are_kubernetes_statuses() {
     let gateway = Gateway::shop().await;
     for (method, path, query, code) in [
         ("GET", "/vcluster-shop/nobody", None, 404),
@@ -289,7 +289,7 @@ async fn what_is_wrong_is_said_in_the_api_servers_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_gateway_leaves_nothing_running_and_the_next_goes_on() {
+async fn shutdown_ends_operation_and_next_gateway_resumes() {
     let gateway = Gateway::shop().await;
     let (_, begun) = gateway.post("/vcluster-shop/shop/pause", Value::Null).await;
     assert!(gateway.lifecycle.shutdown(Duration::from_secs(5)).await);

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_busy_key_delays_others_by_one_permit() {
+    async fn busy_key_delays_others_by_one_permit() {
         let semaphore = semaphore(2, 2, 1000);
         let busy = join_all((0..100).map(|_| work(&semaphore, "busy")));
         let other = async {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_has_its_own_bound_and_others_use_the_rest() {
+    async fn key_has_own_bound_and_others_use_rest() {
         let semaphore = semaphore(4, 2, 1000);
         let busy = join_all((0..10).map(|_| work(&semaphore, "busy")));
         let others = join_all(["a", "b"].map(|key| work(&semaphore, key)));

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_caller_has_so_many_places_and_gets_them_back() {
+    fn limits_permits_per_caller_and_returns_them() {
         let limiter = PerUserLimit::new("watches", 2);
         let (jane, joe) = (Identity::authenticated("jane", []), Identity::authenticated("joe", []));
         let first = limiter.acquire(&jane).unwrap();

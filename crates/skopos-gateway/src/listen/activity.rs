@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_without_a_request_is_half_open_for_so_long() {
+    async fn connection_without_request_times_out() {
         let activity = activity();
         assert_eq!(after(&activity, 9).await, None);
         assert_eq!(after(&activity, 2).await, Some(LimitExceeded::NoRequest));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_read_is_stalled_and_one_that_waits_is_not() {
+    async fn unread_answer_stalls_but_pending_one_does_not() {
         use http_body_util::BodyExt as _;
         let activity = activity();
         let in_flight = activity.begin(Version::HTTP_2);

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn control_frames_are_counted_and_others_are_not() {
+    fn counts_only_control_frames() {
         let frame = |kind: u8, flags: u8, payload: &[u8]| {
             let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
             [&length[1..], &[kind, flags], &1_u32.to_be_bytes(), payload].concat()

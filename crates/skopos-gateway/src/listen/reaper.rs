@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_many_half_open_connections_cost_the_oldest_ones() {
+    async fn excess_half_open_connections_close_oldest() {
         let reaper = ConnectionReaper::new(Limits { half_open: 3, ..Limits::default() });
         let registrations: Vec<Registration> =
             (0..10).map(|_| reaper.register(source(1), CancellationToken::new())).collect();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unknown_callers_of_one_network_cost_that_network_its_oldest_connections() {
+    async fn unknown_callers_close_oldest_of_same_network() {
         let limits = Limits { unauthenticated_per_address: 3, ..Limits::default() };
         let reaper = ConnectionReaper::new(limits);
         let known = reaper.register(source(1), CancellationToken::new());
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn room_is_made_by_idle_connections_without_a_known_caller_first() {
+    async fn evicts_idle_unauthenticated_connections_first() {
         let reaper = ConnectionReaper::new(Limits::default());
         let register = || {
             let registration = reaper.register(source(1), CancellationToken::new());

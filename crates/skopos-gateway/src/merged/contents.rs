@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn is_an_ordered_map_whose_clones_do_not_change() {
+    fn behaves_as_ordered_map_with_stable_clones() {
         let mut random = fastrand::Rng::with_seed(7);
         for round in 0..30 {
             let mut model = BTreeMap::new();

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_that_came_and_went_before_a_relist_does_not_stay() {
+    fn object_created_and_deleted_before_relist_is_gone() {
         let now = Timestamp::from_microsecond(1_000).unwrap();
         let mut merger = Merger::new(None, InstanceTag::new(1), now);
         merger.open(now);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_see_the_cluster_and_not_what_the_member_says_of_it() {
+    fn selectors_see_cluster_and_ignore_forged_label() {
         let item = item("shop", "web");
         assert_eq!(item.label(CLUSTER), Some("north"));
         assert_eq!(item.label("app"), Some("web"));

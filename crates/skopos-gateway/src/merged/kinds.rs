@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_events_hold_does_not_grow_with_the_kinds() {
+    async fn event_memory_does_not_grow_with_kinds() {
         let options = KindsOptions::beside(32 << 20).window;
         let value = json!({"metadata": {"namespace": "default", "name": "x", "uid": "u", "resourceVersion": "1",
             "annotations": {"large": "x".repeat(1 << 20)}}});

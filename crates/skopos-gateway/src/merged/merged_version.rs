@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_grow_even_when_the_clock_does_not() {
+    fn versions_increase_with_stopped_clock() {
         let instance = InstanceTag::new(7);
         let of = |micros| MergedVersion::at(micros, instance);
         let mut clock =
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_went_back_does_not_take_the_marks_back() {
+    fn first_version_exceeds_floor_after_clock_set_back() {
         let instance = InstanceTag::new(7);
         let floor = MergedVersion::at(1_000, InstanceTag::new(9));
         assert_eq!(
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_says_whose_it_is() {
+    fn version_identifies_its_instance() {
         let (now, instance) = (Timestamp::from_second(4_000_000_000).unwrap(), InstanceTag::new(2_047));
         let merged_version = VersionClock::starting_after(MergedVersion::default(), now, instance).last();
         assert_eq!(

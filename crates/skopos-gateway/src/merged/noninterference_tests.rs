@@ -423,7 +423,7 @@ fn without_numbers(text: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_may_not_read_changes_nothing_of_what_one_gets() {
+async fn forbidden_objects_do_not_affect_answers() {
     let cases: u64 = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(3);
     let (mut compared, mut shown, mut timed) = (0, 0, 0);
     for seed in 0..cases {

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_says_whose_it_is_and_is_the_same_otherwise() {
+    fn rendered_object_gains_only_cluster_and_version() {
         let object = json!({"kind": "Pod", "apiVersion": "v1",
             "metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "labels": {"app": "web"}},
             "spec": {"metadata": {"resourceVersion": "7"}}});
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_cannot_claim_that_an_object_is_of_another_cluster() {
+    fn member_cannot_forge_cluster_label() {
         let object = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7",
             "labels": {CLUSTER: "other"}, "annotations": {CLUSTER: "other", MEMBER_VERSION: "1", "x": "y"}}});
         let rendered = rendered(&object, "north");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_label_can_have_is_in_the_annotation_and_stands_for_itself_in_the_label() {
+    fn invalid_label_name_is_kept_in_annotation() {
         let object = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "labels": null}});
         for name in ["arn:aws:x", "admin@prod", "-a", &"x".repeat(64), "a.b_c-1"] {
             let rendered = rendered(&object, name);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn encoded_state_round_trips() {
         let bytes = resume_state().encode("v1 pods");
         assert_eq!(ResumeState::decode(&bytes, "v1 pods"), Ok(resume_state()));
         assert_eq!(ResumeState::decode(&bytes, "v1 nodes"), Err(ResumeStateError::Foreign));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_the_same_between_two_versions_of_one_epoch() {
+    fn content_matches_between_versions_of_one_epoch() {
         let member = resume_state().members.into_values().next().unwrap();
         let of = |identity: Option<&str>, epoch, version: u64| Position {
             identity: identity.map(Into::into),

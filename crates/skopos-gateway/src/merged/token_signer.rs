@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_for_its_list_its_caller_and_some_minutes() {
+    fn token_is_bound_to_list_caller_and_lifetime() {
         let key = TokenKey::random();
         let (jane, joe) = (Identity::authenticated("jane", []), Identity::authenticated("joe", []));
         let token = ContinueToken::new(42, "north/shop/web\0");

@@ -169,7 +169,7 @@ mod tests {
     const BOATS: (&str, &str, &str, &str, &str) = ("sea.example", "v1", "boats", "Boat", "Namespaced");
 
     #[test]
-    fn most_clusters_decide_and_between_as_many_the_first() {
+    fn majority_elects_kind_and_ties_go_to_first() {
         let other = ("sea.example", "v1", "boats", "Trap", "Cluster");
         let elected = |offers: &[Offer]| elect(offers, "sea.example", "v1", "boats").unwrap().kind.clone();
         let (a, b, c) = (offer("a", &[other]), offer("b", &[BOATS]), offer("c", &[BOATS]));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_clusters_have_is_preferred() {
+    fn orders_versions_by_cluster_count() {
         let newer = ("sea.example", "v9", "boats", "Boat", "Namespaced");
         let early = ("aaa.example", "v1", "boats", "Trap", "Namespaced");
         let beta = ("sea.example", "v1beta1", "boats", "Boat", "Namespaced");

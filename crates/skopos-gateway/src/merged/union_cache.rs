@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_is_put_together_once() {
+    fn computes_same_union_once() {
         let (unions, catalog) = (UnionCache::default(), Arc::new(Catalog::default()));
         let first = unions.get(vec![offer("a", &catalog), offer("b", &catalog)]);
         assert!(Arc::ptr_eq(&first, &unions.get(vec![offer("a", &catalog), offer("b", &catalog)])));

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_that_is_new_or_gone_ends_what_was_before() {
+    fn changed_permission_expires_earlier_versions() {
         let log = VisibilityLog::default();
         let query_key = QueryKey::from_parts(&[b"jane", b"list pods"]);
         let record =
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_new_itself_is_no_new_right() {
+    fn new_cluster_keeps_earlier_versions_valid() {
         let log = VisibilityLog::default();
         let query_key = QueryKey::from_parts(&[b"jane"]);
         log.record(query_key, &set(&["a"]), MergedVersion::new(10), |_| false);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_back_is_listed_anew_if_it_has_changed() {
+    fn suspended_cluster_forces_relist_if_changed() {
         let query_key = QueryKey::from_parts(&[b"jane"]);
         let (all, b) = (set(&["a", "b"]), ClusterId::new("b").unwrap());
         for (changed, goes_on) in [(30, true), (35, false)] {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_has_a_bound() {
+    fn caps_recorded_queries() {
         let log = VisibilityLog::default();
         for n in 0..MAX_QUERIES as u64 + 10 {
             log.record(QueryKey::from_parts(&[&n.to_be_bytes()]), &set(&[]), MergedVersion::new(n), |_| {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_that_come_and_go_for_ever_leave_nothing_behind() {
+    fn cluster_churn_keeps_suspended_set_bounded() {
         let log = VisibilityLog::default();
         let query_key = QueryKey::from_parts(&[b"jane"]);
         for n in 0..10 * MAX_SUSPENDED as u64 {

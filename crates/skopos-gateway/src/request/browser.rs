@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn ambient_identities_refuse_navigation_and_cross_origin_reads() {
+    fn ambient_identity_is_limited_to_same_origin_fetches() {
         for (lines, with_tls, _) in REQUESTS {
             assert_eq!(is_admitted(admit_ambient(&sent(lines), true)), with_tls, "{lines:?}");
         }

@@ -296,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_would_break_the_header_is_refused() {
+    fn rejects_user_name_that_breaks_header() {
         let identity =
             Identity { user: "jane\r\nimpersonate-group: system:masters".into(), ..Identity::default() };
         assert_eq!(impersonate(&mut HeaderMap::new(), &identity).unwrap_err().code, 403);
     }
 
     #[test]
-    fn an_answer_says_where_it_comes_from_and_how_old_it_is() {
+    fn response_carries_source_age_and_warning() {
         let mut out = HeaderMap::new();
         let warning = Some("cluster \"a\" is paused\r\nset-cookie: é".to_owned());
         stamp(&mut out, &Stamp { source: "memory", age: Some(Duration::from_nanos(2_000_000_001)), warning });

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
+    fn rejects_ambiguous_paths() {
         let cases = [
             ("clusters/a", PathError::NotAbsolute),
             ("*", PathError::NotAbsolute),

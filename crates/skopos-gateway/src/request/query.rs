@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_on_is_what_was_read() {
+    fn forwarded_query_equals_parsed_query() {
         for (text, spelled) in [
             ("", ""),
             ("watch=1&limit=5", "watch=1&limit=5"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_differ_about_is_refused() {
+    fn rejects_ambiguous_queries() {
         for text in
             ["a=%", "a=%zz", "a=%f", "%ff=1", "a;b", "watch=1;limit=2", &"a".repeat(MAX_QUERY_BYTES + 1)]
         {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_read_as_the_api_server_reads_them() {
+    fn parses_flags_as_api_server_does() {
         for (text, set) in
             [("", false), ("watch=0", false), ("watch=False", false), ("watch", true), ("watch=no", true)]
         {

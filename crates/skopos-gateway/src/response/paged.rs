@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_goes_on_keeps_his_state_and_what_nobody_asks_for_goes() {
+    async fn used_snapshot_stays_and_unused_expires() {
         let mut paged = Paged::new(3, &MemoryBudget::unbounded());
         let state = Arc::new(1);
         assert!(paged.keep(1, state.clone(), 0).is_empty());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_state_costs_what_was_replaced_since() {
+    async fn snapshot_costs_bytes_replaced_since() {
         let budget = MemoryBudget::new(100_000);
         let (mut pods, mut maps) = (Paged::new(9, &budget), Paged::new(9, &budget));
         assert!(pods.replaced([60_000]).is_empty());
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_state_that_was_never_the_newest_costs_all_that_it_has() {
+    async fn never_current_snapshot_costs_full_size() {
         const NONE: [u64; 0] = [];
         let budget = MemoryBudget::new(100_000);
         let mut pods = Paged::new(9, &budget);

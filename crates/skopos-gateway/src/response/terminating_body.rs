@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_cut_is_not_taken_for_whole() {
+    async fn aborted_body_ends_with_error() {
         let body = abort_when(response::whole("half of it".into()), async { "enough" }, ());
         assert_eq!(body.collect().await.unwrap_err().to_string(), "enough");
         let body = abort_when(response::whole("all".into()), std::future::pending(), ());

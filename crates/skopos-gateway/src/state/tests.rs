@@ -41,7 +41,7 @@ async fn names(lab: &Lab) -> BTreeSet<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ready_is_when_it_listens_whatever_the_clusters_do() {
+async fn readiness_depends_only_on_listener() {
     let lab = Lab::guarded(&["a"], |_| {});
     lab.member("a").pause().await;
     for path in ["/healthz", "/livez"] {
@@ -76,7 +76,7 @@ async fn state_is_for_observers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_leaves_is_not_in_the_metrics_any_more() {
+async fn metrics_drop_removed_clusters() {
     let lab = Lab::trusting(&["a", "b"]);
     live(&lab, "a").await;
     lab.get("/clusters/a/api/v1/namespaces/x/pods/none", &[]).await;
@@ -105,7 +105,7 @@ async fn held(lab: &Lab, name: &str) -> [f64; 2] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_events_and_frames_hold_does_not_grow_with_the_kinds() {
+async fn event_and_frame_bytes_stay_capped_across_kinds() {
     const LEAST: f64 = (8 << 20) as f64;
     const KINDS: [(&str, &str); 6] = [
         ("ConfigMap", "configmaps"),
@@ -148,7 +148,7 @@ async fn what_events_and_frames_hold_does_not_grow_with_the_kinds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_events_and_pages_hold_is_told_and_given_back() {
+async fn event_and_page_bytes_are_reported_and_released() {
     let lab = Lab::trusting(&["a"]);
     let mut watches = Vec::new();
     for path in ["/clusters/a", "/fleet"] {
@@ -184,7 +184,7 @@ async fn what_events_and_pages_hold_is_told_and_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn series_are_capped_and_what_is_left_out_is_told() {
+async fn caps_series_and_reports_omitted_ones() {
     let many: Vec<&'static str> =
         ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9", "ca", "cb"].into();
     let lab = Lab::with(&many, |config| config.metrics = MetricsConfig { max_series: 100 });
@@ -201,7 +201,7 @@ async fn series_are_capped_and_what_is_left_out_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_report_says_how_clusters_stand_and_why() {
+async fn status_report_lists_cluster_states_and_reasons() {
     let lab = Lab::trusting(&["a", "b"]);
     lab.services.fleet.cluster("a").unwrap().kind(&pods(), Duration::from_secs(5)).await.unwrap();
     lab.services.fleet.cluster("b").unwrap().pause(Paused { by: PausedBy::ScaledDown, since: None });
@@ -217,7 +217,7 @@ async fn the_report_says_how_clusters_stand_and_why() {
 
 /// A metric must exist when its alert is needed, or the alert never fires.
 #[tokio::test(start_paused = true)]
-async fn alerts_can_fire_for_what_has_been_dead_since_the_start() {
+async fn alerts_fire_for_failures_present_since_start() {
     let lab = Lab::with(&["a", "b"], |config| {
         config.authorization.loopback = crate::config::LoopbackTrust::Trusted;
         config.cache.kinds =

@@ -131,7 +131,7 @@ async fn a_listener_that_is_dropped_leaves_no_connection() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_as_the_api_server_tells_it() {
+async fn reports_errors_as_api_server_does() {
     let served = Served::strict(Limits::default());
     let pods = "/clusters/a/api/v1/pods";
     for (head, code, reason) in [
@@ -183,7 +183,7 @@ async fn what_is_wrong_is_told_as_the_api_server_tells_it() {
 }
 
 #[tokio::test]
-async fn requests_that_two_servers_would_cut_differently_are_refused() {
+async fn rejects_request_smuggling() {
     let served = Served::strict(Limits::default());
     for head in [
         "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6",
@@ -258,7 +258,7 @@ async fn foreign_hosts_are_refused() {
 }
 
 #[tokio::test]
-async fn a_thousand_half_open_connections_take_no_place_from_others() {
+async fn half_open_connections_do_not_starve_others() {
     let served = Served::strict(Limits::default());
     let mut open = Vec::new();
     for n in 0..1000 {
@@ -288,7 +288,7 @@ async fn a_thousand_half_open_connections_take_no_place_from_others() {
 
 /// For connections that ask for health, which needs no identity, and stay open.
 #[tokio::test]
-async fn idle_connections_of_unknown_callers_make_room_for_others() {
+async fn evicts_idle_unauthenticated_connections() {
     let served = Served::strict(Limits { connections: 50, ..Limits::default() });
     let mut known = served.connect().await;
     let list = "GET /clusters/a/api/v1/namespaces HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -316,7 +316,7 @@ async fn idle_connections_of_unknown_callers_make_room_for_others() {
 }
 
 #[tokio::test]
-async fn who_sends_byte_by_byte_is_closed() {
+async fn closes_connection_with_trickled_request() {
     let served = Served::strict(Limits { handshake: seconds(1), ..Limits::default() });
     let mut stream = served.connect().await;
     let (mut from, mut to) = stream.split();
@@ -337,7 +337,7 @@ async fn who_sends_byte_by_byte_is_closed() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_not_waited_for() {
+async fn times_out_incomplete_request_body() {
     let lab = Lab::with(&["a"], |config| {
         config.authorization.loopback = LoopbackTrust::Trusted;
         config.outbound.deadline = seconds(1);
@@ -352,7 +352,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_is_closed() {
+async fn closes_connection_of_stalled_reader() {
     let served = Served::strict(Limits { stalled: seconds(1), ..Limits::default() });
     for n in 0..40 {
         let data = json!({"text": "x".repeat(500_000)});
@@ -500,7 +500,7 @@ async fn over_tls(
 }
 
 #[tokio::test]
-async fn a_caller_is_who_its_certificate_names_and_nobody_without_one() {
+async fn identifies_caller_only_by_client_certificate() {
     let (clients, others, own) = (Authority::new(), Authority::new(), Authority::new());
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -563,7 +563,7 @@ async fn connected(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_ca_that_is_replaced_ends_the_connections_of_its_certificates() {
+async fn replaced_client_ca_closes_old_connections() {
     let (old, new, own) = (Authority::new(), Authority::new(), Authority::new());
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {

@@ -201,7 +201,7 @@ fn count(told: &Told) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_of_the_healthy_take_as_long_as_if_all_were() {
+async fn unhealthy_clusters_do_not_slow_healthy_reads() {
     let healthy = all(|way| way == Way::Healthy);
     for ill in [true, false] {
         let whole = Bed::new(ill);
@@ -232,7 +232,7 @@ async fn reads_of_the_healthy_take_as_long_as_if_all_were() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_over_the_fleet_is_there_in_time_and_names_who_is_missing() {
+async fn fleet_list_meets_deadline_and_names_missing() {
     let bed = Bed::new(true);
     let deadline = Config::default().cache.member_deadline.0;
     let (told, took) = bed.get("/fleet/api/v1/configmaps").await;
@@ -253,7 +253,7 @@ async fn a_list_over_the_fleet_is_there_in_time_and_names_who_is_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_flooded_however_much_is_asked_for() {
+async fn dead_members_are_not_flooded_with_requests() {
     let bed = Bed::new(true);
     let dead = all(|way| matches!(way, Way::Hole | Way::Mute | Way::Refuses | Way::Paused));
     let silent = all(|way| way == Way::Mute);

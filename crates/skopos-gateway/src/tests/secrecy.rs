@@ -61,7 +61,7 @@ const SECRET: &str = "canary-of-a-secret";
 const COOKIE: &str = "canary-of-a-cookie";
 
 #[tokio::test(start_paused = true)]
-async fn no_token_and_no_secret_is_in_logs_metrics_errors_or_status() {
+async fn no_output_contains_tokens_or_secrets() {
     let log = Log::default();
     let guard = log.start();
     let lab = Lab::guarded(&["a"], |config| {
@@ -122,7 +122,7 @@ async fn no_token_and_no_secret_is_in_logs_metrics_errors_or_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_audit_log_says_who_what_where_and_who_decided() {
+async fn audit_log_records_caller_target_and_authorizer() {
     let lab = Lab::guarded(&["a"], |_| {});
     lab.admit("t-jane", "jane");
     lab.member("a").auth().answer_reviews(|asked| asked.resource == "pods");
@@ -171,7 +171,7 @@ async fn the_audit_log_says_who_what_where_and_who_decided() {
 
 /// The operation is done even if the caller does not wait for the answer.
 #[tokio::test(start_paused = true)]
-async fn the_audit_log_has_a_line_of_a_request_whose_caller_goes_away() {
+async fn audit_log_records_aborted_requests() {
     let lab = Lab::guarded(&["a"], |config| config.outbound.impersonate = true);
     lab.admit("t-jane", "jane");
     lab.member("a").auth().answer_reviews(|_| true);
@@ -194,7 +194,7 @@ async fn the_audit_log_has_a_line_of_a_request_whose_caller_goes_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_member_nothing_is_asked_but_reads_and_reviews() {
+async fn gateway_sends_members_only_reads_and_reviews() {
     let lab = Lab::guarded(&["a"], |_| {});
     lab.admit("t-jane", "jane");
     lab.member("a").auth().answer_reviews(|_| true);
@@ -218,7 +218,7 @@ async fn of_a_member_nothing_is_asked_but_reads_and_reviews() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hostile_member_says_reaches_only_those_who_asked_it() {
+async fn hostile_member_response_reaches_only_its_callers() {
     let lab = Lab::trusting(&["a"]);
     let evil = lab.add_echo("evil");
     let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"canary-of-evil","code":418}"#;
@@ -251,7 +251,7 @@ async fn what_a_hostile_member_says_reaches_only_those_who_asked_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forged_token_leads_nowhere_that_the_list_does_not() {
+async fn forged_continue_token_grants_no_access() {
     let lab = Lab::guarded(&["a"], |_| {});
     lab.admit("t-jane", "jane");
     lab.member("a").auth().answer_reviews(|asked| asked.namespace == "red");
@@ -287,7 +287,7 @@ async fn a_forged_token_leads_nowhere_that_the_list_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_read_does_not_learn_whether_there_is_something_to_read() {
+async fn denial_does_not_reveal_existence() {
     let lab = Lab::guarded(&["a", "down"], |_| {});
     lab.admit("t-jane", "jane");
     lab.member("a").auth().answer_reviews(|_| false);
@@ -325,7 +325,7 @@ async fn who_may_not_read_does_not_learn_whether_there_is_something_to_read() {
 
 /// Others may write to most sources of clusters. A name that only such a source lists belongs to its writers.
 #[tokio::test(start_paused = true)]
-async fn tokens_go_to_no_cluster_that_others_could_have_listed() {
+async fn sends_no_token_to_untrusted_source_clusters() {
     let lab = Lab::guarded(&["home"], |_| {});
     lab.admit("t-jane", "jane");
     lab.member("home").auth().answer_reviews(|_| true);
@@ -346,7 +346,7 @@ async fn tokens_go_to_no_cluster_that_others_could_have_listed() {
 
 /// A decision holds for ten seconds, but only for the cluster that made it.
 #[tokio::test(start_paused = true)]
-async fn what_one_cluster_allowed_is_not_allowed_in_another_that_takes_its_name() {
+async fn decision_does_not_outlive_cluster_replacement() {
     let lab = Lab::guarded(&["home", "a"], |_| {});
     lab.admit("t-jane", "jane");
     lab.member("a").auth().answer_reviews(|_| true);
@@ -365,7 +365,7 @@ async fn what_one_cluster_allowed_is_not_allowed_in_another_that_takes_its_name(
 
 /// The answer comes over the connection that was current at the time of the request.
 #[tokio::test(start_paused = true)]
-async fn what_was_allowed_by_another_way_opens_nothing() {
+async fn decision_of_replaced_connection_grants_nothing() {
     let lab = Lab::guarded(&["home", "a"], |_| {});
     lab.admit("t-jane", "jane");
     lab.member("a").auth().answer_reviews(|_| true);
@@ -396,7 +396,7 @@ async fn what_was_allowed_by_another_way_opens_nothing() {
 /// Authorization goes by the path. RBAC allows everything that a role in the namespace names, even resources that are not
 /// namespaced.
 #[tokio::test(start_paused = true)]
-async fn a_right_in_one_namespace_reads_nothing_that_lies_outside_of_it() {
+async fn namespace_permission_grants_no_outside_reads() {
     let lab = Lab::guarded(&["a"], |_| {});
     lab.admit("t-jane", "jane");
     let member = lab.member("a");

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_smuggles_a_token_among_the_protocols_of_a_websocket() {
+    fn rejects_bearer_token_in_websocket_protocols() {
         let asking = |protocols| {
             refusal(&[
                 ("upgrade", "websocket"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_hears_listed_headers_and_the_client_too() {
+    fn upgrade_copies_only_listed_headers_both_ways() {
         let lines = [
             ("Sec-WebSocket-Key", "k"),
             ("Sec-WebSocket-Protocol", "v5.channel.k8s.io"),

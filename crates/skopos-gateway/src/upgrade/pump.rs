@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_one_side_says_reaches_the_other_to_the_last_byte() {
+    async fn delivers_every_byte_after_half_close() {
         let Pumped { mut client, mut member, running } = pumped();
         client.write_all(b"stdin").await.unwrap();
         client.shutdown().await.unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_gone_does_not_cut_off_what_the_other_still_says() {
+    async fn delivers_unread_bytes_after_peer_closes() {
         let Pumped { client, mut member, running } = pumped();
         let (mut reads, mut writes) = tokio::io::split(client);
         // More than all buffers hold, so most of it is still unread when the member is gone.
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_read_is_not_read_for_without_bound() {
+    async fn buffering_for_stalled_reader_is_bounded() {
         let Pumped { client, mut member, running } = pumped();
         let mut written = 0;
         let flood = async {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_has_an_end_and_a_word_begins_it_anew() {
+    async fn idle_timeout_restarts_on_traffic() {
         let begun = Instant::now();
         let Pumped { mut client, mut member, running } = pumped();
         tokio::time::sleep(IDLE - Duration::from_secs(1)).await;

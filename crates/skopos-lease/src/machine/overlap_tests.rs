@@ -281,7 +281,7 @@ proptest! {
 
 /// Checks that much happens in these worlds.
 #[test]
-fn the_worlds_have_many_terms() {
+fn simulated_worlds_have_many_terms() {
     let terms = |seed| {
         let mut world = World::new(seed, 3);
         world.play();

@@ -125,7 +125,7 @@ fn at(seconds: u64) -> Time {
 }
 
 #[test]
-fn where_there_is_no_lease_a_holder_that_was_deleted_is_waited_for() {
+fn missing_lease_waits_out_deleted_holder() {
     let mut desk = Desk::new();
     desk.give(Input::Timeout);
     desk.reads(Outcome::Missing);
@@ -143,7 +143,7 @@ fn where_there_is_no_lease_a_holder_that_was_deleted_is_waited_for() {
 }
 
 #[test]
-fn a_claim_whose_answer_was_lost_is_still_a_claim() {
+fn claim_with_lost_answer_still_counts() {
     let mut desk = Desk::new();
     desk.give(Input::Timeout);
     desk.reads(Outcome::Missing);
@@ -160,7 +160,7 @@ fn a_claim_whose_answer_was_lost_is_still_a_claim() {
 }
 
 #[test]
-fn a_held_lease_is_taken_a_duration_after_its_last_renewal_was_seen() {
+fn takes_lease_one_duration_after_last_renewal() {
     let mut desk = Desk::new();
     desk.give(Input::Timeout);
     let theirs = desk.of("them", "a");
@@ -207,7 +207,7 @@ fn a_renewal_counts_from_when_it_was_sent() {
 }
 
 #[test]
-fn a_term_ends_when_no_renewal_is_acknowledged_and_the_next_is_another_one() {
+fn unacknowledged_renewals_end_term() {
     let mut desk = Desk::leading();
     desk.at(2);
     let mut failed = 0;
@@ -232,7 +232,7 @@ fn a_term_ends_when_no_renewal_is_acknowledged_and_the_next_is_another_one() {
 }
 
 #[test]
-fn work_is_waited_for_before_the_lease_is_released() {
+fn release_waits_for_work() {
     let mut desk = Desk::leading();
     desk.at(1);
     desk.give(Input::Stop);
@@ -247,7 +247,7 @@ fn work_is_waited_for_before_the_lease_is_released() {
 }
 
 #[test]
-fn another_holder_or_a_deletion_ends_the_term_at_once() {
+fn other_holder_or_deletion_ends_term_immediately() {
     let mut desk = Desk::leading();
     desk.at(1);
     let theirs = desk.of("them", "a");
@@ -271,7 +271,7 @@ fn a_namesake_is_another_candidate() {
 }
 
 #[test]
-fn a_write_whose_answer_was_lost_is_found_and_leads_with_the_next() {
+fn write_with_lost_answer_leads_after_next_write() {
     let mut desk = Desk::with(|timing| timing.acquire_on_create = true);
     desk.give(Input::Timeout);
     desk.reads(Outcome::Missing);
@@ -289,7 +289,7 @@ fn a_write_whose_answer_was_lost_is_found_and_leads_with_the_next() {
 }
 
 #[test]
-fn a_conflict_is_read_and_a_renewal_of_ours_that_came_late_ends_nothing() {
+fn own_late_renewal_does_not_end_term() {
     let mut desk = Desk::leading();
     desk.at(2);
     let (id, base, spec) = desk.writes();
@@ -305,7 +305,7 @@ fn a_conflict_is_read_and_a_renewal_of_ours_that_came_late_ends_nothing() {
 }
 
 #[test]
-fn a_preferred_candidate_is_made_room_for_and_then_has_a_duration() {
+fn yields_one_duration_to_preferred_candidate() {
     let mut desk = Desk::leading();
     desk.at(1);
     let lease = desk.machine.lease().cloned().unwrap();
@@ -323,7 +323,7 @@ fn a_preferred_candidate_is_made_room_for_and_then_has_a_duration() {
 }
 
 #[test]
-fn who_is_unfit_steps_down_and_leads_again_only_if_nobody_else_does() {
+fn unfit_leader_steps_down_and_returns_if_alone() {
     let mut desk = Desk::leading();
     desk.give(Input::Fit(false));
     let mut seconds = 0;
@@ -348,7 +348,7 @@ fn who_is_unfit_steps_down_and_leads_again_only_if_nobody_else_does() {
 }
 
 #[test]
-fn that_nobody_leads_is_told_after_two_durations() {
+fn reports_no_leader_after_two_durations() {
     let mut desk = Desk::new();
     desk.give(Input::Timeout);
     let theirs = desk.of("them", "a");
@@ -364,7 +364,7 @@ fn that_nobody_leads_is_told_after_two_durations() {
 }
 
 #[test]
-fn what_was_seen_late_changes_nothing() {
+fn late_observations_are_ignored() {
     let mut desk = Desk::leading();
     let old = Record::read(json!({"metadata": {"resourceVersion": "3"}, "spec": {"holderIdentity": "them"}}))
         .unwrap();
@@ -374,7 +374,7 @@ fn what_was_seen_late_changes_nothing() {
 }
 
 #[test]
-fn a_lease_of_the_past_ends_the_term_and_is_waited_for() {
+fn restored_lease_ends_term_and_is_awaited() {
     for holder in ["", "us", "other"] {
         let mut desk = Desk::leading();
         let mut past = desk.of("other", "then");
@@ -400,7 +400,7 @@ fn a_lease_of_the_past_ends_the_term_and_is_waited_for() {
 }
 
 #[test]
-fn a_read_that_began_before_the_newest_version_was_seen_proves_no_restore() {
+fn older_read_in_flight_proves_no_restore() {
     let mut desk = Desk::leading();
     let older = desk.of("other", "then");
     let newer = desk.of("other", "later");
@@ -427,7 +427,7 @@ fn conflicts_without_a_newer_version_are_no_storm() {
 }
 
 #[test]
-fn a_namespace_that_is_missing_is_told_and_no_storm() {
+fn missing_namespace_is_reported_without_storm() {
     let mut desk = Desk::new();
     let requests = desk.minute_of(|_| Outcome::Missing);
     assert!((10..60).contains(&requests), "{requests}");

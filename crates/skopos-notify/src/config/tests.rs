@@ -22,7 +22,7 @@ fn a_good_file_makes_sinks() {
 }
 
 #[test]
-fn the_example_loads_and_names_every_field() {
+fn example_loads_and_names_every_field() {
     let example = include_str!("../../../../docs/reference/notify.example.yaml");
     NotifyConfig::parse(example).unwrap_or_else(|error| panic!("{error}"));
     let schema = skopos_config::json_schema::<NotifyConfig>();
@@ -34,7 +34,7 @@ fn the_example_loads_and_names_every_field() {
 }
 
 #[test]
-fn every_problem_is_told_with_its_line() {
+fn every_problem_is_reported_with_line() {
     let bad = GOOD
         .replace("ttl: 30s", "ttl: soon")
         .replace("name: edge", "name: edge\n  dnss: {}")
@@ -48,7 +48,7 @@ fn every_problem_is_told_with_its_line() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_told_too() {
+fn semantic_errors_are_reported() {
     let bad = "election: {lease: notify}\nguard: {percent: 200}\nsinks:\n- {name: a, from: []}\n- name: a\n  haproxy: {socket: /s, backend: '{pod}'}\n  from: [{services: {types: [Loadbalancer]}}, {endpoints: {}}]\n";
     let error = NotifyConfig::parse(bad).unwrap_err().to_string();
     for part in [
@@ -66,7 +66,7 @@ fn what_cannot_be_meant_is_told_too() {
 }
 
 #[tokio::test]
-async fn a_webhook_is_checked_like_the_others() {
+async fn webhook_config_is_validated() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "whsec_c2VjcmV0\n").unwrap();

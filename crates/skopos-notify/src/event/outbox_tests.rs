@@ -120,7 +120,7 @@ impl World {
 }
 
 #[test]
-fn tells_the_newest_state_once() {
+fn sends_newest_state_once() {
     let mut world = World::known();
     assert_eq!(world.sent(), []);
     // A write without a change of content is not reported.
@@ -139,7 +139,7 @@ fn tells_the_newest_state_once() {
 }
 
 #[test]
-fn what_comes_back_to_what_is_known_is_nothing_to_tell() {
+fn return_to_known_state_sends_nothing() {
     let mut world = World::known();
     world.put("web", "a", 2, 2);
     world.put("web", "a", 3, 1);
@@ -154,7 +154,7 @@ fn what_comes_back_to_what_is_known_is_nothing_to_tell() {
 }
 
 #[test]
-fn a_deletion_that_was_seen_is_told_and_one_that_was_not_waits_for_a_list() {
+fn unseen_deletion_waits_for_list() {
     let mut world = World::known();
     world.gone("web", 9, Departure::Deleted);
     assert_eq!(world.sent(), [(ChangeKind::Deleted, 9)]);
@@ -192,7 +192,7 @@ fn deleted_and_created_again_is_two_messages_in_order() {
 }
 
 #[test]
-fn a_message_has_the_same_id_after_a_failure_and_after_a_crash() {
+fn message_id_survives_failure_and_crash() {
     let mut world = World::new();
     world.put("web", "a", 1, 1);
     let first = world.send().remove(0).id;
@@ -206,7 +206,7 @@ fn a_message_has_the_same_id_after_a_failure_and_after_a_crash() {
 }
 
 #[test]
-fn a_deletion_is_told_also_where_the_creation_was_sent_and_never_acknowledged() {
+fn deletion_is_sent_after_unacknowledged_creation() {
     let mut world = World::new();
     world.put("web", "a", 1, 1);
     assert_eq!(world.sent(), [(ChangeKind::Created, 1)]);
@@ -219,7 +219,7 @@ fn a_deletion_is_told_also_where_the_creation_was_sent_and_never_acknowledged() 
 }
 
 #[test]
-fn what_never_arrived_needs_no_deletion() {
+fn undelivered_creation_needs_no_deletion() {
     let mut world = World::new();
     world.put("web", "a", 1, 1);
     assert_eq!(world.sent(), [(ChangeKind::Created, 1)]);
@@ -271,7 +271,7 @@ fn a_receiver_that_asks_for_a_pause_gets_it() {
 }
 
 #[test]
-fn one_probe_in_ten_seconds_goes_to_a_receiver_that_is_down_and_all_follow_when_it_is_back() {
+fn unreachable_receiver_gets_one_probe_per_10s() {
     let mut world = World::new();
     (0..100).for_each(|index| world.put(&format!("web{index}"), "a", 1, 1));
     let mut probes = 0;
@@ -295,7 +295,7 @@ fn one_probe_in_ten_seconds_goes_to_a_receiver_that_is_down_and_all_follow_when_
 }
 
 #[test]
-fn what_failed_with_the_receiver_does_not_wait_when_it_has_recovered() {
+fn recovery_sends_failed_events_immediately() {
     let mut world = World::new();
     (0..10).for_each(|index| world.put(&format!("web{index}"), "a", 1, 1));
     for _ in 0..2_000 {
@@ -322,7 +322,7 @@ fn what_failed_with_the_receiver_does_not_wait_when_it_has_recovered() {
 }
 
 #[test]
-fn a_dead_letter_waits_for_a_hand_or_for_another_state() {
+fn dead_letter_waits_for_retry_or_new_state() {
     let mut world = World::known();
     world.put("web", "a", 2, 2);
     let sent = world.send().remove(0);
@@ -362,7 +362,7 @@ fn a_receiver_that_wants_no_more_gets_no_more() {
 }
 
 #[test]
-fn kinds_that_are_not_told_count_as_known() {
+fn unsubscribed_changes_count_as_known() {
     let mut world = World::new();
     let told = BTreeSet::from([ChangeKind::Created, ChangeKind::Deleted]);
     let changes = BTreeMap::from([(RESOURCE.into(), told)]);
@@ -379,7 +379,7 @@ fn kinds_that_are_not_told_count_as_known() {
 }
 
 #[test]
-fn nothing_is_told_of_another_cluster() {
+fn other_cluster_holds_outbox_until_accepted() {
     let mut world = World::new();
     world.put("web", "a", 1, 1);
     world.outbox.saw_cluster(&"two".into());

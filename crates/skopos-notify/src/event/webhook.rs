@@ -178,12 +178,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_secret_that_is_none_is_told() {
+    async fn rejects_invalid_secret_by_position() {
         assert_eq!(sink(&["c2VjcmV0", "no secret"]).unwrap_err(), WebhookError::Secret(2));
     }
 
     #[test]
-    fn a_status_is_read_as_the_standard_says() {
+    fn maps_status_codes_as_standard_webhooks() {
         let of = |status: u16| {
             let retry_after = Some(Duration::from_secs(7));
             outcome(&HttpAnswer {

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_map_lacks_differs() {
+    fn differing_includes_names_missing_on_one_side() {
         let of = |pairs: &[(&str, u8)]| -> BTreeMap<EntryName, u8> {
             pairs.iter().map(|(name, value)| ((*name).into(), *value)).collect()
         };

@@ -241,7 +241,7 @@ proptest! {
     }
 
     #[test]
-    fn a_name_at_rest_would_be_decided_the_same(drains in any::<bool>(), story in prop::collection::vec(happening(), 1..60)) {
+    fn recheck_of_settled_name_changes_nothing(drains in any::<bool>(), story in prop::collection::vec(happening(), 1..60)) {
         let of = |recheck| World { recheck, ..World::new(drains, PlanOptions::default()) };
         let mut worlds = [of(false), of(true)];
         worlds.iter_mut().for_each(World::observe);

@@ -214,7 +214,7 @@ fn reasons(plan: &SinkPlan) -> Vec<(HoldReason, usize)> {
 const READY: Readiness = Readiness::Ready;
 
 #[test]
-fn what_is_wanted_is_added_and_seen_equal() {
+fn desired_entry_is_added_and_reported_equal() {
     let mut world = World::dns();
     world.ready("web", "web", 2);
     world.observe();
@@ -225,7 +225,7 @@ fn what_is_wanted_is_added_and_seen_equal() {
 }
 
 #[test]
-fn nothing_is_done_before_the_first_list() {
+fn plans_nothing_before_first_list() {
     let mut world = World::dns();
     world.ready("web", "web", 2);
     world.observe();
@@ -235,7 +235,7 @@ fn nothing_is_done_before_the_first_list() {
 }
 
 #[test]
-fn a_removal_that_was_seen_waits_for_a_moment_only() {
+fn observed_removal_waits_briefly() {
     let mut world = World::dns();
     world.ready("web", "web", 2);
     let mut world = world.started();
@@ -248,7 +248,7 @@ fn a_removal_that_was_seen_waits_for_a_moment_only() {
 }
 
 #[test]
-fn what_moves_to_another_slice_within_a_moment_stays() {
+fn move_to_other_slice_keeps_value() {
     let mut world = World::dns();
     world.ready("web", "web", 2);
     let mut world = world.started();
@@ -265,7 +265,7 @@ fn what_moves_to_another_slice_within_a_moment_stays() {
 
 // Case 2: the API server is gone for an hour.
 #[test]
-fn a_stale_view_removes_nothing_and_adds_what_was_known() {
+fn stale_view_adds_but_removes_nothing() {
     let mut world = World::dns();
     world.ready("web", "web", 2);
     let mut world = world.started();
@@ -316,7 +316,7 @@ fn an_empty_list_wipes_nothing() {
 
 // Case 5: another cluster behind the address.
 #[test]
-fn another_cluster_changes_nothing_until_it_is_approved() {
+fn other_cluster_changes_nothing_until_approved() {
     let mut world = World::dns();
     world.ready("web", "web", 2);
     let mut world = world.started();
@@ -337,7 +337,7 @@ fn another_cluster_changes_nothing_until_it_is_approved() {
 
 // Case 7: many objects are deleted on purpose.
 #[test]
-fn an_approval_lets_go_exactly_what_was_held() {
+fn approval_releases_exactly_held_removals() {
     let mut world = World::dns();
     for service in 0..50 {
         world.ready(&format!("s{service}"), &format!("s{service}"), 1);
@@ -365,7 +365,7 @@ fn an_approval_lets_go_exactly_what_was_held() {
 }
 
 #[test]
-fn a_few_of_many_are_removed_one_after_the_other_only_up_to_the_limit() {
+fn gradual_removals_stop_at_fraction_limit() {
     let mut world = World::dns();
     for service in 0..20 {
         world.ready(&format!("s{service}"), &format!("s{service}"), 1);
@@ -399,7 +399,7 @@ fn replacing_all_of_a_rollout_is_no_loss() {
 
 // Case 8: a selector that no longer matches is weak evidence, whatever was seen.
 #[test]
-fn what_merely_matches_no_longer_waits() {
+fn selector_mismatch_alone_holds_removal() {
     let mut world = World::balancer();
     world.ready("web", "web", 2);
     let mut world = world.started();
@@ -410,7 +410,7 @@ fn what_merely_matches_no_longer_waits() {
 
 // Case 10: an answer did not come, but the update was done.
 #[test]
-fn an_unknown_outcome_is_looked_up_before_anything_else() {
+fn unknown_outcome_is_read_before_next_write() {
     let mut world = World::dns();
     world.ready("web", "web", 2);
     world.observe();
@@ -427,7 +427,7 @@ fn an_unknown_outcome_is_looked_up_before_anything_else() {
 }
 
 #[test]
-fn the_outside_is_not_believed_to_be_unchanged_before_each_write_was_read_back() {
+fn unchanged_needs_every_write_read_back() {
     let mut world = World::dns();
     world.ready("web", "web", 2);
     assert!(!world.planner.is_read_back(), "it was never read");
@@ -469,7 +469,7 @@ fn nothing_is_planned_once_another_process_writes() {
 }
 
 #[test]
-fn what_is_answered_at_once_and_unknown_is_not_written_all_the_time() {
+fn repeated_unknown_outcomes_are_paced() {
     let mut world = World::dns();
     world.ready("web", "web", 1);
     world.observe();
@@ -514,7 +514,7 @@ fn a_refusal_is_tried_again_after_ever_longer_pauses() {
 
 // Case 9: a sink that is down is probed, not flooded.
 #[test]
-fn a_sink_that_is_down_is_tried_every_ten_seconds() {
+fn unreachable_sink_is_retried_every_10s() {
     let mut world = World::dns();
     (0..50).for_each(|service| world.ready(&format!("s{service}"), &format!("s{service}"), 1));
     world.observe();
@@ -550,7 +550,7 @@ fn of_too_many_values_a_stable_part_is_chosen() {
 
 // Case 18: a record of another writer.
 #[test]
-fn what_is_somebody_elses_is_left_alone() {
+fn foreign_entries_are_left_alone() {
     let mut world = World::dns();
     let foreign = ObservedEntry {
         mark: EntryMark::Foreign,
@@ -586,7 +586,7 @@ fn drift_is_put_right_but_not_fought_over() {
 
 // Case 20: two objects ask for one name.
 #[test]
-fn the_first_keeps_a_name_until_it_is_gone() {
+fn first_owner_keeps_name_until_removed() {
     let mut world = World::dns();
     world.want("web", "b", [(address(2), READY)]);
     let mut world = world.started();
@@ -606,7 +606,7 @@ fn the_first_keeps_a_name_until_it_is_gone() {
 
 // Case 22: an owner is deleted and created again.
 #[test]
-fn the_mark_of_an_owner_that_was_created_again_is_replaced() {
+fn mark_of_recreated_owner_is_replaced() {
     let mut world = World::dns();
     world.want("web", "web#1", [(address(1), READY)]);
     let mut world = world.started();
@@ -620,7 +620,7 @@ fn the_mark_of_an_owner_that_was_created_again_is_replaced() {
 
 // Case 23: a deletion while no watch was open.
 #[test]
-fn what_was_deleted_meanwhile_goes_after_a_second_list() {
+fn deletion_during_downtime_needs_second_list() {
     let mut world = World::dns();
     (0..3).for_each(|service| world.ready(&format!("s{service}"), &format!("s{service}"), 1));
     let mut world = world.started();
@@ -636,7 +636,7 @@ fn what_was_deleted_meanwhile_goes_after_a_second_list() {
 
 // Case 31: a pod that flaps.
 #[test]
-fn a_value_that_fails_for_a_moment_keeps_its_traffic() {
+fn flapping_value_keeps_traffic() {
     let mut world = World::balancer();
     world.ready("web", "web", 2);
     let mut world = world.started();
@@ -661,7 +661,7 @@ fn a_value_that_fails_for_a_moment_keeps_its_traffic() {
 
 // Cases 33 and 35: draining ends with the connections, or with the time limit.
 #[test]
-fn what_terminates_drains_before_it_goes() {
+fn terminating_value_drains_before_removal() {
     let mut world = World::balancer();
     world.ready("web", "web", 3);
     let mut world = world.started();
@@ -683,7 +683,7 @@ fn what_terminates_drains_before_it_goes() {
 
 // Case 34: a value returns while it drains, also after a restart.
 #[test]
-fn what_returns_while_it_drains_gets_traffic_again() {
+fn returning_value_is_undrained() {
     for restart in [false, true] {
         let mut world = World::balancer();
         world.ready("web", "web", 2);
@@ -702,7 +702,7 @@ fn what_returns_while_it_drains_gets_traffic_again() {
 }
 
 #[test]
-fn the_last_one_stays_while_its_owner_is_there() {
+fn last_value_stays_while_owner_exists() {
     let mut world = World::dns();
     world.ready("web", "web", 2);
     let mut world = world.started();
@@ -719,7 +719,7 @@ fn the_last_one_stays_while_its_owner_is_there() {
 }
 
 #[test]
-fn no_more_than_the_limit_is_removed_in_a_minute() {
+fn removals_are_limited_per_minute() {
     let mut world = World::new(false, PlanOptions { per_minute: 5, fraction: 1.0, ..PlanOptions::default() });
     (0..20).for_each(|service| world.ready(&format!("s{service}"), &format!("s{service}"), 1));
     let mut world = world.started();
@@ -736,7 +736,7 @@ fn no_more_than_the_limit_is_removed_in_a_minute() {
 }
 
 #[test]
-fn a_name_that_changed_before_the_write_is_read_again() {
+fn conflicting_name_is_read_again() {
     let mut world = World::dns();
     world.ready("web", "web", 1);
     world.observe();
@@ -753,7 +753,7 @@ fn a_name_that_changed_before_the_write_is_read_again() {
 
 // Case 19: a manual edit is repaired completely.
 #[test]
-fn what_somebody_adds_beside_ours_goes_at_once() {
+fn manual_edit_is_repaired_immediately() {
     let mut world = World::dns();
     world.ready("web", "web", 1);
     let mut world = world.started();
@@ -767,7 +767,7 @@ fn what_somebody_adds_beside_ours_goes_at_once() {
 }
 
 #[test]
-fn what_somebody_adds_again_goes_at_once_too() {
+fn repeated_manual_edit_is_repaired_immediately() {
     let mut world = World::dns();
     world.ready("web", "web", 1);
     let mut world = world.started();
@@ -783,7 +783,7 @@ fn what_somebody_adds_again_goes_at_once_too() {
 }
 
 #[test]
-fn an_empty_view_makes_nothing_that_was_there_before_an_addition() {
+fn rewritten_value_is_no_addition_under_empty_view() {
     let mut world = World::dns();
     world.ready("web", "web", 3);
     let mut world = world.started();
@@ -801,7 +801,7 @@ fn an_empty_view_makes_nothing_that_was_there_before_an_addition() {
 
 // Case 10: a value that was written and not yet seen there is replaced meanwhile.
 #[test]
-fn what_goes_before_its_write_was_read_back_needs_no_list() {
+fn replaced_unverified_write_needs_no_list() {
     let mut world = World::dns();
     world.ready("web", "web", 1);
     world.observe();
@@ -845,7 +845,7 @@ fn replacements_are_not_counted_as_removals() {
 }
 
 #[test]
-fn a_change_is_timed_from_the_view_to_the_outside_that_was_seen_with_it() {
+fn propagation_is_timed_from_view_to_observation() {
     let mut world = World::dns();
     world.ready("web", "web", 1);
     world.observe();

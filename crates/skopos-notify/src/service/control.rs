@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_is_for_its_user_and_for_one_notifier() {
+    async fn control_socket_is_private_and_exclusive() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/notify.sock");
         let listener = bind(&path).await.unwrap();

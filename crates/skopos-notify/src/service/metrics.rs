@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_notifier_that_stands_by_has_figures_too() {
+    fn standby_notifier_has_metrics() {
         let text = metrics(&NotifierPhase::Standby, None);
         assert!(text.contains("skopos_notify_working 0"), "{text}");
         assert!(text.ends_with("# EOF\n"));

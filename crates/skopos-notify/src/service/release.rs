@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_ours_goes_and_what_is_not_stays() {
+    async fn release_removes_own_entries_only() {
         let (zone, folder) = (MemorySink::zone(), tempfile::tempdir().unwrap());
         zone.change(|observed| {
             observed.entries.insert("a".into(), entry(EntryMark::Ours(None)));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_left_has_a_reason() {
+    async fn release_of_unreachable_sink_returns_reason() {
         let zone = MemorySink::zone();
         zone.change(|observed| drop(observed.entries.insert("a".into(), entry(EntryMark::Ours(None)))));
         let options = SinkOptions::new("zone", Arc::new(zone.clone()), Vec::new());

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lasts_is_told_once_and_again_after_some_minutes() {
+    fn lasting_warning_repeats_after_minutes() {
         let mut warnings = Warnings::default();
         let mut at = |seconds: u64, services: &[&str]| {
             let current = services.iter().map(|service| warning(service)).collect();

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn while_the_next_dial_is_not_due_the_reason_is_the_last_one() {
+    fn backing_off_failure_keeps_last_error() {
         let refused = TransportErrorKind::Refused { to: "a".into(), reason: "closed".into() };
         let until = tokio::time::Instant::now() + Duration::from_secs(1);
         let error_kind = TransportErrorKind::BackingOff { until, last: refused.clone().into() };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_understood_in_seconds_and_as_a_date() {
+    fn retry_after_accepts_seconds_and_dates() {
         let secs = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(wish(" 20 ", None), secs(20));
         // The server's clock is in the past, which does not matter.

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_that_stands_is_remembered_however_many_come_and_go() {
+    fn open_watch_keeps_its_connection_entry() {
         let mut connections = RequestConnections::new();
         let watch = RequestId(1);
         connections.insert(watch, 'w', |_| false);

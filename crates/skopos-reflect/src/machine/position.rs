@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_is_given_the_rest_of_an_rv() {
+    fn resume_after_covers_rest_of_last_version() {
         let mut position = Position::new(5.into(), at(0));
         assert_eq!(position.resume_after(), 5.into(), "the list had everything");
         position.mark_applied(&ObjectKey::cluster("a"), &8.into(), at(1));

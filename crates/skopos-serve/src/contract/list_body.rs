@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_fields_are_in_the_order_of_kube_apiserver() {
+    fn metadata_fields_follow_kube_apiserver_order() {
         let mut head = ListHead {
             revision: 7,
             continue_token: Some("t".to_owned()),

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_events_of_each_group_are_selected_by_the_names_of_that_group() {
+    fn event_fields_depend_on_api_group() {
         let old = json!({"involvedObject": {"name": "p", "uid": "1"},
             "reason": "Started", "type": "Normal", "reportingComponent": "kubelet"});
         let new = json!({"regarding": {"name": "p", "uid": "1"},
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_of_an_event_is_who_reports_it_where_no_component_is_named() {
+    fn event_source_falls_back_to_reporter() {
         let sources = [
             ("", json!({"source": {"component": "kubelet"}, "reportingComponent": "another"})),
             ("", json!({"source": {}, "reportingComponent": "kubelet"})),

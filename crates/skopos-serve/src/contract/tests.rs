@@ -126,7 +126,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_without_a_head_get_one_where_they_stand_alone() {
+async fn adds_type_meta_to_standalone_objects() {
     let client = Client::new();
     let mut stream = client.watch("resourceVersion=0").await;
     client.source.put("a", "x", &[], "1");
@@ -161,7 +161,7 @@ async fn crossing_a_selector_adds_and_deletes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_encoded_once_in_each_form_for_all_watchers() {
+async fn event_is_encoded_once_per_form() {
     let full = Client::new();
     let table = Client { source: full.source.clone(), ..Client::new() }
         .accept("application/json;as=Table;g=meta.k8s.io;v=v1");
@@ -188,7 +188,7 @@ async fn an_event_is_encoded_once_in_each_form_for_all_watchers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_brings_a_watch_to_the_end_of_a_gap() {
+async fn bookmark_moves_watch_to_end_of_gap() {
     let client = Client::new();
     client.source.put("a", "x", &[], "");
     let mut stream = client.watch("resourceVersion=1&allowWatchBookmarks=true").await;
@@ -209,7 +209,7 @@ async fn a_bookmark_brings_a_watch_to_the_end_of_a_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_seals_tokens_counts_nothing_and_says_something_of_its_lists() {
+async fn list_extensions_seal_tokens_and_omit_counts() {
     let mut client = Client::new();
     for name in ["x", "y", "z"] {
         client.source.put("a", name, &[], "");
@@ -232,7 +232,7 @@ async fn a_source_seals_tokens_counts_nothing_and_says_something_of_its_lists() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_compressed_list_says_the_same_and_compresses_each_object_once() {
+async fn gzip_list_equals_plain_and_reuses_blocks() {
     const FORMS: [&str; 3] = [
         "application/json",
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
@@ -277,7 +277,7 @@ async fn a_compressed_list_says_the_same_and_compresses_each_object_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cells_are_those_of_the_columns_that_the_watcher_was_told_of() {
+async fn cells_match_columns_sent_to_watcher() {
     let client = Client::new();
     let by_columns = |columns: &[(&str, &str)]| {
         let columns: Vec<Value> = columns
@@ -318,7 +318,7 @@ async fn cells_are_those_of_the_columns_that_the_watcher_was_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_is_remembered_for_pages_that_can_be_asked_for_and_for_no_others() {
+async fn keeps_snapshot_only_if_more_pages_follow() {
     let client = Client::new();
     for name in ["x", "y", "z"] {
         client.source.put("a", name, &[("app", name)], "");
@@ -338,7 +338,7 @@ async fn a_state_is_remembered_for_pages_that_can_be_asked_for_and_for_no_others
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_watch_lasts_longer_than_the_limit() {
+async fn watch_timeout_is_capped_by_limit() {
     let mut client = Client::new();
     client.options.max_watch_timeout = Some(Duration::from_secs(600));
     for query in ["resourceVersion=0", "resourceVersion=0&timeoutSeconds=3600"] {
@@ -352,7 +352,7 @@ async fn no_watch_lasts_longer_than_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_may_ask_for_more_time_than_there_is() {
+async fn huge_watch_timeout_is_accepted() {
     let client = Client::new();
     let mut stream = client.watch(&format!("resourceVersion=0&timeoutSeconds={}", i64::MAX)).await;
     tokio::time::sleep(Duration::from_secs(86_400)).await;
@@ -361,7 +361,7 @@ async fn a_watch_may_ask_for_more_time_than_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nothing_will_come_a_watch_ends_behind_what_there_is() {
+async fn finished_window_ends_watch_after_last_event() {
     let client = Client::new();
     let begun = tokio::time::Instant::now();
     let early = client.watch("resourceVersion=0").await;
@@ -376,7 +376,7 @@ async fn where_nothing_will_come_a_watch_ends_behind_what_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_not_be_seen_is_in_no_list_count_token_or_event() {
+async fn filter_applies_to_list_count_token_and_event() {
     let all = Client::new();
     for name in ["a", "b", "c", "d"] {
         all.source.put("a", name, &[], "");
@@ -401,7 +401,7 @@ async fn what_may_not_be_seen_is_in_no_list_count_token_or_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_list_is_read_in_batches_and_sent_in_pieces() {
+async fn reads_long_list_in_batches_and_sends_chunks() {
     let client = Client::new();
     for number in 0..2500 {
         client.source.put("a", &format!("p{number:04}"), &[], &"x".repeat(200));
@@ -431,7 +431,7 @@ fn drain(stream: &mut Stream) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_read_all_goes_on_though_nothing_is_kept() {
+async fn caught_up_watch_continues_without_history() {
     let client = Client::new();
     let mut stream = client.watch("watch=1&resourceVersion=0").await;
     for _ in 0..5 {
@@ -444,7 +444,7 @@ async fn who_has_read_all_goes_on_though_nothing_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_many_watch_each_event_is_encoded_once_and_everybody_gets_it() {
+async fn encodes_event_once_for_many_watchers() {
     for (watchers, events, pause) in [(10_000, 10, 200), (100, 1000, 1)] {
         let client = Client::new();
         let mut streams = Vec::new();
@@ -485,7 +485,7 @@ proptest! {
     /// Checks two callers with different permissions over any history: neither gets a byte of the other's, in any form, and both
     /// get all of their own.
     #[test]
-    fn nobody_sees_what_is_anothers(
+    fn callers_see_exactly_their_own_objects(
         steps in prop::collection::vec(step(), 1..40),
         at in 0..40usize,
         limit in 1..5usize,
@@ -541,7 +541,7 @@ fn is_own(own: &str, text: &str) -> bool {
 
 /// Checks that a stream sees or is woken by the end of all watches, at whatever moment another thread ends them.
 #[test]
-fn the_end_of_all_watches_reaches_a_stream_that_is_just_looking() {
+fn close_watches_reaches_stream_being_polled() {
     const ROUNDS: usize = 50_000;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let client = Client::new();

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_compressed_once_for_each_source_revision_and_part() {
+    fn compresses_block_once_per_source_and_revision() {
         let cache = BlockCache::new(1 << 20);
         let (blocks, others) = (cache.blocks(), cache.blocks());
         let objects = objects(3);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_the_bound_and_lists_that_are_longer_still_find_much() {
+    fn bounded_cache_still_hits_on_longer_lists() {
         let cache = BlockCache::new(100 * (EACH + OVERHEAD + 200));
         let blocks = cache.blocks();
         let objects = objects(200);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_any_more_goes_and_what_is_asked_for_no_more_makes_room() {
+    fn evicts_dead_and_unrequested_blocks() {
         let cache = BlockCache::new(100 * (EACH + OVERHEAD + 200));
         let blocks = cache.blocks();
         let mut old = objects(80);

@@ -152,7 +152,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
         #[test]
-        fn stored_texts_and_blocks_in_any_order_are_one_member(pieces in prop::collection::vec(piece(), 0..6)) {
+        fn stored_and_compressed_parts_form_one_member(pieces in prop::collection::vec(piece(), 0..6)) {
             let mut out = Vec::new();
             let mut expected = Vec::new();
             let mut member = GzipMember::begin(&mut out);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_what_cannot_be_compressed_is_whole() {
+    fn incompressible_block_is_complete() {
         let mut rng = fastrand::Rng::with_seed(1);
         // On both sides of what a compressor holds at a time, and of what its output may hold.
         for len in (31_700..31_800).chain(64_000..64_050).chain([0, 1, 65_535, 200_000]) {

@@ -53,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_checksum_of_two_texts_in_a_row_is_combined_from_theirs(
+        fn combined_crc_equals_crc_of_concatenation(
             first in prop::collection::vec(any::<u8>(), 0..200),
             second in prop::collection::vec(any::<u8>(), 0..5000),
         ) {

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn crd_error_names_offending_field() {
         let mut crd = widgets();
         crd["spec"]["versions"][1]["storage"] = json!(true);
         assert_eq!(ResourceType::from_crd(&crd).unwrap_err().field, "spec.versions");

@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_follow_the_group() {
+    fn names_and_paths_follow_api_group() {
         let pods = ResourceType::new("", "v1", "pods", "Pod");
         assert_eq!(pods.api_version(), "v1");
         assert_eq!(pods.group_resource(), "pods");

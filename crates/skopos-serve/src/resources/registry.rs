@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn registering_and_removing_shows_in_the_generation() {
+    fn registry_tracks_registration_and_removal() {
         let registry = Registry::builtin();
         let before = registry.generation();
         registry.register(ResourceType::new("demo.example", "v1", "widgets", "Widget"));

@@ -9,7 +9,7 @@ fn now() -> Timestamp {
 }
 
 #[test]
-fn a_kind_without_own_columns_shows_when_it_was_created() {
+fn default_columns_show_name_and_creation_time() {
     let registry = Registry::builtin();
     let crd = registry.lookup("crd").unwrap();
     let writer = TableWriter::new(&crd, IncludeObject::None);
@@ -21,7 +21,7 @@ fn a_kind_without_own_columns_shows_when_it_was_created() {
 }
 
 #[test]
-fn every_builtin_kind_gives_as_many_cells_as_columns_even_for_an_empty_object() {
+fn empty_object_has_one_cell_per_builtin_column() {
     for resource in Registry::builtin().all().iter() {
         let writer = TableWriter::new(resource, IncludeObject::Object);
         let table = writer.table(json!({}), vec![writer.row(&json!({}), vec![], now())], true);
@@ -49,7 +49,7 @@ fn custom_columns_are_read_by_their_paths() {
 }
 
 #[test]
-fn leading_columns_stand_before_all_others_even_without_cells() {
+fn leading_columns_come_first_even_when_empty() {
     let cluster = LeadingColumn { name: "Cluster", description: "Where it is" };
     let pods = Registry::builtin().lookup("pods").unwrap();
     let mut writer = TableWriter::new(&pods, IncludeObject::None);
@@ -136,7 +136,7 @@ fn printer_columns_are_evaluated_as_by_kube_apiserver() {
 }
 
 #[test]
-fn a_path_that_is_not_valid_ends_the_columns() {
+fn invalid_path_ends_columns() {
     let mut resource = ResourceType::new("demo.example", "v1", "widgets", "Widget");
     resource.custom = true;
     let paths = [".spec.a", ".spec[", ".spec.b"];

@@ -157,7 +157,7 @@ mod tests {
     const FULL: FrameShape<'_> = FrameShape { layout: Layout::Full, version: "v1" };
 
     #[test]
-    fn a_frame_is_made_once_for_each_event_kind_and_form() {
+    fn encodes_frame_once_per_event_type_and_shape() {
         let mut frames = Frames::new(1 << 20, MemoryBudget::unbounded().share());
         let mut get = |number, kind, shape, text: &'static str| {
             frames.get_or_encode(number, kind, shape, || Bytes::from(text))
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_frames_go_first_when_there_are_too_many_bytes() {
+    fn evicts_oldest_frames_over_byte_limit() {
         let mut frames = Frames::new(10 * (1000 + OVERHEAD), MemoryBudget::unbounded().share());
         for number in 0..100 {
             frames.get_or_encode(number, EventType::Added, FULL, || Bytes::from(vec![0; 1000]));

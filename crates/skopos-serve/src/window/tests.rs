@@ -21,7 +21,7 @@ fn take(window: &Window<Object>, cursor: &mut Cursor, max: usize) -> Option<Vec<
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_reads_every_event_once_however_many_share_a_revision() {
+async fn cursor_reads_events_of_shared_revision_once() {
     let revisions = [3, 5, 5, 5, 5, 6, 9, 9, 9];
     for step in 1..=revisions.len() {
         let window = window(WindowOptions::default());
@@ -50,7 +50,7 @@ async fn a_cursor_reads_every_event_once_however_many_share_a_revision() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_at_a_revision_that_was_said_before_is_told() {
+async fn delivers_events_at_already_reached_revision() {
     let window = window(WindowOptions::default());
     let mut cursor = Cursor::after(2);
     // A bookmark may come before the first of the events that share its revision, and between them.
@@ -67,7 +67,7 @@ async fn what_comes_at_a_revision_that_was_said_before_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_starts_at_a_revision_is_told_of_what_came_further_at_it() {
+async fn start_includes_further_events_of_its_revision() {
     let window = window(WindowOptions { min_events: 1, max_events: 3, ..WindowOptions::default() });
     window.extend([4, 5, 5].map(event));
     let mut early = window.start(5).unwrap();
@@ -91,7 +91,7 @@ async fn who_starts_at_a_revision_is_told_of_what_came_further_at_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_newest_content_may_lack_is_kept() {
+async fn keeps_events_newest_content_may_lack() {
     let window = window(WindowOptions { min_events: 1, max_events: 2, ..WindowOptions::default() });
     window.extend([4, 5].map(event));
     window.extend([5; 4].map(|revision| event(revision).further()));
@@ -103,7 +103,7 @@ async fn what_the_newest_content_may_lack_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_between_two_events_of_one_revision_keeps_its_place() {
+async fn cursor_within_shared_revision_keeps_position() {
     let options = WindowOptions { min_events: 1, max_events: 2, ..WindowOptions::default() };
     let window = window(options);
     window.extend([5, 5].map(event));
@@ -119,7 +119,7 @@ async fn a_cursor_between_two_events_of_one_revision_keeps_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_of_a_history_that_went_back_waits_until_it_is_passed() {
+async fn cursor_ahead_of_rollback_waits_for_history() {
     let window = window(WindowOptions::default());
     window.extend([4, 5, 5, 5].map(event));
     let mut cursors = [1, 2, 4].map(|many| {
@@ -142,7 +142,7 @@ async fn a_cursor_of_a_history_that_went_back_waits_until_it_is_passed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_of_what_stays_when_history_goes_back_keeps_its_place() {
+async fn cursor_before_rollback_keeps_position() {
     let window = window(WindowOptions::default());
     window.extend([4, 5, 5, 6, 7].map(event));
     let mut between = Cursor::after(3);
@@ -160,7 +160,7 @@ async fn a_cursor_of_what_stays_when_history_goes_back_keeps_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_that_the_window_does_not_reach_back_to_is_lost() {
+async fn cursor_older_than_window_expires() {
     let options = WindowOptions { min_events: 2, max_events: 3, ..WindowOptions::default() };
     let window = window(options);
     window.extend([1, 2, 3].map(event));
@@ -178,7 +178,7 @@ async fn a_cursor_that_the_window_does_not_reach_back_to_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_old_or_too_large_goes_but_never_the_fewest() {
+async fn drops_old_and_large_events_but_keeps_minimum() {
     let options = WindowOptions { min_events: 2, max_bytes: 3000, ..WindowOptions::default() };
     let window = window(options);
     for revision in 1..=20 {
@@ -192,7 +192,7 @@ async fn what_is_old_or_too_large_goes_but_never_the_fewest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_read_is_ended_and_nobody_else() {
+async fn evicts_only_slow_watchers() {
     let options = WindowOptions { watch_buffer: 3, ..WindowOptions::default() };
     let window = window(options);
     let (idle, quick, slow) = (window.subscribe(), window.subscribe(), window.subscribe());
@@ -235,7 +235,7 @@ async fn every_event_wakes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_starts_at_either_end_of_a_gap_and_not_inside() {
+async fn watch_starts_only_at_ends_of_gap() {
     let window = window(WindowOptions::default());
     window.extend([1, 2].map(event));
     window.extend_gap([12, 15].map(event), 20);
@@ -256,7 +256,7 @@ async fn a_watch_starts_at_either_end_of_a_gap_and_not_inside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_began_ahead_of_what_was_reached_is_lost_where_that_was_in_a_gap() {
+async fn cursor_started_ahead_into_gap_expires() {
     let window = window(WindowOptions::default());
     window.extend([1, 2].map(event));
     let mut behind = window.start(1).unwrap();
@@ -277,7 +277,7 @@ async fn who_began_ahead_of_what_was_reached_is_lost_where_that_was_in_a_gap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn broken_history_ends_watches_and_begins_anew() {
+async fn broken_history_closes_watches_and_restarts() {
     let window = window(WindowOptions::default());
     window.extend([1, 2].map(event));
     let watcher = window.subscribe();
@@ -290,7 +290,7 @@ async fn broken_history_ends_watches_and_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_watch_starts_where_only_a_broken_history_has_come_to() {
+async fn rejects_start_at_revision_of_broken_history() {
     let window = window(WindowOptions::default());
     window.extend([60, 100].map(event));
     let watcher = window.subscribe();
@@ -312,7 +312,7 @@ async fn no_watch_starts_where_only_a_broken_history_has_come_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_what_a_window_that_has_ended_would_tell() {
+async fn ended_window_closes_early_and_late_watchers() {
     let window = window(WindowOptions::default());
     let early = window.subscribe();
     window.end();
@@ -323,7 +323,7 @@ async fn nobody_waits_for_what_a_window_that_has_ended_would_tell() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_old_goes_without_a_new_event() {
+async fn tidy_drops_old_events_without_new_ones() {
     let options = WindowOptions { min_events: 2, ..WindowOptions::default() };
     let window = window(options.clone());
     window.extend((1..=1000).map(event));
@@ -369,7 +369,7 @@ fn sharing(most: usize, count: usize) -> (WindowOptions, Vec<Arc<Window<Object>>
 }
 
 #[tokio::test(start_paused = true)]
-async fn windows_of_one_allowance_hold_no_more_together_however_many_they_are() {
+async fn windows_together_stay_within_shared_budget() {
     for count in [1, 10, 100] {
         let (options, windows) = sharing(100_000, count);
         let mut revision = 0;
@@ -423,7 +423,7 @@ async fn a_busy_window_costs_a_quiet_one_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_there_was_no_time_to_read_stays_while_there_is_anything_older() {
+async fn evicts_older_events_before_unread_recent_ones() {
     let (options, windows) = sharing(100_000, 11);
     for window in &windows[..10] {
         window.extend((1..=8).map(large));
@@ -441,7 +441,7 @@ async fn what_there_was_no_time_to_read_stays_while_there_is_anything_older() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frames_of_one_allowance_hold_no_more_together_and_the_newest_are_made_once() {
+async fn frame_budget_is_shared_and_keeps_newest_frames() {
     let (options, windows) = sharing(100_000, 50);
     let shape = FrameShape { layout: Layout::Full, version: "v1" };
     let get = |window: &Window<Object>, make: &dyn Fn() -> Bytes| {
@@ -497,7 +497,7 @@ fn threads_that_share_an_allowance_keep_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_counts_what_it_holds_of_both_sides() {
+async fn event_counts_old_and_new_object_bytes() {
     let window = window(WindowOptions::default());
     let object = |revision| pod("n", "p", revision, &[], &"x".repeat(5000));
     window.push(Event::put(1, None, object(1)));

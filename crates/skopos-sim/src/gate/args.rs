@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_by_hand_is_kept() {
+    fn report_keeps_handwritten_notes() {
         let folder = std::env::temp_dir().join(format!("skopos-sim-report-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("simulation.md");

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_names_whom_it_is_about() {
+    fn warning_names_affected_clusters() {
         let text = "299 - \"skopos: data may be old: prod-2 (it may lack what was written), x (unreachable: a, prod (no)\"";
         assert!(names(text, "prod-2") && names(text, "x") && !names(text, "rod-2"));
         let text = "299 - \"skopos: nothing is shown of prod (not listed yet)\"";
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_does_not_answer_is_away() {
+    fn only_unreachable_cluster_counts_as_away() {
         let old = "skopos: serviceaccounts of cluster x from memory, up to 3s old: the cluster is ";
         assert!(is_away(&format!("{old}unreachable: connection refused")));
         assert!(!is_away(&format!("{old}degraded: slow")));

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_mean_what_kubernetes_says() {
+    fn terms_match_as_in_kubernetes() {
         let shape = Shape {
             labels: [("app".to_owned(), "web".to_owned())].into(),
             fields: [("status.phase".to_owned(), "Running".to_owned())].into(),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_notation_is_what_the_client_parses() {
+    fn client_parses_selector_notation() {
         let s = str::to_owned;
         let labels = vec![
             Term::Is(s("app"), s("web")),

@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_the_same_after_it_was_written() {
+    fn plan_survives_json_round_trip() {
         let plan = Plan::mixed(1);
         assert_eq!(Plan::from_json(&plan.to_json().expect("JSON")).expect("a plan"), plan);
     }

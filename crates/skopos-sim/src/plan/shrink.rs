@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_matter_is_left_out() {
+    fn shrink_drops_irrelevant_parts() {
         let plan = Plan::mixed(3);
         let wanted = plan.faults[1].clone();
         let smaller = shrink(&plan, 2000, |plan| plan.faults.contains(&wanted));

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_of_nothing_explains_what_is_not_here_and_nothing_else() {
+    fn empty_report_lists_catalogue_and_is_green() {
         let report = Report::of(&Volume::pull_request(), &Tally::default(), Duration::ZERO);
         assert_eq!(report.rows.len(), CATALOGUE.len() + 1);
         assert!(report.is_green(), "{:?}", report.unexplained);

@@ -363,7 +363,7 @@ mod tests {
     use crate::plan::Plan;
 
     #[test]
-    fn a_run_is_told_around_a_moment() {
+    fn renders_history_around_violation() {
         crate::quiet_planned_panics();
         let history = crate::run(&Plan::single(3, 1).expect("a simulated fault"));
         let began =

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_informer_is_stopped_and_had_anew() {
+    fn stopped_informer_restarts_unsynced() {
         let mut plan = quiet();
         let (after, pause) = (Duration::from_secs(30), Duration::from_secs(10));
         plan.clients[0].informers[0].again = Some(Again { after, pause });
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_begins_with_what_another_had() {
+    fn client_restores_state_of_predecessor() {
         let mut plan = quiet();
         let next = plan.clients[0].clone();
         plan.clients[0].stops = Some(Duration::from_secs(40));

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_index_leads_to_documents_with_schemas_and_paths() {
+    fn index_leads_to_documents_with_schemas_and_paths() {
         let resources = Registry::builtin().all();
         let index = document("/openapi/v3", &resources).unwrap();
         assert!(

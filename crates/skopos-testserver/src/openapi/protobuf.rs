@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_read_by_the_numbers_of_its_fields() {
+    fn decodes_object_by_field_numbers() {
         let label = [field(1, b"app"), field(2, b"web")].concat();
         let metadata = [field(1, b"web"), field(3, b""), field(8, b""), field(11, &label)].concat();
         let port = [field(2, b"TCP"), vec![3 << 3, 80], field(4, &[1 << 3, 1, 3 << 3 | 2, 1, b'x'])].concat();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn custom_kinds_have_the_fields_of_their_schema() {
+    fn reports_fields_outside_custom_schema() {
         let mut resource = ResourceType::new("demo.example", "v1", "widgets", "Widget");
         resource.custom = true;
         resource.schema = Some(json!({"type": "object", "properties": {

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_another_type_than_its_field_is_named() {
+    fn reports_field_with_wrong_type() {
         let check = |plural: &str, object: Value| {
             check_types(&Registry::builtin().lookup(plural).unwrap(), &object).err().unwrap_or_default()
         };

@@ -195,7 +195,7 @@ mod tests {
     );
 
     #[test]
-    fn a_document_has_the_bytes_that_gnostic_writes() {
+    fn document_bytes_match_gnostic() {
         let small = json!({"swagger": "2.0", "info": {"title": "K", "version": "1"},
             "paths": {"/a": {"patch": {"operationId": "p", "responses": {},
                 "parameters": [{"name": "q", "in": "query", "type": "string"}]}}},

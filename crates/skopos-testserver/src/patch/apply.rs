@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_apply_removes_what_it_leaves_out() {
+    fn second_apply_removes_omitted_fields() {
         let mut managers = Managers::default();
         let a = manager("a");
         let first = deployment(1, json!({"x": "1", "y": "2"}));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_container_goes_as_a_whole_though_another_changed_its_image() {
+    fn apply_drops_container_despite_foreign_image_change() {
         let mut managers = Managers::default();
         let (a, other) = (manager("a"), Manager::new("kubectl-set", Operation::Update, "apps/v1", None));
         let both = containers(&[("web", "web:1"), ("helper", "helper:1")]);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn items_take_the_order_of_the_applied_configuration() {
+    fn merged_items_follow_order_of_configuration() {
         for (live, config, expected) in [
             ("b", "a b", "a b"),
             ("a b c", "c b a", "c b a"),

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_applied_object_gives_the_fields_that_kubernetes_records() {
+    fn field_set_matches_kubernetes_record() {
         let set = FieldSet::from_value(&deployment(), PatchShape::builtin(), false).to_json();
         let expected = json!({
             "f:metadata": {"f:labels": {"f:app": {}}, "f:finalizers": {"v:\"example.com/x\"": {}}},
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_name_what_was_written_and_removed() {
+    fn changes_list_written_and_removed_fields() {
         let old = deployment();
         let mut new = deployment();
         new["spec"]["replicas"] = json!(3);

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_reads_as_null() {
+    fn missing_path_reads_as_null() {
         let object = json!({"metadata": {"name": "n"}});
         let test = |path: &str, value: Value| {
             patched(object.clone(), json!([{"op": "test", "path": path, "value": value}]))
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_unescaped_and_lists_are_indexed_from_both_ends() {
+    fn unescapes_keys_and_indexes_lists_from_both_ends() {
         let object = json!({"a/b": {"c~d": [1, 2, 3]}});
         let list =
             |operation: Value| patched(object.clone(), json!([operation])).map(|o| o["a/b"]["c~d"].clone());

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_writer_owns_a_field() {
+    fn last_writer_owns_field() {
         let mut managers = Managers::default();
         let (a, b) = (manager("a"), manager("b"));
         let old = json!({"kind": "ConfigMap", "metadata": {"name": "n"}, "data": {"x": "1", "y": "1"}});

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_types_name_the_kind() {
+    fn content_type_selects_patch_kind() {
         assert_eq!(
             PatchKind::from_content_type("application/json-patch+json; charset=utf-8"),
             Some(PatchKind::Json)

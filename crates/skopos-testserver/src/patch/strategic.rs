@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unnamed_item_stays_behind_what_it_followed() {
+    fn unnamed_item_stays_after_its_predecessor() {
         let before = pod(json!([{"name": "a"}, {"name": "server"}, {"name": "b"}]));
         let patch = json!({"spec": {"$setElementOrder/containers": [{"name": "a"}, {"name": "b"}, {"name": "n"}],
                                     "containers": [{"name": "n"}]}});
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn retain_keys_clears_the_other_kinds_of_a_union() {
+    fn retain_keys_clears_other_union_members() {
         let before =
             json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}});
         let patch = json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}});

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_has_the_names_of_either_group_and_comes_back_as_it_was() {
+    fn event_converts_between_groups_and_back() {
         let core = json!({"kind": "Event", "apiVersion": "v1",
             "metadata": {"name": "e", "namespace": "n", "uid": "u", "resourceVersion": ""},
             "involvedObject": {"kind": "Pod", "name": "p"}, "message": "m", "reason": "R", "count": 2,

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn rejects_invalid_objects() {
         assert_eq!(Draft::from_bytes(b"{}").unwrap_err(), InvalidObject::Missing("metadata"));
         assert!(matches!(Draft::from_bytes(b"[]"), Err(InvalidObject::Json(_))));
         let nameless = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}});

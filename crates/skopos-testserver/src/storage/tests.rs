@@ -21,7 +21,7 @@ fn names(objects: &[Arc<Stored>]) -> Vec<&str> {
 }
 
 #[test]
-fn every_write_is_a_revision_and_expectations_are_checked() {
+fn write_advances_revision_and_checks_expectation() {
     let storage = storage(HistoryLimits::default());
     let a = storage.create(&pods(), pod("n", "a", 1)).unwrap();
     assert_eq!(storage.create(&pods(), pod("n", "a", 1)).unwrap_err(), WriteError::AlreadyExists);
@@ -83,7 +83,7 @@ fn events_after(storage: &Storage, resource: &ResourceKey, after: u64, max: usiz
 }
 
 #[test]
-fn what_goes_together_goes_at_one_revision() {
+fn joint_deletions_share_one_revision() {
     let storage = storage(HistoryLimits::default());
     let (nodes, before) = expired(&storage);
     let at = |revision| names(&storage.scan(&pods(), ReadScope::default(), None, revision, 9).unwrap()).len();
@@ -102,7 +102,7 @@ fn what_goes_together_goes_at_one_revision() {
 }
 
 #[test]
-fn what_went_together_is_forgotten_together_and_comes_back_together() {
+fn joint_deletions_compact_and_roll_back_together() {
     let forgetful = storage(HistoryLimits::default());
     let (nodes, before) = expired(&forgetful);
     forgetful.compact();
@@ -130,7 +130,7 @@ fn keys_sort_like_paths() {
 }
 
 #[test]
-fn rolling_back_takes_content_events_and_revision_back() {
+fn rollback_restores_content_events_and_revision() {
     let storage = storage(HistoryLimits::default());
     storage.create(&pods(), pod("n", "a", 1)).unwrap();
     let then = storage.revision();
@@ -150,7 +150,7 @@ fn rolling_back_takes_content_events_and_revision_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_window_keeps_the_latest_events_and_all_young_ones() {
+async fn window_keeps_latest_and_all_young_events() {
     let mut limits = HistoryLimits::default();
     (limits.window.min_events, limits.window.max_events) = (10, 50);
     let storage = storage(limits);

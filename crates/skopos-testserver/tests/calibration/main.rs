@@ -13,7 +13,7 @@ use kit::{compare, contract, golden, play, script};
 use skopos_testserver::TestServer;
 
 #[test]
-fn the_test_server_answers_as_the_real_one_did() {
+fn test_server_answers_match_real_server() {
     let real = golden::read(&folder().join("tests/calibration/golden")).unwrap();
     let ours: Histories =
         script::all().iter().map(|script| (script.name.clone(), play_alone(script))).collect();
@@ -25,12 +25,12 @@ fn the_test_server_answers_as_the_real_one_did() {
 }
 
 #[test]
-fn every_line_of_the_contract_is_shown_or_has_a_reason() {
+fn every_contract_line_is_shown_or_excused() {
     assert_eq!(contract::uncovered(&script::all()), [""; 0]);
 }
 
 #[test]
-fn the_page_tells_what_is() {
+fn calibration_page_is_up_to_date() {
     let page = std::fs::read_to_string(folder().join("../../docs/evidence/calibration.md")).unwrap();
     let wanted = contract::page(&script::all(), &compare::known());
     assert!(
@@ -56,7 +56,7 @@ fn folder() -> PathBuf {
 }
 
 #[test]
-fn a_difference_needs_a_reason_and_a_reason_a_difference() {
+fn difference_and_reason_require_each_other() {
     let history = |code: u16| Histories::from([("g/a".to_owned(), vec![serde_json::json!({"code": code})])]);
     let known = |scripts: &str| {
         let reason = "because".to_owned();

@@ -36,7 +36,7 @@ fn tells_which_contexts_an_earlier_file_hides() {
 }
 
 #[test]
-fn takes_a_list_for_a_file_if_there_is_one_of_that_name() {
+fn path_list_naming_existing_file_is_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let list = format!("{}:{}", path("a").display(), path("b").display());
@@ -52,7 +52,7 @@ fn takes_a_list_for_a_file_if_there_is_one_of_that_name() {
 }
 
 #[test]
-fn tells_what_is_wrong_and_no_value() {
+fn parse_error_contains_no_secret_values() {
     for (text, told) in [
         ("clusters: [{name: c}, {name: c}]", "two clusters are called \"c\""),
         ("kind: Pod", "its kind or apiVersion"),
@@ -64,7 +64,7 @@ fn tells_what_is_wrong_and_no_value() {
 }
 
 #[tokio::test]
-async fn reads_the_kubeconfig_that_kube_has_parsed_by_the_same_rules() {
+async fn normalizes_kubeconfig_parsed_by_kube() {
     let text = serde_json::json!({
         "current-context": "main",
         "clusters": [{"name": "c", "cluster": {"server": "127.0.0.1:1", "tls-server-name": ""}},

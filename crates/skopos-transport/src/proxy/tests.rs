@@ -71,7 +71,7 @@ async fn rest(stream: Box<dyn Io>) -> String {
 }
 
 #[tokio::test]
-async fn an_http_proxy_is_asked_to_connect_and_then_is_out_of_the_way() {
+async fn http_connect_leaves_server_bytes_untouched() {
     for head in [
         "HTTP/1.1 200 Connection established\r\n\r\n",
         "HTTP/1.0 200 OK\r\nProxy-Agent: old\r\nContent-Length: 7\r\n\r\n",
@@ -87,7 +87,7 @@ async fn an_http_proxy_is_asked_to_connect_and_then_is_out_of_the_way() {
 }
 
 #[tokio::test]
-async fn the_first_words_of_a_server_and_ours_pass_when_they_come_with_the_proxys() {
+async fn tunnel_passes_bytes_received_with_proxy_response() {
     let (near, mut far) = tokio::io::duplex(4096);
     let proxy = proxy("http://proxy.test:3128");
     let attempt = attempt();
@@ -110,7 +110,7 @@ async fn the_first_words_of_a_server_and_ours_pass_when_they_come_with_the_proxy
 }
 
 #[tokio::test]
-async fn user_and_password_go_to_the_proxy_as_they_are_meant() {
+async fn proxy_credentials_are_percent_decoded() {
     for (login, encoded) in [
         ("Aladdin:open%20sesame", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="),
         ("me:a%40b%3Ac:d", "Basic bWU6YUBiOmM6ZA=="),
@@ -126,7 +126,7 @@ async fn user_and_password_go_to_the_proxy_as_they_are_meant() {
 }
 
 #[tokio::test]
-async fn what_an_http_proxy_says_instead_of_yes_is_told_by_its_number() {
+async fn http_proxy_refusal_reports_status_code() {
     let (open, known) = (proxy("http://proxy.test"), proxy("http://me:secret@proxy.test"));
     let known_words = CONNECT.len() + "Proxy-Authorization: Basic bWU6c2VjcmV0\r\n".len();
     let cases: [(u16, ProxyFault, ProxyFault, Fault); 6] = [
@@ -151,7 +151,7 @@ async fn what_an_http_proxy_says_instead_of_yes_is_told_by_its_number() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_told_and_not_read_for_ever() {
+async fn invalid_proxy_response_is_bounded_error() {
     let http = proxy("http://proxy.test");
     let endless = "HTTP/1.1 200 OK\r\n".to_owned() + &"X: y\r\n".repeat(100_000);
     let line = "HTTP/1.1 200 ".to_owned() + &"x".repeat(1_000_000);
@@ -166,7 +166,7 @@ async fn what_is_no_answer_is_told_and_not_read_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_proxy_is_where_the_dial_is_stuck() {
+async fn silent_proxy_is_reported_as_dial_stage() {
     for url in ["http://proxy.test", "socks5://proxy.test"] {
         let (near, _far) = tokio::io::duplex(4096);
         let (proxy, attempt) = (proxy(url), attempt());
@@ -177,7 +177,7 @@ async fn a_silent_proxy_is_where_the_dial_is_stuck() {
 }
 
 #[tokio::test]
-async fn a_socks_proxy_resolves_the_name() {
+async fn socks_proxy_resolves_host_name() {
     for url in ["socks5://proxy.test", "SOCKS5H://proxy.test:1080"] {
         let bound: [&[u8]; 3] = [&[1, 10, 0, 0, 1, 0, 80], &[4; 19], &[3, 4, b'h', b'o', b's', b't', 0, 80]];
         for bound in bound {
@@ -200,7 +200,7 @@ async fn a_socks_proxy_resolves_the_name() {
 }
 
 #[tokio::test]
-async fn a_socks_proxy_is_told_who_asks_if_it_wants_to_know() {
+async fn socks_credentials_are_sent_on_request() {
     let known = proxy("socks5://me:s%20t@proxy.test");
     let yes: &[u8] = &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     let (stream, heard) = asked(&known, &[(4, &[5, 2]), (8, &[1, 0]), (15, yes)]).await;
@@ -217,7 +217,7 @@ async fn a_socks_proxy_is_told_who_asks_if_it_wants_to_know() {
 }
 
 #[tokio::test]
-async fn what_a_socks_proxy_says_instead_of_yes_is_told() {
+async fn socks_refusal_reports_reply_code() {
     let proxy = proxy("socks5://proxy.test");
     for (reply, whose, words) in [
         (1, Fault::Network, "general failure"),
@@ -251,7 +251,7 @@ async fn what_a_socks_proxy_says_instead_of_yes_is_told() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told_without_its_password() {
+fn invalid_proxy_url_error_hides_password() {
     let judged = AddressFilter::new(|_| Ok(()));
     let guarded = TransportOptions { addresses: judged, ..Default::default() };
     let long = format!("socks5://me:{}@canary.test", "secret".repeat(50));
@@ -273,7 +273,7 @@ fn what_cannot_be_used_is_told_without_its_password() {
 }
 
 #[test]
-fn where_no_port_and_no_scheme_is_said_the_usual_ones_are_meant() {
+fn proxy_url_defaults_port_and_scheme() {
     for (url, port, name) in [
         ("http://proxy.test", 80, "http://proxy.test"),
         ("http://proxy.test:/path", 80, "http://proxy.test:"),
@@ -289,7 +289,7 @@ fn where_no_port_and_no_scheme_is_said_the_usual_ones_are_meant() {
 }
 
 #[test]
-fn the_environment_is_read_as_go_reads_it() {
+fn proxy_environment_follows_go_rules() {
     let of = |url: &str, variables: &[(&str, &str)]| {
         let variable = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())

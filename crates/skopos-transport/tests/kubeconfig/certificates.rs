@@ -79,7 +79,7 @@ async fn insecure_excludes_a_ca() {
 }
 
 #[tokio::test]
-async fn the_server_has_to_be_called_as_it_is_asked_for() {
+async fn tls_server_name_must_match_certificate() {
     let world = World::start().await;
     for (name, expected) in [
         ("server.test", asked_by("Bearer t")),
@@ -102,7 +102,7 @@ async fn check_itself(identity: &Identity, expected: &Outcome) {
 }
 
 #[tokio::test]
-async fn a_certificate_of_the_bundle_that_the_server_presents_is_trusted() {
+async fn trusts_server_certificate_in_ca_bundle() {
     let good = asked_by("Bearer t");
     check_itself(&self_signed(|_| {}), &good).await;
     check_itself(&self_signed(|params| params.is_ca = IsCa::ExplicitNoCa), &good).await;
@@ -113,7 +113,7 @@ async fn a_certificate_of_the_bundle_that_the_server_presents_is_trusted() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_the_bundle_still_has_a_name_a_time_and_a_purpose() {
+async fn checks_name_time_and_usage_of_bundled_certificate() {
     let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2020, 1, 1);
     check_itself(&self_signed(expired), &Outcome::Refused).await;
     let future = |params: &mut CertificateParams| params.not_before = date_time_ymd(2990, 1, 1);
@@ -131,7 +131,7 @@ async fn a_certificate_of_the_bundle_still_has_a_name_a_time_and_a_purpose() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_may_not_sign_vouches_for_no_other() {
+async fn rejects_issuer_without_signing_rights() {
     for (change, expected) in [
         ((|_| {}) as fn(&mut CertificateParams), Outcome::Refused),
         (|params| params.is_ca = IsCa::ExplicitNoCa, Outcome::Refused),

@@ -3,7 +3,7 @@
 use crate::world::{Caller, Given, Outcome, World, asked_anonymously, asked_by, base64, kubeconfig, list};
 
 #[tokio::test]
-async fn files_of_a_list_that_do_not_exist_are_skipped() {
+async fn skips_missing_files_of_kubeconfig_list() {
     let world = World::start().await;
     let (there, none) =
         (world.write("a", kubeconfig(&world.cluster(), "token: t")), world.folder.path().join("none"));
@@ -14,14 +14,14 @@ async fn files_of_a_list_that_do_not_exist_are_skipped() {
 }
 
 #[tokio::test]
-async fn empty_entries_and_repetitions_of_a_list_do_not_count() {
+async fn ignores_empty_and_repeated_list_entries() {
     let world = World::start().await;
     let path = world.write("a", kubeconfig(&world.cluster(), "token: t")).display().to_string();
     world.check_given(&Given::List(format!(":{path}::{path}:")), &asked_by("Bearer t")).await;
 }
 
 #[tokio::test]
-async fn a_file_of_a_list_that_is_broken_is_an_error() {
+async fn rejects_list_with_broken_file() {
     let world = World::start().await;
     let good = world.write("a", kubeconfig(&world.cluster(), "token: t"));
     let broken = world.write("b", "clusters: 7");
@@ -29,7 +29,7 @@ async fn a_file_of_a_list_that_is_broken_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_empty_current_context_leaves_the_choice_to_the_next_file() {
+async fn empty_current_context_defers_to_next_file() {
     let world = World::start().await;
     let good = world.write("a", kubeconfig(&world.cluster(), "token: t"));
     let new = "apiVersion: v1\nkind: Config\nclusters: null\ncontexts: null\nusers: null\n\
@@ -41,7 +41,7 @@ async fn an_empty_current_context_leaves_the_choice_to_the_next_file() {
 }
 
 #[tokio::test]
-async fn of_entries_with_one_name_the_first_counts_whole() {
+async fn first_of_equally_named_entries_wins_whole() {
     let world = World::start().await;
     let first = world.write(
         "first",
@@ -60,7 +60,7 @@ async fn of_entries_with_one_name_the_first_counts_whole() {
 }
 
 #[tokio::test]
-async fn relative_paths_start_from_the_folder_of_their_own_file() {
+async fn relative_paths_resolve_from_own_file() {
     let world = World::start().await;
     world.write("one/ca.crt", world.ca());
     world.write("two/token", "t");
@@ -106,13 +106,13 @@ async fn names_that_are_given_twice_are_refused() {
 }
 
 #[tokio::test]
-async fn of_keys_that_are_given_twice_the_last_counts() {
+async fn last_of_duplicate_keys_wins() {
     let world = World::start().await;
     world.check(&world.cluster(), "token: first, token: second", &asked_by("Bearer second")).await;
 }
 
 #[tokio::test]
-async fn only_the_first_document_counts() {
+async fn reads_only_first_document() {
     let world = World::start().await;
     let good = kubeconfig(&world.cluster(), "token: t");
     for further in ["---\nkind: Config\ncurrent-context: other\n", "---\n{[\n"] {
@@ -169,7 +169,7 @@ async fn a_user_that_is_missing_or_empty_is_anonymous() {
 }
 
 #[tokio::test]
-async fn a_cluster_or_server_that_is_missing_is_an_error() {
+async fn rejects_missing_cluster_or_server() {
     let world = World::start().await;
     let text = kubeconfig(&world.cluster(), "token: t").replace("cluster: c,", "cluster: none,");
     let path = world.write("config", text);
@@ -206,7 +206,7 @@ async fn over_plain_http_no_credentials_are_sent() {
 }
 
 #[tokio::test]
-async fn the_path_of_a_server_is_kept() {
+async fn keeps_path_of_server_url() {
     let world = World::start().await;
     let cluster = world.cluster().replace(&world.https, &format!("{}/k8s/clusters/c-1", world.https));
     let caller = Caller {

@@ -34,7 +34,7 @@ async fn v1_needs_an_interactive_mode_and_v1beta1_does_not() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_always_needs_a_terminal_is_refused_without_one() {
+async fn refuses_interactive_plugin_without_terminal() {
     let world = World::start().await;
     world.plugin("plugin", &token(V1));
     let exec = format!("exec: {{apiVersion: {V1}, command: ./plugin, interactiveMode: Always}}");
@@ -55,7 +55,7 @@ async fn other_versions_of_plugins_are_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_of_another_version_or_without_credentials_is_refused() {
+async fn refuses_answer_of_wrong_version_or_no_credentials() {
     let world = World::start().await;
     let me = world.issue(|_| {});
     for bad in [
@@ -113,7 +113,7 @@ async fn other_credentials_go_before_a_plugin() {
 }
 
 #[tokio::test]
-async fn a_plugin_is_found_beside_the_kubeconfig_or_in_path() {
+async fn finds_plugin_beside_kubeconfig_or_in_path() {
     let world = World::start().await;
     let path = world.plugin("bin/plugin", &token(V1));
     for command in ["./bin/plugin", "bin/plugin", &path.display().to_string()] {
@@ -131,7 +131,7 @@ async fn a_plugin_is_found_beside_the_kubeconfig_or_in_path() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_is_missing_or_fails_is_told_with_its_hint() {
+async fn missing_plugin_error_shows_install_hint() {
     let world = World::start().await;
     let exec = |command: &str| {
         format!(
@@ -145,7 +145,7 @@ async fn a_plugin_that_is_missing_or_fails_is_told_with_its_hint() {
 }
 
 #[tokio::test]
-async fn a_plugin_needs_a_command_and_names_for_its_variables() {
+async fn requires_plugin_command_and_variable_names() {
     let world = World::start().await;
     world.plugin("plugin", &token(V1));
     for exec in [
@@ -160,7 +160,7 @@ async fn a_plugin_needs_a_command_and_names_for_its_variables() {
 }
 
 #[tokio::test]
-async fn a_plugin_is_told_of_the_cluster_if_the_kubeconfig_says_so() {
+async fn plugin_gets_cluster_info_only_on_request() {
     let world = World::start().await;
     // It returns a token only if it knows the server and, without a terminal, that it is not interactive.
     let script = format!(

@@ -5,7 +5,7 @@ use crate::world::{
 };
 
 #[tokio::test]
-async fn white_space_around_a_token_in_a_file_does_not_count() {
+async fn trims_token_read_from_file() {
     let world = World::start().await;
     for content in ["t", "t\n", " \n t\r\n\n"] {
         world.write("token", content);
@@ -16,7 +16,7 @@ async fn white_space_around_a_token_in_a_file_does_not_count() {
 }
 
 #[tokio::test]
-async fn the_token_file_goes_before_the_token_beside_it() {
+async fn token_file_overrides_inline_token() {
     let world = World::start().await;
     world.write("token", "of-the-file\n");
     world.check(&world.cluster(), "token: beside, tokenFile: token", &asked_by("Bearer of-the-file")).await;
@@ -77,7 +77,7 @@ async fn a_client_certificate_is_shown() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_given_once_and_with_its_key() {
+async fn rejects_ambiguous_or_keyless_client_certificate() {
     let world = World::start().await;
     let me = world.issue(|_| {});
     world.write("me.crt", &me.certificate);
@@ -114,7 +114,7 @@ async fn impersonation_needs_a_user() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_other_users_does_not_matter() {
+async fn ignores_broken_entries_of_other_users() {
     let world = World::start().await;
     let broken = "users: [{name: v, user: {exec: {interactiveMode: Sometimes}, token: t, password: p}}, ";
     let text = kubeconfig(&world.cluster(), "token: t").replace("users: [", broken);

@@ -52,7 +52,7 @@ async fn ask(transport: &Transport) -> Result<(), TransportError> {
 }
 
 #[tokio::test]
-async fn a_cluster_is_read_and_watched_through_every_kind_of_proxy() {
+async fn lists_and_watches_through_every_proxy_kind() {
     let (server, address) = tls_server().await;
     let target = format!("{NAME}:{}", server.port());
     for (scheme, user, login) in [
@@ -93,7 +93,7 @@ async fn a_cluster_is_read_and_watched_through_every_kind_of_proxy() {
 }
 
 #[tokio::test]
-async fn a_plain_cluster_is_connected_to_in_the_same_way() {
+async fn connects_to_plain_http_cluster_through_proxy() {
     let server = TestServer::builder().start().await.unwrap();
     let test_proxy = TestProxy::to(SocketAddr::from(([127, 0, 0, 1], server.port()))).await;
     for http2_prior_knowledge in [false, true] {
@@ -109,7 +109,7 @@ async fn a_plain_cluster_is_connected_to_in_the_same_way() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_does_not_lead_there_is_told_with_its_reason_and_without_its_password() {
+async fn proxy_error_shows_reason_but_no_password() {
     let (server, address) = tls_server().await;
     let page = |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 6\r\n\r\ncanary");
     let refused = |status: u16| ProxyFault::Status(status);
@@ -159,7 +159,7 @@ async fn a_proxy_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_says_nothing_is_given_up_within_the_connect_deadline() {
+async fn mute_proxy_fails_within_connect_deadline() {
     let (server, address) = tls_server().await;
     let test_proxy = TestProxy::to(address).await;
     test_proxy.mute();
@@ -173,7 +173,7 @@ async fn a_proxy_that_says_nothing_is_given_up_within_the_connect_deadline() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_goes_takes_its_connections_along_and_is_found_again() {
+async fn reconnects_after_proxy_restart() {
     let (server, address) = tls_server().await;
     let test_proxy = TestProxy::to(address).await;
     let transport = transport(config(&server, &format!("http://{}", test_proxy.address)).await);
@@ -192,7 +192,7 @@ async fn a_proxy_that_goes_takes_its_connections_along_and_is_found_again() {
 }
 
 #[tokio::test]
-async fn pings_go_through_to_the_server() {
+async fn pings_reach_server_through_proxy() {
     let (server, address) = tls_server().await;
     let test_proxy = TestProxy::to(address).await;
     let ping = Duration::from_millis(200);
@@ -211,7 +211,7 @@ async fn pings_go_through_to_the_server() {
 }
 
 #[tokio::test]
-async fn a_proxy_over_tls_is_trusted_by_the_configurations_ca_and_not_shown_who_we_are() {
+async fn tls_proxy_gets_no_client_certificate() {
     let authority = || {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -267,7 +267,7 @@ async fn a_proxy_over_tls_is_trusted_by_the_configurations_ca_and_not_shown_who_
 }
 
 #[tokio::test]
-async fn the_proxy_of_a_kubeconfig_is_kept_for_whatever_it_is_written_for() {
+async fn config_keeps_proxy_url_of_kubeconfig() {
     let (server, _) = tls_server().await;
     let proxied = config(&server, "socks5://me:secret@proxy.test").await;
     assert_eq!(proxied.proxy_url.unwrap(), "socks5://me:secret@proxy.test");

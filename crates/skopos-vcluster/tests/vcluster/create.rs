@@ -33,7 +33,7 @@ fn created(server: &TestServer, namespace: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_manifests_it_comes_up_and_is_like_any_other() {
+async fn cluster_from_manifests_comes_up_like_any_other() {
     let (virtuals, host) = empty().await;
     let steps = Steps::default();
     let made = host.create("shop", &applied("shop"), &steps).await.unwrap();
@@ -54,7 +54,7 @@ async fn of_manifests_it_comes_up_and_is_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_there_is_only_changed_when_that_is_wanted() {
+async fn existing_cluster_changes_only_on_upgrade() {
     let (virtuals, host) = empty().await;
     host.create("shop", &applied("shop"), &Silent).await.unwrap();
     let again = host.create("shop", &applied("shop"), &Silent).await.unwrap_err();
@@ -82,7 +82,7 @@ async fn what_is_there_is_only_changed_when_that_is_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreign_namespace_stays_foreign_and_a_dying_one_is_waited_for() {
+async fn foreign_namespace_is_kept_and_dying_one_awaited() {
     let (virtuals, host) = empty().await;
     namespace(virtuals.host(), "team", json!({}), json!({}));
     let options = CreateOptions { namespace: Some("team".into()), ..applied("shop") };
@@ -105,7 +105,7 @@ async fn a_foreign_namespace_stays_foreign_and_a_dying_one_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_host_does_not_take_is_not_told_as_applied() {
+async fn refused_object_is_not_reported_as_applied() {
     let (virtuals, host) = empty().await;
     let stray = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "stray", "namespace": "nowhere"}});
     let mut objects = VirtualCluster::new("shop").manifests();
@@ -120,7 +120,7 @@ async fn what_the_host_does_not_take_is_not_told_as_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_else_changes_at_the_same_moment_is_applied_once_more() {
+async fn retries_apply_after_conflict() {
     let (virtuals, host) = empty().await;
     let service = Match::write().resource("services");
     let _conflict = virtuals.host().faults().inject(Fault::status(409, 0)).on(service).times(2);
@@ -129,7 +129,7 @@ async fn what_somebody_else_changes_at_the_same_moment_is_applied_once_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_helm_and_manifests_it_says_what_is_missing() {
+async fn reports_missing_helm_and_manifests() {
     let (virtuals, host) = empty().await;
     let error =
         host.create("shop", &CreateOptions::new(Source::Chart(Chart::default())), &Silent).await.unwrap_err();
@@ -141,7 +141,7 @@ async fn without_helm_and_manifests_it_says_what_is_missing() {
 }
 
 #[tokio::test]
-async fn helm_is_called_as_the_cli_does() {
+async fn calls_helm_like_vcluster_cli() {
     let helm = FakeHelm::new(
         "cat > \"$here/values\"; touch \"$here/called\"; while [ ! -e \"$here/go\" ]; do sleep 0.02; done",
     );
@@ -176,7 +176,7 @@ async fn helm_is_called_as_the_cli_does() {
 }
 
 #[tokio::test]
-async fn what_helm_says_is_told() {
+async fn reports_helm_errors() {
     let virtuals = host_with(&[]).await;
     let helm = FakeHelm::new("echo 'Error: no such chart' >&2; exit 3");
     let host = client_with(virtuals.host(), helm.options());
@@ -206,7 +206,7 @@ const CANCELLED: &str = "trap 'echo cancelled; echo cancelled >&2; touch \"$here
                          touch \"$here/called\"; while true; do sleep 0.02; done";
 
 #[tokio::test]
-async fn helm_is_asked_to_end_when_nobody_waits_any_more_and_can_still_say_so() {
+async fn dropped_create_lets_helm_terminate_gracefully() {
     let helm = FakeHelm::new(CANCELLED);
     let virtuals = host_with(&[]).await;
     let host = client_with(virtuals.host(), helm.options());
@@ -220,7 +220,7 @@ async fn helm_is_asked_to_end_when_nobody_waits_any_more_and_can_still_say_so() 
 }
 
 #[tokio::test]
-async fn helm_is_asked_to_end_when_the_time_is_over_and_can_still_say_so() {
+async fn deadline_lets_helm_terminate_gracefully() {
     let helm = FakeHelm::new(CANCELLED);
     let virtuals = host_with(&[]).await;
     let host = client_with(virtuals.host(), helm.options());
@@ -238,7 +238,7 @@ async fn helm_is_asked_to_end_when_the_time_is_over_and_can_still_say_so() {
 }
 
 #[tokio::test]
-async fn what_helm_has_not_finished_is_finished() {
+async fn create_completes_failed_helm_release() {
     let virtuals = host_with_shop().await;
     let helm = FakeHelm::new("");
     let host = client_with(virtuals.host(), helm.options());
@@ -266,7 +266,7 @@ async fn broken_off(began: i64) -> (VirtualClusters, FakeHelm) {
 const RELEASE: &str = "sh.helm.release.v1.shop.v1";
 
 #[tokio::test]
-async fn what_a_killed_helm_left_is_taken_away() {
+async fn removes_leftovers_of_killed_helm() {
     let (virtuals, helm) = broken_off(1_700_000_000).await;
     let host = client_with(virtuals.host(), helm.options());
     let options = CreateOptions::new(Source::Chart(Chart::default()));
@@ -276,7 +276,7 @@ async fn what_a_killed_helm_left_is_taken_away() {
 }
 
 #[tokio::test]
-async fn a_helm_that_may_be_at_work_is_waited_for() {
+async fn waits_for_helm_that_may_still_run() {
     let (virtuals, helm) = broken_off(jiff::Timestamp::now().as_second()).await;
     let options = CreateOptions::new(Source::Chart(Chart::default()));
     create_while_helm_ends(&virtuals, &helm, &options, "failed").await.unwrap();
@@ -285,7 +285,7 @@ async fn a_helm_that_may_be_at_work_is_waited_for() {
 }
 
 #[tokio::test]
-async fn what_another_one_has_made_meanwhile_is_only_changed_when_that_is_wanted() {
+async fn concurrently_created_changes_only_on_upgrade() {
     let (virtuals, helm) = broken_off(jiff::Timestamp::now().as_second()).await;
     let options = CreateOptions::new(Source::Chart(Chart::default()));
     let there = create_while_helm_ends(&virtuals, &helm, &options, "deployed").await.unwrap_err();

@@ -83,7 +83,7 @@ const STAYS: [&str; 7] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn in_a_namespace_of_somebody_else_exactly_its_own_things_go() {
+async fn foreign_namespace_loses_only_own_objects() {
     let virtuals = among_others().await;
     let (server, host) = (virtuals.host(), client(virtuals.host()));
     delete(&host, "shop", RemovalOptions::default()).await.unwrap();
@@ -117,7 +117,7 @@ async fn data_and_config_map_by_choice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_own_namespace_goes_and_others_do_not_notice() {
+async fn deletes_own_namespace_and_spares_others() {
     let virtuals = host_with(&[VirtualCluster::new("shop"), VirtualCluster::new("other")]).await;
     let host = client(virtuals.host());
     delete(&host, "shop", RemovalOptions::default()).await.unwrap();
@@ -127,7 +127,7 @@ async fn its_own_namespace_goes_and_others_do_not_notice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_somebody_makes_anew_is_not_waited_for() {
+async fn does_not_wait_for_recreated_namespace() {
     // A caller that may not change the namespace does not know its uid.
     for may_change in [true, false] {
         let virtuals = host_with(&[VirtualCluster::new("shop").without_helm()]).await;
@@ -153,7 +153,7 @@ async fn a_namespace_that_somebody_makes_anew_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_in_which_another_one_was_made_meanwhile_stays() {
+async fn namespace_with_new_cluster_stays() {
     let virtuals = host_with(&[VirtualCluster::new("shop").without_helm()]).await;
     let (server, host) = (virtuals.host(), client(virtuals.host()));
     let made = AtomicBool::new(false);
@@ -183,7 +183,7 @@ async fn nothing_is_made_where_something_is_being_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_the_same_name_elsewhere_keeps_its_cluster_role() {
+async fn namesake_elsewhere_keeps_its_cluster_role() {
     let virtuals = among_others().await;
     let server = virtuals.host();
     namespace(server, "elsewhere", json!({}), json!({}));
@@ -196,7 +196,7 @@ async fn one_of_the_same_name_elsewhere_keeps_its_cluster_role() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_protected_is_not_touched() {
+async fn protected_cluster_is_not_touched() {
     let virtuals = host_with_shop().await;
     edit(virtuals.host(), "statefulsets", Some(NS), "shop", |set| {
         set["metadata"]["annotations"] = json!({"loft.sh/non-deletable": "true"});
@@ -227,7 +227,7 @@ async fn a_release_is_deleted_by_helm() {
 }
 
 #[tokio::test]
-async fn when_helm_fails_the_data_stays() {
+async fn helm_failure_keeps_data() {
     let virtuals = among_others().await;
     let helm = FakeHelm::new("echo 'forbidden' >&2; exit 1");
     let host = client_with(virtuals.host(), helm.options());

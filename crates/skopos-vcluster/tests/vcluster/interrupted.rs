@@ -165,7 +165,7 @@ async fn reference(operation: Operation, shape: Shape) -> Vec<String> {
 
 /// Checks an interruption after each request. If the last response was lost, that makes no difference to the host.
 #[tokio::test(start_paused = true)]
-async fn broken_off_after_each_request_the_same_again_finishes_it() {
+async fn rerun_completes_after_break_at_each_request() {
     for operation in OPERATIONS {
         let shape = match operation {
             Operation::Create | Operation::Delete => Shape::Synced,
@@ -188,7 +188,7 @@ async fn broken_off_after_each_request_the_same_again_finishes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_resume_has_begun_the_cli_can_finish() {
+async fn cli_completes_interrupted_resume() {
     for number in 0.. {
         let virtuals = Operation::Resume.before(Shape::WithEtcd).await;
         let breaking = Breaking::new(virtuals.host(), Break::After(number), without_helm());
@@ -202,7 +202,7 @@ async fn what_a_resume_has_begun_the_cli_can_finish() {
 }
 
 #[test]
-fn broken_off_several_times_the_same_again_finishes_it() {
+fn rerun_completes_after_several_breaks() {
     let runtime =
         || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let breaks = || {

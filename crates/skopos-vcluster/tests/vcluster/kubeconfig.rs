@@ -24,7 +24,7 @@ async fn it_can_be_used_also_while_it_is_paused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_would_run_programs_is_not_given_out() {
+async fn withholds_kubeconfig_that_runs_programs() {
     let virtuals = host_with_shop().await;
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: a, cluster: {server: 'https://a', \
                 certificate-authority-data: QQ==}}]\nusers: [{name: a, user: {exec: {apiVersion: v1, command: evil}}}]\n\

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_is_gone_is_given_up_in_time() {
+async fn gives_up_unreachable_host_in_time() {
     let virtuals = host_with_shop().await;
     virtuals.host().pause().await;
     let steps = Steps::default();
@@ -43,7 +43,7 @@ async fn a_host_that_comes_back_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_do_not_go_end_with_the_deadline_and_say_so() {
+async fn deadline_error_names_remaining_pods() {
     let virtuals = host_with_shop().await;
     edit(virtuals.host(), "pods", Some(NS), "shop-0", |pod| {
         pod["metadata"]["finalizers"] = serde_json::json!(["example.com/stays"]);
@@ -62,7 +62,7 @@ async fn pods_that_do_not_go_end_with_the_deadline_and_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_changes_in_between_is_not_lost() {
+async fn concurrent_scale_is_not_lost() {
     let virtuals = host_with(&[VirtualCluster::new("shop").replicas(2)]).await;
     let (server, transport) = (virtuals.host().clone(), transport(virtuals.host()));
     // Another client scales it just before the patch arrives.

@@ -38,7 +38,7 @@ async fn paused_by_us_and_resumed_by_us() {
 
 /// Checks a gateway that answers from memory, which may not have the write yet.
 #[tokio::test(start_paused = true)]
-async fn what_is_read_behind_a_write_is_not_older_than_it() {
+async fn read_after_write_is_not_older() {
     let virtuals = host_with_shop().await;
     let (host, server) = (client(virtuals.host()), virtuals.host());
     let body = workload(server, NS, "shop").to_string();
@@ -57,7 +57,7 @@ async fn what_is_read_behind_a_write_is_not_older_than_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paused_by_the_cli_and_resumed_by_us() {
+async fn resumes_cluster_paused_by_cli() {
     let virtuals = host_with(&[VirtualCluster::new("shop").replicas(3)]).await;
     let host = client(virtuals.host());
     cli::pause(virtuals.host(), NS, "shop");
@@ -69,7 +69,7 @@ async fn paused_by_the_cli_and_resumed_by_us() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paused_by_us_and_resumed_by_the_cli() {
+async fn cli_resumes_cluster_paused_by_us() {
     for shop in [VirtualCluster::new("shop").replicas(3), VirtualCluster::new("shop").deployed_etcd()] {
         let virtuals = host_with(&[shop]).await;
         let host = client(virtuals.host());
@@ -84,7 +84,7 @@ async fn paused_by_us_and_resumed_by_the_cli() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scaled_to_zero_it_has_to_be_paused_before_it_is_resumed() {
+async fn scaled_down_cluster_must_be_paused_before_resume() {
     let virtuals = host_with(&[VirtualCluster::new("shop").replicas(3)]).await;
     let host = client(virtuals.host());
     virtuals.scale(NS, "shop", 0).unwrap();
@@ -104,7 +104,7 @@ async fn scaled_to_zero_it_has_to_be_paused_before_it_is_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn etcd_goes_with_a_deployment_and_stays_beside_a_stateful_set() {
+async fn etcd_pauses_with_deployment_not_stateful_set() {
     let virtuals = host_with(&[VirtualCluster::new("shop").deployed_etcd()]).await;
     let host = client(virtuals.host());
     let etcd = |virtuals: &skopos_testserver::VirtualClusters| {
@@ -133,7 +133,7 @@ async fn etcd_goes_with_a_deployment_and_stays_beside_a_stateful_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_run_for_it_go_and_all_else_stays() {
+async fn pause_deletes_only_pods_of_cluster() {
     let virtuals = host_with(&[VirtualCluster::new("shop").namespace_sync()]).await;
     let server = virtuals.host();
     workload_pod(server, NS, "web", Some("shop"));
@@ -156,7 +156,7 @@ async fn pods_that_run_for_it_go_and_all_else_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_down_for_another_reason_is_left_to_whoever_did_it() {
+async fn leaves_cluster_that_is_down_for_other_reason() {
     let virtuals = host_with_shop().await;
     let (server, host) = (virtuals.host(), client(virtuals.host()));
     edit(server, "statefulsets", Some(NS), "shop", |set| {
@@ -182,7 +182,7 @@ async fn what_is_down_for_another_reason_is_left_to_whoever_did_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resumed_by_somebody_while_its_pods_are_waited_for_it_keeps_what_runs() {
+async fn resume_during_pause_keeps_running_pods() {
     let virtuals = host_with_shop().await;
     let (server, host) = (virtuals.host(), client(virtuals.host()));
     workload_pod(server, NS, "web", Some("shop"));
@@ -200,7 +200,7 @@ async fn resumed_by_somebody_while_its_pods_are_waited_for_it_keeps_what_runs() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn annotated_and_scaled_up_again_it_goes_down_for_good() {
+async fn annotated_but_running_cluster_pauses_again() {
     // As `helm upgrade` leaves a paused one.
     let virtuals = host_with(&[VirtualCluster::new("shop").replicas(2)]).await;
     let host = client(virtuals.host());
@@ -215,7 +215,7 @@ async fn annotated_and_scaled_up_again_it_goes_down_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_and_secrets_say_the_rest() {
+async fn status_reads_pods_and_secrets() {
     let virtuals = host_with_shop().await;
     let (server, host) = (virtuals.host(), client(virtuals.host()));
     edit(server, "pods", Some(NS), "shop-0", |pod| {
@@ -230,7 +230,7 @@ async fn pods_and_secrets_say_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_of_a_name_have_to_be_told_apart() {
+async fn ambiguous_name_requires_namespace() {
     let virtuals = host_with_shop().await;
     namespace(virtuals.host(), "team", json!({}), json!({}));
     virtuals.create(&VirtualCluster::new("shop").in_namespace("team")).unwrap();

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn caps_the_nesting() {
+    fn caps_nesting_depth() {
         let nested = |depth: usize| [vec![b'['; depth], vec![b']'; depth]].concat();
         assert!(skip(&nested(8)).is_ok());
         assert_eq!(skip(&nested(10)).unwrap_err().expected, TOO_DEEP);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_are_walked_lie_as_deep_as_those_that_are_skipped() {
+    fn walked_and_skipped_members_have_same_depth() {
         for text in [r#"{}"#, r#"{"a":1}"#, r#"{"a":{}}"#, r#"{"a":{"b":[1]},"c":[]}"#] {
             for max_depth in 0..6 {
                 let mut walking = Cursor::new(text.as_bytes(), max_depth);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_whether_a_check_of_the_encoding_can_be_spared() {
+    fn reports_whether_input_is_ascii() {
         let is_ascii = |text: &str| {
             let mut cursor = Cursor::new(text.as_bytes(), 8);
             cursor.skip_value().unwrap();

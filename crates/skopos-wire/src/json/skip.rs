@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_first_special_byte_wherever_it_stands() {
+    fn finds_first_special_byte_at_any_position() {
         for special in [b'"', b'\\', 0, 0x1f] {
             for around in [b'a', 0x20, 0x21, 0x7f, 0x80, 0xa2, 0xdc, 0xff, b'#', b'[', b']'] {
                 for at in 0..2 * BLOCK + 10 {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn goes_on_from_any_place_behind_the_last() {
+    fn search_continues_from_any_later_position() {
         // Quotes at distances of up to three blocks, searched from after the last one or from further on.
         let mut rng = 7u64;
         let mut random = |below: usize| {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_that_lie_close_do_not_move_the_blocks() {
+    fn adjacent_strings_keep_block_alignment() {
         let bytes = b"some \"text".repeat(10 * BLOCK);
         let (mut specials, mut pos) = (Specials::UNKNOWN, 0);
         while pos < bytes.len() {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_what_it_is_in_at_any_depth() {
+    fn tracks_nesting_at_any_depth() {
         assert_eq!(size_of::<Nesting>(), 2 * 8 + DEPTH_CAP / 8, "made for each value");
         let nested = |open: &str, within: &str, close: &str, times: usize| {
             [open.repeat(times).as_str(), within, &close.repeat(times)].concat()
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_what_is_not_ascii_in_any_string() {
+    fn detects_non_ascii_at_any_position() {
         for at in 0..3 * BLOCK {
             let mut text = [vec![b'"'], vec![b'x'; 3 * BLOCK], vec![b'"']].concat();
             let skipped = |text: &[u8]| {

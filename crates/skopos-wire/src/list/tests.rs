@@ -17,7 +17,7 @@ fn meta(body: ListBody) -> ListMeta {
 }
 
 #[test]
-fn splits_whatever_the_order_and_the_chunks() {
+fn splits_list_with_any_field_order_and_chunks() {
     let bodies = [
         r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"c","remainingItemCount":3},"items":[{"a":"]}\"{"},{"b":[{}]}]}"#,
         r#" { "items" : [ {"a":"]}\"{"} , {"b":[{}]} ] , "x":[1,{"y":"}"}],"n":-1.5e3,"t":true,"metadata":{"continue":"c","remainingItemCount":3,"resourceVersion":"9"},"apiVersion":"v1","kind":"PodList"}
@@ -98,7 +98,7 @@ fn tells_a_status() {
 }
 
 #[test]
-fn refuses_what_is_no_list() {
+fn rejects_malformed_lists() {
     use ListError::*;
     type Check = fn(&ListError) -> bool;
     let cases: &[(&str, Check)] = &[
@@ -135,7 +135,7 @@ fn refuses_what_is_no_list() {
 }
 
 #[test]
-fn caps_the_envelope_and_the_number_of_items() {
+fn caps_envelope_size_and_item_count() {
     let limits = Limits { max_envelope_bytes: 100, max_list_items: 2, ..Limits::default() };
     let mut splitter = ListSplitter::new(limits.clone());
     let error = splitter.push(&[b"{\"a\":\"".as_slice(), &[b'x'; 200]].concat(), &mut drop).unwrap_err();
@@ -151,7 +151,7 @@ fn caps_the_envelope_and_the_number_of_items() {
 /// Reproduces a finding of the fuzz target `list`: a chunk that began with a bracket, inside an invalid value, was
 /// mistaken for a new value.
 #[test]
-fn garbage_is_split_the_same_way_however_it_is_cut() {
+fn splits_garbage_alike_at_any_chunk_size() {
     let body = br#"{"a":x{"b":1},"items":[{"c":2}]}"#;
     let split = |size: usize| {
         let mut splitter = ListSplitter::new(Limits::default());

@@ -11,7 +11,7 @@ fn with_metadata(metadata: &str) -> Result<RawObject, ScanError> {
 const ID: &str = r#""name":"a","uid":"u","resourceVersion":"1""#;
 
 #[test]
-fn finds_what_it_needs_wherever_it_stands() {
+fn finds_fields_in_any_order() {
     let object = scan(
         r#" { "spec" : {"metadata":{"name":"inner","uid":"x"},"replicas":3,"paused":true,"none":null,"list":[1]},
             "metadata":{"managedFields":[{"name":"no"}],"labels":{"b":"2","a":"1"},"annotations":{"note":"a\nb"},
@@ -138,7 +138,7 @@ fn identifies_broken_objects() {
 }
 
 #[test]
-fn keys_say_the_same_with_escapes() {
+fn escaped_keys_equal_plain_ones() {
     let plain = format!(
         r#"{ID},"namespace":"n","deletionTimestamp":"2026-11-20T10:00:00Z","labels":{{"a":"b"}},"other":[1]"#
     );
@@ -168,7 +168,7 @@ fn a_broken_object_is_named_by_its_own_metadata() {
 }
 
 #[test]
-fn a_uid_or_a_version_tells_an_object_from_a_template() {
+fn uid_or_version_separates_object_from_template() {
     let identity =
         |more: &str| RawObject::identify(format!(r#"{{"metadata":{{"name":"a"{more}}}}}"#).as_bytes());
     let key = Some(ObjectKey::cluster("a"));
@@ -179,7 +179,7 @@ fn a_uid_or_a_version_tells_an_object_from_a_template() {
 }
 
 #[test]
-fn the_same_content_is_the_same_bytes_but_for_types_at_the_beginning() {
+fn content_equality_ignores_leading_type_meta() {
     let object = |types: &str, version: u32, rest: &str| {
         scan(&format!(
             r#"{{{types}"metadata":{{"name":"a","uid":"u","resourceVersion":"{version}"}},"spec":{{{rest}}}}}"#
@@ -210,7 +210,7 @@ fn the_same_content_is_the_same_bytes_but_for_types_at_the_beginning() {
 }
 
 #[test]
-fn only_a_table_of_the_meta_group_is_a_table() {
+fn rejects_only_tables_of_meta_group() {
     let of = |kind: &str, api_version: &str| {
         scan(&format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{{ID}}}}}"#)).map(drop)
     };
@@ -227,7 +227,7 @@ fn an_empty_namespace_is_none() {
 }
 
 #[test]
-fn what_is_known_of_an_object_is_not_read_again() {
+fn known_fields_are_not_parsed_again() {
     let json = br#"{"a":nonsense,"b":1}"#;
     let known = br#"{"a":"#.len()..br#"{"a":nonsense"#.len();
     let finds = |key: &str, known| enter(&mut Cursor::new(json, 8), key, known);
@@ -251,7 +251,7 @@ fn costs_its_json_and_little_more() {
 }
 
 #[test]
-fn decodes_into_types_and_says_what_does_not_fit() {
+fn decodes_into_types_and_reports_mismatch() {
     #[derive(serde::Deserialize)]
     struct Typed {
         metadata: std::collections::BTreeMap<String, String>,
@@ -264,7 +264,7 @@ fn decodes_into_types_and_says_what_does_not_fit() {
 }
 
 #[test]
-fn white_space_around_an_object_is_no_part_of_it() {
+fn object_bytes_exclude_surrounding_whitespace() {
     let json = format!("{{\"metadata\":{{{ID}}}}}");
     let answer = Bytes::from(format!(" {json}\n"));
     for object in

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_in_the_api_servers_words() {
+    fn rejects_with_api_server_messages() {
         assert_eq!(error("a"), "invalid selector: 'a'; can't understand 'a'");
         assert_eq!(error("b=1,a"), "invalid selector: 'b=1,a'; can't understand 'a'");
         assert_eq!(error("a=b=c"), "invalid field selector: unescaped character in value: 61");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_what_it_parsed() {
+    fn printed_selector_parses_back() {
         let selector = FieldSelector::parse(r"b==1,a!=x\\y\=z\,").unwrap();
         assert_eq!(selector.to_string(), r"a!=x\\y\=z\,,b=1");
         assert_eq!(FieldSelector::parse(&selector.to_string()).unwrap(), selector);

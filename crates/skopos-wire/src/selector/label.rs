@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_as_the_api_server_does() {
+    fn matches_labels_as_api_server_does() {
         let labels = BTreeMap::from([("app", "web"), ("rev", "7"), ("empty", "")]);
         let cases = [
             ("", true),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_in_the_api_servers_words() {
+    fn rejects_with_api_server_messages() {
         let cases = [
             ("x=a y", "found 'y', expected: ',' or 'end of string'"),
             ("x==a==b", "found '==', expected: ',' or 'end of string'"),

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_read_as_go_may_write_it_and_with_more_than_we_know() {
+    fn accepts_null_and_unknown_status_fields() {
         let odd = br#"{"kind":"Status","metadata":null,"reason":"Odd","details":{"causes":null,"x":1},"code":null,"x":1}"#;
         let status = Status::from_slice(odd).unwrap();
         assert_eq!(status.reason(), &StatusReason::Unknown("Odd".into()));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_what_has_expired_and_how_to_go_on() {
+    fn recognizes_expiry_and_recovery_hints() {
         for status in [Status::gone("x"), Status::list_expired(), Status::failure(410, "", "")] {
             assert!(status.is_expired());
             assert_eq!(status.inconsistent_continue(), None);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_told_from_what_is_none_and_may_say_little() {
+    fn parses_sparse_status_and_rejects_other_bodies() {
         for none in ["", "{}", "404 page not found", r#"{"kind":"Pod"}"#, r#"{"kind":"Status","code":"x"}"#] {
             assert_eq!(Status::from_slice(none.as_bytes()), None, "{none}");
         }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sees_a_status_is_told_what_there_is_to_tell() {
+    fn display_shows_message_reason_or_code() {
         let failure = |reason: &str, message: &str| Status::failure(418, reason, message).to_string();
         assert_eq!(failure("", ""), "HTTP status 418");
         assert_eq!(failure("Odd", ""), "Odd");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_410_of_any_dialect_means_a_new_list() {
+    fn only_410_in_any_dialect_causes_relist() {
         let failure = |code, reason: &str| Status::failure(code, reason, "");
         for status in [failure(410, ""), failure(410, "Odd"), failure(0, "Expired"), failure(0, "Gone")] {
             assert!(status.is_expired(), "{status:?}");
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_a_version_needs_a_cause_or_a_timeout() {
+    fn version_too_large_requires_cause_or_timeout() {
         let with = |code, reason: &str, cause: StatusCause| {
             Status::failure(code, reason, "")
                 .with_details(StatusDetails { causes: vec![cause], ..StatusDetails::default() })

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_could_not_be_read_is_known_to_differ() {
+    fn only_unreadable_objects_are_known_differences() {
         let differences = |left: &[RawObject]| {
             let mut comparison = Comparison::new(5.into());
             [object("a", "1", 3), object("b", "2", 4)].iter().for_each(|o| comparison.listed(o, None));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_revision_may_come_later_but_it_has_to_come() {
+    fn rest_of_revision_must_arrive_by_recheck() {
         let (first, second) = (object("a", "1", 5), object("b", "2", 5));
         let before = [first.clone()];
         let both = [first, second];
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_another_history_is_found() {
+    fn finds_objects_left_from_other_history() {
         let kept = [object("a", "1", 100)];
         assert_eq!(
             compare((60, &kept), (60, &[]), Some((60, &kept))),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_change_is_found_although_it_happened_after_the_first_look() {
+    fn finds_missed_change_after_first_snapshot() {
         let before = [object("a", "1", 2)];
         let list = [object("a", "1", 7)];
         assert_eq!(

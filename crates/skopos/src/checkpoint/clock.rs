@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_takes_nothing_from_an_age() {
+    fn clock_set_back_does_not_reduce_age() {
         let secs = Duration::from_secs;
         let written = at(1000, Some(("a", 50)));
         let since = |now: WallTime| now.since(&written);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_own_clock_goes_forward() {
+    fn system_clock_moves_forward() {
         let clock = WallClock::system();
         let then = clock.now();
         assert!(clock.now().since(&then).is_some_and(|span| span < Duration::from_secs(60)));

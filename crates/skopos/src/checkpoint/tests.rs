@@ -70,7 +70,7 @@ fn read(bytes: &[u8]) -> Result<Checkpoint, CheckpointError> {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn written_checkpoint_reads_back_equal() {
     for (namespaces, objects) in [(&[][..], 0), (&[][..], 1), (&[][..], 9000), (&["a", "b"][..], 20)] {
         let written = checkpoint(namespaces, objects);
         let found = read(&bytes(&written)).unwrap();
@@ -91,7 +91,7 @@ fn what_was_written_is_read() {
 }
 
 #[test]
-fn content_that_was_rewritten_at_its_versions_is_other_content() {
+fn content_rewritten_at_same_versions_differs() {
     let whole = checkpoint(&[], 2);
     let mut content = StoreContent::clone(&whole.content);
     let json = br#"{"metadata":{"name":"o00001","namespace":"ns","uid":"u","resourceVersion":"2"},"defaulted":true}"#;
@@ -126,7 +126,7 @@ fn every_bit_and_every_byte_counts() {
 }
 
 #[test]
-fn a_reader_takes_no_more_than_it_was_allowed() {
+fn reader_enforces_checkpoint_limits() {
     let whole = bytes(&checkpoint(&[], 40));
     let limited = |limits: CheckpointLimits| Checkpoint::read_from(Cursor::new(&whole), &limits).unwrap_err();
     let most = CheckpointLimits::default();

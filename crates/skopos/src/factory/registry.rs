@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_shutdown_is_told_to_those_who_wait_for_a_broken_informer_too() {
+    async fn shutdown_ends_wait_on_broken_informer() {
         let factory = factory();
         let [broken, anew] = [(); 2].map(|()| {
             let informer = factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_age_grows_until_it_is_proven_again_or_counts_for_nothing() {
+    async fn age_grows_until_new_proof_or_age_bound() {
         let content = live(1);
         advance(secs(90)).await;
         assert!(matches!(content.now(), Freshness::Live { age } if age == secs(90)));
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn content_between_two_looks_never_has_a_proof_that_was_taken_back() {
+    async fn reconciled_evidence_never_uses_retracted_proof() {
         let content = live(1);
         advance(secs(10)).await;
         let (proven, older) = (Instant::now(), Instant::now() - secs(4));
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_wrong_is_said_with_the_age_all_the_same() {
+    async fn stale_freshness_still_reports_age() {
         let content = live(1);
         content.reflector(0, Condition::Retrying, 1);
         advance(secs(7)).await;
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_renewal_of_a_watch_is_no_trouble_unless_it_takes_long() {
+    async fn short_watch_renewal_stays_live() {
         let content = live(1);
         content.reflector(0, Condition::Connecting, 0);
         advance(secs(1)).await;
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_that_the_machine_slept_counts() {
+    async fn suspended_time_counts_as_age() {
         let content = live(1);
         content.slept.store(2_000_000_000, Ordering::SeqCst);
         assert!(matches!(content.now(), Freshness::Live { age } if age == secs(2)));
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worse_is_not_always_older() {
+    fn worst_freshness_keeps_greatest_age() {
         let age = Duration::from_secs;
         let stale =
             Freshness::Stale { since: Instant::now(), age: Some(age(10)), reason: StaleReason::AgeBound };

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_lead_of_a_moment_is_never_overstated() {
+    async fn suspend_lead_is_never_overstated() {
         let (log, slept) = log();
         let before = Instant::now();
         tokio::time::advance(Duration::from_millis(500)).await;

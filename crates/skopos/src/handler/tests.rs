@@ -98,7 +98,7 @@ impl Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_handler_gets_what_is_there_and_then_what_follows() {
+async fn late_handler_gets_content_then_changes() {
     let mut bench = Bench::listed(&["a", "b"]);
     bench.update("a", [5]);
     let log = Log::new();
@@ -115,7 +115,7 @@ async fn a_late_handler_gets_what_is_there_and_then_what_follows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_early_handler_is_synced_by_the_first_list_and_not_before() {
+async fn early_handler_syncs_only_with_first_list() {
     let mut bench = Bench::new();
     let log = Log::new();
     let gate = Arc::new(Semaphore::new(0));
@@ -188,7 +188,7 @@ async fn a_panic_is_caught_retried_and_at_last_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closure_that_panics_before_its_future_exists_is_caught_too() {
+async fn catches_panic_before_future_exists() {
     let bench = Bench::listed(&["a", "b"]);
     let log = Log::new();
     let handler = {
@@ -206,7 +206,7 @@ async fn a_closure_that_panics_before_its_future_exists_is_caught_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_handler_is_told_the_last_state_and_that_it_missed_some() {
+async fn slow_handler_gets_coalesced_last_state() {
     let mut bench = Bench::listed(&["a"]);
     let (slow, fast) = (Log::new(), Log::new());
     let handler = {
@@ -291,7 +291,7 @@ async fn a_handler_that_was_removed_has_nothing_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_never_ends_is_dropped_after_its_grace() {
+async fn endless_handler_call_is_dropped_after_grace() {
     struct OnDrop(Arc<AtomicBool>);
     impl Drop for OnDrop {
         fn drop(&mut self) {
@@ -350,8 +350,8 @@ async fn waiting_for_a_handler_has_a_bound() {
     let error = handle.remove(limit).await.unwrap_err();
     assert_eq!(error, HandlerStillRuns { name: "stuck".into(), waited: limit });
     assert!(!handle.stats().ended);
-    handle.remove(limit).await.unwrap();
-    assert_eq!(begun.elapsed(), limit);
+    handle.remove(shutdown_limit).await.unwrap();
+    assert_eq!(begun.elapsed(), shutdown_limit);
     assert_eq!(log.now().len(), 1, "no other call has come");
 }
 
@@ -376,7 +376,7 @@ async fn stopping_ends_all_and_nothing_can_be_added_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resync_shows_every_object_again_when_nothing_else_waits() {
+async fn resync_repeats_every_object_when_idle() {
     let mut bench = Bench::listed(&["a", "b"]);
     let (resynced, plain) = (Log::new(), Log::new());
     let handle = bench.add(resynced.handler(), HandlerOptions::default().resync(Duration::from_secs(30)));
@@ -428,7 +428,7 @@ async fn a_relist_is_marked_as_a_gap() {
 }
 
 #[tokio::test]
-async fn handlers_come_and_go_while_the_writer_works() {
+async fn handlers_join_and_leave_during_writes() {
     let bench = Bench::listed(&[]);
     let Bench { core, mut writer, tasks, stop } = bench;
     let survivor = Log::new();

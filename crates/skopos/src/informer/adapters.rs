@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_came_into_the_channel_last_belongs_to_the_first_list() {
+    async fn last_queued_event_belongs_to_first_list() {
         let (core, _writer) = store();
         let handler = sync_handler(|_: Event<ConfigMap>| {});
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());

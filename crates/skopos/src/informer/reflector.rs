@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_link_that_panicked_says_so_and_is_no_longer_live() {
+    async fn panicked_reflector_is_stale_with_reason() {
         let cell = FreshnessCell::standalone();
         let clock = Clock::new();
         cell.update(0, |part| part.synced = true);

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_old_or_too_much_is_forgotten() {
+    async fn forgets_old_and_excess_entries() {
         let watch_list_support = WatchListSupport::new();
         for number in 0..=MAX_ENTRIES {
             watch_list_support.record_unsupported(&kind(number));

@@ -37,7 +37,7 @@ fn rv(rv: u64) -> ResourceVersion {
 }
 
 #[test]
-fn changes_come_with_what_was_before() {
+fn changes_carry_previous_state() {
     let (_core, mut writer, journal) = journaled(JournalOptions::default());
     assert_eq!(journal.after(&rv(1)).unwrap_err(), JournalError::NotSynced);
     assert_eq!((journal.oldest(), journal.newest(), journal.stats()), (None, None, None));
@@ -80,7 +80,7 @@ fn changes_come_with_what_was_before() {
 }
 
 #[test]
-fn what_comes_at_an_rv_that_was_reached_is_told_as_such() {
+fn change_at_reached_version_is_marked_further() {
     let (_core, mut writer, journal) = journaled(JournalOptions::default());
     let objects = ["a", "b", "c", "d"].map(|name| object("ns", name, name, 1));
     list(&mut writer, objects, commit(5, 0, false));
@@ -102,7 +102,7 @@ fn what_comes_at_an_rv_that_was_reached_is_told_as_such() {
 }
 
 #[test]
-fn a_relist_is_told_as_differences_and_nobody_starts_inside_of_it() {
+fn relist_appears_as_indivisible_differences() {
     let (core, mut writer, journal) = journaled(JournalOptions::default());
     let listed = ["a", "b", "c", "d"].map(|name| object("ns", name, name, 1));
     list(&mut writer, listed, commit(5, 0, false));
@@ -155,7 +155,7 @@ fn a_relist_is_told_as_differences_and_nobody_starts_inside_of_it() {
 }
 
 #[test]
-fn what_cannot_be_told_ends_every_cursor() {
+fn unreportable_change_ends_every_cursor() {
     let fell_out = |cursor: &mut Cursor| match cursor.read(10) {
         Err(JournalError::FellOut { cause, oldest }) => (cause, oldest.as_u64().unwrap()),
         other => panic!("{other:?}"),
@@ -194,7 +194,7 @@ fn what_cannot_be_told_ends_every_cursor() {
 }
 
 #[test]
-fn the_window_is_bounded_in_changes_and_in_bytes() {
+fn window_is_bounded_by_changes_and_bytes() {
     let (_core, mut writer, journal) = journaled(JournalOptions { events: 100, bytes: 1 << 30 });
     list(&mut writer, [], commit(1, 0, false));
     let (_, mut slow) = journal.begin();
@@ -223,7 +223,7 @@ fn the_window_is_bounded_in_changes_and_in_bytes() {
 }
 
 #[test]
-fn a_store_without_a_journal_has_none_and_may_get_one_later() {
+fn journal_enabled_later_lacks_earlier_changes() {
     let (core, mut writer) = store();
     list(&mut writer, [object("ns", "a", "a", 1)], commit(5, 0, false));
     let before = snapshot(&core);
@@ -238,7 +238,7 @@ fn a_store_without_a_journal_has_none_and_may_get_one_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_waits_for_changes_bookmarks_and_its_own_end() {
+async fn cursor_wakes_for_change_bookmark_and_end() {
     let (core, mut writer, journal) = journaled(JournalOptions { events: 8, bytes: 1 << 20 });
     let limit = Duration::from_secs(5);
     list(&mut writer, [], commit(5, 0, false));
@@ -397,7 +397,7 @@ proptest! {
     /// Checks that a client that began at a snapshot, or at any RV of the server, and read the journal since then has the
     /// store's content: through lists, cut connections, rollbacks and a window that moves on.
     #[test]
-    fn what_was_told_since_a_snapshot_or_an_rv_makes_the_content(
+    fn changes_since_snapshot_or_version_rebuild_content(
         events in 4usize..80,
         steps in proptest::collection::vec((0u8..16, any::<u8>(), any::<u8>()), 1..120),
     ) {

@@ -245,7 +245,7 @@ mod tests {
     use crate::testing::object;
 
     #[test]
-    fn an_entry_tells_its_key_from_all_that_are_like_it() {
+    fn entry_matches_only_its_exact_key() {
         for len in [1, HEAD - 4, HEAD - 3, HEAD - 2, HEAD, 2 * HEAD] {
             let name = "x".repeat(len);
             let entry = StoredObject::new(object("ns", &name, "u", 1));

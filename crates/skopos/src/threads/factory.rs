@@ -28,7 +28,7 @@ fn is_stopped<K>(informer: &Informer<K>) -> bool {
 }
 
 #[test]
-fn who_lets_go_of_an_informer_stops_it_for_nobody_else() {
+fn dropped_informer_stops_no_other_handle() {
     let (shared, anew) = (Happened::default(), Happened::default());
     let (note_shared, note_anew) = (shared.clone(), anew.clone());
     explore(move || {
@@ -70,7 +70,7 @@ fn who_lets_go_of_an_informer_stops_it_for_nobody_else() {
 }
 
 #[test]
-fn after_a_shutdown_nothing_runs_and_nothing_can_be_started() {
+fn nothing_runs_or_starts_after_shutdown() {
     let (late, early) = (Happened::default(), Happened::default());
     let (note_late, note_early) = (late.clone(), early.clone());
     explore(move || {

@@ -100,7 +100,7 @@ fn content(core: &Arc<StoreCore>) -> State {
 }
 
 #[test]
-fn handlers_early_and_late_see_an_unbroken_story_that_ends_with_the_content() {
+fn early_and_late_handlers_reach_final_content() {
     let coalesced = Happened::default();
     let noted = coalesced.clone();
     explore(move || {
@@ -170,7 +170,7 @@ fn no_call_runs_after_a_removal() {
 }
 
 #[test]
-fn a_store_that_closes_while_handlers_come_leaves_none_running() {
+fn closing_store_leaves_no_handler_running() {
     let (refused, taken) = (Happened::default(), Happened::default());
     let (note_refused, note_taken) = (refused.clone(), taken.clone());
     explore(move || {

@@ -83,7 +83,7 @@ impl Bench {
 }
 
 #[test]
-fn readers_see_whole_contents_that_never_go_back_or_claim_to_be_younger_than_they_are() {
+fn concurrent_snapshots_are_whole_and_monotonic() {
     let between = Happened::default();
     let noted = between.clone();
     explore(move || {
@@ -141,7 +141,7 @@ fn content_that_lacks_something_is_never_called_live() {
 }
 
 #[test]
-fn an_index_that_is_added_while_the_writer_works_misses_nothing() {
+fn index_added_during_writes_misses_nothing() {
     let between = Happened::default();
     let noted = between.clone();
     explore(move || {

@@ -47,7 +47,7 @@ async fn work(queue: WorkQueue<usize>, things: Things, again: Happened) {
 }
 
 #[test]
-fn a_key_is_in_one_workers_hands_and_its_last_change_is_seen() {
+fn key_has_one_worker_that_sees_last_change() {
     let again = Happened::default();
     let noted = again.clone();
     explore(move || {
@@ -136,7 +136,7 @@ fn a_delayed_key_comes_although_workers_come_and_go() {
 }
 
 #[test]
-fn who_waits_for_room_gets_it() {
+fn waiting_producer_gets_free_capacity() {
     let waited = Happened::default();
     let noted = waited.clone();
     explore(move || {
@@ -171,7 +171,7 @@ fn who_waits_for_room_gets_it() {
 }
 
 #[test]
-fn a_shutdown_loses_nothing_that_was_accepted_and_ends_every_worker() {
+fn shutdown_keeps_accepted_keys_and_ends_workers() {
     let (late, early) = (Happened::default(), Happened::default());
     let (note_late, note_early) = (late.clone(), early.clone());
     explore(move || {
@@ -212,7 +212,7 @@ fn a_shutdown_loses_nothing_that_was_accepted_and_ends_every_worker() {
 }
 
 #[test]
-fn a_drain_with_a_limit_ends_whatever_the_workers_do() {
+fn limited_drain_ends_despite_busy_workers() {
     let (cut, whole) = (Happened::default(), Happened::default());
     let (note_cut, note_whole) = (cut.clone(), whole.clone());
     explore(move || {

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_doubles_with_each_failure_and_never_overflows() {
+    fn wait_doubles_per_failure_without_overflow() {
         let (ms, s) = (Duration::from_millis, Duration::from_secs);
         let century = s(100 * 365 * 24 * 3600);
         let now = Instant::now();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_lets_a_burst_through_and_then_keeps_the_pace() {
+    fn bucket_passes_burst_then_keeps_rate() {
         let ms = Duration::from_millis;
         let now = Instant::now();
         let mut bucket = Limiter::new(&RateLimit::Bucket { per_second: 10, burst: 3 });
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_of_several_counts_and_a_cap_holds() {
+    fn longest_limit_wins_below_cap() {
         let (ms, s) = (Duration::from_millis, Duration::from_secs);
         let now = Instant::now();
         let limits = RateLimit::MaxOf(vec![
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_that_of_client_go() {
+    fn default_limit_matches_client_go() {
         let now = Instant::now();
         let mut limiter = Limiter::new(&RateLimit::default());
         assert_eq!(limiter.wait(0, now), Duration::from_millis(5));

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neither_line_starves_the_other() {
+    fn neither_line_starves_other() {
         let mut lines = Lines::new();
         for at in 0..100 {
             lines.push(("background", at), Priority::Background);

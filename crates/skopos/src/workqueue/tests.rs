@@ -32,7 +32,7 @@ async fn all<T: 'static>(workers: JoinSet<T>) -> Vec<T> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_come_in_the_order_of_their_addition_and_many_additions_are_one() {
+async fn keys_keep_order_and_repeats_collapse() {
     let queue = queue();
     ["a", "b", "a", "c", "b", "a"].into_iter().for_each(|key| queue.add(key).unwrap());
     assert_eq!(queue.len(), 3);
@@ -47,7 +47,7 @@ async fn keys_come_in_the_order_of_their_addition_and_many_additions_are_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn added_while_it_is_worked_on_a_key_comes_again_once_and_only_afterwards() {
+async fn key_added_during_work_returns_once_after() {
     let queue = queue();
     queue.add("a").unwrap();
     let item = next(&queue).await;
@@ -62,7 +62,7 @@ async fn added_while_it_is_worked_on_a_key_comes_again_once_and_only_afterwards(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_was_done_can_be_added_anew() {
+async fn done_key_can_be_added_again() {
     let queue = queue();
     for _ in 0..3 {
         queue.add("a").unwrap();
@@ -78,7 +78,7 @@ async fn a_key_that_was_done_can_be_added_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_done_leaves_nothing_behind() {
+async fn done_keys_leave_no_state() {
     let queue = WorkQueue::new(WorkQueueOptions::default().capacity(4));
     for key in 0..1000 {
         queue.add(key).unwrap();
@@ -98,7 +98,7 @@ async fn what_was_done_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_key_comes_at_its_time_and_the_earliest_counts() {
+async fn earliest_delay_of_key_wins() {
     let queue = queue();
     let begun = Instant::now();
     queue.add_after("late", ms(500)).unwrap();
@@ -116,7 +116,7 @@ async fn a_delayed_key_comes_at_its_time_and_the_earliest_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delays_of_any_length_and_none_at_all_are_taken() {
+async fn accepts_zero_and_unbounded_delays() {
     let queue = queue();
     queue.add_after("never", Duration::MAX).unwrap();
     queue.add_after("now", Duration::ZERO).unwrap();
@@ -129,7 +129,7 @@ async fn delays_of_any_length_and_none_at_all_are_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delayed_keys_come_in_the_order_of_their_times() {
+async fn delayed_keys_come_in_order_of_due_time() {
     let queue = WorkQueue::new(WorkQueueOptions::default());
     let delays: Vec<u64> = (0..500).map(|key| key * 7919 % 500).collect();
     for delay in &delays {
@@ -144,7 +144,7 @@ async fn delayed_keys_come_in_the_order_of_their_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn among_many_workers_some_keep_the_time() {
+async fn idle_worker_keeps_time_for_delayed_key() {
     let queue = queue();
     let mut workers = JoinSet::new();
     for _ in 0..3 {
@@ -195,7 +195,7 @@ async fn failures_wait_longer_and_longer_until_it_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_changes_while_its_work_fails_comes_at_once_and_keeps_its_failures() {
+async fn changed_failing_key_returns_at_once_with_failures() {
     let queue = retrying();
     queue.add("a").unwrap();
     let item = next(&queue).await;
@@ -222,7 +222,7 @@ async fn done_until_comes_again_and_forgets_failures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_panics_is_cancelled_or_returns_early_loses_no_key() {
+async fn panicked_or_cancelled_worker_loses_no_key() {
     let queue = retrying();
     let mut workers = JoinSet::new();
     queue.add("a").unwrap();
@@ -255,7 +255,7 @@ async fn a_worker_that_panics_is_cancelled_or_returns_early_loses_no_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_queue_refuses_new_keys_or_has_them_wait() {
+async fn full_queue_refuses_or_delays_new_keys() {
     let queue = WorkQueue::new(WorkQueueOptions::default().capacity(2));
     queue.add("a").unwrap();
     queue.add_after("b", Duration::from_secs(60)).unwrap();
@@ -287,7 +287,7 @@ async fn a_full_queue_refuses_new_keys_or_has_them_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_shutdown_what_waits_is_handed_out_and_then_every_worker_ends() {
+async fn shutdown_hands_out_waiting_keys_then_ends() {
     let queue = queue();
     let mut workers = JoinSet::new();
     ["a", "b"].into_iter().for_each(|key| queue.add(key).unwrap());
@@ -321,7 +321,7 @@ async fn after_a_shutdown_what_waits_is_handed_out_and_then_every_worker_ends() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_the_work_in_hand_and_for_what_was_added_meanwhile() {
+async fn drain_waits_for_running_and_added_work() {
     let queue = queue();
     ["a", "b"].into_iter().for_each(|key| queue.add(key).unwrap());
     let item = next(&queue).await;
@@ -345,7 +345,7 @@ async fn a_drain_waits_for_the_work_in_hand_and_for_what_was_added_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_ends_with_its_limit_and_says_what_was_left() {
+async fn drain_limit_reports_abandoned_keys() {
     let queue = WorkQueue::new(WorkQueueOptions::named("pods"));
     ["a", "b", "c"].into_iter().for_each(|key| queue.add(key).unwrap());
     let item = queue.get().await.unwrap();
@@ -393,7 +393,7 @@ async fn many_workers_work_all_off_and_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn figures_tell_of_waiting_work_and_who_hangs() {
+async fn stats_show_latency_and_hung_worker() {
     let queue = queue();
     queue.add("a").unwrap();
     sleep(ms(100)).await;

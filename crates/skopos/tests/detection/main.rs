@@ -16,7 +16,7 @@ use bed::{Measured, measure};
 const SEEDS: u64 = 3;
 
 #[test]
-fn every_fault_is_noticed_and_healed_within_its_bounds() {
+fn every_fault_is_found_and_healed_in_bounds() {
     let seeds = std::env::var("SKOPOS_CASES").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     let only = std::env::var("SKOPOS_ONLY").unwrap_or_default();
     let mut measured = Vec::new();
@@ -41,7 +41,7 @@ fn every_fault_is_noticed_and_healed_within_its_bounds() {
 /// Checks an outage in which a busy cluster has moved on: only a request to the server proves that a quiet resource is
 /// unchanged. It is sent as soon as the reflector is back, and not after the watch has been silent for some time.
 #[test]
-fn a_quiet_kind_is_live_again_soon_after_a_long_outage() {
+fn quiet_resource_is_live_soon_after_outage() {
     for seed in 1..=20 {
         let live = in_virtual_time(async {
             let options = skopos::FactoryOptions { seed: Some(seed), ..support::quiet() };

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn replaces_what_differs_by_nature() {
+    fn replaces_run_specific_values() {
         let one = "NAMESPACE   NAME   AGE   NODE\ncompare-dabcd   a      9s    n1\nresourceVersion: \"12\"\n";
         let two =
             "NAMESPACE   NAME   AGE     NODE\ncompare-gwxyz   a      3m12s   n1\nresourceVersion: \"4711\"\n";
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_must_not_differ() {
+    fn keeps_significant_values() {
         for text in ["replicas: 3\n", "generation: 2\n", "NAME   DATA\nA      1\n", "  - a\n", "code: 404\n"]
         {
             assert_eq!(normal(1, text), text);

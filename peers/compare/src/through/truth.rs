@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lost_invented_and_reordered_changes_are_told_apart() {
+    async fn separates_lost_from_invented_or_reordered_changes() {
         let (truth, events) = truth().await;
         let is = |events: &[EventLine]| truth.is(&Given::of(events)).is_ok();
         let includes = |events: &[EventLine]| truth.includes(&Given::of(events)).is_ok();

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_escaped_and_in_the_language() {
+    fn texts_are_escaped_and_localized() {
         let label = ["a < b & `c`", "甲 > 乙"];
         let mut english = canvas(Language::English);
         english.text((5, 20), Anchor::Start, Tone::Plain, label);

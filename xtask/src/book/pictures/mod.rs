@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_differ_from_the_pictures_are_reported() {
+    fn reports_files_that_differ_from_pictures() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path()).unwrap();
         assert_eq!(problems(folder.path()), [""; 0]);

@@ -268,7 +268,7 @@ fn other_origins_change_nothing_on_loopback() {
 
 #[test]
 #[ignore = "needs Chromium: .ci/run runs it"]
-fn other_origins_change_nothing_with_a_client_certificate() {
+fn other_origins_change_nothing_with_client_cert() {
     pages_of_other_origins_change_nothing(Identity::Certificate, &["attacker.localhost", "127.0.0.1"]);
 }
 

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_changed_messages_and_signatures_and_other_algorithms() {
+    fn rejects_altered_message_signature_or_algorithm() {
         install_provider();
         let vectors = vectors();
         for (algorithm, key, signature) in &vectors {

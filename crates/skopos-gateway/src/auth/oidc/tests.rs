@@ -127,7 +127,7 @@ fn but(changes: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_token_of_the_issuer_is_its_subject() {
+async fn token_identity_is_prefixed_subject_and_groups() {
     let setup = Setup::new();
     let who = setup.identity(&setup.key.sign(&claims())).await.unwrap();
     assert_eq!(who.user, "oidc:jane");
@@ -188,7 +188,7 @@ async fn wrong_signatures_are_refused() {
 }
 
 #[tokio::test]
-async fn nobody_becomes_the_system_by_a_token() {
+async fn rejects_system_names_in_token() {
     let bare =
         || Setup::with(|options| (options.username_prefix, options.groups_prefix) = Default::default());
     assert!(bare().accepts(&claims()).await);
@@ -206,7 +206,7 @@ async fn an_email_counts_only_when_it_is_verified() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_are_fetched_once_and_again_for_an_unknown_one_but_not_for_each() {
+async fn unknown_keys_are_refetched_at_limited_rate() {
     let setup = Setup::new();
     for _ in 0..5 {
         assert!(setup.accepts(&claims()).await);
@@ -228,7 +228,7 @@ async fn keys_are_fetched_once_and_again_for_an_unknown_one_but_not_for_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn known_keys_are_used_for_an_hour_without_the_provider_and_no_longer() {
+async fn cached_keys_expire_after_hour_without_provider() {
     let setup = Setup::new();
     assert!(setup.accepts(&claims()).await);
     setup.documents.at.lock().clear();
@@ -240,7 +240,7 @@ async fn known_keys_are_used_for_an_hour_without_the_provider_and_no_longer() {
 }
 
 #[tokio::test]
-async fn documents_that_are_not_as_they_should_be_give_no_keys() {
+async fn malformed_provider_documents_yield_no_keys() {
     let well_known = "https://id.example.com/realm/.well-known/openid-configuration";
     for (url, document) in [
         (well_known, json!({"issuer": "https://other", "jwks_uri": "https://id.example.com/keys"})),

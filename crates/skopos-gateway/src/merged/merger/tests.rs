@@ -404,7 +404,7 @@ fn apply(state: &mut State, event: &Event) {
 }
 
 #[test]
-fn every_watcher_sees_each_members_history_through_failures_and_restarts() {
+fn watchers_see_each_member_history_through_restarts() {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
     let (mut relists, mut resumed) = (0, 0);
     for seed in 0..cases {
@@ -436,7 +436,7 @@ fn a_view_does_not_change() {
 }
 
 #[test]
-fn who_comes_with_a_mark_that_was_never_given_out_lists_anew() {
+fn resume_with_unissued_version_expires() {
     let (world, merged_version) = World::shown();
     let resume = |merger: &Merger, merged_version| merger.resume(merged_version, |_| true);
     assert_eq!(resume(&world.merger, merged_version), Resume::After(merged_version));
@@ -456,7 +456,7 @@ fn who_comes_with_a_mark_that_was_never_given_out_lists_anew() {
 /// Checks that a merged version of another gateway expires. Two gateways behind one address receive changes in
 /// different orders.
 #[test]
-fn who_comes_with_the_mark_of_another_gateway_lists_anew() {
+fn resume_with_version_of_other_gateway_expires() {
     let (world, merged_version) = World::shown();
     let resume_state = world.merger.resume_state();
     let resume = |past: Option<ResumeState>, instance| {
@@ -475,7 +475,7 @@ fn who_comes_with_the_mark_of_another_gateway_lists_anew() {
 }
 
 #[test]
-fn a_member_that_went_for_good_is_no_deletion_and_ends_only_its_own_watches() {
+fn removed_member_ends_only_its_own_watches() {
     let mut world = World::new(1);
     for which in 0..2 {
         world.members[which].happen(&mut world.random);
@@ -492,7 +492,7 @@ fn a_member_that_went_for_good_is_no_deletion_and_ends_only_its_own_watches() {
 }
 
 #[test]
-fn a_deletion_that_a_list_has_found_is_told_although_its_version_was_listed_ahead() {
+fn deletion_of_object_listed_ahead_is_sent() {
     let now = Timestamp::from_microsecond(1_000).unwrap();
     let mut merger = Merger::new(None, InstanceTag::new(1), now);
     merger.open(now);
@@ -517,7 +517,7 @@ fn a_deletion_that_a_list_has_found_is_told_although_its_version_was_listed_ahea
 }
 
 #[test]
-fn after_a_restore_the_same_version_may_stand_for_other_content() {
+fn restore_sends_changed_content_of_same_version() {
     let now = Timestamp::from_microsecond(1_000).unwrap();
     let mut merger = Merger::new(None, InstanceTag::new(1), now);
     merger.open(now);

@@ -42,7 +42,7 @@ impl Bed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_of_some_clusters_is_a_kind_of_all() {
+async fn kind_of_one_cluster_is_served_for_all() {
     let bed = Bed::new(&["north", "south"]);
     bed.define("north", "Boat", "Namespaced", "v1");
     bed.boat("north", "ark");
@@ -121,7 +121,7 @@ async fn a_kind_of_some_clusters_is_a_kind_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_cluster_has_is_not_found() {
+async fn kind_of_no_cluster_is_not_found() {
     let bed = Bed::new(&["north", "south"]);
     let none = bed.get(BOATS).await;
     assert_eq!((none.code, none.message()), (404, "the server could not find the requested resource"));
@@ -143,7 +143,7 @@ async fn what_no_cluster_has_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_clusters_differ_most_decide_and_the_others_are_named() {
+async fn majority_definition_wins_and_others_are_named() {
     let bed = Bed::new(&["east", "north", "south", "west"]);
     bed.define("east", "Trap", "Cluster", "v1");
     bed.define("north", "Boat", "Namespaced", "v1");
@@ -178,7 +178,7 @@ async fn where_clusters_differ_most_decide_and_the_others_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kinds_of_clusters_that_one_may_not_read_are_not_there() {
+async fn hides_kinds_of_forbidden_clusters() {
     let mut bed = Bed::with(&["north", "south"], KindsOptions::default(), |_| {});
     bed.who = Arc::new(Identity::authenticated("jane", []));
     bed.server("north").auth().answer_reviews(|_| true);
@@ -201,7 +201,7 @@ async fn kinds_of_clusters_that_one_may_not_read_are_not_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hostile_member_says_of_itself_is_no_harm_to_others() {
+async fn hostile_discovery_does_not_affect_other_members() {
     let lab = Lab::trusting(&["good"]);
     lab.member("good").create(definition("Boat", "Namespaced", "v1")).unwrap();
     lab.member("good").create(boat("default", "ark")).unwrap();
@@ -242,7 +242,7 @@ async fn what_a_hostile_member_says_of_itself_is_no_harm_to_others() {
 /// Checks the text of warnings. A member's text would reach the callers of all members, and errors of other kinds would
 /// reveal which kinds others use.
 #[tokio::test(start_paused = true)]
-async fn warnings_are_about_the_kind_that_was_asked_for_and_quote_no_member() {
+async fn warnings_cover_requested_kind_and_quote_no_member() {
     let lab = Lab::trusting(&["good"]);
     let evil = lab.add_echo("evil");
     evil.scripted(|request| {

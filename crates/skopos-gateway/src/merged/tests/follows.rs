@@ -13,7 +13,7 @@ fn age(list: &Told) -> Option<f64> {
 const FOR_LONG: Duration = Duration::from_secs(100);
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_is_not_shown_does_not_make_what_is_shown_young() {
+async fn unshown_store_does_not_refresh_age() {
     let bed = Bed::new(&["north"]);
     bed.pod("north", "shop", "a");
     bed.until(PODS, |list| list.items().len() == 1 && list.warnings().is_empty()).await;
@@ -46,7 +46,7 @@ async fn a_copy_that_is_not_shown_does_not_make_what_is_shown_young() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_reached_another_way_is_as_young_as_before() {
+async fn rerouted_cluster_keeps_its_freshness() {
     let bed = Bed::new(&["north"]);
     bed.pod("north", "shop", "a");
     bed.until(PODS, |list| list.items().len() == 1 && list.warnings().is_empty()).await;
@@ -63,7 +63,7 @@ async fn a_cluster_that_is_reached_another_way_is_as_young_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_is_as_old_as_the_state_that_it_is_of() {
+async fn page_reports_age_of_its_state() {
     let bed = Bed::new(&["north", "south"]);
     for name in ["a", "b", "c"] {
         bed.pod("north", "shop", name);
@@ -96,7 +96,7 @@ async fn a_page_is_as_old_as_the_state_that_it_is_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_names_who_is_not_in_the_state_that_it_is_of() {
+async fn page_names_clusters_missing_from_its_state() {
     let bed = Bed::new(&["north", "south"]);
     bed.server("south").pause_with(CloseMode::Rst).await;
     for name in ["a", "b"] {
@@ -113,7 +113,7 @@ async fn a_page_names_who_is_not_in_the_state_that_it_is_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
+async fn cluster_is_hidden_when_another_takes_its_name() {
     let bed = Bed::new(&["north", "south"]);
     let source = QuietSource::for_member(&bed.services.fleet, "north").await;
     bed.pod("north", "shop", "a");
@@ -134,7 +134,7 @@ async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
 
 /// Checks that nothing vanishes, because the cluster had no content.
 #[tokio::test(start_paused = true)]
-async fn an_open_watch_is_told_nothing_of_a_cluster_that_took_a_name_and_was_not_asked() {
+async fn watch_hides_unreviewed_cluster_that_took_name() {
     let bed = reviewed(&["north", "south"]);
     let source = QuietSource::for_member(&bed.services.fleet, "north").await;
     bed.pod("south", "shop", "b");

@@ -28,7 +28,7 @@ impl Bed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_let_go_for_memory_leaves_the_merged_view_and_comes_back_into_it() {
+async fn evicted_kind_leaves_merged_view_and_returns() {
     let bed = Bed::keeping(&["north", "south"], KindsOptions::default(), trusting, |cluster| {
         cluster.memory_budget = Some(64 << 10);
         cluster.budget_memory = Duration::from_secs(60);
@@ -60,7 +60,7 @@ async fn a_kind_that_is_let_go_for_memory_leaves_the_merged_view_and_comes_back_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_may_not_be_kept_any_more_leaves_memory_whoever_watches() {
+async fn disallowed_kind_leaves_memory_despite_watches() {
     let may = Arc::new(AtomicBool::new(true));
     let wish = may.clone();
     let bed = Bed::keeping(&["north"], KindsOptions::default(), trusting, |cluster| {
@@ -85,7 +85,7 @@ async fn a_kind_that_may_not_be_kept_any_more_leaves_memory_whoever_watches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_paged_once_is_let_go_also_while_it_is_watched() {
+async fn paged_states_expire_while_kind_is_watched() {
     let bed = Bed::new(&["north"]);
     bed.map("north", "a", 10);
     bed.map("north", "b", 10);
@@ -102,7 +102,7 @@ async fn what_was_paged_once_is_let_go_also_while_it_is_watched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_asked_for_once_is_let_go() {
+async fn unused_kind_is_evicted_after_idle_timeout() {
     let idle = Duration::from_secs(60);
     let options = KindsOptions { idle_stop: idle, ..KindsOptions::default() };
     let bed = Bed::keeping(&["north", "south"], options, trusting, |cluster| {

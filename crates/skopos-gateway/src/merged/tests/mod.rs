@@ -305,7 +305,7 @@ fn says(event: &(String, String, u64), kind: &str, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_compressed_list_says_the_same() {
+async fn compressed_list_equals_plain_list() {
     let bed = Bed::new(&["a", "b"]);
     for (cluster, server) in &bed.servers {
         let data = json!({"text": "x".repeat(100_000), "of": cluster});
@@ -329,7 +329,7 @@ async fn a_compressed_list_says_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_list_of_all_clusters_says_whose_each_object_is() {
+async fn list_of_all_clusters_labels_each_object() {
     let bed = Bed::new(&["north", "south"]);
     bed.pod("south", "shop", "web");
     bed.pod("north", "shop", "web");
@@ -406,7 +406,7 @@ async fn all_pages_are_of_one_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_keeps_its_stream_while_a_cluster_is_away_and_is_told_what_differs_then() {
+async fn watch_survives_outage_and_receives_differences() {
     let bed = Bed::new(&["north", "south"]);
     bed.pod("south", "shop", "stays");
     bed.pod("south", "shop", "goes");
@@ -446,7 +446,7 @@ async fn a_watch_keeps_its_stream_while_a_cluster_is_away_and_is_told_what_diffe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_does_not_answer_is_named_and_holds_up_nobody() {
+async fn silent_cluster_is_named_and_delays_no_answer() {
     let bed = Bed::new(&["north", "south"]);
     bed.server("south").pause_with(CloseMode::Rst).await;
     bed.pod("north", "shop", "web");
@@ -464,7 +464,7 @@ async fn a_cluster_that_does_not_answer_is_named_and_holds_up_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_list_begins_with_the_state_and_its_bookmark_leads_on() {
+async fn watch_list_sends_state_then_resumable_bookmark() {
     let bed = Bed::new(&["north", "south"]);
     bed.pod("north", "shop", "a");
     bed.pod("south", "shop", "b");
@@ -491,7 +491,7 @@ async fn a_watch_list_begins_with_the_state_and_its_bookmark_leads_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_leaves_is_kept_for_a_while_and_then_watchers_list_anew() {
+async fn removed_cluster_forces_relist_after_grace_period() {
     let bed = Bed::new(&["north", "south"]);
     bed.pod("north", "shop", "a");
     bed.pod("south", "shop", "b");
@@ -525,7 +525,7 @@ async fn a_cluster_that_leaves_is_kept_for_a_while_and_then_watchers_list_anew()
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_object_by_name_is_of_one_cluster_or_a_table_of_all() {
+async fn get_of_ambiguous_name_conflicts_unless_table() {
     let bed = Bed::new(&["north", "south"]);
     bed.pod("north", "shop", "web");
     bed.pod("south", "shop", "web");
@@ -547,7 +547,7 @@ async fn one_object_by_name_is_of_one_cluster_or_a_table_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_may_not_read_is_named_and_not_shown() {
+async fn names_denied_clusters_without_showing_objects() {
     let mut bed = Bed::with(&["north", "south"], KindsOptions::default(), |_| {});
     bed.who = Arc::new(Identity::authenticated("jane", []));
     for (name, server) in &bed.servers {
@@ -594,7 +594,7 @@ fn reviewed(names: &[&'static str]) -> Bed {
 
 /// Checks that the caller is refused; otherwise the client would list again in an endless loop.
 #[tokio::test(start_paused = true)]
-async fn who_may_list_a_cluster_and_not_watch_it_is_told_so() {
+async fn rejects_watch_when_member_allows_only_list() {
     let bed = reviewed(&["north", "south"]);
     bed.pod("north", "shop", "a");
     bed.pod("south", "shop", "b");
@@ -621,7 +621,7 @@ async fn who_may_list_a_cluster_and_not_watch_it_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_outlives_a_cluster_that_cannot_be_asked_for_rights() {
+async fn watch_survives_unanswered_access_review() {
     let bed = reviewed(&["north", "south"]);
     bed.pod("north", "shop", "a");
     bed.pod("south", "shop", "b");
@@ -648,7 +648,7 @@ async fn a_watch_outlives_a_cluster_that_cannot_be_asked_for_rights() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_could_not_be_told_of_a_clusters_changes_lists_anew() {
+async fn relists_after_changes_during_unanswered_review() {
     let bed = reviewed(&["north", "south"]);
     bed.pod("north", "shop", "a");
     bed.pod("south", "shop", "b");
@@ -672,7 +672,7 @@ async fn who_could_not_be_told_of_a_clusters_changes_lists_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_slow_to_say_what_one_may_holds_up_nobody_twice() {
+async fn slow_access_review_delays_only_first_list() {
     let bed = reviewed(&["north", "south"]);
     bed.pod("north", "shop", "a");
     bed.pod("south", "shop", "b");
@@ -693,7 +693,7 @@ async fn a_cluster_that_is_slow_to_say_what_one_may_holds_up_nobody_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_says_that_clusters_may_be_missing_until_all_sources_are_read() {
+async fn list_warns_of_unread_cluster_sources() {
     let bed = Bed::new(&["north"]);
     bed.pod("north", "shop", "a");
     let source = QuietSource::default();
@@ -711,7 +711,7 @@ async fn a_list_says_that_clusters_may_be_missing_until_all_sources_are_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_labels_of_a_cluster_that_one_may_not_read_choose_nothing() {
+async fn selector_reveals_no_labels_of_denied_clusters() {
     let mut bed = Bed::with(&["north", "south", "west"], KindsOptions::default(), |_| {});
     bed.who = Arc::new(Identity::authenticated("jane", []));
     for (name, server) in &bed.servers {
@@ -747,7 +747,7 @@ async fn the_labels_of_a_cluster_that_one_may_not_read_choose_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_not_chosen_any_more_shows_nothing_that_comes_then() {
+async fn watch_omits_changes_of_deselected_cluster() {
     let bed = Bed::new(&["north", "south"]);
     bed.pod("north", "shop", "a");
     bed.server("south").pause_with(CloseMode::Rst).await;
@@ -773,7 +773,7 @@ async fn a_cluster_that_is_not_chosen_any_more_shows_nothing_that_comes_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
+async fn only_caught_up_watches_resume_after_restart() {
     let folder = tempfile::tempdir().unwrap();
     let options = KindsOptions {
         resume_storage: ResumeStorage::Folder(folder.path().to_owned()),
@@ -806,7 +806,7 @@ async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
 /// Checks a resume after a restart: the members are restored and continue at once, and the merged kind starts with the
 /// first request.
 #[tokio::test(start_paused = true)]
-async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
+async fn resumed_watch_gets_changes_made_during_restart() {
     let folder = tempfile::tempdir().unwrap();
     let options = KindsOptions {
         resume_storage: ResumeStorage::Folder(folder.path().to_owned()),
@@ -846,7 +846,7 @@ async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
 
 /// Checks the case of a process that has given out merged versions and has not saved their ceiling.
 #[tokio::test(start_paused = true)]
-async fn a_process_that_is_killed_early_leaves_no_mark_to_be_given_out_again() {
+async fn killed_process_reissues_no_merged_version() {
     let folder = tempfile::tempdir().unwrap();
     let options = KindsOptions {
         resume_storage: ResumeStorage::Folder(folder.path().to_owned()),
@@ -878,7 +878,7 @@ async fn a_process_that_is_killed_early_leaves_no_mark_to_be_given_out_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_goes_on_where_another_cluster_has_taken_the_name() {
+async fn rejects_resume_after_cluster_identity_changes() {
     let folder = tempfile::tempdir().unwrap();
     let options = KindsOptions {
         resume_storage: ResumeStorage::Folder(folder.path().to_owned()),
@@ -923,7 +923,7 @@ async fn a_new_cluster_comes_into_open_watches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fleet_as_a_whole_is_read_only() {
+async fn fleet_endpoint_is_read_only() {
     let bed = Bed::new(&["north"]);
     let call = Call {
         method: Method::DELETE,

@@ -79,7 +79,7 @@ async fn settled(informers: &[Informer], truth: &History) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn client_go_sees_the_same_on_the_gateway_as_on_the_member() {
+async fn client_go_observes_no_difference_from_member() {
     if !program().exists() {
         return;
     }

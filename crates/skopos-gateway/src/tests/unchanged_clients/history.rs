@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_invented_and_reordered_changes_are_told_apart() {
+    fn detects_lost_invented_and_reordered_changes() {
         let truth = history(&[("a", "1", "1"), ("a", "1", "2"), ("a", "1", "3"), ("b", "2", "4")]);
         let coalesced = history(&[("a", "1", "1"), ("a", "1", "3"), ("b", "2", "4")]);
         assert!(coalesced.invents(&truth).is_none() && coalesced.differs(&truth).is_some());

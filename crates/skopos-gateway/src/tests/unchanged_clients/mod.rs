@@ -216,11 +216,11 @@ async fn run(forgets: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_becomes_of_the_links_every_change_is_seen_once_and_in_order() {
+async fn changes_arrive_once_in_order_despite_faults() {
     run(false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_history_is_forgotten_nothing_is_invented_and_the_outcome_is_the_same() {
+async fn clients_converge_when_history_is_compacted() {
     run(true).await;
 }

@@ -152,7 +152,7 @@ async fn kube_gets_lists_and_watches() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kube_watchers_see_what_happens_though_connections_are_cut_on_either_side() {
+async fn kube_watchers_converge_despite_cut_connections() {
     let mut world = World::new().await;
     let mut truth = History::default();
     truth.put_object(&world.member.create(map("red", "early", 0)).unwrap());

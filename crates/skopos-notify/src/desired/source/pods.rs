@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_names_what_pods_have() {
+    fn template_rejects_unknown_pod_fields() {
         let problem = |url: &str, field: &str| {
             let fields = BTreeMap::from([("ip".to_owned(), field.to_owned())]);
             PodTemplates::parse(url, &fields).unwrap_err().to_string()

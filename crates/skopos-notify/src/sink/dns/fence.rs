@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_term_of_the_same_lease_is_not_written_over() {
+    fn later_term_of_lease_is_not_overwritten() {
         let (old, new) = (FenceHolder::new("z.test", "us"), FenceHolder::new("z.test", "us"));
         assert_eq!(old.at, "us._skopos-fence.z.test");
         let (term_41, term_42) = (fence("uid", 41), fence("uid", 42));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fence_of_the_owner_is_left_alone() {
+    fn foreign_fence_record_is_left_alone() {
         let (ours, theirs) = (FenceHolder::new("z.test", "a/b"), FenceHolder::new("z.test", "a.b"));
         assert_eq!(ours.at, theirs.at);
         for text in [theirs.text(&fence("uid", 1)), "v=spf1".to_owned()] {

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_write_demands_the_fence() {
+    fn every_write_requires_fence() {
         let zone = Zone { origin: "z.test", owner: "us", ttl: Duration::from_secs(30) };
         let (host, at) = (EntryName::from("web.z.test"), "us._skopos-fence.z.test");
         let mark = EntryOwner::parse("service/ns/web", "u").unwrap();

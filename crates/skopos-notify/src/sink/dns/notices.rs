@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_only_notify_messages_of_the_zone() {
+    fn answers_only_notify_messages_of_zone() {
         let answered = answer(&notify(Opcode::NOTIFY, "Z.test", Rtype::SOA), "z.test").unwrap();
         let message = Message::from_octets(answered.as_slice()).unwrap();
         let header = message.header();

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_says_what_was_written() {
+    fn mark_round_trips_owner() {
         let zone = Zone { origin: "example.test", owner: "us", ttl: Duration::ZERO };
         let owner = EntryOwner {
             resource: "service".into(),

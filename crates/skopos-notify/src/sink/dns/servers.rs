@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_follows_is_no_problem_and_one_that_does_not_is() {
+    async fn only_lagging_secondary_is_problem() {
         let servers = servers();
         let look = |primary: u32, answer: Result<u32, SinkError>| {
             servers.compare(1, 0, Serial(primary), answer.map(Serial), Instant::now());

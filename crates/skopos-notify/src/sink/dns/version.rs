@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_serial_proves_only_what_was_read_whole_from_that_server_since_the_last_write() {
+    async fn serial_counts_only_after_full_transfer() {
         let (version, at) = (ZoneVersion::default(), Instant::now());
         assert!(!version.is(0, Serial(7), at), "nothing was read");
         version.transferred(0, Serial(7), at);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_traffic_comes_first_and_what_is_as_it_should_be_is_left_alone() {
+    fn activates_before_draining_and_skips_unchanged() {
         let before = before(
             &[("10.9.0.1:80", false), ("10.9.0.2:80", false), ("10.9.0.3:80", true), ("10.9.0.4:80", false)],
             true,
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_do_not_fit_are_named_and_the_others_written() {
+    fn unsupported_servers_are_left_out_and_named() {
         let wanted = members(&[("10.9.0.1:80", Serving::Active), ("[fd00::9]:80", Serving::Active)]);
         let mut options = options();
         let commands = put(service("tcp/10.8.0.1:80"), None, &wanted, &options);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_told_apart() {
+    fn ipvsadm_complaints_map_to_outcomes() {
         let owner = EntryOwner {
             resource: "service".into(),
             namespace: "default".into(),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_module_or_capability_is_named() {
         let missing = "modprobe: FATAL: Module ip_vs not found in directory /lib/modules/6.1.0\n\
             Can't initialize ipvs: Protocol not available\n\
             Are you sure that IP Virtual Server is built in the kernel or as module?\n";

@@ -223,7 +223,7 @@ FWM  8 IPv6 rr
     }
 
     #[test]
-    fn our_services_are_read_and_others_are_not() {
+    fn reads_only_own_services() {
         let observed = parse(RULES, COUNTS, &options()).unwrap();
         let tidy: Vec<_> = observed.entries.iter().map(|(name, entry)| (name.as_str(), entry.tidy)).collect();
         let expected = [
@@ -248,7 +248,7 @@ FWM  8 IPv6 rr
     }
 
     #[test]
-    fn an_empty_kernel_is_an_answer_and_no_answer_is_not() {
+    fn empty_kernel_differs_from_missing_output() {
         let header: String = COUNTS.split_inclusive('\n').take(3).collect();
         assert_eq!(parse("", &header, &options()), Ok(Observed::default()));
         assert!(parse("", "", &options()).is_err());
@@ -272,7 +272,7 @@ FWM  8 IPv6 rr
     }
 
     #[test]
-    fn what_is_not_understood_is_an_error() {
+    fn unknown_lines_are_errors() {
         let begin: String = COUNTS.split_inclusive('\n').take(3).collect();
         for line in ["-A -t 10.8.0.1:80 -s", "-X", "-A -q 1 -s rr", "-a -t 10.8.0.1:80 -r x -m -w 1"] {
             let problem = parse(&format!("{line}\n"), &begin, &options()).unwrap_err();

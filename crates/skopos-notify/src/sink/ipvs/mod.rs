@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_a_family_without_an_address_are_left_out() {
+    fn selection_drops_servers_of_other_family() {
         let both = || {
             BTreeMap::from([
                 ("10.9.0.1:80".into(), Readiness::Ready),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_program_says_what_to_install() {
+    async fn missing_program_error_says_what_to_install() {
         let mut options = IpvsOptions::at(["10.8.0.0/24".parse().unwrap()]);
         options.command = "/nonexistent/ipvsadm".into();
         let sink = IpvsSink::new(options).unwrap();

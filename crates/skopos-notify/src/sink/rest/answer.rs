@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_write_says_what_is_to_be_done() {
+    fn write_status_maps_to_outcome() {
         let word = |outcome: &StepOutcome| match outcome {
             StepOutcome::Done => "done",
             StepOutcome::Unknown(_) => "unknown",

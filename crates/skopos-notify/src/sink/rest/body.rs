@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_body_is_told() {
+    fn rejects_invalid_body() {
         let cases = [
             ("", "EOF"),
             ("[]", "an object such as"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_item_has_the_fields_that_are_asked_for() {
+    fn listed_item_yields_requested_fields() {
         let item =
             json!({"ip": "10.0.0.1", "port": 80, "up": true, "none": null, "more": {"a": [1]}, "id": 7});
         let body = ItemBody::from_item(&item, ["ip", "port", "up", "none", "absent", "more"].into_iter());

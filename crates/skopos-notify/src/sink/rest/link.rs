@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_page_is_found() {
+    fn finds_next_page_link() {
         let cases = [
             (&["</a?p=2>; rel=\"next\""][..], Some("/a?p=2")),
             (&["</a>; rel=prev, </b>;rel=next"], Some("/b")),

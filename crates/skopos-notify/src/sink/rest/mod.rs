@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn options_that_cannot_be_used_are_told() {
+    async fn rejects_unusable_options() {
         let problem = |change: &dyn Fn(&mut RestOptions)| {
             let mut options = options();
             change(&mut options);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_item_of_the_origin_is_refused() {
+    fn rejects_item_outside_origin() {
         let cases = [
             ("http://cmdb.test/a", "one origin"),
             ("https://cmdb.test:8443/a", "one origin"),

@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn what_is_filled_in_stays_in_its_segment(tree in hostile(), ip in hostile()) {
+    fn filled_value_stays_in_segment(tree in hostile(), ip in hostile()) {
         let origin = Origin::from_uri(&Uri::from_static("https://cmdb.test")).unwrap();
         let template = UrlTemplate::parse("https://cmdb.test/nodes/{tree}/hosts/x-{ip}?by={tree}").unwrap();
         let lookup = |place: &str| Some(if place == "tree" { &tree } else { &ip }.clone());
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn a_name_is_its_own_name_and_a_path_of_http(text in hostile(), is_path in any::<bool>()) {
+    fn item_name_is_idempotent_and_valid_path(text in hostile(), is_path in any::<bool>()) {
         let origin = Origin::from_uri(&Uri::from_static("https://cmdb.test")).unwrap();
         let text = if is_path { format!("/{text}") } else { text };
         if let Ok(name) = origin.item(&text) {
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn a_body_is_what_it_is_written_as(fields in prop::collection::btree_map(hostile(), hostile(), 0..4)) {
+    fn body_round_trips_canonical_form(fields in prop::collection::btree_map(hostile(), hostile(), 0..4)) {
         let body = ItemBody(fields);
         prop_assert_eq!(ItemBody::parse(&body.canonical()).unwrap(), body);
     }

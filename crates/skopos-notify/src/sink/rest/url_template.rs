@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in_stays_in_its_place() {
+    fn filled_value_is_percent_encoded() {
         let at = "https://cmdb.test/nodes/{pod.label:tree}/hosts/x-{pod.ip}?by={pod}&all";
         let cases = [
             ("10.0.0.1", "10.0.0.1"),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_would_lead_elsewhere_is_refused_with_its_place() {
+    fn rejects_value_that_changes_path() {
         for value in ["", ".", "..", "../..", "a/../b", "a\\..", "a\r\nb", "a\0", "\u{85}"] {
             let problem = fill("/nodes/{tree}/hosts", value).unwrap_err();
             assert!(problem.starts_with("{tree} cannot be "), "{value:?}: {problem}");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_cannot_be_meant_is_told() {
+    fn rejects_malformed_url_template() {
         let cases = [
             ("/a/{x", "is not closed"),
             ("{scheme}://cmdb.test/a", "https://host/"),

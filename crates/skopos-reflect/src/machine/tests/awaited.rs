@@ -36,7 +36,7 @@ fn without(broken: Vec<Option<&str>>) -> (Desk, RequestId) {
 }
 
 #[test]
-fn a_change_that_came_broken_once_is_missing_until_it_comes_whole() {
+fn undecodable_change_degrades_until_good_event() {
     let (mut desk, watch) = after_a_broken("b", 12);
     assert_eq!(desk.machine.state().condition, lacks("b", 1));
     desk.change(watch, 11);
@@ -47,7 +47,7 @@ fn a_change_that_came_broken_once_is_missing_until_it_comes_whole() {
 }
 
 #[test]
-fn a_change_that_came_broken_once_counts_with_what_is_set_aside() {
+fn degraded_count_includes_change_broken_once() {
     let (mut desk, watch) = without_a();
     desk.give(to(watch, broken("b", 14)));
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
@@ -57,7 +57,7 @@ fn a_change_that_came_broken_once_counts_with_what_is_set_aside() {
 }
 
 #[test]
-fn a_broken_frame_of_what_is_known_is_passed_over() {
+fn skips_undecodable_frame_below_current_version() {
     let (mut desk, watch) = Desk::watching(1);
     desk.change(watch, 15);
     desk.give(to(watch, broken("a", 12)));
@@ -68,7 +68,7 @@ fn a_broken_frame_of_what_is_known_is_passed_over() {
 }
 
 #[test]
-fn a_frame_that_names_its_object_but_not_its_version_has_everything_listed_the_third_time() {
+fn third_broken_frame_without_version_causes_relist() {
     let (mut desk, mut watch) = Desk::watching(1);
     for times in 1..=3 {
         let Input::Events { mut events, .. } = broken("b", 12) else { unreachable!() };
@@ -93,7 +93,7 @@ fn a_frame_that_names_its_object_but_not_its_version_has_everything_listed_the_t
 }
 
 #[test]
-fn a_read_is_given_up_when_the_event_comes_before_its_answer() {
+fn event_of_quarantined_object_cancels_its_get() {
     let (mut desk, mut watch) = without_a();
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.change(watch, 14);
@@ -109,7 +109,7 @@ fn a_read_is_given_up_when_the_event_comes_before_its_answer() {
 }
 
 #[test]
-fn an_answer_about_what_can_be_read_again_has_nothing_listed() {
+fn get_of_recovered_object_causes_no_relist() {
     let (mut desk, mut watch) = without(vec![Some("a"), Some("b")]);
     let (get, _) = reads_again(&mut desk, &mut watch);
     assert_eq!(get.key.name(), "a");
@@ -121,7 +121,7 @@ fn an_answer_about_what_can_be_read_again_has_nothing_listed() {
 }
 
 #[test]
-fn where_some_have_no_names_a_list_is_tried_and_not_a_read() {
+fn nameless_broken_items_are_relisted_not_read() {
     let (mut desk, watch) = without(vec![Some("a"), None]);
     assert_eq!(desk.machine.state().condition, lacks("a", 2));
     assert_eq!(desk.acts(), Action::Cancel { id: watch });
@@ -130,7 +130,7 @@ fn where_some_have_no_names_a_list_is_tried_and_not_a_read() {
 }
 
 #[test]
-fn what_is_repaired_by_a_read_is_one_change() {
+fn repair_by_get_counts_as_one_change() {
     let (mut desk, watch) = after_a_broken("b", 12);
     desk.give(to(watch, broken("b", 12)));
     desk.machine.poll_action();

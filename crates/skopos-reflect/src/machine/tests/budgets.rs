@@ -7,7 +7,7 @@ use super::undecodable::{broken, to};
 use crate::machine::*;
 
 #[test]
-fn a_watch_that_waits_for_the_minute_is_not_said_to_stand() {
+fn watch_delayed_by_budget_is_not_reported_watching() {
     let (mut desk, mut watch) = Desk::watching(1);
     // A list and five watches that end normally.
     for times in 1..=5 {
@@ -29,7 +29,7 @@ fn a_watch_that_waits_for_the_minute_is_not_said_to_stand() {
 }
 
 #[test]
-fn what_is_wrong_is_still_said_while_the_minute_is_waited_for() {
+fn budget_wait_keeps_reporting_failure() {
     let (mut desk, mut watch) = Desk::watching(1);
     for _ in 0..4 {
         desk.fail(watch, 503);
@@ -45,7 +45,7 @@ fn what_is_wrong_is_still_said_while_the_minute_is_waited_for() {
 }
 
 #[test]
-fn an_object_is_read_when_the_minute_has_room_for_it() {
+fn get_waits_for_request_budget() {
     let (mut desk, watch) = Desk::watching(1);
     let watch = desk.reopens(watch, 3);
     desk.give(to(watch, broken("b", 12)));
@@ -61,7 +61,7 @@ fn an_object_is_read_when_the_minute_has_room_for_it() {
 }
 
 #[test]
-fn attempts_without_a_connection_cost_nothing_of_the_minute() {
+fn attempts_without_connection_use_no_budget() {
     let (mut desk, mut watch) = Desk::watching(1);
     desk.at(70);
     for _ in 0..8 {
@@ -81,7 +81,7 @@ fn attempts_without_a_connection_cost_nothing_of_the_minute() {
 /// Checks streams that end after eleven seconds: each is a good one, so the next is opened at once and takes the budget of
 /// the list.
 #[test]
-fn a_list_that_is_owed_comes_also_where_streams_end_early() {
+fn deferred_relist_runs_despite_short_streams() {
     let (mut desk, mut watch) = Desk::watching(1);
     let mut asked = None;
     while desk.now < at(3600) {
@@ -111,7 +111,7 @@ fn a_list_that_is_owed_comes_also_where_streams_end_early() {
 }
 
 #[test]
-fn a_list_that_is_asked_for_waits_as_long_as_the_server_wishes() {
+fn requested_relist_honors_retry_after() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(200);
     desk.give(Input::Closed { id: watch });
@@ -126,7 +126,7 @@ fn a_list_that_is_asked_for_waits_as_long_as_the_server_wishes() {
 }
 
 #[test]
-fn a_list_that_somebody_asked_for_is_owed_whatever_else_it_would_heal() {
+fn requested_cause_outranks_undecodable_relist() {
     for first in [ReplaceCause::Requested, ReplaceCause::Undecodable] {
         let (mut desk, _) = Desk::watching(1);
         (0..MAX_LISTS_PER_MINUTE).for_each(|_| desk.machine.lists.spend(desk.now));
@@ -143,7 +143,7 @@ fn a_list_that_somebody_asked_for_is_owed_whatever_else_it_would_heal() {
 }
 
 #[test]
-fn a_list_says_what_it_is_for() {
+fn state_reason_names_relist_cause() {
     for (cause, words) in [
         (ReplaceCause::Undecodable, "what could not be decoded is listed again"),
         (ReplaceCause::Unproven, "streams do not bring what there is"),
@@ -157,7 +157,7 @@ fn a_list_says_what_it_is_for() {
 }
 
 #[test]
-fn a_list_in_place_of_a_wait_is_no_throttling() {
+fn relist_replacing_backoff_is_not_throttled() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(200);
     let watch = desk.reopens(watch, 3);

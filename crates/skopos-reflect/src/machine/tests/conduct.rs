@@ -11,7 +11,7 @@ use crate::machine::backoff::Backoff;
 use crate::machine::*;
 
 #[test]
-fn after_a_suspend_the_watch_is_opened_again_at_the_same_place_elsewhere() {
+fn suspend_reopens_watch_on_another_connection() {
     let (mut desk, old) = Desk::watching(1);
     desk.give(Input::Suspended { by: secs(60) });
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: old }));
@@ -28,7 +28,7 @@ fn after_a_suspend_the_watch_is_opened_again_at_the_same_place_elsewhere() {
 }
 
 #[test]
-fn no_watch_stands_before_the_next_one_is_answered() {
+fn reopened_watch_is_connecting_until_answered() {
     let (mut desk, old) = Desk::watching(1);
     desk.now = desk.now + secs(300);
     desk.give(Input::Closed { id: old });
@@ -40,7 +40,7 @@ fn no_watch_stands_before_the_next_one_is_answered() {
 }
 
 #[test]
-fn a_failure_is_said_and_forgotten_when_the_link_works_again() {
+fn failure_is_reported_until_watch_recovers() {
     for seed in 0..20 {
         let (mut desk, watch) = Desk::watching(seed);
         desk.now = desk.now + secs(1);
@@ -64,7 +64,7 @@ fn a_failure_is_said_and_forgotten_when_the_link_works_again() {
 }
 
 #[test]
-fn a_hint_is_followed_within_half_a_second_not_by_all_at_once() {
+fn retry_hint_is_followed_within_500ms_with_jitter() {
     let mut moments = Vec::new();
     for seed in 0..50 {
         let (mut desk, watch) = Desk::watching(seed);
@@ -85,7 +85,7 @@ fn a_hint_is_followed_within_half_a_second_not_by_all_at_once() {
 }
 
 #[test]
-fn delays_double_and_have_a_random_part_of_up_to_30_percent() {
+fn backoff_doubles_with_30_percent_jitter() {
     let options = MachineOptions::default();
     let mut beyond = 0;
     for seed in 0..50 {
@@ -103,7 +103,7 @@ fn delays_double_and_have_a_random_part_of_up_to_30_percent() {
 }
 
 #[test]
-fn a_list_may_be_silent_for_45_seconds_between_any_two_signs_of_life() {
+fn list_times_out_after_45s_without_progress() {
     let mut desk = Desk::new(1);
     let list = desk.asks().id();
     assert_eq!(desk.due(), at(45));
@@ -127,7 +127,7 @@ fn end(id: RequestId, rv: u64, token: Option<&str>) -> Input {
 }
 
 #[test]
-fn a_page_continues_its_list_and_is_of_the_same_version() {
+fn rejects_page_with_different_version() {
     let mut desk = Desk::new(1);
     let first = desk.asks().id();
     desk.give(Input::Opened { id: first });
@@ -145,7 +145,7 @@ fn a_page_continues_its_list_and_is_of_the_same_version() {
 }
 
 #[test]
-fn pages_of_another_history_are_not_put_to_those_before_them() {
+fn restarts_list_when_pages_may_differ_in_history() {
     let lost = Failure::Connection { trouble: Trouble::Lost, reason: "reset".into(), retry_at: None };
     let status = Status::too_large_resource_version(10, 7, 1);
     let ahead = Failure::Answer { code: 504, status: Some(status.into()), retry_after: None };
@@ -173,7 +173,7 @@ fn pages_of_another_history_are_not_put_to_those_before_them() {
 }
 
 #[test]
-fn pages_that_lead_nowhere_are_given_up_for_a_list_in_one_piece() {
+fn endless_pagination_falls_back_to_unpaged_list() {
     let empty = |_: u64| Vec::new();
     let full = |page: u64| vec![Ok(object(&format!("o{page}"), 1, 9)); 5];
     let sparse = |page: u64| vec![Ok(object(&format!("o{page}"), 1, 9)); 4];
@@ -210,7 +210,7 @@ fn pages_that_lead_nowhere_are_given_up_for_a_list_in_one_piece() {
 }
 
 #[test]
-fn a_list_beyond_the_caps_is_given_up_where_it_passes_them() {
+fn cancels_list_that_exceeds_limits() {
     let bytes = object("a", 1, 9).bytes().len() as u64;
     let by_number = MachineOptions { max_list_objects: 2, ..MachineOptions::default() };
     let by_size = MachineOptions { max_list_bytes: 2 * bytes, ..MachineOptions::default() };
@@ -270,7 +270,7 @@ fn a_watch_may_stay_unanswered_for_95_seconds() {
 }
 
 #[test]
-fn a_stream_that_outlives_its_time_is_ended_from_here() {
+fn cancels_watch_that_outlives_its_timeout() {
     let mut desk = Desk::new(1);
     let list = desk.asks().id();
     desk.give(Input::Opened { id: list });
@@ -294,7 +294,7 @@ fn a_stream_that_outlives_its_time_is_ended_from_here() {
 }
 
 #[test]
-fn what_is_late_by_our_own_fault_is_not_held_against_the_peer() {
+fn own_lag_extends_list_deadline() {
     // As much as we were late, but no more than five seconds.
     for (late, grace) in [(2, 2), (5, 5), (100, 5)] {
         let mut desk = Desk::new(1);
@@ -320,7 +320,7 @@ fn added(id: RequestId, name: &str) -> Input {
 }
 
 #[test]
-fn a_streamed_list_has_10_seconds_between_objects_in_order_and_two_minutes_in_all() {
+fn streamed_list_has_object_and_total_deadlines() {
     let mut desk = Desk::with(MachineOptions::default(), 1);
     let stream = desk.watches();
     assert_eq!((&stream.start, stream.verification), (&WatchStart::InitialEvents, false));
@@ -350,7 +350,7 @@ fn a_streamed_list_has_10_seconds_between_objects_in_order_and_two_minutes_in_al
 }
 
 #[test]
-fn a_streamed_list_without_an_answer_gives_way_to_pages_on_another_connection() {
+fn unanswered_streamed_list_avoids_its_connection() {
     let mut desk = Desk::with(MachineOptions::default(), 1);
     let stream = desk.watches().id;
     desk.at(25);
@@ -362,7 +362,7 @@ fn a_streamed_list_without_an_answer_gives_way_to_pages_on_another_connection() 
 }
 
 #[test]
-fn a_streamed_list_that_does_not_end_is_no_connections_fault() {
+fn endless_streamed_list_keeps_its_connection() {
     let mut desk = Desk::with(MachineOptions::default(), 1);
     let stream = desk.watches().id;
     desk.give(Input::Opened { id: stream });
@@ -375,7 +375,7 @@ fn a_streamed_list_that_does_not_end_is_no_connections_fault() {
 }
 
 #[test]
-fn what_follows_the_end_of_a_streamed_list_in_the_same_chunk_is_a_change() {
+fn event_behind_streamed_list_end_is_change() {
     let mut desk = Desk::with(MachineOptions::default(), 1);
     let stream = desk.watches().id;
     desk.give(Input::Opened { id: stream });

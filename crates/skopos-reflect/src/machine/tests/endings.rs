@@ -20,7 +20,7 @@ fn within(desk: &Desk, span: Duration) {
 }
 
 #[test]
-fn a_stream_of_ten_seconds_that_the_server_ends_is_no_failure() {
+fn server_close_after_10s_is_no_failure() {
     for seed in 0..10 {
         let (mut desk, watch) = Desk::watching(seed);
         desk.at(10);
@@ -37,7 +37,7 @@ fn a_stream_of_ten_seconds_that_the_server_ends_is_no_failure() {
 }
 
 #[test]
-fn a_stream_that_ends_early_without_a_word_is_a_failure() {
+fn early_close_without_events_is_failure() {
     let (mut desk, watch) = Desk::watching(1);
     desk.now = desk.now + Duration::from_millis(9_900);
     desk.give(Input::Closed { id: watch });
@@ -48,7 +48,7 @@ fn a_stream_that_ends_early_without_a_word_is_a_failure() {
 }
 
 #[test]
-fn a_stream_that_brought_news_is_opened_again_at_once_however_short_it_was() {
+fn stream_with_events_is_reopened_immediately() {
     let (mut desk, watch) = Desk::watching(1);
     desk.change(watch, 11);
     desk.give(Input::Closed { id: watch });
@@ -58,7 +58,7 @@ fn a_stream_that_brought_news_is_opened_again_at_once_however_short_it_was() {
 }
 
 #[test]
-fn a_stream_that_is_cut_is_opened_again_within_half_a_second_and_the_reason_is_said() {
+fn cut_stream_is_reopened_within_500ms() {
     let mut latest = Duration::ZERO;
     for seed in 0..20 {
         let (mut desk, watch) = Desk::watching(seed);
@@ -75,7 +75,7 @@ fn a_stream_that_is_cut_is_opened_again_within_half_a_second_and_the_reason_is_s
 }
 
 #[test]
-fn haste_leaves_half_of_the_minutes_requests() {
+fn prompt_reopening_leaves_half_of_budget() {
     let (mut desk, mut watch) = Desk::watching(1);
     // A list and a watch were requested already.
     let mut prompt = 0;
@@ -91,7 +91,7 @@ fn haste_leaves_half_of_the_minutes_requests() {
 }
 
 #[test]
-fn a_stream_that_stands_for_five_seconds_without_a_word_has_recovered() {
+fn open_stream_recovers_after_5s_without_events() {
     let (mut desk, watch) = Desk::watching(1);
     desk.fail(watch, 500);
     let watch = desk.watches().id;
@@ -106,7 +106,7 @@ fn a_stream_that_stands_for_five_seconds_without_a_word_has_recovered() {
 }
 
 #[test]
-fn what_is_old_is_told_apart_from_what_is_out_of_order() {
+fn counts_duplicates_and_disordered_separately() {
     let (mut desk, watch) = Desk::watching(1);
     desk.change(watch, 15);
     for (rv, disordered, duplicates) in [(10, 0, 1), (9, 0, 2), (11, 1, 2), (14, 2, 2), (15, 3, 2)] {
@@ -118,7 +118,7 @@ fn what_is_old_is_told_apart_from_what_is_out_of_order() {
 }
 
 #[test]
-fn a_version_in_the_future_is_believed_the_fourth_time_in_a_row() {
+fn relists_after_fourth_too_large_version() {
     let status = br#"{"kind":"Status","status":"Failure","message":"Timeout: Too large resource version: 9, current: 8","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"m"}]},"code":504}"#;
     let too_large = || Failure::Answer {
         code: 504,
@@ -155,7 +155,7 @@ fn a_version_in_the_future_is_believed_the_fourth_time_in_a_row() {
 }
 
 #[test]
-fn the_servers_own_wish_is_above_the_delay_and_below_ten_minutes() {
+fn retry_after_is_capped_at_10_minutes() {
     for (wish, shortest, longest) in [(20, 20, 22), (1000, 600, 660)] {
         let (mut desk, watch) = Desk::watching(1);
         let failure =
@@ -172,7 +172,7 @@ fn the_servers_own_wish_is_above_the_delay_and_below_ten_minutes() {
 }
 
 #[test]
-fn without_a_connection_it_is_the_transports_rhythm() {
+fn unreachable_server_is_retried_at_transports_time() {
     let (mut desk, watch) = Desk::watching(1);
     let failure = Failure::Connection {
         trouble: Trouble::CannotConnect,
@@ -188,7 +188,7 @@ fn without_a_connection_it_is_the_transports_rhythm() {
 }
 
 #[test]
-fn a_closed_transport_is_the_end() {
+fn closed_transport_stops_machine() {
     let (mut desk, watch) = Desk::watching(1);
     let failure =
         Failure::Connection { trouble: Trouble::Closed, reason: "shut down".into(), retry_at: None };

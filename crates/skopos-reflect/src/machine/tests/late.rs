@@ -7,7 +7,7 @@ use super::undecodable::{reads_again, without_a};
 use crate::machine::*;
 
 #[test]
-fn a_look_that_could_not_be_heard_has_more_time() {
+fn own_lag_extends_verification_watch() {
     let (mut desk, _, look) = Desk::looking(1);
     assert_eq!(desk.due(), at(45));
     desk.at(48);
@@ -19,7 +19,7 @@ fn a_look_that_could_not_be_heard_has_more_time() {
 }
 
 #[test]
-fn a_stream_that_could_not_be_read_is_not_called_stalled() {
+fn own_lag_delays_stall_verdict() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.change(look, 20);
     assert_eq!(desk.due(), at(37));
@@ -33,7 +33,7 @@ fn a_stream_that_could_not_be_read_is_not_called_stalled() {
 }
 
 #[test]
-fn a_read_whose_answer_could_not_be_heard_has_more_time() {
+fn own_lag_extends_get_deadline() {
     let (mut desk, mut watch) = without_a();
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.now = desk.due() + secs(3);

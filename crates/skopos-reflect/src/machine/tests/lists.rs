@@ -23,7 +23,7 @@ fn lists(desk: &mut Desk) -> ListRequest {
 }
 
 #[test]
-fn a_list_that_is_refused_before_it_begins_is_no_list_of_the_minute() {
+fn refused_list_uses_no_list_budget() {
     let mut desk = Desk::new(1);
     for _ in 0..4 {
         let list = lists(&mut desk).id;
@@ -34,7 +34,7 @@ fn a_list_that_is_refused_before_it_begins_is_no_list_of_the_minute() {
 }
 
 #[test]
-fn a_list_that_the_server_may_have_made_counts() {
+fn interrupted_list_uses_list_budget() {
     // Its connection broke; it broke in the middle; its pages do not belong together.
     for kind in 0..3 {
         let mut desk = Desk::new(1);
@@ -58,7 +58,7 @@ fn a_list_that_the_server_may_have_made_counts() {
 }
 
 #[test]
-fn a_page_is_asked_for_four_times_more_and_then_all_is_listed_anew() {
+fn restarts_list_after_four_page_retries() {
     let mut desk = Desk::new(1);
     let first = desk.asks().id();
     desk.give(Input::Opened { id: first });
@@ -91,7 +91,7 @@ fn a_page_that_is_slow_belongs_to_its_list() {
 }
 
 #[test]
-fn many_links_whose_history_is_gone_do_not_list_at_the_same_moment() {
+fn relist_after_410_has_jitter() {
     let mut latest = Duration::ZERO;
     for seed in 0..20 {
         let (mut desk, watch) = Desk::watching(seed);
@@ -105,7 +105,7 @@ fn many_links_whose_history_is_gone_do_not_list_at_the_same_moment() {
 }
 
 #[test]
-fn a_list_of_the_version_that_we_have_is_no_way_back() {
+fn list_at_same_version_is_no_regression() {
     let (mut desk, _) = Desk::watching(1);
     desk.at(100);
     desk.give(Input::Relist);
@@ -116,7 +116,7 @@ fn a_list_of_the_version_that_we_have_is_no_way_back() {
 }
 
 #[test]
-fn a_list_that_cannot_be_had_yet_keeps_no_watch_from_being_opened() {
+fn deferred_relist_does_not_block_watch() {
     let (mut desk, _) = Desk::watching(1);
     desk.at(10);
     desk.give(Input::Relist);
@@ -139,7 +139,7 @@ fn a_list_that_cannot_be_had_yet_keeps_no_watch_from_being_opened() {
 }
 
 #[test]
-fn who_wants_changes_only_reads_one_object_for_its_version_and_no_more() {
+fn changes_only_lists_one_object_for_version() {
     let options = MachineOptions { content: Content::Changes, ..MachineOptions::default() };
     let mut desk = Desk::with(options, 1);
     desk.sink.changes_only = true;
@@ -153,7 +153,7 @@ fn who_wants_changes_only_reads_one_object_for_its_version_and_no_more() {
 }
 
 #[test]
-fn the_link_is_told_when_it_changes_and_not_with_every_event() {
+fn reports_state_changes_not_each_event() {
     let (mut desk, watch) = Desk::watching(1);
     let conditions: Vec<_> = desk.sink.told.iter().map(|state| &state.condition).collect();
     // The reflector begins, the list is received, is complete, and the watch is open.
@@ -169,7 +169,7 @@ fn the_link_is_told_when_it_changes_and_not_with_every_event() {
 
 /// Checks that a retried page does not delay the next one.
 #[test]
-fn a_list_of_which_many_pages_are_cut_once_gets_through() {
+fn list_completes_with_each_page_cut_once() {
     let mut desk = Desk::new(1);
     let mut id = lists(&mut desk).id;
     for n in 0..20 {
@@ -189,7 +189,7 @@ fn a_list_of_which_many_pages_are_cut_once_gets_through() {
 
 /// Checks a `Retry-After` beyond the time for which pages certainly belong to one history.
 #[test]
-fn a_server_that_puts_a_page_off_again_and_again_is_asked_for_everything_at_once() {
+fn repeated_page_throttling_falls_back_to_unpaged() {
     let mut desk = Desk::new(1);
     let (mut rounds, mut pages) = (0, 0);
     let list = loop {

@@ -78,7 +78,7 @@ proptest! {
 
     /// Checks I1 to I8, I10, I15 and I23 for one reflector, under any sequence of faults.
     #[test]
-    fn any_course_of_events_ends_with_the_servers_content(
+    fn converges_after_any_faults(
         seed in any::<u64>(),
         beginning in beginnings(),
         course in prop::collection::vec((events(), 1u64..90), 1..12),
@@ -95,7 +95,7 @@ proptest! {
 
     /// Runs the fuzz target `machine_inputs`.
     #[test]
-    fn a_server_that_says_anything_meets_a_machine_that_keeps_its_rules(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn invariants_hold_for_any_server_input(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         hostile::converse(&bytes);
     }
 
@@ -144,7 +144,7 @@ proptest! {
 
 /// Runs the inputs that the fuzzer has found and that are kept.
 #[test]
-fn seeds_of_the_fuzz_targets() {
+fn replays_machine_fuzz_seeds() {
     let read = |target: &str| {
         let seeds = format!("{}/../../fuzz/seeds/{target}", env!("CARGO_MANIFEST_DIR"));
         // The published crate does not include them.

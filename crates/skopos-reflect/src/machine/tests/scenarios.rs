@@ -30,7 +30,7 @@ fn list_in_pages_then_watch() {
 }
 
 #[test]
-fn streamed_list_goes_on_as_a_watch() {
+fn streamed_list_continues_as_watch() {
     let mut world = World::synced(2, streamed());
     assert_eq!(world.asked.len(), 1);
     world.run(secs(60));
@@ -39,7 +39,7 @@ fn streamed_list_goes_on_as_a_watch() {
 }
 
 #[test]
-fn streamed_list_without_end_falls_back_and_is_remembered() {
+fn remembers_streamed_list_without_end() {
     let mut world = World::new(3, streamed());
     world.set(Fault::NoEndBookmark);
     let took = world.until(secs(120), World::is_equal);
@@ -60,7 +60,7 @@ fn streamed_list_refused_falls_back_at_once() {
 }
 
 #[test]
-fn lost_connection_resumes_at_the_same_rv_without_a_list() {
+fn lost_connection_resumes_without_list() {
     for seed in 0..20 {
         let mut world = World::synced(seed, paged());
         for _ in 0..10 {
@@ -90,7 +90,7 @@ fn cut_streams_resume_within_a_second() {
 }
 
 #[test]
-fn lively_streams_cut_again_and_again_are_opened_at_once_first_and_evenly_then() {
+fn repeatedly_cut_streams_are_reopened_evenly() {
     for seed in 0..20 {
         let mut world = World::synced(seed, paged());
         world.run(secs(120));
@@ -106,7 +106,7 @@ fn lively_streams_cut_again_and_again_are_opened_at_once_first_and_evenly_then()
 }
 
 #[test]
-fn gone_lists_again_with_a_gap_and_keeps_the_old_content_until_then() {
+fn gone_relists_with_gap() {
     for event in [false, true] {
         let mut world = World::synced(5, paged());
         world.set(Fault::Gone { event });
@@ -172,7 +172,7 @@ fn clean_close_in_a_loop_backs_off() {
 }
 
 #[test]
-fn stalled_stream_is_found_and_replaced_within_a_minute() {
+fn replaces_stalled_stream_within_minute() {
     for seed in 0..30 {
         let mut world = World::synced(seed, if seed % 2 == 0 { paged() } else { streamed() });
         world.run(secs(seed * 7 % 60));
@@ -194,7 +194,7 @@ fn stalled_stream_is_found_without_probes_too() {
 }
 
 #[test]
-fn quiet_collection_in_a_busy_cluster_stays_proven_without_lists() {
+fn quiet_collection_stays_fresh_without_lists() {
     let mut world = World::synced(9, paged());
     world.writes_every = None;
     let mut oldest = Duration::ZERO;
@@ -224,7 +224,7 @@ fn silence_without_bookmarks_lists_ever_more_rarely() {
 }
 
 #[test]
-fn streams_that_are_held_to_their_end_give_way_to_lists() {
+fn buffered_streams_fall_back_to_lists() {
     for seed in 0..30 {
         let mut world = World::synced(seed, if seed % 2 == 0 { paged() } else { streamed() });
         world.set(Fault::HeldToEnd);
@@ -261,7 +261,7 @@ fn watches_that_are_never_answered_give_way_to_lists() {
 }
 
 #[test]
-fn a_watch_that_is_lost_once_more_after_an_outage_causes_no_list() {
+fn watch_lost_after_outage_causes_no_list() {
     for seed in 0..30 {
         let mut world = World::synced(seed, paged());
         world.run(secs(30 + seed));
@@ -277,7 +277,7 @@ fn a_watch_that_is_lost_once_more_after_an_outage_causes_no_list() {
 }
 
 #[test]
-fn rollback_begins_an_epoch_within_the_probe_interval() {
+fn rollback_starts_epoch_within_probe_interval() {
     for seed in 0..60 {
         let mut world = World::synced(seed, if seed % 2 == 0 { paged() } else { streamed() });
         world.run(secs(120 + seed));
@@ -316,7 +316,7 @@ fn two_regressed_lists_are_a_rollback() {
 }
 
 #[test]
-fn too_large_rv_is_asked_again_before_it_is_believed() {
+fn retries_too_large_version_before_relist() {
     let mut world = World::synced(13, paged());
     world.set(Fault::TooLarge);
     world.cut_all();
@@ -329,7 +329,7 @@ fn too_large_rv_is_asked_again_before_it_is_believed() {
 }
 
 #[test]
-fn expired_token_in_mid_pagination_lists_without_pages() {
+fn expired_continue_token_lists_without_pages() {
     let mut world = World::new(14, paged());
     world.set(Fault::ExpiredTokens);
     let took = world.until(secs(60), World::is_equal);
@@ -338,7 +338,7 @@ fn expired_token_in_mid_pagination_lists_without_pages() {
 }
 
 #[test]
-fn page_cut_in_the_middle_is_asked_again() {
+fn retries_page_cut_in_middle() {
     let mut world = World::new(15, paged());
     world.until(secs(5), |world| world.asked.iter().any(|(_, asked)| *asked == Asked::Page));
     world.set(Fault::CutLists);
@@ -359,7 +359,7 @@ fn replayed_events_are_dropped() {
 }
 
 #[test]
-fn garbage_on_the_way_is_asked_for_again() {
+fn damaged_frame_is_requested_again() {
     let mut world = World::synced(17, paged());
     world.writes_every = Some(secs(20));
     world.set(Fault::Garbage);
@@ -403,7 +403,7 @@ fn poison(world: &mut World, rotten: bool, deletion: bool) -> String {
 }
 
 #[test]
-fn undecodable_event_of_a_readable_object_is_repaired_by_a_read() {
+fn get_repairs_undecodable_event() {
     let mut world = World::synced(19, paged());
     poison(&mut world, false, false);
     world.until(secs(30), |world| world.is_equal() && world.machine.state().condition == Condition::Watching);
@@ -412,7 +412,7 @@ fn undecodable_event_of_a_readable_object_is_repaired_by_a_read() {
 }
 
 #[test]
-fn undecodable_deletion_removes_the_key() {
+fn undecodable_deletion_removes_key_without_get() {
     let mut world = World::synced(20, paged());
     poison(&mut world, false, true);
     world.until(secs(30), World::is_equal);
@@ -421,7 +421,7 @@ fn undecodable_deletion_removes_the_key() {
 }
 
 #[test]
-fn undecodable_object_is_set_aside_and_said_until_it_can_be_read() {
+fn quarantines_object_until_decodable() {
     let mut world = World::synced(21, paged());
     let name = poison(&mut world, true, false);
     world.until(secs(30), |world| matches!(world.machine.state().condition, Condition::Degraded(_)));
@@ -464,7 +464,7 @@ fn suspended_process_opens_its_stream_again() {
 }
 
 #[test]
-fn a_leap_of_the_clock_does_not_kill_what_is_alive() {
+fn clock_leap_causes_no_failure() {
     let mut world = World::new(24, paged());
     world.run(Duration::from_millis(100));
     // The list was requested; the process gets no CPU for two minutes, and then the response is there.
@@ -488,7 +488,7 @@ fn checkpoint_resumes_without_a_list() {
 }
 
 #[test]
-fn a_list_that_is_asked_for_too_often_waits_while_the_watch_goes_on() {
+fn frequent_relists_wait_while_watch_continues() {
     let mut world = World::synced(29, paged());
     world.give(Input::Relist);
     world.until(secs(2), |world| {

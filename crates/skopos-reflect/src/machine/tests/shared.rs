@@ -26,7 +26,7 @@ fn names(desk: &Desk) -> Vec<&str> {
 }
 
 #[test]
-fn a_stream_that_ends_between_two_of_them_is_followed_by_one_that_brings_the_rest() {
+fn next_stream_delivers_remaining_changes_of_version() {
     let (mut desk, watch) = watching();
     desk.give(Input::Events { id: watch, events: vec![deleted("a", 7)] });
     desk.lose(watch);
@@ -46,7 +46,7 @@ fn a_stream_that_ends_between_two_of_them_is_followed_by_one_that_brings_the_res
 }
 
 #[test]
-fn content_that_was_kept_may_have_a_part_of_its_rv_only() {
+fn restored_content_resumes_one_version_back() {
     let resume = Some(Resume { resource_version: 11.into(), epoch: 0 });
     let mut desk = Desk::with(MachineOptions { resume, ..MachineOptions::default() }, 1);
     desk.sink.rv = Some(11);
@@ -62,7 +62,7 @@ fn content_that_was_kept_may_have_a_part_of_its_rv_only() {
 }
 
 #[test]
-fn the_rest_comes_behind_one_that_is_broken() {
+fn change_behind_broken_frame_is_delivered() {
     let (mut desk, mut watch) = watching();
     for _ in 0..2 {
         let Input::Events { events: mut frames, .. } = to(watch, broken("a", 11)) else { unreachable!() };
@@ -82,7 +82,7 @@ fn the_rest_comes_behind_one_that_is_broken() {
 }
 
 #[test]
-fn a_second_look_sees_what_the_stream_still_owes() {
+fn verification_watch_shows_undelivered_changes() {
     let (mut desk, watch) = watching();
     desk.give(Input::Events { id: watch, events: vec![deleted("a", 7)] });
     desk.at(20);
@@ -99,7 +99,7 @@ fn a_second_look_sees_what_the_stream_still_owes() {
 }
 
 #[test]
-fn a_probe_of_their_rv_proves_nothing_while_the_stream_is_gone_that_has_brought_some() {
+fn probe_proves_nothing_after_partial_stream_is_lost() {
     let (mut desk, watch) = watching();
     desk.at(20);
     desk.give(Input::Events { id: watch, events: vec![deleted("a", 7)] });
@@ -125,7 +125,7 @@ fn a_probe_of_their_rv_proves_nothing_while_the_stream_is_gone_that_has_brought_
 }
 
 #[test]
-fn a_stream_that_ends_in_order_a_moment_after_its_last_word_leaves_nothing_of_its_rv() {
+fn clean_close_proves_last_version_complete() {
     for (ends, lost, proven) in [(22, false, true), (22, true, false), (20, false, false)] {
         let (mut desk, watch) = watching();
         desk.at(20);
@@ -145,7 +145,7 @@ fn a_stream_that_ends_in_order_a_moment_after_its_last_word_leaves_nothing_of_it
 }
 
 #[test]
-fn a_second_look_at_what_the_server_has_forgotten_is_followed_by_a_list() {
+fn expired_verification_watch_causes_relist() {
     let (mut desk, watch) = watching();
     desk.give(Input::Events { id: watch, events: vec![deleted("a", 7)] });
     desk.at(20);
@@ -161,7 +161,7 @@ fn a_second_look_at_what_the_server_has_forgotten_is_followed_by_a_list() {
 
 /// Checks that memory, and the time per change, are bounded whatever a server sends.
 #[test]
-fn where_changes_without_an_end_share_one_rv_everything_is_listed() {
+fn too_many_changes_at_one_version_cause_relist() {
     let (mut desk, watch) = watching();
     let mut names = 0..;
     for _ in 0..1_000 {

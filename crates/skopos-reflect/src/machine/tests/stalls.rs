@@ -8,7 +8,7 @@ use super::world::expired;
 use crate::machine::*;
 
 #[test]
-fn silence_without_probes_is_looked_into_after_90_seconds() {
+fn verifies_silent_stream_after_90s_without_probes() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(30);
     desk.change(watch, 11);
@@ -30,7 +30,7 @@ fn silence_without_probes_is_looked_into_after_90_seconds() {
 }
 
 #[test]
-fn a_probe_of_before_a_resume_that_shows_less_is_of_another_history() {
+fn lower_probe_sent_before_resume_causes_relist() {
     let resume = Some(Resume { resource_version: 1000.into(), epoch: 0 });
     let options = MachineOptions { initial: InitialList::Paged, resume, ..MachineOptions::default() };
     let mut desk = Desk::with(options.clone(), 1);
@@ -67,7 +67,7 @@ fn a_probe_that_is_ahead_is_looked_into_soon() {
 }
 
 #[test]
-fn a_stream_inherits_the_silence_of_the_one_before() {
+fn reopened_stream_inherits_silence() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(20);
     desk.probe(19, 20);
@@ -80,7 +80,7 @@ fn a_stream_inherits_the_silence_of_the_one_before() {
 }
 
 #[test]
-fn a_look_that_shows_what_the_stream_does_not_ends_the_stream() {
+fn missing_event_in_verification_ends_stream() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.change(look, 15);
     desk.change(look, 20);
@@ -98,7 +98,7 @@ fn a_look_that_shows_what_the_stream_does_not_ends_the_stream() {
 }
 
 #[test]
-fn a_stream_that_brings_what_the_look_showed_is_left_alone() {
+fn stream_that_catches_up_with_verification_survives() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.change(look, 20);
     desk.at(36);
@@ -112,7 +112,7 @@ fn a_stream_that_brings_what_the_look_showed_is_left_alone() {
 }
 
 #[test]
-fn a_look_that_shows_a_bookmark_proves_the_silence() {
+fn bookmark_in_verification_proves_silence() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.bookmark(look, 19);
     assert_eq!((desk.sink.rv, desk.sink.fresh), (Some(19), Some(at(0))));
@@ -128,7 +128,7 @@ fn a_look_that_shows_a_bookmark_proves_the_silence() {
 }
 
 #[test]
-fn a_look_that_shows_nothing_is_said_and_repeated_ever_more_rarely() {
+fn empty_verification_is_repeated_with_backoff() {
     let (mut desk, _, look) = Desk::looking(1);
     desk.give(Input::Closed { id: look });
     assert_eq!(desk.machine.state().condition, Condition::Degraded(Degradation::Stalled));
@@ -144,7 +144,7 @@ fn a_look_that_shows_nothing_is_said_and_repeated_ever_more_rarely() {
 
 /// Checks Events: a kube-apiserver keeps no watch cache of them, and sends no bookmarks.
 #[test]
-fn a_server_without_bookmarks_is_believed_when_a_comparison_shows_that_nothing_is_missing() {
+fn equal_comparison_proves_server_without_bookmarks() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.sink.compares = true;
     desk.give(Input::Closed { id: look });
@@ -174,7 +174,7 @@ fn a_server_without_bookmarks_is_believed_when_a_comparison_shows_that_nothing_i
 }
 
 #[test]
-fn a_comparison_that_does_not_come_leaves_the_doubt() {
+fn overdue_comparison_reports_stall() {
     let (mut desk, _, look) = Desk::looking(1);
     desk.sink.compares = true;
     desk.give(Input::Closed { id: look });
@@ -189,7 +189,7 @@ fn a_comparison_that_does_not_come_leaves_the_doubt() {
 }
 
 #[test]
-fn a_stream_that_does_not_bring_what_a_comparison_shows_is_stalled() {
+fn undelivered_difference_reports_stall() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.sink.compares = true;
     desk.give(Input::Closed { id: look });
@@ -208,7 +208,7 @@ fn a_stream_that_does_not_bring_what_a_comparison_shows_is_stalled() {
 }
 
 #[test]
-fn a_stream_that_brings_what_a_comparison_shows_goes_on() {
+fn delivered_difference_keeps_stream() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.sink.compares = true;
     desk.give(Input::Closed { id: look });
@@ -223,7 +223,7 @@ fn a_stream_that_brings_what_a_comparison_shows_goes_on() {
 }
 
 #[test]
-fn a_difference_that_is_brought_before_it_is_told_is_none() {
+fn difference_already_delivered_is_ignored() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.sink.compares = true;
     desk.give(Input::Closed { id: look });
@@ -234,7 +234,7 @@ fn a_difference_that_is_brought_before_it_is_told_is_none() {
 }
 
 #[test]
-fn a_comparison_of_content_that_was_replaced_since_proves_nothing() {
+fn comparison_of_replaced_content_proves_nothing() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.sink.compares = true;
     desk.give(Input::Closed { id: look });
@@ -251,7 +251,7 @@ fn a_comparison_of_content_that_was_replaced_since_proves_nothing() {
 }
 
 #[test]
-fn late_changes_take_back_what_a_comparison_has_proven() {
+fn late_change_revokes_proof_of_comparison() {
     let (mut desk, watch, look) = Desk::looking(1);
     let before = desk.sink.fresh;
     desk.sink.compares = true;
@@ -277,7 +277,7 @@ fn late_changes_take_back_what_a_comparison_has_proven() {
 }
 
 #[test]
-fn a_comparison_of_content_that_has_changed_since_is_a_probe() {
+fn comparison_of_changed_content_acts_as_probe() {
     let (mut desk, watch, look) = Desk::looking(1);
     let before = desk.sink.fresh;
     desk.sink.compares = true;
@@ -292,7 +292,7 @@ fn a_comparison_of_content_that_has_changed_since_is_a_probe() {
 
 /// Checks a reopened watch of Events after the kube-apiserver has compacted its RV.
 #[test]
-fn a_watch_that_cannot_be_renewed_where_it_ended_is_renewed_by_a_list() {
+fn expired_reopening_relists_without_failure() {
     for in_the_stream in [false, true] {
         let (mut desk, watch) = Desk::watching(1);
         desk.at(400);
@@ -330,7 +330,7 @@ fn a_watch_that_cannot_be_renewed_where_it_ended_is_renewed_by_a_list() {
 }
 
 #[test]
-fn a_look_that_is_cut_off_is_no_silence_of_the_server() {
+fn lost_verification_requests_no_comparison() {
     let (mut desk, _, look) = Desk::looking(1);
     desk.sink.compares = true;
     desk.lose(look);
@@ -339,7 +339,7 @@ fn a_look_that_is_cut_off_is_no_silence_of_the_server() {
 }
 
 #[test]
-fn a_probe_that_proves_less_than_a_later_one_is_forgotten() {
+fn drops_overtaken_probe() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(5);
     desk.probe(1, 20);
@@ -356,7 +356,7 @@ fn a_probe_that_proves_less_than_a_later_one_is_forgotten() {
 }
 
 #[test]
-fn a_stream_that_comes_only_half_as_far_does_not_end_the_look() {
+fn partly_caught_up_stream_keeps_verification() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(20);
     desk.probe(18, 20);
@@ -384,7 +384,7 @@ fn list(desk: &mut Desk, rv: u64) -> ListRequest {
 }
 
 #[test]
-fn a_probe_below_what_was_seen_has_everything_listed_elsewhere() {
+fn probe_below_own_version_relists_elsewhere() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(100);
     desk.probe(99, 5);
@@ -398,7 +398,7 @@ fn a_probe_below_what_was_seen_has_everything_listed_elsewhere() {
 }
 
 #[test]
-fn a_probe_below_what_another_has_seen_does_so_too() {
+fn probe_below_earlier_probe_relists_elsewhere() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(20);
     desk.probe(19, 40);
@@ -424,7 +424,7 @@ fn a_probe_below_what_another_has_seen_does_so_too() {
 }
 
 #[test]
-fn a_probe_from_before_we_came_so_far_says_nothing() {
+fn probe_sent_before_change_is_no_rollback() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(50);
     desk.change(watch, 20);
@@ -434,7 +434,7 @@ fn a_probe_from_before_we_came_so_far_says_nothing() {
 }
 
 #[test]
-fn a_lower_list_is_believed_when_a_second_one_says_so_too() {
+fn second_lower_list_confirms_regression() {
     for second in [9, 11] {
         let (mut desk, _) = Desk::watching(1);
         desk.at(100);
@@ -449,7 +449,7 @@ fn a_lower_list_is_believed_when_a_second_one_says_so_too() {
 }
 
 #[test]
-fn a_list_that_flows_in_answers_who_asks_for_one() {
+fn running_list_satisfies_relist_request() {
     let mut desk = Desk::new(1);
     let first = desk.asks().id();
     desk.give(Input::Relist);
@@ -461,7 +461,7 @@ fn a_list_that_flows_in_answers_who_asks_for_one() {
 }
 
 #[test]
-fn a_look_waits_until_the_minutes_budget_has_room_for_it() {
+fn verification_waits_for_request_budget() {
     let (mut desk, watch) = Desk::watching(1);
     // A list and a watch were requested already; the maximum is six.
     let watch = desk.reopens(watch, 4);
@@ -478,7 +478,7 @@ fn a_look_waits_until_the_minutes_budget_has_room_for_it() {
 }
 
 #[test]
-fn a_stream_in_the_place_of_a_silent_one_is_believed_when_it_has_brought_something() {
+fn stalled_state_lasts_until_next_stream_delivers() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.at(45);
     desk.give(Input::Timeout);
@@ -495,7 +495,7 @@ fn a_stream_in_the_place_of_a_silent_one_is_believed_when_it_has_brought_somethi
 }
 
 #[test]
-fn what_is_proven_is_not_told_twice() {
+fn repeated_probe_keeps_proven_time() {
     let (mut desk, _) = Desk::watching(1);
     desk.at(80);
     desk.probe(79, 10);
@@ -505,7 +505,7 @@ fn what_is_proven_is_not_told_twice() {
 }
 
 #[test]
-fn after_a_word_from_the_stream_looks_begin_anew() {
+fn bookmark_resets_verification_backoff() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.give(Input::Closed { id: look });
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
@@ -519,7 +519,7 @@ fn after_a_word_from_the_stream_looks_begin_anew() {
 }
 
 #[test]
-fn a_stream_that_is_opened_after_a_cut_is_looked_into_without_the_pause_of_the_one_before() {
+fn reopened_stream_skips_verification_backoff() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.give(Input::Closed { id: look });
     desk.machine.poll_action();
@@ -532,7 +532,7 @@ fn a_stream_that_is_opened_after_a_cut_is_looked_into_without_the_pause_of_the_o
 }
 
 #[test]
-fn what_was_seen_before_a_rollback_is_forgotten() {
+fn rollback_discards_earlier_probes() {
     let (mut desk, _) = Desk::watching(1);
     desk.at(20);
     desk.probe(19, 20);
@@ -552,7 +552,7 @@ fn what_was_seen_before_a_rollback_is_forgotten() {
 
 /// Checks a history that has come back to our RV, while the list that would decide is refused.
 #[test]
-fn nothing_is_proven_by_an_rv_while_history_may_have_been_rolled_back() {
+fn probe_proves_nothing_during_suspected_rollback() {
     let (mut desk, _) = Desk::watching(1);
     desk.at(20);
     desk.probe(19, 10);
@@ -571,7 +571,7 @@ fn nothing_is_proven_by_an_rv_while_history_may_have_been_rolled_back() {
 }
 
 #[test]
-fn after_a_look_that_proved_something_there_is_none_for_15_seconds() {
+fn successful_verification_is_not_repeated_for_15s() {
     let (mut desk, _) = Desk::watching(1);
     let look = desk.looks(90);
     desk.bookmark(look, 10);
@@ -582,7 +582,7 @@ fn after_a_look_that_proved_something_there_is_none_for_15_seconds() {
 }
 
 #[test]
-fn of_many_probes_the_oldest_and_the_youngest_are_kept() {
+fn keeps_oldest_and_newest_probes() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(12);
     for (sent_at, rv) in (1..=3).zip(20..) {
@@ -602,7 +602,7 @@ fn of_many_probes_the_oldest_and_the_youngest_are_kept() {
 
 /// Checks that an outage does not count as time in which a stream withheld a probe's change.
 #[test]
-fn doubt_begins_anew_when_the_server_can_be_reached_again() {
+fn outage_does_not_count_towards_stall_limit() {
     for outage in [false, true] {
         let (mut desk, mut watch) = Desk::watching(1);
         desk.at(20);
@@ -626,7 +626,7 @@ fn doubt_begins_anew_when_the_server_can_be_reached_again() {
 }
 
 #[test]
-fn a_watch_that_is_not_answered_and_gives_way_to_a_list_has_failed() {
+fn unanswered_watch_counts_as_failure_and_relists() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(20);
     desk.probe(19, 20);

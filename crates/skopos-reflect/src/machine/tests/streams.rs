@@ -21,7 +21,7 @@ fn end(rv: u64) -> WatchEvent {
 }
 
 #[test]
-fn a_streamed_list_that_ends_before_its_end_is_listed_in_pages_elsewhere() {
+fn truncated_streamed_list_is_paged_elsewhere() {
     let (mut desk, stream) = streaming();
     desk.give(Input::Closed { id: stream });
     assert!(!desk.sink.is_staging() && desk.sink.rv.is_none(), "half a list is none");
@@ -35,7 +35,7 @@ fn a_streamed_list_that_ends_before_its_end_is_listed_in_pages_elsewhere() {
 }
 
 #[test]
-fn who_stops_in_the_middle_of_a_streamed_list_leaves_nothing_half_done() {
+fn stop_discards_partial_streamed_list() {
     let (mut desk, stream) = streaming();
     desk.give(Input::Stop);
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream }));
@@ -43,7 +43,7 @@ fn who_stops_in_the_middle_of_a_streamed_list_leaves_nothing_half_done() {
 }
 
 #[test]
-fn what_follows_a_streamed_list_that_is_not_believed_is_not_believed_either() {
+fn events_after_rejected_streamed_list_are_ignored() {
     let (mut desk, stream) = streaming();
     desk.give(Input::Events { id: stream, events: vec![Ok(end(10))] });
     desk.now = desk.now + secs(100);
@@ -60,7 +60,7 @@ fn what_follows_a_streamed_list_that_is_not_believed_is_not_believed_either() {
 }
 
 #[test]
-fn a_streamed_list_that_brings_an_error_is_ended_from_here_too() {
+fn error_event_cancels_streamed_list() {
     let (mut desk, stream) = streaming();
     let status = Status::internal_error("no");
     desk.give(Input::Events { id: stream, events: vec![Ok(WatchEvent::Error(Box::new(status)))] });
@@ -70,7 +70,7 @@ fn a_streamed_list_that_brings_an_error_is_ended_from_here_too() {
 
 /// Checks a proxy that holds streams back, or a role that may list but not watch.
 #[test]
-fn where_a_streamed_list_is_not_even_begun_there_are_pages() {
+fn failed_streamed_list_falls_back_to_pages() {
     for code in [401, 403, 429, 500, 502, 504] {
         let mut desk = Desk::with(MachineOptions::default(), 1);
         let stream = desk.watches().id;
@@ -89,7 +89,7 @@ fn where_a_streamed_list_is_not_even_begun_there_are_pages() {
 
 /// Checks a limit that is one of watches only.
 #[test]
-fn streams_that_are_throttled_three_times_give_way_to_pages() {
+fn third_throttled_stream_falls_back_to_pages() {
     for (code, gives_way) in [(429, true), (401, false)] {
         let mut desk = Desk::with(MachineOptions::default(), 1);
         for _ in 0..3 {

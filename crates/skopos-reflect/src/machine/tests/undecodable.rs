@@ -25,7 +25,7 @@ pub(super) fn to(id: RequestId, input: Input) -> Input {
 }
 
 #[test]
-fn a_broken_frame_is_believed_when_the_same_comes_again() {
+fn same_broken_frame_twice_triggers_get() {
     let (mut desk, mut watch) = Desk::watching(1);
     // Another version of the object, and another object: not the same frame.
     for (name, rv) in [("a", 11), ("a", 12), ("b", 12)] {
@@ -47,7 +47,7 @@ fn a_broken_frame_is_believed_when_the_same_comes_again() {
 
 /// Checks many broken frames. Each costs two streams and a read, up to a minute: a reflector that was away for long would take hours.
 #[test]
-fn the_third_of_broken_frames_in_a_row_has_everything_listed() {
+fn third_consecutive_broken_frame_causes_relist() {
     for stands in [false, true] {
         let (mut desk, mut watch) = Desk::watching(1);
         for rv in 11..=13 {
@@ -74,7 +74,7 @@ fn the_third_of_broken_frames_in_a_row_has_everything_listed() {
 }
 
 #[test]
-fn an_object_that_is_newer_than_its_broken_frame_is_set_aside_until_its_event() {
+fn quarantines_newer_object_until_its_event() {
     for object_now in [Ok(None), Ok(Some(object("b", 2, 14)))] {
         let (mut desk, watch) = Desk::watching(1);
         desk.give(to(watch, broken("b", 12)));
@@ -100,7 +100,7 @@ fn an_object_that_is_newer_than_its_broken_frame_is_set_aside_until_its_event() 
 }
 
 #[test]
-fn an_unreadable_stream_is_opened_again_twice_then_all_is_listed_in_pages() {
+fn relists_after_third_malformed_stream() {
     let mut desk = Desk::with(MachineOptions::default(), 1);
     let mut watch = desk.watches().id;
     desk.give(Input::Opened { id: watch });
@@ -151,7 +151,7 @@ pub(super) fn reading_b(deletion: bool) -> (Desk, Option<RequestId>) {
 }
 
 #[test]
-fn a_broken_deletion_takes_the_object_away() {
+fn broken_deletion_removes_object() {
     let (desk, read) = reading_b(true);
     assert!(read.is_none() && desk.sink.content.is_empty());
     let stats = desk.machine.stats();
@@ -159,7 +159,7 @@ fn a_broken_deletion_takes_the_object_away() {
 }
 
 #[test]
-fn an_object_that_cannot_be_read_three_times_has_everything_listed() {
+fn third_failed_get_causes_relist() {
     let (mut desk, read) = reading_b(false);
     let mut read = read.unwrap();
     for times in 1..=3 {
@@ -175,7 +175,7 @@ fn an_object_that_cannot_be_read_three_times_has_everything_listed() {
 }
 
 #[test]
-fn a_read_that_is_answered_with_another_object_is_made_again() {
+fn retries_get_answered_with_another_object() {
     let (mut desk, read) = reading_b(false);
     // It has the very RV that is missing, but must not be taken for the missing object.
     desk.give(Input::Got { id: read.unwrap(), object: Ok(Some(object("c", 3, 12))) });
@@ -188,7 +188,7 @@ fn a_read_that_is_answered_with_another_object_is_made_again() {
 }
 
 #[test]
-fn a_read_without_an_answer_is_given_up_after_45_seconds() {
+fn get_times_out_after_45s() {
     let (mut desk, read) = reading_b(false);
     desk.now = desk.due();
     desk.give(Input::Timeout);
@@ -197,14 +197,14 @@ fn a_read_without_an_answer_is_given_up_after_45_seconds() {
 }
 
 #[test]
-fn an_object_that_is_older_than_its_own_frame_has_everything_listed() {
+fn object_older_than_its_frame_causes_relist() {
     let (mut desk, read) = reading_b(false);
     desk.give(Input::Got { id: read.unwrap(), object: Ok(Some(object("a", 1, 11))) });
     assert_eq!((desk.sink.rv, desk.machine.stats().relists), (Some(10), 1));
 }
 
 #[test]
-fn an_object_that_is_broken_in_a_read_too_is_set_aside() {
+fn quarantines_object_broken_in_get() {
     let (mut desk, read) = reading_b(false);
     let broken = BrokenItem { key: None, reason: "no object".into() };
     desk.give(Input::Got { id: read.unwrap(), object: Err(broken) });
@@ -217,7 +217,7 @@ fn an_object_that_is_broken_in_a_read_too_is_set_aside() {
 }
 
 #[test]
-fn what_is_broken_in_a_list_is_kept_as_it_was_and_counted() {
+fn broken_list_items_are_kept_and_counted() {
     let (mut desk, _) = Desk::watching(1);
     desk.now = desk.now + secs(120);
     desk.give(Input::Relist);
@@ -302,7 +302,7 @@ fn list(desk: &mut Desk, objects: Vec<Result<RawObject, BrokenItem>>, rv: u64) -
 }
 
 #[test]
-fn what_is_set_aside_is_read_again_after_30_seconds_and_then_ever_less_often() {
+fn quarantined_object_is_reread_with_backoff() {
     for seed in 0..20 {
         let (mut desk, mut watch) = without_a();
         desk.machine.rng = fastrand::Rng::with_seed(seed);
@@ -317,7 +317,7 @@ fn what_is_set_aside_is_read_again_after_30_seconds_and_then_ever_less_often() {
 }
 
 #[test]
-fn an_object_that_can_be_read_again_is_listed_without_any_event_of_it() {
+fn decodable_reread_causes_relist() {
     let (mut desk, mut watch) = without_a();
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.give(Input::Got { id: get.id, object: Ok(Some(object("a", 1, 12))) });
@@ -333,7 +333,7 @@ fn an_object_that_can_be_read_again_is_listed_without_any_event_of_it() {
 }
 
 #[test]
-fn another_object_says_nothing_of_the_one_that_is_set_aside() {
+fn reread_answered_with_another_object_backs_off() {
     let (mut desk, mut watch) = without_a();
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.give(Input::Got { id: get.id, object: Ok(Some(object("b", 1, 12))) });
@@ -343,7 +343,7 @@ fn another_object_says_nothing_of_the_one_that_is_set_aside() {
 }
 
 #[test]
-fn a_deletion_that_was_passed_over_is_found_by_the_next_read() {
+fn next_reread_finds_skipped_deletion() {
     let (mut desk, mut watch) = without_a();
     // The frame does not say what happened.
     desk.give(to(watch, broken("a", 14)));
@@ -357,7 +357,7 @@ fn a_deletion_that_was_passed_over_is_found_by_the_next_read() {
 }
 
 #[test]
-fn a_broken_deletion_of_what_is_set_aside_is_applied_at_once() {
+fn broken_deletion_removes_quarantined_object() {
     let (mut desk, watch) = without_a();
     let Input::Events { mut events, .. } = broken("a", 14) else { unreachable!() };
     if let Some(Err(frame)) = events.first_mut() {
@@ -370,7 +370,7 @@ fn a_broken_deletion_of_what_is_set_aside_is_applied_at_once() {
 }
 
 #[test]
-fn an_object_whose_event_is_on_its_way_is_waited_for() {
+fn reread_ahead_of_stream_waits_for_event() {
     let (mut desk, mut watch) = without_a();
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.give(Input::Got { id: get.id, object: Ok(Some(object("a", 1, 13))) });
@@ -380,7 +380,7 @@ fn an_object_whose_event_is_on_its_way_is_waited_for() {
 }
 
 #[test]
-fn of_many_objects_one_is_read_each_time_and_one_list_heals_all() {
+fn rereads_rotate_and_one_relist_heals_all() {
     let (mut desk, _) = Desk::watching(1);
     desk.now = desk.now + secs(120);
     desk.give(Input::Relist);
@@ -416,7 +416,7 @@ fn objects_without_names_are_looked_for_by_lists() {
 }
 
 #[test]
-fn a_read_without_an_answer_is_given_up_and_made_again() {
+fn unanswered_reread_is_repeated_with_backoff() {
     let (mut desk, mut watch) = without_a();
     let (get, _) = reads_again(&mut desk, &mut watch);
     let begun = desk.now;
@@ -431,7 +431,7 @@ fn a_read_without_an_answer_is_given_up_and_made_again() {
 }
 
 #[test]
-fn a_hint_that_the_server_is_well_has_it_read_at_once() {
+fn retry_hint_triggers_reread_at_once() {
     let (mut desk, mut watch) = without_a();
     desk.give(Input::RetryNow);
     assert_eq!(reads_again(&mut desk, &mut watch).1, 0);
@@ -461,7 +461,7 @@ fn without_a_change() -> (Desk, RequestId) {
 }
 
 #[test]
-fn who_is_given_changes_only_is_told_no_more_that_an_object_is_unreadable() {
+fn raw_watch_is_not_degraded_after_reread() {
     let (mut desk, mut watch) = without_a_change();
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.give(Input::Got { id: get.id, object: Ok(None) });
@@ -470,7 +470,7 @@ fn who_is_given_changes_only_is_told_no_more_that_an_object_is_unreadable() {
 }
 
 #[test]
-fn a_read_that_is_answered_before_the_next_watch_does_not_make_it_stand() {
+fn reread_before_next_watch_does_not_report_watching() {
     let (mut desk, mut watch) = without_a_change();
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.give(Input::Closed { id: watch });
@@ -482,7 +482,7 @@ fn a_read_that_is_answered_before_the_next_watch_does_not_make_it_stand() {
 }
 
 #[test]
-fn where_nobody_may_read_an_object_a_list_heals_what_is_set_aside() {
+fn forbidden_reread_falls_back_to_relist() {
     let (mut desk, mut watch) = without_a();
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.fail(get.id, 403);
@@ -497,7 +497,7 @@ fn where_nobody_may_read_an_object_a_list_heals_what_is_set_aside() {
 }
 
 #[test]
-fn where_nobody_may_read_an_object_a_raw_watch_is_no_worse_for_it() {
+fn forbidden_reread_does_not_degrade_raw_watch() {
     let (mut desk, mut watch) = without_a_change();
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.fail(get.id, 403);
@@ -509,7 +509,7 @@ fn where_nobody_may_read_an_object_a_raw_watch_is_no_worse_for_it() {
 
 /// Checks a frame that was damaged on its way, and may name an object that never existed.
 #[test]
-fn what_a_stream_goes_past_without_a_word_is_read_and_listed() {
+fn omitted_broken_change_is_read_and_relisted() {
     for read in [Ok(None), Ok(Some(object("ghost", 9, 5)))] {
         let (mut desk, watch) = Desk::watching(1);
         desk.give(to(watch, broken("ghost", 12)));
@@ -529,7 +529,7 @@ fn what_a_stream_goes_past_without_a_word_is_read_and_listed() {
 }
 
 #[test]
-fn what_is_set_aside_again_and_again_is_not_listed_ever_so_often() {
+fn repeated_quarantine_slows_rereads() {
     let (mut desk, mut watch) = without_a();
     let mut after = Vec::new();
     for round in 0..5 {
@@ -566,7 +566,7 @@ fn a_read_that_fails_otherwise_is_only_made_again() {
 }
 
 #[test]
-fn what_can_be_read_again_owes_no_list_and_what_was_asked_for_does() {
+fn recovery_cancels_deferred_undecodable_relist() {
     for (cause, owed) in [(ReplaceCause::Undecodable, false), (ReplaceCause::Requested, true)] {
         let (mut desk, watch) = without_a();
         (0..MAX_LISTS_PER_MINUTE).for_each(|_| desk.machine.lists.spend(desk.now));

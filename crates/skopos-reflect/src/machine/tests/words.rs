@@ -47,7 +47,7 @@ fn each_code_has_its_condition() {
 }
 
 #[test]
-fn the_reason_of_a_status_says_more_than_its_code() {
+fn status_reason_outranks_http_code() {
     use Condition::*;
     let cases = [
         ("Unauthorized", Unauthorized),
@@ -66,7 +66,7 @@ fn the_reason_of_a_status_says_more_than_its_code() {
 }
 
 #[test]
-fn an_error_in_the_stream_means_what_it_would_mean_as_an_answer() {
+fn error_event_is_classified_like_response() {
     let (mut desk, watch) = Desk::watching(1);
     desk.give(Input::Events {
         id: watch,
@@ -77,7 +77,7 @@ fn an_error_in_the_stream_means_what_it_would_mean_as_an_answer() {
 }
 
 #[test]
-fn a_link_is_told_in_one_line() {
+fn state_is_displayed_in_one_line() {
     let (mut desk, mut watch) = Desk::watching(1);
     assert_eq!(desk.machine.state().to_string(), "watching");
     for _ in 0..2 {
@@ -93,7 +93,7 @@ fn a_link_is_told_in_one_line() {
 }
 
 #[test]
-fn each_condition_is_told_in_a_few_words() {
+fn displays_each_condition() {
     use Condition::*;
     let key = Some(ObjectKey::namespaced("ns", "a"));
     let cases = [

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_values_in_the_object_itself() {
+    fn jsonpath_finds_values_of_object_only() {
         let object = json!({"spec": {"list": [{"n": 1}, {"n": 2}]}});
         let find =
             |path: &str| JsonPath::parse(path).unwrap().first(&object).and_then(PathValue::value).cloned();

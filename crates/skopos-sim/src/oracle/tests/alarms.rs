@@ -40,7 +40,7 @@ fn i26_a_server_that_is_well_is_called_degraded() {
 }
 
 #[test]
-fn i26_trouble_may_be_told_until_it_is_got_over() {
+fn i26_accepts_trouble_until_recovery_is_due() {
     let mut tale = Tale::new();
     tale.see(live(0));
     tale.go(secs(120));

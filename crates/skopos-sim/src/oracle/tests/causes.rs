@@ -33,7 +33,7 @@ fn i15_a_list_because_a_watch_was_refused() {
 }
 
 #[test]
-fn i15_a_list_because_a_watch_has_ended_after_its_time() {
+fn i15_flags_list_after_timed_out_watch() {
     for streamed in [false, true] {
         let mut tale = calm();
         tale.watch_ended(secs(300));
@@ -43,7 +43,7 @@ fn i15_a_list_because_a_watch_has_ended_after_its_time() {
 }
 
 #[test]
-fn i15_a_second_look_though_bookmarks_come_often() {
+fn i15_flags_verification_despite_bookmarks() {
     let looked = |bookmark_interval, tale: Tale| {
         let mut tale = tale;
         tale.history.cast.clusters[0].bookmark_interval = bookmark_interval;
@@ -70,7 +70,7 @@ fn i15_a_list_for_a_call() {
 }
 
 #[test]
-fn i15_lists_for_the_calls_of_two_that_ask_alike() {
+fn i15_allows_list_per_call_of_equal_informers() {
     let mut tale = calm();
     tale.history.cast.informers[PODS.index()].metadata_only = true;
     let other = tale.informer(CLIENT, Selection::all());
@@ -113,7 +113,7 @@ fn i15_an_audit_when_it_is_due() {
 }
 
 #[test]
-fn i15_a_list_after_a_fault_is_no_matter_for_as_long_as_it_may_be_felt() {
+fn i15_accepts_list_while_fault_effects_last() {
     let listed = |number, after| {
         let mut tale = calm();
         tale.fault(number, Some(secs(1)), secs(39), false);
@@ -156,7 +156,7 @@ fn i4_a_gap_without_a_list() {
 }
 
 #[test]
-fn i4_changes_in_sum_where_they_are_more_than_is_kept() {
+fn i4_accepts_coalescing_only_beyond_kept_history() {
     let told = |changes: u32| {
         let mut tale = calm();
         for _ in 0..changes {

@@ -22,7 +22,7 @@ fn i23_everything_is_equal() {
 }
 
 #[test]
-fn i23_a_store_is_not_the_server() {
+fn i23_flags_store_that_differs_from_server() {
     let (mut tale, _) = quiet();
     let look = tale.look(PODS, live(0));
     tale.fault(1, None, secs(2), false);
@@ -44,7 +44,7 @@ fn i23_a_store_is_not_live() {
 }
 
 #[test]
-fn i23_a_handler_was_not_told_of_the_last_change() {
+fn i23_flags_handler_without_last_change() {
     let (mut tale, _) = quiet();
     tale.put("x/b");
     tale.see(live(0));
@@ -54,7 +54,7 @@ fn i23_a_handler_was_not_told_of_the_last_change() {
 }
 
 #[test]
-fn i23_who_lost_something_for_ever_is_excused() {
+fn i23_excuses_permanent_loss() {
     let (mut tale, _) = quiet();
     let look = tale.look(PODS, live(0));
     tale.fault_begins(CLUSTER, 47, None, secs(600), true);
@@ -65,7 +65,7 @@ fn i23_who_lost_something_for_ever_is_excused() {
 }
 
 #[test]
-fn i21_the_panic_of_one_handler_costs_another_a_change() {
+fn i21_flags_change_lost_to_other_handlers_panic() {
     let (mut tale, a) = quiet();
     let other = tale.handler(PODS);
     let initial = Flags { initial: true, ..Flags::default() };

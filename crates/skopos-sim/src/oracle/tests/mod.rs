@@ -20,7 +20,7 @@ pub(super) use self::tale::{Tale, live, secs, stale};
 pub(super) use super::Invariant;
 
 #[test]
-fn a_good_history_breaks_nothing_and_checks_nearly_everything() {
+fn good_history_is_clean_and_checks_most_invariants() {
     let mut tale = Tale::new();
     tale.good_life();
     let verdict = tale.judge();

@@ -120,7 +120,7 @@ impl Outside {
 }
 
 #[test]
-fn n1_what_bears_no_mark_is_left_alone() {
+fn n1_accepts_untouched_foreign_record() {
     let mut outside = Outside::new(&[A]);
     outside.edited(foreign());
     outside.read();
@@ -136,7 +136,7 @@ fn n1_a_foreign_record_is_overwritten() {
 }
 
 #[test]
-fn n2_what_went_is_removed() {
+fn n2_accepts_removal_of_deleted_endpoint() {
     let mut outside = Outside::new(&[A, B]);
     outside.writes(&[A, B]);
     outside.go(secs(60));
@@ -146,7 +146,7 @@ fn n2_what_went_is_removed() {
 }
 
 #[test]
-fn n2_what_is_wanted_is_removed() {
+fn n2_flags_removal_of_wanted_endpoint() {
     let mut outside = Outside::new(&[A, B]);
     outside.writes(&[A, B]);
     outside.go(secs(60));
@@ -167,7 +167,7 @@ fn n2_a_view_may_be_half_a_minute_old() {
 }
 
 #[test]
-fn n2_what_is_not_selected_any_more_waits_for_a_list() {
+fn n2_removal_of_deselected_service_waits_for_list() {
     for (waits, holds) in [(40, true), (10, false)] {
         let mut outside = Outside::new(&[A]);
         outside.writes(&[A]);
@@ -185,7 +185,7 @@ fn n2_what_is_not_selected_any_more_waits_for_a_list() {
 }
 
 #[test]
-fn n2_what_went_before_the_notifier_began_waits_for_a_list() {
+fn n2_removal_of_missed_deletion_waits_for_list() {
     for (waits, holds) in [(40, true), (10, false)] {
         let mut outside = Outside::new(&[A, B]);
         outside.writes(&[A, B]);
@@ -205,7 +205,7 @@ fn n2_what_went_before_the_notifier_began_waits_for_a_list() {
 }
 
 #[test]
-fn n2_all_goes_with_a_service_that_is_seen_to_go() {
+fn n2_accepts_removal_of_all_with_deleted_service() {
     let mut outside = Outside::new(&[A, B]);
     outside.writes(&[A, B]);
     outside.ended(ONE, 1);
@@ -221,7 +221,7 @@ fn n2_all_goes_with_a_service_that_is_seen_to_go() {
 }
 
 #[test]
-fn n2_history_that_goes_back_is_not_known_at_once() {
+fn n2_grants_time_to_notice_rollback() {
     let mut outside = Outside::new(&[A, B]);
     outside.writes(&[A, B]);
     outside.go(secs(60));
@@ -241,7 +241,7 @@ fn n2_history_that_goes_back_is_not_known_at_once() {
 }
 
 #[test]
-fn n3_the_outside_becomes_as_it_is_wanted() {
+fn n3_accepts_outside_equal_to_desired() {
     let mut outside = Outside::new(&[A, B]);
     outside.writes(&[A, B]);
     outside.go(secs(300));
@@ -272,7 +272,7 @@ fn n3_a_name_stays_that_is_not_wanted() {
 }
 
 #[test]
-fn n3_what_is_in_trouble_or_without_a_leader_is_not_judged() {
+fn n3_skips_sink_in_trouble_or_without_leader() {
     let mut outside = Outside::new(&[A]);
     outside.record(AtOutside::TroubleBegan { what: Trouble::Down });
     outside.go(secs(300));
@@ -287,7 +287,7 @@ fn n3_what_is_in_trouble_or_without_a_leader_is_not_judged() {
 }
 
 #[test]
-fn n3_nobody_works() {
+fn n3_flags_missing_leader() {
     for works in [true, false] {
         let mut outside = Outside::new(&[]);
         if !works {
@@ -315,7 +315,7 @@ fn n3_a_foreign_record_is_no_fault() {
 }
 
 #[test]
-fn n6_one_works_after_the_other() {
+fn n6_accepts_successive_terms() {
     let mut outside = Outside::new(&[A]);
     outside.writes(&[A]);
     outside.ended(ONE, 1);
@@ -332,7 +332,7 @@ fn n6_two_have_a_term() {
 }
 
 #[test]
-fn n6_a_write_comes_after_the_term() {
+fn n6_flags_write_after_term() {
     let mut outside = Outside::new(&[A]);
     outside.ended(ONE, 1);
     outside.sent((ONE, 1), ours(&[A]));
@@ -343,7 +343,7 @@ fn n6_a_write_comes_after_the_term() {
 }
 
 #[test]
-fn n7_the_last_value_stays_while_the_service_lives() {
+fn n7_last_value_stays_while_service_lives() {
     let mut outside = Outside::new(&[A, B]);
     outside.writes(&[A, B]);
     outside.go(secs(60));
@@ -356,7 +356,7 @@ fn n7_the_last_value_stays_while_the_service_lives() {
 }
 
 #[test]
-fn n7_all_go_with_the_service() {
+fn n7_accepts_removal_of_all_with_service() {
     let mut outside = Outside::new(&[A]);
     outside.writes(&[A]);
     outside.go(secs(60));
@@ -367,7 +367,7 @@ fn n7_all_go_with_the_service() {
 }
 
 #[test]
-fn n8_a_sink_that_is_down_is_tried_now_and_then() {
+fn n8_flags_rapid_retries_of_down_sink() {
     for (pause, holds) in [(10_000, true), (500, false)] {
         let mut outside = Outside::new(&[A]);
         outside.record(AtOutside::TroubleBegan { what: Trouble::Down });
@@ -385,7 +385,7 @@ fn n8_a_sink_that_is_down_is_tried_now_and_then() {
 }
 
 #[test]
-fn n8_what_happened_in_a_trouble_is_one_write() {
+fn n8_expects_one_write_after_trouble() {
     for (writes, holds) in [(1, true), (12, false)] {
         let mut outside = Outside::new(&[A]);
         outside.writes(&[A]);

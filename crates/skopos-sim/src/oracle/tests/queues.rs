@@ -25,7 +25,7 @@ fn queue() -> (Tale, QueueId, KeyId) {
 }
 
 #[test]
-fn i22_what_is_added_while_it_is_worked_on_comes_again() {
+fn i22_accepts_return_of_key_added_during_work() {
     let (mut tale, queue, key) = queue();
     tale.record(Fact::QueueAdded { queue, key });
     tale.record(Fact::QueueDone { queue, worker: 0, key, again: false });
@@ -65,7 +65,7 @@ fn i22_a_drain_leaves_something_or_never_ends() {
 }
 
 #[test]
-fn i22_a_key_that_nobody_added() {
+fn i22_flags_key_never_added() {
     let (mut tale, queue, key) = queue();
     tale.record(Fact::QueueDone { queue, worker: 0, key, again: false });
     tale.record(Fact::QueueTaken { queue, worker: 0, key });

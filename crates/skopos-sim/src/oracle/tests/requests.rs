@@ -7,7 +7,7 @@ use super::{Invariant, Tale, broken, kept, live, secs, stale};
 use crate::history::{CallKind, Fact, KeyId, Selection, Verb};
 
 #[test]
-fn i5_a_watch_goes_on_where_the_store_is() {
+fn i5_accepts_watch_from_store_version() {
     let mut tale = Tale::new();
     tale.put("x/a");
     tale.requested(Verb::List, None, false);
@@ -19,7 +19,7 @@ fn i5_a_watch_goes_on_where_the_store_is() {
 }
 
 #[test]
-fn i5_a_watch_skips_what_the_store_has_not() {
+fn i5_flags_watch_beyond_store_version() {
     let mut tale = Tale::new();
     tale.put("x/a");
     let early = tale.see(live(0));
@@ -46,7 +46,7 @@ fn i5_a_watch_goes_back() {
 }
 
 #[test]
-fn i5_a_watch_begins_before_the_rv_at_which_more_may_be_due() {
+fn i5_accepts_watch_before_possibly_partial_rv() {
     let mut tale = Tale::new();
     tale.put("x/a");
     tale.put("x/b");
@@ -200,7 +200,7 @@ fn i15_single_objects_are_read_as_seldom_as_anything() {
 }
 
 #[test]
-fn i15_a_page_is_asked_for_again_after_a_while() {
+fn i15_flags_rapid_or_endless_page_retries() {
     let pages = |times, every| asks(times, every, |tale| tale.paged(7));
     kept(&pages(4, secs(2)), Invariant::I15);
     broken(&pages(4, Duration::from_millis(100)), Invariant::I15);

@@ -57,14 +57,14 @@ fn i3_some_of_them_in_another_order() {
 }
 
 #[test]
-fn i3_none_of_them_though_the_rv_is_there() {
+fn i3_flags_rv_without_its_deletions() {
     let mut part = expired();
     part.see(&[]);
     broken(&part.tale, Invariant::I3);
 }
 
 #[test]
-fn i3_what_follows_them_and_not_all_of_them() {
+fn i3_flags_later_change_before_all_deletions() {
     let mut part = expired();
     part.see(&[0]);
     part.tale.put("y/e");
@@ -105,7 +105,7 @@ fn i3_one_object_of_a_part() {
 }
 
 #[test]
-fn i4_what_is_told_of_them() {
+fn i4_flags_missing_or_reordered_deletions_of_rv() {
     let told = |which: &[usize]| {
         let Expired { mut tale, before, gone } = expired();
         which.iter().for_each(|object| tale.hear(Kind::Deleted, gone[*object], None));
@@ -120,7 +120,7 @@ fn i4_what_is_told_of_them() {
 }
 
 #[test]
-fn i6_what_had_come_of_them_is_gone_again() {
+fn i6_flags_return_of_deleted_object() {
     let mut part = expired();
     part.see(&[0, 1]);
     part.see(&[0]);
@@ -148,7 +148,7 @@ fn i9_a_list_is_whole() {
 }
 
 #[test]
-fn i10_who_lacks_some_of_them_is_as_old_as_they_are() {
+fn i10_partial_store_ages_from_missing_deletions() {
     let seen = |millis| {
         let told = |age| Freshness::Stale { age: Some(Duration::from_millis(age)), reason: Reason::Link };
         let mut part = expired();
@@ -165,7 +165,7 @@ fn i10_who_lacks_some_of_them_is_as_old_as_they_are() {
 }
 
 #[test]
-fn i10_who_lacks_some_of_them_cannot_know_before_a_later_rv_if_the_stream_is_silent() {
+fn i10_silent_partial_store_ages_from_later_rv() {
     let seen = |age| {
         let mut part = expired();
         part.tale.fault_begins(CLUSTER, 8, Some(secs(60)), secs(5), false);
@@ -182,7 +182,7 @@ fn i10_who_lacks_some_of_them_cannot_know_before_a_later_rv_if_the_stream_is_sil
 }
 
 #[test]
-fn i11_the_rest_does_not_come() {
+fn i11_flags_missing_remaining_deletions() {
     let seen = |rest: &[usize]| {
         let mut part = expired();
         let look = part.look(part.tale.rv(), rest, live(20_000));
@@ -220,7 +220,7 @@ fn i20_a_handler_that_begins_with_some_of_them() {
 }
 
 #[test]
-fn i23_some_of_them_in_the_end() {
+fn i23_flags_missing_deletions_at_end() {
     let ended = |without: &[usize]| {
         let mut part = expired();
         part.see(without);

@@ -7,7 +7,7 @@ use super::{Invariant, Tale, broken, kept, live, secs, stale};
 use crate::history::{CallKind, Content, Fact, Look, Outcome, Selection, Term, View, Walk};
 
 #[test]
-fn i3_contents_are_states_of_the_server() {
+fn i3_accepts_states_of_server() {
     let mut tale = Tale::new();
     tale.put("x/a");
     tale.see(live(0));
@@ -28,7 +28,7 @@ fn i3_half_a_list() {
 }
 
 #[test]
-fn i3_the_rv_runs_ahead_of_the_content() {
+fn i3_flags_rv_ahead_of_content() {
     let mut tale = Tale::new();
     tale.put("x/a");
     let look = tale.look(PODS, live(0));
@@ -39,7 +39,7 @@ fn i3_the_rv_runs_ahead_of_the_content() {
 }
 
 #[test]
-fn i3_what_was_damaged_may_be_missing_if_the_store_says_so() {
+fn i3_excuses_damaged_object_if_store_is_stale() {
     let seen = |freshness| {
         let mut tale = Tale::new();
         tale.put("x/a");
@@ -55,7 +55,7 @@ fn i3_what_was_damaged_may_be_missing_if_the_store_says_so() {
 }
 
 #[test]
-fn i3_what_was_damaged_may_be_missing_until_the_store_has_it() {
+fn i3_excuses_damaged_object_until_store_has_it() {
     let seen = |after: Duration| {
         let mut tale = Tale::new();
         tale.put("x/a");
@@ -92,7 +92,7 @@ fn i3_one_object_of_a_snapshot() {
 }
 
 #[test]
-fn i6_the_rv_goes_back() {
+fn i6_flags_rv_going_back() {
     let mut tale = Tale::new();
     tale.put("x/a");
     let early = tale.look(PODS, live(0));
@@ -103,7 +103,7 @@ fn i6_the_rv_goes_back() {
 }
 
 #[test]
-fn i6_what_an_rv_stands_for_changes() {
+fn i6_flags_two_contents_at_one_rv() {
     let mut tale = Tale::new();
     tale.put("x/a");
     let look = tale.see(live(0));
@@ -126,7 +126,7 @@ fn i6_rvs_grow() {
 }
 
 #[test]
-fn i7_a_store_with_what_is_not_selected() {
+fn i7_flags_unselected_object_in_store() {
     let listed = |app: &str| {
         let mut tale = Tale::new();
         let labels = vec![Term::Is("app".to_owned(), "web".to_owned())];
@@ -166,7 +166,7 @@ fn i9_a_wait_is_given_up_at_once() {
 }
 
 #[test]
-fn i9_older_than_asked_for() {
+fn i9_flags_answer_older_than_max_age() {
     let read = |age| {
         let mut tale = Tale::new();
         tale.put("x/a");
@@ -179,7 +179,7 @@ fn i9_older_than_asked_for() {
 }
 
 #[test]
-fn i9_the_answer_of_the_server_is_no_state_of_the_server() {
+fn i9_flags_answer_that_is_no_server_state() {
     let mut tale = Tale::new();
     tale.put("x/a");
     let call = tale.call(CallKind::Read { max_age: secs(1) }, secs(5));
@@ -192,7 +192,7 @@ fn i9_the_answer_of_the_server_is_no_state_of_the_server() {
 }
 
 #[test]
-fn i10_an_age_below_the_true_one() {
+fn i10_flags_understated_age() {
     let seen = |age| {
         let mut tale = Tale::new();
         tale.put("x/a");
@@ -208,7 +208,7 @@ fn i10_an_age_below_the_true_one() {
 }
 
 #[test]
-fn i10_what_is_not_selected_makes_nothing_older() {
+fn i10_unselected_changes_add_no_age() {
     let mut tale = Tale::new();
     let labels = vec![Term::Is("app".to_owned(), "web".to_owned())];
     let web = tale.informer(CLIENT, Selection { labels, ..Selection::all() });

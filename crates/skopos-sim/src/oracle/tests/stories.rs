@@ -15,7 +15,7 @@ fn begun() -> (Tale, Seen) {
 }
 
 #[test]
-fn what_the_log_has_is_told() {
+fn accepts_events_that_match_log() {
     let (mut tale, a) = begun();
     let newer = tale.put("x/a");
     tale.hear(Kind::Updated, newer, Some(a));
@@ -37,7 +37,7 @@ fn what_the_log_has_is_told() {
 }
 
 #[test]
-fn a_gap_may_leave_out_what_came_and_went() {
+fn gap_may_omit_object_that_came_and_went() {
     let (mut tale, a) = begun();
     tale.put("x/a");
     tale.put("x/b");
@@ -50,7 +50,7 @@ fn a_gap_may_leave_out_what_came_and_went() {
 }
 
 #[test]
-fn after_a_gap_everything_must_have_been_told() {
+fn flags_object_still_undelivered_after_gap() {
     let (mut tale, a) = begun();
     tale.put("x/b");
     let newest = tale.put("x/a");
@@ -71,7 +71,7 @@ fn i1_an_rv_goes_back() {
 }
 
 #[test]
-fn i1_rvs_begin_anew_after_a_rollback_that_left_everything_as_it_was() {
+fn i1_accepts_lower_rvs_after_neutral_rollback() {
     let told = |on_its_way: bool| {
         let (mut tale, _) = begun();
         let b = tale.put("x/b");
@@ -98,7 +98,7 @@ fn i1_rvs_begin_anew_after_a_rollback_that_left_everything_as_it_was() {
 }
 
 #[test]
-fn i1_the_rvs_of_two_objects_are_in_the_wrong_order() {
+fn i1_flags_two_objects_in_wrong_rv_order() {
     let (mut tale, _) = begun();
     let b = tale.put("x/b");
     let c = tale.put("x/c");
@@ -113,7 +113,7 @@ fn i1_the_rvs_of_two_objects_are_in_the_wrong_order() {
 }
 
 #[test]
-fn i1_a_rollback_may_go_back_with_a_gap_and_not_without() {
+fn i1_accepts_rollback_only_with_gap() {
     let told = |gap: bool| {
         let (mut tale, a) = begun();
         let rv = tale.rv();
@@ -131,7 +131,7 @@ fn i1_a_rollback_may_go_back_with_a_gap_and_not_without() {
 }
 
 #[test]
-fn i2_the_same_is_told_twice() {
+fn i2_flags_duplicate_event() {
     let (mut tale, _) = begun();
     let b = tale.put("x/b");
     tale.hear(Kind::Added, b, None);
@@ -165,7 +165,7 @@ fn i4_an_old_state_under_a_new_rv() {
 }
 
 #[test]
-fn i4_one_mistake_is_told_once_and_followed_again_when_it_is_mended() {
+fn i4_reports_mistake_once_and_resumes_after_repair() {
     let (mut tale, _) = begun();
     let b = tale.put("x/b");
     let c = tale.put("x/c");
@@ -183,7 +183,7 @@ fn i4_one_mistake_is_told_once_and_followed_again_when_it_is_mended() {
 }
 
 #[test]
-fn i4_what_was_lost_by_a_lie_is_excused() {
+fn i4_excuses_changes_lost_to_lying_stream() {
     let (mut tale, _) = begun();
     tale.fault_begins(super::tale::CLUSTER, 47, None, secs(600), true);
     tale.put("x/b");
@@ -201,7 +201,7 @@ fn of_app() -> (Tale, HandlerId) {
 }
 
 #[test]
-fn who_comes_into_scope_is_added_and_who_leaves_it_deleted() {
+fn scope_entry_is_add_and_exit_is_delete() {
     let (mut tale, handler) = of_app();
     tale.put_with("x/a", &[("app", "db")]);
     let inside = tale.put_with("x/a", &[("app", "web")]);
@@ -223,7 +223,7 @@ fn i7_an_object_that_is_not_selected() {
 }
 
 #[test]
-fn i8_old_is_not_what_was_given_last() {
+fn i8_flags_old_that_was_not_given_last() {
     let (mut tale, _) = begun();
     let newer = tale.put("x/a");
     let newest = tale.put("x/a");
@@ -248,7 +248,7 @@ fn i8_deleted_though_it_is_not_known() {
 }
 
 #[test]
-fn i8b_an_addition_that_is_none_in_the_log() {
+fn i8b_flags_add_that_is_update_in_log() {
     let mut tale = Tale::new();
     tale.put("x/a");
     let newer = tale.put("x/a");
@@ -267,7 +267,7 @@ fn i18_an_update_spans_two_uids() {
 }
 
 #[test]
-fn i18_another_object_of_the_name_is_deleted_and_added() {
+fn i18_accepts_recreated_object_as_delete_and_add() {
     let (mut tale, a) = begun();
     tale.delete("x/a");
     let other = tale.put("x/a");
@@ -279,7 +279,7 @@ fn i18_another_object_of_the_name_is_deleted_and_added() {
 }
 
 #[test]
-fn i20_synced_before_everything_was_told() {
+fn i20_flags_sync_before_all_initial_events() {
     let mut tale = Tale::new();
     let a = tale.put("x/a");
     tale.put("x/b");
@@ -290,7 +290,7 @@ fn i20_synced_before_everything_was_told() {
 }
 
 #[test]
-fn i20_synced_with_what_was_deleted_before_the_first_list() {
+fn i20_flags_sync_with_object_deleted_before_list() {
     let mut tale = Tale::new();
     let a = tale.put("x/a");
     tale.delete("x/a");
@@ -301,7 +301,7 @@ fn i20_synced_with_what_was_deleted_before_the_first_list() {
 }
 
 #[test]
-fn i20_synced_when_the_first_event_after_the_list_has_been_told_already() {
+fn i20_accepts_sync_after_first_live_event() {
     let mut tale = Tale::new();
     tale.go(secs(1));
     let a = tale.put("x/a");
@@ -315,7 +315,7 @@ fn i20_synced_when_the_first_event_after_the_list_has_been_told_already() {
 }
 
 #[test]
-fn i21_who_panics_is_given_it_again() {
+fn i21_accepts_redelivery_after_panic() {
     let (mut tale, _) = begun();
     let other = tale.handler(PODS);
     let b = tale.put("x/b");
@@ -341,7 +341,7 @@ fn i21_an_event_is_given_up_at_once() {
 }
 
 #[test]
-fn i21_the_next_resync_tells_what_was_given_up() {
+fn i21_accepts_resync_of_abandoned_event() {
     let (mut tale, _) = begun();
     let b = tale.put("x/b");
     tale.hear(Kind::Added, b, None);

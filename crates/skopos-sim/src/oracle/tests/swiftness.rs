@@ -34,7 +34,7 @@ fn missing(number: u8, detect: u64, noticed: u64) -> Tale {
 }
 
 #[test]
-fn i11_what_is_missing_is_noticed_in_time() {
+fn i11_flags_missing_change_noticed_late() {
     kept(&missing(1, 15, 15), Invariant::I11);
     broken(&missing(1, 15, 30), Invariant::I11);
     kept(&missing(8, 60, 30), Invariant::I11);
@@ -51,7 +51,7 @@ fn i11_without_a_fault_everything_is_there_at_once() {
 }
 
 #[test]
-fn i11_a_stream_of_a_lost_history_is_found_as_one_that_is_silent() {
+fn i11_lost_history_is_noticed_like_silent_stream() {
     let missed = |later, missed: u64| {
         let mut tale = well();
         let rv = tale.rv();
@@ -91,7 +91,7 @@ fn healed_of(number: u8, recovered: u64, before: Freshness) -> Tale {
 }
 
 #[test]
-fn i12_all_is_well_soon_after_a_fault_was_healed() {
+fn i12_flags_slow_recovery_after_healed_fault() {
     kept(&healed(2, stale()), Invariant::I12);
     broken(&healed(20, stale()), Invariant::I12);
     // The proof may take a probe.
@@ -101,7 +101,7 @@ fn i12_all_is_well_soon_after_a_fault_was_healed() {
 }
 
 #[test]
-fn i12_what_could_not_be_read_is_read_again_within_minutes() {
+fn i12_undecodable_object_is_read_again_in_minutes() {
     let undecodable = Freshness::Stale { age: None, reason: Reason::Undecodable };
     kept(&healed_of(15, 300, undecodable), Invariant::I12);
     broken(&healed_of(15, 450, undecodable), Invariant::I12);
@@ -154,7 +154,7 @@ fn beside(freshness: Freshness, late: u64) -> Tale {
 }
 
 #[test]
-fn i14_the_trouble_of_others_is_not_felt() {
+fn i14_flags_effects_of_fault_in_other_cluster() {
     kept(&beside(live(0), 1), Invariant::I14);
     broken(&beside(stale(), 0), Invariant::I14);
     let verdict = beside(live(10_000), 10).judge();
@@ -178,7 +178,7 @@ fn beside_a_part(part: Part, freshness: Freshness, late: u64) -> Tale {
 }
 
 #[test]
-fn i14_who_asks_for_something_else_is_not_struck() {
+fn i14_flags_effects_of_fault_on_other_requests() {
     for part in [
         Part { namespace: Some(0), ..Part::WHOLE },
         Part { resource: Some(Resource::Nodes), ..Part::WHOLE },
@@ -195,7 +195,7 @@ fn i14_who_asks_for_something_else_is_not_struck() {
 }
 
 #[test]
-fn i12_who_comes_in_a_fault_recovers_from_it() {
+fn i12_informer_started_in_fault_recovers() {
     let came = |recovered| {
         let mut tale = Tale::new();
         let fault = tale.fault_begins(CLUSTER, 19, Some(secs(1)), secs(39), false);
@@ -218,7 +218,7 @@ fn i12_who_comes_in_a_fault_recovers_from_it() {
 }
 
 #[test]
-fn i11_a_slow_path_does_not_keep_a_dead_one_from_being_noticed() {
+fn i11_slow_path_does_not_hide_dead_one() {
     let died = |slow, noticed| {
         let mut tale = well();
         let before = tale.see(live(0));

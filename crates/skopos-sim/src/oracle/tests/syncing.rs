@@ -34,13 +34,13 @@ fn i11_a_list_that_is_not_answered_fails() {
 }
 
 #[test]
-fn i12_a_list_comes_though_a_streamed_one_never_ends() {
+fn i12_expects_list_when_streamed_one_never_ends() {
     kept(&unlisted(35, None, 0, true), Invariant::I12);
     broken(&unlisted(35, None, 1, false), Invariant::I12);
 }
 
 #[test]
-fn i20_who_waited_for_a_list_has_it() {
+fn i20_flags_wait_that_returns_before_list() {
     let waited = |synced| {
         let mut tale = Tale::new();
         let look = tale.look(PODS, Freshness::NeverSynced);
@@ -60,7 +60,7 @@ fn i20_who_waited_for_a_list_has_it() {
 }
 
 #[test]
-fn i10_an_age_counts_the_time_that_the_machine_slept() {
+fn i10_age_includes_machine_sleep() {
     let slept = |age| {
         let mut tale = Tale::new();
         tale.see(live(0));
@@ -92,7 +92,7 @@ fn i14_lists_and_watches_share_no_connection() {
 }
 
 #[test]
-fn i15_a_server_that_is_down_is_not_dialled_all_the_time() {
+fn i15_flags_constant_dialling_of_down_server() {
     let dialled = |pause| {
         let mut tale = Tale::new();
         for _ in 0..20 {
@@ -106,7 +106,7 @@ fn i15_a_server_that_is_down_is_not_dialled_all_the_time() {
 }
 
 #[test]
-fn i15_who_is_told_when_to_come_again_heeds_it() {
+fn i15_flags_ignored_retry_after() {
     let heeded = |after| {
         let mut tale = Tale::new();
         let rv = tale.rv();

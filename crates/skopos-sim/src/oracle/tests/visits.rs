@@ -91,7 +91,7 @@ fn reads(gateway: &mut Gateway) -> [(Option<MemberId>, Asked); 5] {
 }
 
 #[test]
-fn i24_a_read_shows_the_own_write_or_a_later_one() {
+fn i24_accepts_own_write_or_later_one() {
     for read in 0..5 {
         let mut gateway = Gateway::new();
         let (member, what) = reads(&mut gateway)[read];
@@ -117,7 +117,7 @@ fn i24_a_read_shows_an_older_version() {
 }
 
 #[test]
-fn i24_a_read_lacks_the_own_write() {
+fn i24_flags_read_without_own_write() {
     for read in 0..5 {
         let mut gateway = Gateway::new();
         let (member, what) = reads(&mut gateway)[read];
@@ -129,7 +129,7 @@ fn i24_a_read_lacks_the_own_write() {
 }
 
 #[test]
-fn i24_what_was_deleted_since_need_not_be_there() {
+fn i24_accepts_absence_of_object_deleted_since() {
     let mut gateway = Gateway::new();
     gateway.put(0, PROD);
     gateway.delete(1);
@@ -138,7 +138,7 @@ fn i24_what_was_deleted_since_need_not_be_there() {
 }
 
 #[test]
-fn i24_what_the_reader_has_deleted_is_not_there() {
+fn i24_flags_object_deleted_by_reader() {
     let mut gateway = Gateway::new();
     let gone = gateway.put(0, PROD);
     gateway.delete(0);
@@ -152,7 +152,7 @@ fn i24_what_the_reader_has_deleted_is_not_there() {
 }
 
 #[test]
-fn i24_a_watch_begins_before_the_own_write() {
+fn i24_flags_watch_that_begins_before_own_write() {
     let mut gateway = Gateway::new();
     let gone = gateway.put(1, PROD);
     gateway.delete(1);
@@ -163,7 +163,7 @@ fn i24_a_watch_begins_before_the_own_write() {
 }
 
 #[test]
-fn i24_only_a_cluster_that_is_away_may_be_shown_as_it_was() {
+fn i24_only_unreachable_cluster_may_show_old_state() {
     let away = |members: &[MemberId]| Answer { away: members.into(), ..answer(200, &[]) };
     let mut gateway = Gateway::new();
     let own = gateway.put(0, PROD);
@@ -176,7 +176,7 @@ fn i24_only_a_cluster_that_is_away_may_be_shown_as_it_was() {
 }
 
 #[test]
-fn i24_only_what_was_written_before_the_read_was_sent_is_demanded() {
+fn i24_demands_only_writes_before_request() {
     let mut gateway = Gateway::new();
     let older = gateway.put(0, PROD);
     let visit = gateway.ask(0, Some(PROD), LIST);
@@ -211,7 +211,7 @@ fn i24_history_goes_back_on_a_write() {
 }
 
 #[test]
-fn i25_everything_is_of_the_cluster_of_its_name() {
+fn i25_accepts_objects_of_named_cluster() {
     let mut gateway = Gateway::new();
     let (one, other) = (gateway.put(0, PROD), gateway.put(0, PROD_2));
     gateway.read(Some(PROD_2), LIST, answer(200, &[shown(PROD_2, other)]));

@@ -32,7 +32,7 @@ fn i13_a_call_never_returns() {
 }
 
 #[test]
-fn i20_a_sync_that_fails_names_the_cause() {
+fn i20_flags_failed_sync_without_cause() {
     let failed = |named| {
         let mut tale = Tale::new();
         let call = tale.call(CallKind::WaitSynced, secs(5));
@@ -57,7 +57,7 @@ fn i16_nothing_is_left() {
 }
 
 #[test]
-fn i16_a_call_after_the_removal() {
+fn i16_flags_call_after_handler_removal() {
     let mut tale = Tale::new();
     let a = tale.put("x/a");
     tale.see(live(0));
@@ -68,7 +68,7 @@ fn i16_a_call_after_the_removal() {
 }
 
 #[test]
-fn i16_a_request_after_the_shutdown() {
+fn i16_flags_request_after_shutdown() {
     let mut tale = Tale::new();
     tale.record(Fact::Shutdown { client: CLIENT, tasks: 0, connections: 0 });
     tale.go(secs(10));
@@ -77,7 +77,7 @@ fn i16_a_request_after_the_shutdown() {
 }
 
 #[test]
-fn i16_who_calls_after_the_shutdown_is_told_so_at_once() {
+fn i16_call_after_shutdown_fails_at_once() {
     let called = |millis, outcome| {
         let mut tale = Tale::new();
         tale.record(Fact::Shutdown { client: CLIENT, tasks: 0, connections: 0 });
@@ -92,7 +92,7 @@ fn i16_who_calls_after_the_shutdown_is_told_so_at_once() {
 }
 
 #[test]
-fn i16_a_call_that_is_under_way_at_the_shutdown() {
+fn i16_pending_call_ends_with_shutdown() {
     let ends = |after| {
         let mut tale = Tale::new();
         let call = tale.call(CallKind::WaitSynced, secs(20));

@@ -59,7 +59,7 @@ fn i4_a_change_that_never_was() {
 }
 
 #[test]
-fn i4_a_read_in_place_of_what_was_damaged_may_be_new() {
+fn i4_accepts_newer_read_of_damaged_object() {
     let (mut tale, watcher) = begun();
     tale.fault(15, Some(secs(5)), secs(10), false);
     let b = tale.put("x/b");
@@ -68,7 +68,7 @@ fn i4_a_read_in_place_of_what_was_damaged_may_be_new() {
 }
 
 #[test]
-fn i4_what_cannot_be_read_was_damaged() {
+fn i4_flags_unreadable_object_without_damage() {
     let unreadable = |damaged: bool| {
         let (mut tale, watcher) = begun();
         if damaged {
@@ -85,7 +85,7 @@ fn i4_what_cannot_be_read_was_damaged() {
 }
 
 #[test]
-fn i4_what_is_skipped_is_said_and_has_a_cause() {
+fn i4_flags_skip_without_cause() {
     let skipped = |refused: bool| {
         let (mut tale, watcher) = begun();
         let since = tale.rv();
@@ -106,7 +106,7 @@ fn i4_what_is_skipped_is_said_and_has_a_cause() {
 }
 
 #[test]
-fn i1_a_change_is_told_again() {
+fn i1_flags_repeated_change() {
     let (mut tale, watcher) = begun();
     let b = tale.put("x/b");
     tale.gives(watcher, added(b));
@@ -115,7 +115,7 @@ fn i1_a_change_is_told_again() {
 }
 
 #[test]
-fn i5_it_begins_with_what_is_there() {
+fn i5_flags_bookmark_older_than_start() {
     let (mut tale, _) = begun();
     tale.put("x/b");
     let rv = tale.rv();
@@ -126,7 +126,7 @@ fn i5_it_begins_with_what_is_there() {
 }
 
 #[test]
-fn i6_a_bookmark_passes_what_was_not_told() {
+fn i6_flags_bookmark_past_undelivered_change() {
     let (mut tale, watcher) = begun();
     let rv = tale.put("x/b").rv;
     tale.gives(watcher, Heard::Bookmark { rv });
@@ -134,7 +134,7 @@ fn i6_a_bookmark_passes_what_was_not_told() {
 }
 
 #[test]
-fn i6_what_shares_an_rv_may_follow_its_bookmark() {
+fn i6_accepts_changes_of_rv_after_its_bookmark() {
     let (mut tale, watcher) = begun();
     let b = tale.put("x/b");
     tale.gives(watcher, added(b));
@@ -244,7 +244,7 @@ fn overtaken(after: Duration, otherwise: impl FnOnce(&mut Tale, WatcherId)) -> T
 }
 
 #[test]
-fn i19_a_history_that_comes_beyond_only_when_it_must_have_been_noticed() {
+fn i19_flags_overtaken_rollback_noticed_late() {
     let soon = overtaken(secs(20), |_, _| {});
     assert_eq!(soon.judge().violations, [], "nobody could notice");
     broken(&overtaken(secs(120), |_, _| {}), Invariant::I19);
@@ -264,7 +264,7 @@ fn i19_a_history_that_comes_beyond_only_when_it_must_have_been_noticed() {
 }
 
 #[test]
-fn i19_who_leaves_has_noticed_before() {
+fn i19_flags_ended_watcher_that_missed_rollback() {
     let left = |after: u64| {
         let (mut tale, watcher) = begun();
         let b = tale.put("x/b");
@@ -280,7 +280,7 @@ fn i19_who_leaves_has_noticed_before() {
 }
 
 #[test]
-fn i23_something_is_left_to_be_told() {
+fn i23_flags_undelivered_change_at_end() {
     let (mut tale, _) = begun();
     tale.put("x/b");
     tale.settle();
@@ -288,7 +288,7 @@ fn i23_something_is_left_to_be_told() {
 }
 
 #[test]
-fn a_stream_that_lies_is_excused_until_something_is_skipped() {
+fn lying_stream_is_excused_until_skip() {
     let (mut tale, watcher) = begun();
     tale.fault(47, None, secs(10), true);
     tale.put("x/b");
@@ -304,7 +304,7 @@ fn a_stream_that_lies_is_excused_until_something_is_skipped() {
 }
 
 #[test]
-fn a_stream_that_lied_is_excused_until_it_tells_of_what_came_after() {
+fn lying_stream_is_excused_until_later_change() {
     let told = |late: bool, rest: bool| {
         let (mut tale, watcher) = begun();
         tale.fault(47, None, secs(10), true);

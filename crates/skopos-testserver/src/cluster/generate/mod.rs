@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides() {
+    fn seed_determines_generated_pods() {
         assert_eq!(PodGenerator::new(3).pod(11), PodGenerator::new(3).pod(11));
         assert_ne!(PodGenerator::new(3).pod(11), PodGenerator::new(4).pod(11));
         let one: Value = serde_json::from_slice(&PodGenerator::new(3).namespaces(1).pod(99)).unwrap();

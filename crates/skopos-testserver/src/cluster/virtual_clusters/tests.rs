@@ -37,7 +37,7 @@ fn secret_text(secret: &Value, key: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scaled_to_zero_it_is_gone_and_scaled_up_it_is_back_with_its_data() {
+async fn scaled_down_cluster_returns_with_its_data() {
     let virtuals = one(&VirtualCluster::new("shop")).await;
     let server = virtuals.server(NS, "shop").unwrap();
     server.create(settings("blue")).unwrap();
@@ -73,7 +73,7 @@ async fn a_deployment_needs_its_etcd() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_ends_for_ever_with_its_workload_and_its_volume() {
+async fn cluster_ends_with_workload_and_volume() {
     let virtuals = one(&VirtualCluster::new("shop")).await;
     let host = virtuals.host().clone();
     let old = virtuals.server(NS, "shop").unwrap();
@@ -97,7 +97,7 @@ async fn it_ends_for_ever_with_its_workload_and_its_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_syncers_secret_goes_with_the_service() {
+async fn syncer_secret_is_deleted_with_service() {
     let virtuals = one(&VirtualCluster::new("shop")).await;
     let host = virtuals.host().clone();
     let secret = host.get("secrets", Some(NS), "vc-shop").unwrap();
@@ -111,7 +111,7 @@ async fn the_syncers_secret_goes_with_the_service() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_waits_takes_the_server_away() {
+async fn waiting_container_stops_server() {
     let virtuals = one(&VirtualCluster::new("shop")).await;
     let pod = |host: &TestServer| host.get("pods", Some(NS), "shop-0").unwrap();
     // The pod becomes ready after the server starts; that would overwrite earlier writes of its status.
@@ -125,7 +125,7 @@ async fn a_container_that_waits_takes_the_server_away() {
 }
 
 #[tokio::test]
-async fn over_tcp_the_port_refuses_and_stays_the_same() {
+async fn tcp_port_refuses_when_down_and_stays_same() {
     let host = TestServer::builder().workloads(true).start().await.unwrap();
     let virtuals = VirtualClusters::on(host.clone()).export_addresses().start();
     virtuals.create(&VirtualCluster::new("shop")).unwrap();
@@ -180,7 +180,7 @@ async fn handshake(
 }
 
 #[tokio::test]
-async fn the_certificate_has_the_syncers_names_and_clients_need_one() {
+async fn handshake_needs_syncer_name_and_client_certificate() {
     let host = TestServer::builder().workloads(true).start().await.unwrap();
     let virtuals = VirtualClusters::on(host.clone()).start();
     virtuals.create(&VirtualCluster::new("shop")).unwrap();

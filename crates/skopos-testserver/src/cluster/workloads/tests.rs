@@ -25,7 +25,7 @@ fn status(server: &TestServer, resource: &str, name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_gets_pods_that_turn_ready_and_loses_them_when_scaled_down() {
+async fn deployment_pods_become_ready_and_scale_down() {
     let server = server().await;
     server.create(deployment(3, "nginx:1")).unwrap();
     server.wait_for(|s| status(s, "deployments", "web")["readyReplicas"] == 3).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_deployment_gets_pods_that_turn_ready_and_loses_them_when_scaled_down(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_template_replaces_the_pods_step_by_step() {
+async fn template_change_replaces_pods_gradually() {
     let server = server().await;
     server.create(deployment(4, "nginx:1")).unwrap();
     server.wait_for(|s| status(s, "deployments", "web")["readyReplicas"] == 4).await.unwrap();
@@ -232,7 +232,7 @@ async fn a_service_gets_slices_that_follow_its_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slice_has_at_most_a_hundred_endpoints_and_a_change_touches_one() {
+async fn change_touches_one_slice_of_100_endpoints() {
     let server = server().await;
     server.create(service(json!({"clusterIP": "None", "selector": {"app": "web"}}))).unwrap();
     server.create(deployment(250, "nginx:1")).unwrap();

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_filled_in() {
+    fn missing_fields_get_schema_defaults() {
         assert_eq!(defaulted(json!({})), json!({"size": 3, "maybe": 1, "nested": {"deep": "x"}}));
         assert_eq!(
             defaulted(json!({"nested": {"deep": "y"}, "size": 4, "maybe": 2})),

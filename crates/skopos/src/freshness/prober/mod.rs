@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_wait_share_a_probe_sent_after_they_asked() {
+    async fn waiters_share_probe_sent_after_request() {
         let running = start(answering(7, Duration::from_millis(100)));
         let _subscription = running.subscribe(target(None), false);
         let begun = Instant::now();
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_that_was_sent_at_the_same_instant_came_before() {
+    async fn probe_sent_at_same_instant_is_not_reused() {
         let running = start(answering(7, Duration::ZERO));
         let _subscription = running.subscribe(target(None), false);
         // The clock does not advance between the two calls.
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_link_that_is_back_is_probed_though_a_probe_failed_just_now() {
+    async fn recovered_reflector_is_probed_despite_failure() {
         let up = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let is_up = up.clone();
         let running = start(Arc::new(move |_| {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_that_may_not_be_read_gives_way_to_another() {
+    async fn forbidden_namespace_yields_to_another() {
         let send: ProbeFn = Arc::new(|target| {
             Box::pin(async move {
                 match target.namespace.as_deref() {
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_version_that_is_not_served_gives_way_to_another() {
+    async fn unserved_version_yields_to_another() {
         for code in [401, 404, 406, 429, 500] {
             let send: ProbeFn = Arc::new(move |target| {
                 Box::pin(async move {
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_name_that_may_not_be_read_gives_way_to_another() {
+    async fn forbidden_name_yields_to_another() {
         let send: ProbeFn = Arc::new(|target| {
             Box::pin(async move {
                 match target.name().as_deref() {
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_that_may_not_be_read_hold_up_nobody_who_may() {
+    async fn many_forbidden_targets_do_not_delay_allowed_one() {
         let send: ProbeFn = Arc::new(|target| {
             Box::pin(async move {
                 match target.namespace.as_deref() {

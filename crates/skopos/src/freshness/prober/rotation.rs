@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_stand_has_its_turn_though_none_answers_of_those_that_do() {
+    fn unwatched_target_gets_turn_despite_failures() {
         let mut rotation = TargetRotation::default();
         let asked = (0..40).map(|_| {
             let (key, target) = rotation.take(&mut candidates(10)).unwrap();

@@ -11,7 +11,7 @@ fn lives(content: &Weak<StoreContent>) -> bool {
 }
 
 #[test]
-fn what_a_reader_held_is_taken_apart_by_the_writer() {
+fn writer_frees_content_released_by_reader() {
     let (core, mut writer) = store();
     list(&mut writer, [], commit(1, 0, false));
     let held = core.current();
@@ -26,7 +26,7 @@ fn what_a_reader_held_is_taken_apart_by_the_writer() {
 }
 
 #[test]
-fn content_that_nobody_holds_stays_until_the_next_batch_only() {
+fn unheld_content_is_freed_after_next_batch() {
     let (core, mut writer) = store();
     list(&mut writer, [], commit(1, 0, false));
     let content = Arc::downgrade(&core.current());
@@ -37,7 +37,7 @@ fn content_that_nobody_holds_stays_until_the_next_batch_only() {
 }
 
 #[test]
-fn of_content_that_readers_hold_for_long_the_writer_keeps_the_last_eight() {
+fn writer_retains_at_most_eight_held_contents() {
     let (core, mut writer) = store();
     list(&mut writer, [], commit(1, 0, false));
     let mut held = Vec::new();
@@ -52,7 +52,7 @@ fn of_content_that_readers_hold_for_long_the_writer_keeps_the_last_eight() {
 }
 
 #[test]
-fn a_store_that_was_closed_keeps_its_content_and_takes_nobody_in() {
+fn closed_store_keeps_content_and_refuses_handlers() {
     let (core, mut writer) = store();
     list(&mut writer, [object("ns", "a", "u", 1)], commit(1, 0, false));
     let queue = Arc::new(EventQueue::new(10));
@@ -67,7 +67,7 @@ fn a_store_that_was_closed_keeps_its_content_and_takes_nobody_in() {
 }
 
 #[test]
-fn what_a_checkpoint_said_is_the_servers_once_it_is_confirmed() {
+fn restored_content_waits_for_confirmation() {
     let part = RestoredPart { namespace: None, rv: 5.into(), epoch: 2 };
     let core = StoreCore::new(StoreContent::restored(vec![part], Tree::new()), FreshnessCell::standalone());
     let progress = core.progress();
@@ -79,7 +79,7 @@ fn what_a_checkpoint_said_is_the_servers_once_it_is_confirmed() {
 }
 
 #[test]
-fn nothing_is_told_again_before_there_is_anything() {
+fn resync_before_first_list_sends_nothing() {
     let (core, _) = store();
     let queue = Arc::new(EventQueue::new(10));
     core.subscribe(&queue).unwrap();
@@ -88,7 +88,7 @@ fn nothing_is_told_again_before_there_is_anything() {
 }
 
 #[test]
-fn a_journal_is_kept_from_when_it_is_asked_for() {
+fn journal_starts_per_namespace_when_enabled() {
     let core = StoreCore::new(StoreContent::unsynced_set(["a", "b"]), FreshnessCell::standalone());
     let reader: Store = core.clone().into();
     assert!(reader.journal_in("a").is_none());

@@ -5,7 +5,7 @@ use crate::store::{StoreCore, StoreWriter};
 use crate::testing::{Unobserved, commit, list, object, snapshot, store};
 
 #[test]
-fn a_key_is_contained_if_there_is_an_object_of_it() {
+fn contains_agrees_with_get() {
     let (core, mut writer) = store();
     list(&mut writer, [object("ns", "a", "u1", 1)], commit(5, 0, false));
     let snapshot = snapshot(&core);
@@ -38,7 +38,7 @@ fn a_namespace_is_found_wherever_it_lies() {
 }
 
 #[test]
-fn each_namespace_of_a_set_has_come_as_far_as_it_has() {
+fn snapshot_reports_version_per_namespace() {
     let core = StoreCore::new(StoreContent::unsynced_set(["a", "b"]), FreshnessCell::standalone());
     for (part, namespace, rv) in [(0, "a", 7), (1, "b", 9)] {
         let mut writer = StoreWriter::new(core.clone(), part, Unobserved);
@@ -52,7 +52,7 @@ fn each_namespace_of_a_set_has_come_as_far_as_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_is_as_old_as_what_is_proven_of_it() {
+async fn snapshot_age_follows_its_proof() {
     let (core, mut writer) = store();
     list(&mut writer, [], commit(5, 0, false));
     assert_eq!(snapshot(&core).age(), None, "nothing is proven");

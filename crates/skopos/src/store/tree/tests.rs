@@ -90,7 +90,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: crate::testing::cases(24), ..ProptestConfig::default() })]
 
     #[test]
-    fn behaves_as_a_sorted_map_and_never_changes_a_held_copy(steps in steps()) {
+    fn tree_matches_sorted_map_and_keeps_held_copies(steps in steps()) {
         let (mut tree, mut model) = (Tree::new(), BTreeMap::new());
         let mut held: Vec<(Tree<Pair>, Model)> = Vec::new();
         for step in steps {

@@ -204,7 +204,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(300)))]
 
     #[test]
-    fn every_key_comes_when_it_is_owed_and_to_one_worker(steps in prop::collection::vec(step(), 0..80)) {
+    fn due_key_reaches_exactly_one_worker(steps in prop::collection::vec(step(), 0..80)) {
         play(steps)?;
     }
 }

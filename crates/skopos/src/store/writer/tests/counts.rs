@@ -7,7 +7,7 @@ fn counted(core: &StoreCore) -> StoreStats {
 }
 
 #[test]
-fn events_are_counted_for_what_they_did() {
+fn counts_events_by_effect() {
     let (core, mut writer) = store();
     let listed = ["a", "b", "c", "d"].map(|name| object("ns", name, name, 1));
     list(&mut writer, listed, commit(5, 0, false));
@@ -37,7 +37,7 @@ fn events_are_counted_for_what_they_did() {
 }
 
 #[test]
-fn deletions_of_what_is_not_there_are_counted_from_the_first() {
+fn counts_first_deletion_of_unknown_object() {
     for deletion in [deleted("a", "a", 6), gone("ns/a", 6)] {
         let (core, mut writer) = store();
         list(&mut writer, [], commit(5, 0, false));
@@ -48,7 +48,7 @@ fn deletions_of_what_is_not_there_are_counted_from_the_first() {
 }
 
 #[test]
-fn a_deletion_without_a_last_state_is_counted_from_the_first() {
+fn counts_first_deletion_without_last_state() {
     let (core, mut writer) = store();
     list(&mut writer, [object("ns", "a", "a", 1)], commit(5, 0, false));
     apply(&mut writer, [gone("ns/a", 6)], 6);
@@ -57,7 +57,7 @@ fn a_deletion_without_a_last_state_is_counted_from_the_first() {
 }
 
 #[test]
-fn a_list_is_counted_for_what_it_changed() {
+fn counts_list_by_its_changes() {
     let (core, mut writer) = store();
     let listed = ["a", "b", "c", "d"].map(|name| object("ns", name, name, 1));
     list(&mut writer, listed, commit(5, 0, false));

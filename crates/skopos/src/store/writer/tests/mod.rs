@@ -66,7 +66,7 @@ fn a_list_becomes_visible_as_one_step() {
 }
 
 #[test]
-fn a_name_that_changes_hands_is_a_deletion_and_an_addition() {
+fn recreated_name_is_deletion_and_addition() {
     let (core, mut writer) = store();
     let queue = Arc::new(EventQueue::new(10));
     core.subscribe(&queue).unwrap();
@@ -89,7 +89,7 @@ fn a_name_that_changes_hands_is_a_deletion_and_an_addition() {
 }
 
 #[test]
-fn a_deletion_carries_the_final_state_and_its_rv() {
+fn deletion_carries_final_state_and_version() {
     let (core, mut writer) = store();
     let queue = Arc::new(EventQueue::new(10));
     let listed = [object("ns", "a", "u1", 1), object("ns", "b", "u2", 2), object("ns", "c", "u3", 3)];
@@ -109,7 +109,7 @@ fn a_deletion_carries_the_final_state_and_its_rv() {
 }
 
 #[test]
-fn what_is_old_is_dropped_and_counted() {
+fn drops_and_counts_old_changes() {
     let (core, mut writer) = store();
     list(&mut writer, [object("ns", "a", "u1", 3)], commit(5, 0, false));
     apply(&mut writer, [put("a", "u1", 6), put("a", "u1", 6), put("a", "u1", 4)], 6);
@@ -129,7 +129,7 @@ fn what_is_old_is_dropped_and_counted() {
 }
 
 #[test]
-fn what_follows_a_change_that_was_passed_over_is_marked_as_a_gap() {
+fn change_after_skipped_one_is_marked_gap() {
     let (core, mut writer) = store();
     let queue = Arc::new(EventQueue::new(10));
     core.subscribe(&queue).unwrap();
@@ -159,7 +159,7 @@ fn what_follows_a_change_that_was_passed_over_is_marked_as_a_gap() {
 }
 
 #[test]
-fn what_came_and_went_in_a_form_that_could_not_be_read_leaves_no_gap() {
+fn unreadable_short_lived_object_leaves_no_gap() {
     let (core, mut writer) = store();
     let queue = Arc::new(EventQueue::new(10));
     core.subscribe(&queue).unwrap();
@@ -195,7 +195,7 @@ impl LinkObserver for Proofs {
 }
 
 #[test]
-fn the_first_list_comes_behind_the_proof_of_its_age_and_no_other_does() {
+fn only_first_list_follows_its_proof() {
     let core = StoreCore::new(StoreContent::unsynced(), FreshnessCell::standalone());
     let proofs = Arc::new(Mutex::new(Vec::new()));
     let mut writer = StoreWriter::new(core.clone(), 0, Proofs(core.clone(), proofs.clone()));
@@ -207,7 +207,7 @@ fn the_first_list_comes_behind_the_proof_of_its_age_and_no_other_does() {
 }
 
 #[test]
-fn a_relist_keeps_the_memory_of_what_did_not_change() {
+fn relist_shares_memory_of_unchanged_objects() {
     let (core, mut writer) = store();
     let reader: Store = core.clone().into();
     list(&mut writer, [object("ns", "a", "u1", 1), object("ns", "b", "u2", 2)], commit(5, 0, false));
@@ -225,7 +225,7 @@ fn a_relist_keeps_the_memory_of_what_did_not_change() {
 }
 
 #[test]
-fn after_a_rollback_the_same_rv_may_be_another_content() {
+fn rollback_replaces_content_at_same_version() {
     let (core, mut writer) = store();
     let reader: Store = core.into();
     list(&mut writer, [object("ns", "a", "u1", 5)], commit(9, 0, false));
@@ -264,7 +264,7 @@ fn a_list_with_changes_and_unreadable_objects_in_it() {
 }
 
 #[test]
-fn whoever_is_told_of_the_first_list_reads_that_there_was_one() {
+fn synced_progress_implies_synced_freshness() {
     let (core, mut writer) = store();
     assert!(matches!(core.freshness().freshness(), Freshness::NeverSynced { .. }));
     list(&mut writer, [], commit(5, 0, false));
@@ -274,7 +274,7 @@ fn whoever_is_told_of_the_first_list_reads_that_there_was_one() {
 }
 
 #[test]
-fn the_namespaces_of_a_set_are_listed_each_for_itself() {
+fn namespaces_of_set_list_independently() {
     let core = StoreCore::new(StoreContent::unsynced_set(["a", "b"]), FreshnessCell::standalone());
     let mut writers = [0, 1].map(|part| StoreWriter::new(core.clone(), part, Unobserved));
     let keys = || snapshot(&core).iter().map(|o| o.key().to_string()).collect::<Vec<_>>();
@@ -304,7 +304,7 @@ fn the_namespaces_of_a_set_are_listed_each_for_itself() {
 }
 
 #[test]
-fn a_list_says_nothing_of_other_namespaces_not_even_that_they_cannot_be_read() {
+fn list_never_marks_other_namespaces_unreadable() {
     let core = StoreCore::new(StoreContent::unsynced_set(["a", "b"]), FreshnessCell::standalone());
     let [mut a, mut b] = [0, 1].map(|part| StoreWriter::new(core.clone(), part, Unobserved));
     list(&mut a, [], commit(1, 0, false));
@@ -747,7 +747,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(64), ..ProptestConfig::default() })]
 
     #[test]
-    fn readers_and_handlers_see_the_log(steps in steps()) {
+    fn readers_and_handlers_follow_log(steps in steps()) {
         let mut world = World::new();
         steps.into_iter().for_each(|step| world.step(step));
         world.finish();
@@ -755,7 +755,7 @@ proptest! {
 }
 
 #[test]
-fn a_fast_handler_sees_exactly_the_log() {
+fn fast_handler_sees_exact_log() {
     let mut world = World::new();
     world.step(Step::Relist);
     world.step(Step::Handler(10));
@@ -769,7 +769,7 @@ fn a_fast_handler_sees_exactly_the_log() {
 }
 
 #[test]
-fn after_a_rollback_that_changes_nothing_here_rvs_begin_anew_without_an_event_that_says_so() {
+fn unchanged_rollback_restarts_versions_silently() {
     let mut world = World::new();
     world.step(Step::Relist);
     world.step(Step::Handler(10));
@@ -786,7 +786,7 @@ fn after_a_rollback_that_changes_nothing_here_rvs_begin_anew_without_an_event_th
 }
 
 #[test]
-fn a_handler_that_stands_still_costs_its_bound_and_one_difference() {
+fn stalled_handler_costs_its_bound_and_one_difference() {
     let (core, mut writer) = store();
     let queue = Arc::new(EventQueue::new(100));
     core.subscribe(&queue).unwrap();
@@ -824,7 +824,7 @@ fn an_unchanged_relist_tells_nothing() {
 }
 
 #[test]
-fn readers_see_whole_batches_while_the_writer_works() {
+fn readers_see_whole_batches_during_writes() {
     // Every batch gives all 200 objects the same new RV, so a torn read would see two.
     let (core, mut writer) = store();
     let rounds = 300;

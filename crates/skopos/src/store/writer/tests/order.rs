@@ -17,7 +17,7 @@ fn with<const N: usize>(names: [&str; N]) -> (Arc<StoreCore>, StoreWriter, Arc<E
 }
 
 #[test]
-fn objects_that_one_transaction_changed_share_its_version() {
+fn objects_of_one_transaction_share_version() {
     let (core, mut writer, queue) = with(["a"]);
     apply(&mut writer, [put("a", "a", 6), put("b", "b", 6), put("c", "c", 6)], 6);
     assert_eq!(names(&snapshot(&core)), ["a@6", "b@6", "c@6"]);
@@ -40,7 +40,7 @@ fn a_transaction_may_come_in_two_batches() {
 }
 
 #[test]
-fn nothing_is_missing_at_the_version_of_a_list_and_before_that_of_a_bookmark() {
+fn bookmark_version_may_gain_changes_list_may_not() {
     let (core, mut writer, _) = with(["a"]);
     apply(&mut writer, [put("x", "x", 5)], 5);
     apply(&mut writer, [put("b", "b", 6)], 6);
@@ -55,7 +55,7 @@ fn nothing_is_missing_at_the_version_of_a_list_and_before_that_of_a_bookmark() {
 }
 
 #[test]
-fn a_checkpoint_may_have_come_between_the_batches_of_a_transaction() {
+fn checkpoint_may_split_transaction() {
     let mut content = StoreContent::unsynced();
     content.set_listed(0, &6.into(), 0);
     content.put(StoredObject::new(object("ns", "a", "a", 6)));
@@ -67,7 +67,7 @@ fn a_checkpoint_may_have_come_between_the_batches_of_a_transaction() {
 }
 
 #[test]
-fn a_batch_out_of_order_is_applied_as_far_as_it_is_news_and_marked() {
+fn applies_new_part_of_unordered_batch_as_gap() {
     let (core, mut writer, queue) = with(["a", "b"]);
     apply(&mut writer, [put("a", "a", 8), put("b", "b", 7)], 8);
     assert_eq!(names(&snapshot(&core)), ["a@8", "b@7"]);
@@ -79,7 +79,7 @@ fn a_batch_out_of_order_is_applied_as_far_as_it_is_news_and_marked() {
 }
 
 #[test]
-fn a_name_that_is_not_there_is_not_made_by_an_event_of_before() {
+fn old_event_does_not_create_missing_object() {
     let (core, mut writer, _) = with(["a"]);
     // Older than an earlier change of this batch: it may have been deleted by then.
     apply(&mut writer, [put("a", "a", 8), put("z", "z", 7)], 8);
@@ -88,7 +88,7 @@ fn a_name_that_is_not_there_is_not_made_by_an_event_of_before() {
 }
 
 #[test]
-fn a_deletion_of_the_version_that_we_have_is_one() {
+fn deletion_at_stored_version_applies() {
     let (core, mut writer, queue) = with(["a", "b"]);
     apply(&mut writer, [put("a", "a", 6)], 6);
     drain(&queue);
@@ -98,7 +98,7 @@ fn a_deletion_of_the_version_that_we_have_is_one() {
 }
 
 #[test]
-fn of_an_object_that_a_list_has_twice_the_last_one_counts() {
+fn last_of_duplicate_list_items_wins() {
     let (core, mut writer) = store();
     let twice = [object("ns", "a", "a", 1), object("ns", "a", "a", 2), object("ns", "b", "b", 3)];
     list(&mut writer, twice, commit(5, 0, false));
@@ -115,7 +115,7 @@ fn reading(n: u64) -> RawObject {
 /// Simulates a new default in the definition, a fixed conversion, or an upgraded server: objects are decoded differently
 /// and keep their versions.
 #[test]
-fn a_list_that_reads_otherwise_at_the_same_version_is_taken() {
+fn relist_applies_new_decoding_at_same_version() {
     let (core, mut writer, queue) = with::<0>([]);
     core.add_indexer(Indexer::new("n", |object: &Object| object.raw().field("n").map(|n| n.to_string())))
         .unwrap();
@@ -142,7 +142,7 @@ fn a_list_that_reads_otherwise_at_the_same_version_is_taken() {
 
 /// Checks objects from transforms that sort members by name.
 #[test]
-fn types_that_items_of_lists_lack_are_no_other_content_wherever_they_stand() {
+fn missing_item_type_is_no_content_change() {
     let (core, mut writer) = store();
     let read = |json: &str| RawObject::scan(json.to_owned().into(), &skopos_wire::Limits::default()).unwrap();
     let metadata = r#""metadata":{"name":"a","namespace":"ns","resourceVersion":"6","uid":"a"}"#;
@@ -158,7 +158,7 @@ fn types_that_items_of_lists_lack_are_no_other_content_wherever_they_stand() {
 }
 
 #[test]
-fn in_the_epoch_after_a_rollback_versions_may_be_another_content() {
+fn list_after_rollback_updates_same_version_once() {
     let (core, mut writer) = store();
     list(&mut writer, [reading(0)], commit(9, 0, false));
     list(&mut writer, [reading(1)], commit(7, 1, true));
@@ -168,7 +168,7 @@ fn in_the_epoch_after_a_rollback_versions_may_be_another_content() {
 }
 
 #[test]
-fn what_a_rollback_left_unread_takes_the_versions_of_the_new_history() {
+fn object_unread_at_rollback_takes_new_versions() {
     for nameless in [0, 1] {
         for last in [put("a", "a", 60), deleted("a", "a", 60)] {
             let (core, mut writer, queue) = with::<0>([]);
@@ -195,7 +195,7 @@ fn what_a_rollback_left_unread_takes_the_versions_of_the_new_history() {
 }
 
 #[test]
-fn what_a_rollback_left_unread_is_replaced_by_a_list_that_can_read_it() {
+fn readable_list_replaces_object_unread_at_rollback() {
     let (core, mut writer) = store();
     list(&mut writer, [object("ns", "a", "a", 100)], commit(100, 0, false));
     writer.begin_replace();
@@ -209,7 +209,7 @@ fn what_a_rollback_left_unread_is_replaced_by_a_list_that_can_read_it() {
 }
 
 #[test]
-fn what_a_link_says_and_proves_is_handed_on() {
+fn forwards_reflector_state_and_proofs() {
     struct Observer(mpsc::SyncSender<String>);
 
     impl LinkObserver for Observer {
@@ -260,7 +260,7 @@ fn a_list_that_was_given_up_is_not_kept() {
 }
 
 #[test]
-fn what_is_kept_because_of_an_object_without_a_name_is_marked_at_its_next_change() {
+fn nameless_item_marks_next_changes_as_gap() {
     let (core, mut writer, queue) = with(["a", "b", "c"]);
     writer.begin_replace();
     writer.stage(object("ns", "c", "c", 1));
