@@ -84,7 +84,8 @@ fn headers_and_annotations_are_listed() {
 }
 
 /// The errors that errors.md lists: the heading, the file, and the name of the type.
-const ERRORS: [(&str, &str, &str); 29] = [
+const ERRORS: [(&str, &str, &str); 30] = [
+    ("### `ConnectError`", "skopos/src/factory/connect.rs", "ConnectError"),
     ("### `BuildError`", "skopos/src/error.rs", "BuildError"),
     ("### `HandlerNotSynced`", "skopos/src/error.rs", "HandlerNotSynced"),
     ("### `WaitError`", "skopos/src/error.rs", "WaitError"),
