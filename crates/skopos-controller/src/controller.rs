@@ -68,7 +68,6 @@ where
     }
 
     /// Reconciles the objects of the primary informer for these events only.
-    #[must_use]
     pub fn when(mut self, predicate: Predicate<K>) -> Self {
         self.predicate = Some(predicate);
         self
@@ -76,7 +75,6 @@ where
 
     /// Reconciles the owner of each object of this informer that changes: the one in its owner references that is its controller.
     /// [`Context::children`] finds the objects again.
-    #[must_use]
     pub fn owns<O: 'static>(mut self, informer: Informer<O>) -> Self {
         // It exists already if another controller has added it.
         let _ = informer.store().add_indexer(Indexer::by_owner_uid());
@@ -87,7 +85,6 @@ where
 
     /// Reconciles the keys that `keys` gives for each object of this informer that changes, in its state before and after. The function
     /// must be quick.
-    #[must_use]
     pub fn watches<O, I>(
         mut self,
         informer: Informer<O>,
@@ -103,7 +100,6 @@ where
 
     /// Reconciles only in the terms of this candidate. A reconciliation is dropped when its term ends. Without a term the
     /// informers continue, so that the next one begins with a warm view.
-    #[must_use]
     pub fn elected(mut self, candidate: Candidate) -> Self {
         self.candidate = Some(candidate);
         self

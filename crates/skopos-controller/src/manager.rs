@@ -86,7 +86,6 @@ impl Manager {
     }
 
     /// Adds a controller.
-    #[must_use]
     pub fn controller<K: 'static>(mut self, service: ControllerService<K>) -> Self {
         let handle = service.handle();
         let name = handle.stats().name;
@@ -96,7 +95,6 @@ impl Manager {
     }
 
     /// Adds the election of the controllers' candidate. The Lease is released when their work has ended.
-    #[must_use]
     pub fn election(mut self, election: Election) -> Self {
         let run = |stop| async move { election.run(stop).await }.map(Ok).boxed();
         self.parts.push(Part { name: "election".to_owned(), run: Box::new(run) });

@@ -51,7 +51,6 @@ impl FaultGuard {
     }
 
     /// Limits the fault to `times` requests (or frames, for faults of single frames). Has no effect on black holes.
-    #[must_use]
     pub fn times(self, times: u64) -> Self {
         if let Some(ActiveFault::Rule(rule)) = &self.active_fault {
             rule.limit_to(times);

@@ -90,7 +90,6 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl VirtualClustersBuilder {
     /// Sets the options of the API servers, by namespace and name; the default is a plain builder.
-    #[must_use]
     pub fn servers(
         mut self,
         servers: impl Fn(&str, &str) -> TestServerBuilder + Send + Sync + 'static,
@@ -100,7 +99,6 @@ impl VirtualClustersBuilder {
     }
 
     /// Uses no ports and no TLS: clients connect through [`VirtualClusters::connect`] only, also under tokio's paused clock.
-    #[must_use]
     pub fn in_memory(mut self) -> Self {
         self.options.in_memory = true;
         self
@@ -108,7 +106,6 @@ impl VirtualClustersBuilder {
 
     /// Puts the real address into the Secrets `vc-NAME` (the chart's `exportKubeConfig.server`) instead of
     /// `https://localhost:8443`, so that kubectl can use them.
-    #[must_use]
     pub fn export_addresses(mut self) -> Self {
         self.options.export_addresses = true;
         self
