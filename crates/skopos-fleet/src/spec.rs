@@ -40,6 +40,7 @@ impl ClusterSpec {
     }
 
     /// Sets the labels, by which members are selected.
+    #[must_use]
     pub fn with_labels<K: Into<String>, V: Into<String>>(
         mut self,
         labels: impl IntoIterator<Item = (K, V)>,

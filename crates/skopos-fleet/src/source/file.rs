@@ -57,12 +57,14 @@ impl KubeconfigFile {
     }
 
     /// Restricts the source to these contexts.
+    #[must_use]
     pub fn contexts<S: Into<String>>(mut self, contexts: impl IntoIterator<Item = S>) -> Self {
         self.contexts = Some(contexts.into_iter().map(Into::into).collect());
         self
     }
 
     /// Sets labels of each cluster, by which members are selected.
+    #[must_use]
     pub fn labels<K: Into<String>, V: Into<String>>(
         mut self,
         labels: impl IntoIterator<Item = (K, V)>,

@@ -44,6 +44,7 @@ impl KubeconfigFolder {
     }
 
     /// Sets labels of each cluster, by which members are selected.
+    #[must_use]
     pub fn labels<K: Into<String>, V: Into<String>>(
         mut self,
         labels: impl IntoIterator<Item = (K, V)>,

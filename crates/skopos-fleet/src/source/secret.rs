@@ -58,6 +58,7 @@ impl SecretSource {
     }
 
     /// Restricts the source to these namespaces, so that it needs no rights elsewhere; an empty list means all.
+    #[must_use]
     pub fn namespaces<S: Into<String>>(mut self, namespaces: impl IntoIterator<Item = S>) -> Self {
         self.namespaces = namespaces.into_iter().map(Into::into).collect();
         self
