@@ -21,4 +21,4 @@ pub(crate) use self::catch_up::CatchUp;
 pub(crate) use self::floors::{Floor, Floors, PendingWrite};
 pub(crate) use self::listings::{Listing, Listings};
 pub(crate) use self::outcome::Outcome;
-pub(crate) use self::requirement::Requirement;
+pub(crate) use self::requirement::{Requirement, requested_age};

@@ -40,8 +40,8 @@ impl Requirement {
 
     /// Makes the requirement of a read of many clusters, whose answer states the age of each. It is bounded only if the
     /// configuration or the request says so.
-    pub(crate) fn for_clusters(reads: Reads, headers: &HeaderMap, floor: Floor) -> Self {
-        let age = match (reads, requested_age(headers)) {
+    pub(crate) fn for_clusters(reads: Reads, requested: Option<Duration>, floor: Floor) -> Self {
+        let age = match (reads, requested) {
             (Reads::Consistent, _) | (_, Some(Duration::ZERO)) => Age::Since(Instant::now()),
             (Reads::Bounded, Some(requested)) => Age::AtMost(requested),
             (Reads::Bounded, None) => Age::Any,
@@ -93,7 +93,7 @@ impl Requirement {
 }
 
 /// Returns the maximum age that the client accepts, if it names one.
-fn requested_age(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn requested_age(headers: &HeaderMap) -> Option<Duration> {
     let values = headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     let ages = values.flat_map(|value| value.split(',')).filter_map(|directive| {
         let (name, value) = directive.split_once('=').unwrap_or((directive, ""));

@@ -1,18 +1,34 @@
-//! State of the clusters of an answer: missing, stale and denied ones.
+//! Answers for `/fleet`, with the state of their clusters: missing, stale and denied ones.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use http::{HeaderMap, header};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
 use skopos::ResourceId;
-use skopos_fleet::{Cluster, ClusterId, Condition};
+use skopos_fleet::{ClusterId, Condition};
+use skopos_wire::Status;
 
 use super::feed::{Absence, Absences};
-use super::followed_stores::{Age, Ages};
+use super::followed_stores::Ages;
 use super::merger::Roster;
-use crate::request::headers;
-use crate::response::reasons;
+use super::scope::Scope;
+use crate::request::headers::{self, Stamp, stamp};
+use crate::response::terminating_body::error_event;
+use crate::response::{self, Response, reasons};
+
+/// The result of a request.
+pub(super) enum Answer {
+    /// Objects or their events, with the state of the clusters.
+    Objects(Response, AnswerStatus),
+    /// A document of all clusters, its content type, and the state of the clusters.
+    Document(&'static str, Bytes, AnswerStatus),
+    /// A document of one cluster.
+    OfMember(Response),
+    /// The end of a watch before its first event.
+    WatchEnd(Status),
+}
 
 /// The state of the requested clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,17 +47,12 @@ pub(crate) struct AnswerStatus {
 
 /// Builder of the clusters' state for one request.
 pub(crate) struct StatusBuilder {
-    /// The clusters that the caller sees.
-    pub(crate) seen: Vec<Cluster>,
+    pub(crate) scope: Scope,
     pub(crate) resource: ResourceId,
     pub(crate) absences: Absences,
     pub(crate) max_age: Duration,
-    pub(crate) unread: usize,
-    pub(crate) denied: Vec<String>,
     /// The clusters that are too old for the request, with the reason.
     pub(crate) behind: BTreeMap<ClusterId, String>,
-    /// The clusters that did not decide whether the caller may read them.
-    pub(crate) undecided: Vec<ClusterId>,
 }
 
 /// Maximum number of clusters in a warning; the list's annotations name all.
@@ -50,13 +61,33 @@ const MAX_NAMED: usize = 10;
 /// The maximum size of one annotation.
 const MAX_ANNOTATION_BYTES: usize = 64 * 1024;
 
+impl Answer {
+    /// Renders the answer.
+    pub(super) fn into_response(self) -> Response {
+        let (mut response, answer_status) = match self {
+            Self::Objects(mut response, answer_status) => {
+                let stamped = Stamp { source: "merged", age: answer_status.age, warning: None };
+                stamp(response.headers_mut(), &stamped);
+                (response, answer_status)
+            }
+            Self::Document(content_type, body, answer_status) => {
+                (response::bytes(StatusCode::OK, content_type, body), answer_status)
+            }
+            Self::OfMember(response) => return response,
+            Self::WatchEnd(status) => {
+                return response::bytes(StatusCode::OK, "application/json", error_event(&status));
+            }
+        };
+        answer_status.warn(response.headers_mut());
+        response
+    }
+}
+
 impl StatusBuilder {
     /// Returns the state of the clusters that the caller sees. `roster` and `ages` may be slightly out of date.
     pub(crate) fn build(&self, roster: &Roster, ages: &Ages) -> AnswerStatus {
-        let mut found = AnswerStatus { age: Some(Duration::ZERO), ..AnswerStatus::default() };
-        (found.unread, found.denied) = (self.unread, self.denied.clone());
-        found.missing = undecided(&self.undecided);
-        for cluster in &self.seen {
+        let mut found = AnswerStatus { age: Some(Duration::ZERO), ..AnswerStatus::new(&self.scope) };
+        for cluster in &self.scope.seen {
             let id = cluster.id();
             let has_content = roster.get(id).is_some_and(|member| member.position.is_some());
             if !has_content {
@@ -65,9 +96,8 @@ impl StatusBuilder {
                     Some(Absence::Because(reason)) => found.missing.push((id.clone(), reason.to_string())),
                     None => {
                         let reason = reasons::describe_cluster(cluster, &self.resource);
-                        found
-                            .missing
-                            .push((id.clone(), reason.unwrap_or_else(|| "not listed yet".to_owned())));
+                        let reason = reason.unwrap_or_else(|| "not listed yet".to_owned());
+                        found.missing.push((id.clone(), reason));
                     }
                 }
                 continue;
@@ -79,37 +109,34 @@ impl StatusBuilder {
                 continue;
             }
             // The age of the content that is shown; another copy may be newer.
-            found.check_age(cluster, &self.resource, ages.get(id), self.max_age, self.behind.get(id));
+            let age = ages.get(id);
+            let bound = age.and_then(|age| age.bound);
+            found.age = found.age.zip(bound).map(|(oldest, age)| oldest.max(age));
+            let condition = cluster.state().condition;
+            let is_off = matches!(condition, Condition::Paused | Condition::Unreachable | Condition::Removed);
+            if let Some(why) = self.behind.get(id) {
+                found.stale.push((id.clone(), why.clone()));
+            } else if is_off || !age.is_some_and(|age| age.is_within(self.max_age)) {
+                let age = bound.map_or("of unknown age".to_owned(), |age| format!("up to {age:.0?} old"));
+                let reason = reasons::describe_cluster(cluster, &self.resource);
+                let reason = reason.map(|reason| format!(", {reason}")).unwrap_or_default();
+                found.stale.push((id.clone(), age + &reason));
+            }
         }
         found
     }
 }
 
 impl AnswerStatus {
-    fn check_age(
-        &mut self,
-        cluster: &Cluster,
-        resource: &ResourceId,
-        age: Option<Age>,
-        max_age: Duration,
-        behind: Option<&String>,
-    ) {
-        let bound = age.and_then(|age| age.bound);
-        self.age = self.age.zip(bound).map(|(oldest, age)| oldest.max(age));
-        let state = cluster.state();
-        let is_off =
-            matches!(state.condition, Condition::Paused | Condition::Unreachable | Condition::Removed);
-        if let Some(why) = behind {
-            self.stale.push((cluster.id().clone(), why.clone()));
-        } else if is_off || !age.is_some_and(|age| age.is_within(max_age)) {
-            let age = bound.map_or("of unknown age".to_owned(), |age| format!("up to {age:.0?} old"));
-            let reason = reasons::describe_cluster(cluster, resource).map(|reason| format!(", {reason}"));
-            self.stale.push((cluster.id().clone(), age + &reason.unwrap_or_default()));
-        }
+    /// Makes the state before anything is read. The clusters that did not decide on the caller's permission are missing.
+    pub(crate) fn new(scope: &Scope) -> Self {
+        let undecided = |id: &ClusterId| (id.clone(), "it does not say whether you may read it".to_owned());
+        let missing = scope.undecided.iter().map(undecided).collect();
+        Self { missing, unread: scope.unread, denied: scope.denied.clone(), ..Self::default() }
     }
 
     /// Adds the state to the headers as warnings, which kubectl prints.
-    pub(crate) fn warn(&self, headers: &mut HeaderMap) {
+    fn warn(&self, headers: &mut HeaderMap) {
         let named = |all: &[(ClusterId, String)]| {
             shortened(all.iter().map(|(id, why)| format!("{id} ({why})")), all.len())
         };
@@ -153,44 +180,12 @@ impl AnswerStatus {
     }
 }
 
-/// Returns the clusters that did not decide on the caller's permission, as missing ones with the reason.
-pub(crate) fn undecided(clusters: &[ClusterId]) -> Vec<(ClusterId, String)> {
-    clusters.iter().map(|id| (id.clone(), "it does not say whether you may read it".to_owned())).collect()
-}
-
 fn shortened(texts: impl Iterator<Item = String>, count: usize) -> String {
     let mut text = texts.take(MAX_NAMED).collect::<Vec<_>>().join(", ");
     if count > MAX_NAMED {
         let _ = write!(text, ", and {} more", count - MAX_NAMED);
     }
     text
-}
-
-/// The clusters that a request selects.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ClusterSelection {
-    /// The names of `?clusters=a,b`; `None` for all clusters.
-    pub(crate) names: Option<BTreeSet<String>>,
-    /// The label selector of `?clusterSelector=`.
-    pub(crate) labels: skopos_wire::LabelSelector,
-}
-
-impl ClusterSelection {
-    /// Returns whether the cluster is named: by its own name, or by a context that cannot be a cluster's name, such as
-    /// `team/prod`. Its labels do not matter.
-    pub(crate) fn names(&self, cluster: &Cluster) -> bool {
-        let Some(names) = &self.names else { return true };
-        names.contains(cluster.id().as_str())
-            || cluster
-                .original_name()
-                .is_some_and(|name| names.contains(&*name) && ClusterId::new(&*name).is_err())
-    }
-
-    /// Returns whether the cluster is named and has the labels. Only for clusters that the caller may read: for others,
-    /// the answer would reveal their labels.
-    pub(crate) fn matches(&self, cluster: &Cluster) -> bool {
-        self.names(cluster) && cluster.matches(&self.labels)
-    }
 }
 
 #[cfg(test)]

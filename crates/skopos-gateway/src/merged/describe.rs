@@ -1,26 +1,27 @@
 //! Discovery of the merged view: the built-in kinds, and the custom ones that the caller's clusters serve.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
-use http::{StatusCode, header};
+use http::HeaderValue;
 use skopos_fleet::{Cluster, ClusterId, DocumentRequest};
-use skopos_serve::{ResourceType, discovery};
+use skopos_serve::{Registry, ResourceType, discovery};
 use skopos_wire::{GroupResource, Status};
 use tokio::time::{Instant, timeout_at};
 
-use super::answer_status::{AnswerStatus, undecided};
+use super::answer_status::{Answer, AnswerStatus};
 use super::openapi::{self, Index};
-use super::route::Merged;
+use super::request::ReadRequest;
+use super::scope::Scope;
 use super::union::{self, Offer};
+use super::union_cache::UnionCache;
 use crate::authz::Attributes;
-use crate::catalog::{self, Catalog};
+use crate::catalog::{self, Catalog, Catalogs};
 use crate::clusters::{document_answer, status_of};
-use crate::gateway::route::{Audited, Call};
-use crate::request::headers;
-use crate::response::{self, Response};
+use crate::config::Cache;
 
 /// Maximum number of documents that are read concurrently.
 const MAX_CONCURRENT_DOCUMENTS: usize = 64;
@@ -28,49 +29,59 @@ const MAX_CONCURRENT_DOCUMENTS: usize = 64;
 /// Maximum number of clusters that are asked for the columns of a table.
 const MAX_DEFINITION_READS: u32 = 3;
 
-impl Merged {
+/// The catalogs of the clusters, and their unions. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Discovery {
+    registry: Arc<Registry>,
+    catalogs: Catalogs,
+    unions: Arc<UnionCache>,
+}
+
+/// Returns the version document.
+pub(super) fn version() -> Answer {
+    let version = serde_json::json!({"major": "1", "minor": "35", "gitVersion": "v1.35.0+skopos",
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": "",
+        "platform": ""});
+    Answer::Document("application/json", version.to_string().into(), AnswerStatus::default())
+}
+
+impl Discovery {
+    /// Makes the discovery of these catalogs' clusters.
+    pub(super) fn new(catalogs: Catalogs) -> Self {
+        Self { registry: Arc::new(Registry::builtin()), catalogs, unions: Arc::default() }
+    }
+
+    /// Returns the discovery without cached documents: another configuration may change what is cached in memory.
+    pub(super) fn renewed(&self) -> Self {
+        Self { unions: Arc::default(), ..self.clone() }
+    }
+
     /// Returns the discovery document: the built-in kinds, which reveal nothing about any cluster, and the kinds that are
-    /// served beside them by the clusters whose discovery the caller may read.
-    pub(super) async fn describe(
+    /// served beside them by the clusters in scope, whose discovery the caller may read.
+    ///
+    /// # Errors
+    /// 404 for a path without a document.
+    pub(super) async fn document(
         &self,
-        call: &Call,
-        what: &Attributes,
-        audited: &mut Audited,
-    ) -> Result<Response, Status> {
-        let path = call.path.to_string();
-        if path == "/version" {
-            let version = serde_json::json!({"major": "1", "minor": "35", "gitVersion": "v1.35.0+skopos",
-                "gitCommit": "", "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": "",
-                "platform": ""});
-            return Ok(response::bytes(StatusCode::OK, "application/json", version.to_string().into()));
-        }
-        if openapi::is_below(&path) {
-            let scope = self.scope(call, what).await?;
-            return self.openapi(call, &path, &scope.seen).await;
-        }
-        let mut united = None;
-        let mut answer_status = AnswerStatus::default();
-        if path == "/" || path == "/apis" || path.starts_with("/apis/") {
-            let scope = self.scope(call, what).await?;
-            if let Some(decision) = scope.decision.as_ref().filter(|decision| decision.allowed) {
-                *audited = std::mem::take(audited).decided(decision);
-            }
-            let (offers, unknown) = self.offers(&scope.seen).await;
+        cache: &Cache,
+        path: &str,
+        accept: &str,
+        scope: Option<Scope>,
+    ) -> Result<Answer, Status> {
+        let (mut united, mut answer_status) = (None, AnswerStatus::default());
+        if let Some(scope) = scope {
+            let (offers, unknown) = self.offers(cache, &scope.seen).await;
             let whole = self.unions.get(offers);
-            answer_status.missing = undecided(&scope.undecided);
+            answer_status = AnswerStatus::new(&scope);
             answer_status.missing.extend(unknown);
             answer_status.missing.extend_from_slice(&whole.union().otherwise);
             united = Some(whole);
-            answer_status.unread = scope.unread;
-            answer_status.denied = scope.denied;
         }
-        let accept =
-            call.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let write = || {
             let mut types = discovery::ordered(&self.registry.all());
             types.extend(united.iter().flat_map(|united| &united.union().types).cloned());
-            types.retain(|resource| self.keeps(&resource.group, &resource.plural));
-            let (content_type, document) = discovery::document_in_order(&path, accept, &types)?;
+            types.retain(|resource| cache.keeps(&resource.group, &resource.plural));
+            let (content_type, document) = discovery::document_in_order(path, accept, &types)?;
             Some((content_type, Bytes::from(document.to_string())))
         };
         let document = match &united {
@@ -79,27 +90,32 @@ impl Merged {
             _ => write(),
         };
         let (content_type, document) = document.ok_or_else(Status::resource_not_served)?;
-        let mut answer = response::bytes(StatusCode::OK, content_type, document);
-        answer_status.warn(answer.headers_mut());
-        Ok(answer)
+        Ok(Answer::Document(content_type, document, answer_status))
     }
 
-    /// Returns the definition of a kind that is not built in, as most of these clusters serve it.
+    /// Returns the resource of a read: a built-in one, or as most of these clusters define it.
     ///
     /// Known catalogs are enough: no request waits for a slow cluster to repeat its answer. The clusters are asked only
     /// if no known catalog has the kind.
-    pub(super) async fn custom(
+    ///
+    /// # Errors
+    /// 404 if no cluster serves it; 403 if an aggregated API does.
+    pub(super) async fn resource(
         &self,
-        call: &Call,
-        what: &Attributes,
+        cache: &Cache,
+        request: &ReadRequest,
         seen: &[Cluster],
     ) -> Result<Arc<ResourceType>, Status> {
+        let what = &request.review.what;
+        if let Some(builtin) = self.registry.resolve(&what.group, &what.version, &what.resource) {
+            return Ok(builtin);
+        }
         let elect = |offers: &[Offer]| union::elect(offers, &what.group, &what.version, &what.resource);
         let kept = seen.iter().filter_map(|cluster| Some(offer(cluster, self.catalogs.peek(cluster)?.ok()?)));
         let found = match elect(&kept.collect::<Vec<_>>()) {
             Some(found) => found,
             None => {
-                let (offers, unknown) = self.offers(seen).await;
+                let (offers, unknown) = self.offers(cache, seen).await;
                 let is_aggregated =
                     |offer: &Offer| offer.catalog.is_aggregated(&what.group, &what.version, &what.resource);
                 match elect(&offers) {
@@ -109,17 +125,17 @@ impl Merged {
                 }
             }
         };
-        Ok(match headers::wants_table(&call.headers) {
-            true => self.with_columns(found, seen).await,
+        Ok(match request.wants_table {
+            true => self.with_columns(cache, found, seen).await,
             false => found,
         })
     }
 
     /// Returns what these clusters serve beside the built-in kinds, and the clusters for which that is unknown, with the
     /// reason.
-    async fn offers(&self, seen: &[Cluster]) -> (Vec<Offer>, Vec<(ClusterId, String)>) {
-        let limit = self.services.config.cache.member_deadline.0;
-        let asked = self.ask(seen, |cluster| {
+    async fn offers(&self, cache: &Cache, seen: &[Cluster]) -> (Vec<Offer>, Vec<(ClusterId, String)>) {
+        let limit = cache.member_deadline.0;
+        let asked = ask(seen, limit, |cluster| {
             let catalogs = self.catalogs.clone();
             async move { catalogs.current(&cluster, limit).await }.boxed()
         });
@@ -136,10 +152,20 @@ impl Merged {
     }
 
     /// Returns the index of these clusters' OpenAPI documents, or one document from a cluster that has it.
-    async fn openapi(&self, call: &Call, path: &str, seen: &[Cluster]) -> Result<Response, Status> {
-        let limit = self.services.config.cache.member_deadline.0;
+    ///
+    /// # Errors
+    /// 404 if no cluster has the document.
+    pub(super) async fn openapi(
+        &self,
+        cache: &Cache,
+        document: Option<&str>,
+        accept: &str,
+        known: Option<&HeaderValue>,
+        seen: &[Cluster],
+    ) -> Result<Answer, Status> {
+        let limit = cache.member_deadline.0;
         let request = openapi::request().ok_or_else(Status::resource_not_served)?;
-        let asked = self.ask(seen, |cluster| {
+        let asked = ask(seen, limit, |cluster| {
             let request = request.clone();
             async move { cluster.current_document(&request, limit).await.ok() }.boxed()
         });
@@ -148,36 +174,24 @@ impl Merged {
             Some((cluster, Index::parse(&document??.body)?))
         };
         let indexes: Vec<(Cluster, Index)> = asked.into_iter().filter_map(index).collect();
-        let Some(name) = openapi::name_of(path) else {
-            let united = openapi::united(&indexes);
-            return Ok(response::bytes(StatusCode::OK, "application/json", united.into()));
+        let Some(name) = document else {
+            let united = openapi::united(&indexes).into();
+            return Ok(Answer::Document("application/json", united, AnswerStatus::default()));
         };
         let (cluster, address) = openapi::elect(&indexes, name).ok_or_else(Status::resource_not_served)?;
-        let accept = call.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
         let request = DocumentRequest::new(address, accept).ok_or_else(Status::resource_not_served)?;
         let document = cluster.current_document(&request, limit).await.map_err(|error| status_of(&error))?;
-        document_answer(&document, call.headers.get(header::IF_NONE_MATCH))
-    }
-
-    /// Asks these clusters, at most [`MAX_CONCURRENT_DOCUMENTS`] concurrently; `None` for those that do not answer
-    /// within the deadline for members.
-    fn ask<T: Send + 'static>(
-        &self,
-        seen: &[Cluster],
-        question: impl Fn(Cluster) -> BoxFuture<'static, T>,
-    ) -> BoxFuture<'static, Vec<(Cluster, Option<T>)>> {
-        let until = Instant::now() + self.services.config.cache.member_deadline.0;
-        let asked = seen.iter().cloned().map(|cluster| {
-            let answer = timeout_at(until, question(cluster.clone()));
-            async move { (cluster, answer.await.ok()) }.boxed()
-        });
-        let asked: Vec<BoxFuture<'static, _>> = asked.collect();
-        stream::iter(asked).buffered(MAX_CONCURRENT_DOCUMENTS).collect().boxed()
+        document_answer(&document, known).map(Answer::OfMember)
     }
 
     /// Adds the columns of the resource's definition, from the first of these clusters that has one in memory or returns
     /// it in time.
-    async fn with_columns(&self, resource: Arc<ResourceType>, seen: &[Cluster]) -> Arc<ResourceType> {
+    async fn with_columns(
+        &self,
+        cache: &Cache,
+        resource: Arc<ResourceType>,
+        seen: &[Cluster],
+    ) -> Arc<ResourceType> {
         let ResourceType { group, version, plural, .. } = &*resource;
         let has = |cluster: &&Cluster| {
             let catalog = self.catalogs.peek(cluster).and_then(Result::ok);
@@ -186,7 +200,7 @@ impl Merged {
         };
         let mut holders: Vec<&Cluster> = seen.iter().filter(has).collect();
         holders.sort_by_key(|cluster| !catalog::has_definitions(cluster));
-        let each = self.services.config.cache.member_deadline.0 / MAX_DEFINITION_READS;
+        let each = cache.member_deadline.0 / MAX_DEFINITION_READS;
         for cluster in holders.into_iter().take(MAX_DEFINITION_READS as usize) {
             let defined = catalog::resolve(cluster, group, version, plural, each).await;
             if let Some(defined) = defined.filter(|defined| union::is_same(defined, &resource)) {
@@ -195,6 +209,22 @@ impl Merged {
         }
         resource
     }
+}
+
+/// Asks these clusters, at most [`MAX_CONCURRENT_DOCUMENTS`] concurrently; `None` for those that do not answer within
+/// the limit.
+fn ask<T: Send + 'static>(
+    seen: &[Cluster],
+    limit: Duration,
+    question: impl Fn(Cluster) -> BoxFuture<'static, T>,
+) -> BoxFuture<'static, Vec<(Cluster, Option<T>)>> {
+    let until = Instant::now() + limit;
+    let asked = seen.iter().cloned().map(|cluster| {
+        let answer = timeout_at(until, question(cluster.clone()));
+        async move { (cluster, answer.await.ok()) }.boxed()
+    });
+    let asked: Vec<BoxFuture<'static, _>> = asked.collect();
+    stream::iter(asked).buffered(MAX_CONCURRENT_DOCUMENTS).collect().boxed()
 }
 
 fn offer(cluster: &Cluster, catalog: Arc<Catalog>) -> Offer {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::join_all;
-use http::HeaderMap;
 use skopos::{RawObject, ResourceId, Snapshot, Source};
 use skopos_fleet::{CachedKind, Cluster, ClusterId};
 use tokio::time::{Instant, timeout};
@@ -23,12 +22,12 @@ pub(super) async fn catch_up(
     merged: &Kind,
     clusters: &[Cluster],
     resource: &ResourceId,
-    headers: &HeaderMap,
+    max_age: Option<Duration>,
 ) -> BTreeMap<ClusterId, String> {
     let catching_up = clusters.iter().filter_map(|cluster| {
         let (id, cache) = (cluster.id(), &services.config.cache);
         let floor = services.floors.get(id, &resource.group, &resource.plural);
-        let requirement = Requirement::for_clusters(cache.reads_of(id.as_str()), headers, floor);
+        let requirement = Requirement::for_clusters(cache.reads_of(id.as_str()), max_age, floor);
         let kept = cluster.cached(resource).filter(|_| !requirement.is_empty())?;
         let one = async move {
             let listing = services.listings.get(id, &kept);
@@ -39,7 +38,7 @@ pub(super) async fn catch_up(
             let shown = async {
                 match newest(cluster, &catch_up, limit).await? {
                     Newest::Kept(content) => heard(merged, id, &content).await,
-                    Newest::DiscoveredCluster(content) => show(merged, id, &kept, &content),
+                    Newest::Listed(content) => show(merged, id, &kept, &content),
                 }
                 Ok(())
             };
@@ -57,7 +56,7 @@ enum Newest {
     /// Content of the store; the feed brings it into the merged history.
     Kept(Snapshot<RawObject>),
     /// Content of a list of the member; the feed does not bring it.
-    DiscoveredCluster(Snapshot<RawObject>),
+    Listed(Snapshot<RawObject>),
 }
 
 /// Finds content that meets the requirement.
@@ -70,7 +69,7 @@ async fn newest(cluster: &Cluster, catch_up: &CatchUp<'_>, limit: Duration) -> R
     if let Some(listed) =
         catch_up.listing.ahead_of(&store).filter(|listed| catch_up.requirement.is_met_by(listed))
     {
-        return Ok(Newest::DiscoveredCluster(listed));
+        return Ok(Newest::Listed(listed));
     }
     if catch_up.requirement.is_met_by(&store) {
         return Ok(Newest::Kept(store));
@@ -82,7 +81,7 @@ async fn newest(cluster: &Cluster, catch_up: &CatchUp<'_>, limit: Duration) -> R
         return Ok(Newest::Kept(content));
     }
     match catch_up.ask(deadline.saturating_duration_since(Instant::now())).await {
-        Ok(read) if read.source == Source::Live => Ok(Newest::DiscoveredCluster(read.snapshot)),
+        Ok(read) if read.source == Source::Live => Ok(Newest::Listed(read.snapshot)),
         Ok(read) => Ok(Newest::Kept(read.snapshot)),
         // The error's text may be the member's.
         Err(Some(_)) => Err(behind(&reason(cluster, catch_up))),

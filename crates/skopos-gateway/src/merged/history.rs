@@ -138,40 +138,48 @@ impl History {
         since: MemberChanges,
     ) {
         let objects: Vec<RawObject> = objects.into_iter().collect();
-        let gone = {
-            let mut core = self.core.lock();
-            let now = self.now();
-            let mut events = core.merger.take(cluster, position, content_source, objects, now);
-            events.extend(since.apply(&mut core.merger, cluster, now));
-            self.publish(&mut core, events)
-        };
-        drop(gone);
+        self.apply(|merger, now| {
+            let mut events = merger.take(cluster, position, content_source, objects, now);
+            events.extend(since.apply(merger, cluster, now));
+            events
+        });
         // Only notifies those that wait for content.
         self.opened.send_modify(|_| {});
-        self.received.notify_waiters();
-        self.window.wake();
+        self.wake();
     }
 
     /// Applies a list of a member, sorted by key, ahead of its changes; see [`Merger::take_ahead`].
     pub(crate) fn take_ahead(&self, cluster: &ClusterId, position: Position, objects: Vec<RawObject>) {
-        let gone = {
-            let mut core = self.core.lock();
-            let events = core.merger.take_ahead(cluster, position, objects, self.now());
-            self.publish(&mut core, events)
-        };
-        drop(gone);
-        self.received.notify_waiters();
-        self.window.wake();
+        self.apply(|merger, now| merger.take_ahead(cluster, position, objects, now));
+        self.wake();
     }
 
     /// Applies changes of a member.
     pub(crate) fn change(&self, cluster: &ClusterId, since: MemberChanges) {
-        let gone = {
-            let mut core = self.core.lock();
-            let events = since.apply(&mut core.merger, cluster, self.now());
-            self.publish(&mut core, events)
-        };
+        self.apply(|merger, now| since.apply(merger, cluster, now));
+        self.wake();
+    }
+
+    /// Changes the content and appends the events to the window, under the lock, so that they come in the order of their
+    /// merged versions. Drops old states without the lock.
+    fn apply(&self, change: impl FnOnce(&mut Merger, Timestamp) -> Vec<Event>) {
+        let mut core = self.core.lock();
+        let events = change(&mut core.merger, self.now());
+        let size = |old: &Entry| old.object.bytes().len();
+        let gone = core.paged.replaced(events.iter().map(|event| event.old.as_ref().map_or(0, size)));
+        self.window.append(events.into_iter().map(|event| {
+            let item = |entry| MergedItem::new(event.cluster.clone(), entry);
+            let merged_version = event.merged_version.number();
+            match event.deleted {
+                true => WindowEvent::deleted(merged_version, item(event.new)),
+                false => WindowEvent::put(merged_version, event.old.map(item), item(event.new)),
+            }
+        }));
+        drop(core);
         drop(gone);
+    }
+
+    fn wake(&self) {
         self.received.notify_waiters();
         self.window.wake();
     }
@@ -260,22 +268,6 @@ impl History {
         let mut core = self.core.lock();
         let view = core.merger.view(self.now());
         f(view.roster.get(cluster).map_or(view.merged_version, |member| member.changed()))
-    }
-
-    /// Appends the events to the window, under the lock, so that they come in the order of their merged versions. The
-    /// caller wakes watchers and drops the returned states without the lock.
-    fn publish(&self, core: &mut Core, events: Vec<Event>) -> Vec<Shown> {
-        let size = |old: &Entry| old.object.bytes().len();
-        let gone = core.paged.replaced(events.iter().map(|event| event.old.as_ref().map_or(0, size)));
-        self.window.append(events.into_iter().map(|event| {
-            let item = |entry| MergedItem::new(event.cluster.clone(), entry);
-            let merged_version = event.merged_version.number();
-            match event.deleted {
-                true => WindowEvent::deleted(merged_version, item(event.new)),
-                false => WindowEvent::put(merged_version, event.old.map(item), item(event.new)),
-            }
-        }));
-        gone
     }
 }
 

@@ -18,8 +18,10 @@
 //! | `union_cache` | a cache of these unions |
 //! | `openapi` | the union of the clusters' OpenAPI documents |
 //! | `fresh` | catch-up of members for read-your-writes and consistent reads |
+//! | `route`, `request`, `scope` | the way of a request: parsed once, authorized by each cluster, served, rendered |
 //! | `describe` | discovery and OpenAPI of all clusters; custom resources |
-//! | `route`, `answer_status` | requests: caller, resource, clusters; missing, stale and denied clusters |
+//! | `read` | get, list and watch |
+//! | `answer_status` | answers: their missing, stale and denied clusters |
 //! | `watch_authz`, `visibility_log`, `token_signer` | early ends of watches, changed permissions, signed tokens |
 //!
 //! Clusters: all, `?clusters=a,b`, `?clusterSelector=env=prod` (the clusters' own labels), or, for clients that cannot
@@ -86,10 +88,13 @@ mod missed;
 #[cfg(test)]
 mod noninterference_tests;
 mod openapi;
+mod read;
 mod render;
+mod request;
 mod resume_state;
 mod resume_store;
 mod route;
+mod scope;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -16,13 +16,12 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::answer_status::ClusterSelection;
 use super::history::History;
 use super::item::MergedItem;
 use super::merged_version::MergedVersion;
+use super::request::AccessReview;
 use super::visibility_log::{QueryKey, VisibilityLog};
-use crate::auth::Identity;
-use crate::authz::{Attributes, Authorizer, Decision};
+use crate::authz::{Authorizer, Decision};
 
 /// The clusters that a request sees. A watch may gain clusters, and may be suspended for some of them.
 #[derive(Clone, Debug, Default)]
@@ -47,9 +46,7 @@ pub(crate) struct WatchAuthorizer {
     pub(crate) fleet: Fleet,
     pub(crate) authorizer: Authorizer,
     pub(crate) history: Arc<History>,
-    pub(crate) who: Arc<Identity>,
-    pub(crate) what: Attributes,
-    pub(crate) selection: ClusterSelection,
+    pub(crate) review: Arc<AccessReview>,
     pub(crate) visible: VisibleClusters,
     pub(crate) visibility_log: Arc<VisibilityLog>,
     pub(crate) query_key: QueryKey,
@@ -135,7 +132,7 @@ impl WatchAuthorizer {
         let draining = self.draining.clone();
         let mut rights = FuturesUnordered::new();
         for id in self.visible.all().iter() {
-            rights.push(self.wait_for_revocation(id));
+            rights.push(self.decide(id.clone(), None));
         }
         let mut changes = self.fleet.changes();
         // At most one immediate and one delayed check per cluster.
@@ -165,34 +162,28 @@ impl WatchAuthorizer {
                 Action::Nothing => {}
                 Action::Ask(id, after) => {
                     if asking.insert((id.clone(), after)) {
-                        rights.push(self.ask(id, after));
+                        rights.push(self.decide(id, Some(after)));
                     }
                 }
-                Action::Shown(id) => rights.push(self.wait_for_revocation(&id)),
+                Action::Shown(id) => rights.push(self.decide(id, None)),
                 Action::End(why) => return Some(Status::expired(why)),
             }
         }
     }
 
-    /// Waits until the cluster no longer confirms the permission.
-    fn wait_for_revocation(&self, id: &ClusterId) -> BoxFuture<'static, ClusterDecision> {
-        let (authorizer, id) = (self.authorizer.clone(), id.clone());
-        let (who, what) = (self.who.clone(), self.what.clone());
+    /// Waits until the cluster no longer confirms the permission, or asks it for a decision after a delay.
+    fn decide(&self, id: ClusterId, asked: Option<Duration>) -> BoxFuture<'static, ClusterDecision> {
+        let (authorizer, review) = (self.authorizer.clone(), self.review.clone());
         async move {
-            let decision = authorizer.unconfirmed(id.as_str(), &who, &what).await;
-            ClusterDecision { id, decision, asked: None }
-        }
-        .boxed()
-    }
-
-    /// Asks a cluster for a decision, after a delay.
-    fn ask(&self, id: ClusterId, after: Duration) -> BoxFuture<'static, ClusterDecision> {
-        let authorizer = self.authorizer.clone();
-        let (who, what) = (self.who.clone(), self.what.clone());
-        async move {
-            sleep(after).await;
-            let decision = authorizer.decide(id.as_str(), &who, &what).await;
-            ClusterDecision { id, decision, asked: Some(after) }
+            let AccessReview { who, what, .. } = &*review;
+            let decision = match asked {
+                None => authorizer.unconfirmed(id.as_str(), who, what).await,
+                Some(after) => {
+                    sleep(after).await;
+                    authorizer.decide(id.as_str(), who, what).await
+                }
+            };
+            ClusterDecision { id, decision, asked }
         }
         .boxed()
     }
@@ -205,10 +196,10 @@ impl WatchAuthorizer {
     /// Handles a new cluster, or one whose state or labels changed.
     fn on_cluster_changed(&mut self, cluster: &Cluster) -> Action {
         let id = cluster.id();
-        if self.concerns(id) && !self.selection.matches(cluster) {
+        if self.concerns(id) && !self.review.clusters.matches(cluster) {
             return self.on_deselected(id);
         }
-        if !self.selection.names(cluster) {
+        if !self.review.clusters.names(cluster) {
             return Action::Nothing;
         }
         let is_new = !self.considered.contains(cluster);
@@ -276,7 +267,7 @@ impl WatchAuthorizer {
     fn on_new_cluster(&mut self, id: ClusterId, allowed: bool) -> Action {
         let Some(cluster) = self.fleet.get(id.as_str()) else { return Action::Nothing };
         // Labels are not revealed to a caller who may not read the cluster.
-        let selection = allowed && self.selection.matches(&cluster);
+        let selection = allowed && self.review.clusters.matches(&cluster);
         if (selection || !allowed) && !self.considered.contains(&cluster) {
             self.considered.push(cluster);
         }

@@ -335,11 +335,8 @@ impl Merger {
             return Resume::Expired;
         }
         if merged_version >= self.start {
-            return if merged_version.instance() == self.clock.instance() {
-                Resume::After(merged_version)
-            } else {
-                Resume::Expired
-            };
+            let is_own = merged_version.instance() == self.clock.instance();
+            return if is_own { Resume::After(merged_version) } else { Resume::Expired };
         }
         let Some(past) = self.past.as_ref().filter(|past| past.resume_state.covers(merged_version)) else {
             return Resume::Expired;
@@ -423,46 +420,26 @@ impl Merger {
         let merged_version = self.clock.next(now);
         let member = self.member(cluster);
         (member.changed, member.changed_at) = (merged_version, version.clone());
-        match change {
+        let deleted = matches!(change, MemberChange::Deleted(..));
+        let (old, object) = match change {
             MemberChange::Put(object) => {
                 let old = member.contents.get(object.key()).cloned();
-                match old {
-                    Some(old) if old.object.uid() != object.uid() => {
-                        self.apply(
-                            cluster,
-                            version,
-                            MemberChange::Deleted(old.key().clone(), None),
-                            now,
-                            events,
-                        );
-                        self.apply(cluster, version, MemberChange::Put(object), now, events);
-                    }
-                    old => {
-                        let new = Entry { object, merged_version };
-                        member.contents.insert(new.clone());
-                        events.push(Event {
-                            merged_version,
-                            cluster: cluster.clone(),
-                            old,
-                            new,
-                            deleted: false,
-                        });
-                    }
+                if let Some(old) = old.as_ref().filter(|old| old.object.uid() != object.uid()) {
+                    let gone = MemberChange::Deleted(old.key().clone(), None);
+                    self.apply(cluster, version, gone, now, events);
+                    return self.apply(cluster, version, MemberChange::Put(object), now, events);
                 }
+                member.contents.insert(Entry { object: object.clone(), merged_version });
+                (old, object)
             }
             MemberChange::Deleted(key, last) => {
                 let Some(old) = member.contents.remove(&key) else { return };
                 let object = last.unwrap_or_else(|| old.object.clone());
-                let new = Entry { object, merged_version };
-                events.push(Event {
-                    merged_version,
-                    cluster: cluster.clone(),
-                    old: Some(old),
-                    new,
-                    deleted: true,
-                });
+                (Some(old), object)
             }
-        }
+        };
+        let new = Entry { object, merged_version };
+        events.push(Event { merged_version, cluster: cluster.clone(), old, new, deleted });
     }
 
     fn member(&mut self, cluster: &ClusterId) -> &mut Member {

@@ -18,7 +18,7 @@ async fn unshown_store_does_not_refresh_age() {
     bed.pod("north", "shop", "a");
     bed.until(PODS, |list| list.items().len() == 1 && list.warnings().is_empty()).await;
     let shape = Shape::new(&Registry::builtin().resolve("", "v1", "pods").unwrap());
-    let followed_stores = bed.merged.kinds.get(&shape).await.followed_stores.clone();
+    let followed_stores = bed.merged.reader.kinds.get(&shape).await.followed_stores.clone();
     let running = bed.services.fleet.cluster("north").unwrap().cached(&shape.resource).unwrap();
 
     // The followed store has ended, and another reader has started a new one before the feed's next attempt.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use skopos::ResourceId;
 use skopos_fleet::KindFilter;
+use skopos_serve::Registry;
 
 use super::*;
 use crate::merged::kinds::Shape;
@@ -91,8 +92,8 @@ async fn paged_states_expire_while_kind_is_watched() {
     bed.map("north", "b", 10);
     let list = bed.until(MAPS, |list| list.items().len() == 2).await;
     let _watch = bed.watch_of(MAPS, &format!("resourceVersion={}", list.version())).await;
-    let shape = Shape::new(&bed.merged.registry.lookup("configmaps").unwrap());
-    let history = bed.merged.kinds.get(&shape).await.history.clone();
+    let shape = Shape::new(&Registry::builtin().lookup("configmaps").unwrap());
+    let history = bed.merged.reader.kinds.get(&shape).await.history.clone();
     bed.get(&format!("{MAPS}?limit=500")).await;
     assert_eq!(history.paged().0, 0, "all is on the first page");
     bed.get(&format!("{MAPS}?limit=1")).await;
