@@ -1,6 +1,8 @@
 //! Resolution of a name as typed (`po`, `Pod`, `deployments.apps`) to one of the server's resources.
 use std::fmt;
 
+use strsim::levenshtein;
+
 /// A resource as discovery describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Resource {
@@ -125,7 +127,7 @@ fn close_names(wanted: &str, known: &[Resource]) -> Vec<String> {
         .iter()
         .filter(|resource| resource.watchable)
         .filter_map(|resource| {
-            let distance = resource.names().map(|name| distance(head, name)).min()?;
+            let distance = resource.names().map(|name| levenshtein(head, name)).min()?;
             let contained = head.len() >= 4 && resource.plural.contains(head);
             let full = match resource.group.as_str() {
                 "" => resource.plural.clone(),
@@ -137,22 +139,6 @@ fn close_names(wanted: &str, known: &[Resource]) -> Vec<String> {
     close.sort();
     close.dedup_by(|a, b| a.1 == b.1);
     close.into_iter().take(MOST).map(|(_, name)| name).collect()
-}
-
-/// Returns the number of single-character edits (insert, delete, replace) from one word to the other.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]
@@ -229,12 +215,5 @@ mod tests {
         let known = cluster();
         assert_eq!(resolve("po", &known).unwrap().name_prefix(), "pod");
         assert_eq!(resolve("deploy", &known).unwrap().name_prefix(), "deployment.apps");
-    }
-
-    #[test]
-    fn distances() {
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("same", "same"), 0);
     }
 }

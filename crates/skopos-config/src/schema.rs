@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value as Json};
 use serde_saphyr::Location;
+use strsim::levenshtein;
 
 use crate::tree::{Node, Value, problem_at};
 use crate::values::{ByteSize, Span};
@@ -207,7 +208,7 @@ fn name_of<'a>(key: &'a str, known: &'a Map<String, Json>) -> &'a str {
 
 /// Returns the message for an unknown word, with the word that is probably meant.
 fn unknown(key: &str, known: &Map<String, Json>) -> String {
-    let near = known.keys().map(|word| (distance(key, word), word)).min();
+    let near = known.keys().map(|word| (levenshtein(&key.to_lowercase(), &word.to_lowercase()), word)).min();
     match near {
         Some((distance, word)) if distance <= 2 => format!("{key:?} is not known; {word:?} is"),
         _ => {
@@ -215,22 +216,6 @@ fn unknown(key: &str, known: &Map<String, Json>) -> String {
             format!("{key:?} is not known; there is {}", words.join(", "))
         }
     }
-}
-
-/// Returns the number of letters to change.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.to_lowercase().chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.to_lowercase().chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 fn join(field: &str, key: &str) -> String {

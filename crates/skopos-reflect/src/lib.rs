@@ -24,7 +24,7 @@ pub use driver::{Driver, DriverHandle, DriverOptions};
 pub use machine::{
     Action, BrokenItem, Cause, Condition, Content, Degradation, Failure, GetRequest, InitialList, Input,
     ListRequest, Machine, MachineOptions, MachineStats, Reason, ReflectorState, RequestId, Resume, Trouble,
-    WatchRequest, WatchStart,
+    WatchRequest, WatchStart, exponential_delay,
 };
 pub use probe::{ProbeError, probe};
 pub use raw_watch::{InvalidStart, RawWatch, RawWatchBuilder, RawWatchItem, RawWatchState};

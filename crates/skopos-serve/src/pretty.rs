@@ -2,15 +2,12 @@
 //!
 //! kube-apiserver also indents for browsers, curl and Wget by their `User-Agent`. Skopos does not: programs get compact JSON.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-
 use bytes::Bytes;
-use http_body::{Body, Frame};
+use http_body::Frame;
 use http_body_util::BodyExt as _;
 
 use crate::request::Query;
-use crate::respond::{BodyError, Response, ResponseBody};
+use crate::respond::Response;
 
 /// Returns whether the request asks for indented JSON. Values are read as Go's `strconv.ParseBool` reads them.
 pub(crate) fn is_wanted(query: &Query) -> bool {
@@ -19,13 +16,9 @@ pub(crate) fn is_wanted(query: &Query) -> bool {
 
 /// Indents the JSON of a response while it is sent. It must not be compressed.
 pub(crate) fn indent(response: Response) -> Response {
-    response.map(|inner| IndentedBody { inner, indenter: Indenter::default() }.boxed_unsync())
-}
-
-/// A body whose JSON is indented.
-struct IndentedBody {
-    inner: ResponseBody,
-    indenter: Indenter,
+    let mut indenter = Indenter::default();
+    let indent = move |frame: Frame<Bytes>| frame.map_data(|data| indenter.indent(&data));
+    response.map(|body| body.map_frame(indent).boxed_unsync())
 }
 
 /// Indenter of JSON in chunks, as Go's `json.Indent` with two spaces. Other white space is dropped, the final newline too.
@@ -36,23 +29,6 @@ struct Indenter {
     escaped: bool,
     /// True if an object or array has begun and is empty so far.
     opened: bool,
-}
-
-impl Body for IndentedBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| self.indenter.indent(&data)))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
 }
 
 impl Indenter {

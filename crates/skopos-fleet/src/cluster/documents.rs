@@ -53,13 +53,6 @@ struct Slot {
     last_used: Instant,
 }
 
-/// A fetch to wait for.
-pub(crate) struct Fetch {
-    pub(crate) fetching: Fetching,
-    /// Set if it was begun just now: then the caller has to drive it.
-    pub(crate) begun: bool,
-}
-
 /// Limit on the length of a path with query, and of a list of content types.
 const MAX_LENGTH: usize = 2048;
 
@@ -252,12 +245,17 @@ impl Documents {
         filled.fold((0, 0), |(count, bytes), document| (count + 1, bytes + document.bytes()))
     }
 
-    /// Fetches a document, or joins the fetch under way.
+    /// Returns the fetch of a document under way.
+    pub(crate) fn under_way(&self, request: &DocumentRequest) -> Option<Fetching> {
+        self.slots.lock().get(request)?.fetching.clone()
+    }
+
+    /// Joins the fetch of a document under way, or else begins one, which `begin` has to drive.
     pub(crate) fn fetch(
         &self,
         request: &DocumentRequest,
         begin: impl FnOnce(Option<Document>) -> Fetching,
-    ) -> Fetch {
+    ) -> Fetching {
         let mut slots = self.slots.lock();
         let now = Instant::now();
         let slot = slots.entry(request.clone()).or_insert_with(|| Slot {
@@ -266,12 +264,7 @@ impl Documents {
             last_used: now,
         });
         slot.last_used = now;
-        if let Some(fetching) = &slot.fetching {
-            return Fetch { fetching: fetching.clone(), begun: false };
-        }
-        let fetching = begin(slot.document.clone());
-        slot.fetching = Some(fetching.clone());
-        Fetch { fetching, begun: true }
+        slot.fetching.get_or_insert_with(|| begin(slot.document.clone())).clone()
     }
 
     /// Completes a fetch. Stores a document of status 200, unless the fetch was dropped meanwhile.
@@ -435,11 +428,11 @@ mod tests {
         let first = documents.fetch(&request("/api"), |_| never());
         documents.clear();
         let second = documents.fetch(&request("/api"), |_| never());
-        assert!(second.begun, "no caller joins the request to the old one");
-        documents.fetched(&request("/api"), &first.fetching, Some(&document(1)), &options);
+        assert!(!second.ptr_eq(&first), "no caller joins the request to the old one");
+        documents.fetched(&request("/api"), &first, Some(&document(1)), &options);
         assert!(documents.get(&request("/api")).is_none());
-        assert!(!documents.fetch(&request("/api"), |_| never()).begun, "the new one is still asked");
-        documents.fetched(&request("/api"), &second.fetching, Some(&document(1)), &options);
+        assert!(documents.fetch(&request("/api"), |_| never()).ptr_eq(&second), "the new one is still asked");
+        documents.fetched(&request("/api"), &second, Some(&document(1)), &options);
         assert!(documents.get(&request("/api")).is_some());
     }
 }

@@ -97,20 +97,10 @@ struct Slots {
     refused: BTreeMap<ResourceId, (u16, Arc<str>, Instant)>,
     /// Resources that did not fit: size and time.
     too_large: BTreeMap<ResourceId, (u64, Instant)>,
-    number: u64,
 }
 
 struct Slot {
     starting: Starting,
-    /// Distinguishes this start from later ones of the same resource.
-    number: u64,
-}
-
-/// A start to wait for.
-pub(crate) struct Start {
-    pub(crate) starting: Starting,
-    /// The number of the start if it was begun just now: then the caller has to drive it.
-    pub(crate) begun: Option<u64>,
 }
 
 impl CachedKind {
@@ -323,37 +313,36 @@ impl Kinds {
         (self.starts.load(Ordering::Relaxed), self.evictions.load(Ordering::Relaxed))
     }
 
-    /// Starts a resource, or joins the start under way. `Err`: the reason why there is no room.
+    /// Joins the start of a resource under way, or else begins one, which `begin` has to drive. `Err`: the reason why there
+    /// is no room.
     pub(crate) fn start(
         &self,
         resource: &ResourceId,
         options: &ClusterOptions,
         begin: impl FnOnce() -> Starting,
-    ) -> Result<Start, Arc<str>> {
+    ) -> Result<Starting, Arc<str>> {
         if !options.admits.admits(resource) {
             return Err("it may not be kept".into());
         }
         let mut slots = self.slots.lock();
         if let Some(slot) = slots.running.get(resource).filter(|slot| !slot.has_failed()) {
-            return Ok(Start { starting: slot.starting.clone(), begun: None });
+            return Ok(slot.starting.clone());
         }
         slots.check_room(resource, options)?;
         if slots.running.len() >= options.max_kinds && !self.evict(&mut slots, CachedInformer::is_in_use) {
             let reason = format!("{} kinds are in use already, and no more may be kept", options.max_kinds);
             return Err(reason.into());
         }
-        slots.number += 1;
-        let slot = Slot { starting: begin(), number: slots.number };
-        let start = Start { starting: slot.starting.clone(), begun: Some(slot.number) };
-        slots.running.insert(resource.clone(), slot);
+        let starting = begin();
+        slots.running.insert(resource.clone(), Slot { starting: starting.clone() });
         self.starts.fetch_add(1, Ordering::Relaxed);
-        Ok(start)
+        Ok(starting)
     }
 
     /// Removes a start that failed.
-    pub(crate) fn failed(&self, resource: &ResourceId, number: u64) {
+    pub(crate) fn failed(&self, resource: &ResourceId, starting: &Starting) {
         let mut slots = self.slots.lock();
-        if slots.running.get(resource).is_some_and(|slot| slot.number == number) {
+        if slots.running.get(resource).is_some_and(|slot| slot.starting.ptr_eq(starting)) {
             slots.running.remove(resource);
         }
     }

@@ -247,7 +247,7 @@ impl<'a> Supervisor<'a> {
             _ => std::slice::from_ref(first),
         };
         for request in wanted {
-            inner.fetch_ahead(request);
+            drop(inner.fetch_ahead(request));
         }
     }
 

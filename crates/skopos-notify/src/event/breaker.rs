@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use skopos_reflect::Time;
+use skopos_reflect::{Time, exponential_delay};
 
 use super::options::OutboxOptions;
 
@@ -67,14 +67,9 @@ impl Breaker {
         let until = match asked {
             Some(asked) => now + asked.min(self.most_asked),
             None if is_open => return,
-            None => now + doubled(self.first_pause, self.openings + 1).min(self.last_pause),
+            None => now + exponential_delay(self.first_pause, self.last_pause, self.openings),
         };
         self.openings = self.openings.saturating_add(u32::from(!is_open));
         self.until = Some(self.until.map_or(until, |known| known.max(until)));
     }
-}
-
-/// Returns the pause after some failures: the first, doubled with each further one.
-pub(super) fn doubled(first: Duration, failures: u32) -> Duration {
-    first.saturating_mul(1 << (failures.max(1) - 1).min(20))
 }

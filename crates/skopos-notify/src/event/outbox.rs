@@ -3,9 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skopos::{RawObject, ResourceVersion};
-use skopos_reflect::Time;
+use skopos_reflect::{Time, exponential_delay};
 
-use super::breaker::{Breaker, doubled};
+use super::breaker::Breaker;
 use super::delivery::{ChangeKind, DeadLetter, Delivery, DeliveryOutcome, EventKey, Recorded};
 use super::ledger::{History, LedgerChange, LedgerContent};
 use super::options::{Departure, OutboxOptions};
@@ -595,8 +595,8 @@ impl Outbox {
     fn pause(&mut self, now: Time, key: &EventKey, problem: String, asked: Option<Duration>) {
         let jitter = 0.75 + self.random.f64() / 2.0;
         let Some(waiting) = self.waiting.get_mut(key) else { return };
+        let pause = exponential_delay(self.options.first_pause, self.options.last_pause, waiting.failures);
         waiting.failures = waiting.failures.saturating_add(1);
-        let pause = doubled(self.options.first_pause, waiting.failures).min(self.options.last_pause);
         let pause = asked.map_or(pause.mul_f64(jitter), |asked| asked.min(self.options.most_asked));
         (waiting.problem, waiting.not_before) = (Some(problem), now + pause);
         self.failing.insert(key.clone());

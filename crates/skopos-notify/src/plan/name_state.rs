@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use skopos_reflect::Time;
+use skopos_reflect::{Time, exponential_delay};
 
 use super::decision::MemberTimes;
 use crate::entry::EntryValue;
@@ -48,8 +48,8 @@ impl NameState {
 
     /// Records a failure; the pause doubles with each.
     pub(super) fn failed(&mut self, now: Time, problem: String, (first, last): Pauses) {
+        let pause = exponential_delay(first, last, self.failures);
         self.failures += 1;
-        let pause = first.saturating_mul(1 << (self.failures - 1).min(10)).min(last);
         (self.problem, self.not_before) = (Some(problem), Some(now + pause));
     }
 

@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, FutureExt as _, OptionFuture, select_all};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
 use skopos::{Informer, InformerFactory};
-use skopos_reflect::{Clock, Time};
+use skopos_reflect::{Clock, Time, exponential_delay};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -154,7 +154,7 @@ impl EventLoop {
                     self.reports.send_replace(Arc::new(report));
                 }
             }
-            let until = self.clock.now() + pause(failures);
+            let until = self.clock.now() + exponential_delay(FIRST_PAUSE, LAST_PAUSE, failures);
             failures += 1;
             loop {
                 tokio::select! {
@@ -297,7 +297,8 @@ impl EventLoop {
             }
             batch.iter().for_each(|delivery| rounds.outbox.not_sent(&delivery.key));
             rounds.outbox.not_written(&changes);
-            rounds.commit_at = self.clock.now() + pause(rounds.failed_commits);
+            rounds.commit_at =
+                self.clock.now() + exponential_delay(FIRST_PAUSE, LAST_PAUSE, rounds.failed_commits);
             rounds.failed_commits = rounds.failed_commits.saturating_add(1);
             rounds.ledger_problem = Some(problem);
             return;
@@ -420,8 +421,4 @@ async fn any_changed(feeds: &mut [EventFeed], clock: Clock) {
         [] => std::future::pending().await,
         feeds => drop(select_all(feeds.iter_mut().map(|feed| feed.changed(clock).boxed())).await),
     }
-}
-
-fn pause(failures: u32) -> Duration {
-    FIRST_PAUSE.saturating_mul(1 << failures.min(6)).min(LAST_PAUSE)
 }

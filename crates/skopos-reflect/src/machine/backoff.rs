@@ -27,6 +27,12 @@ pub(super) fn scaled(span: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(span.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
 
+/// Returns a delay that doubles with each of `failures`, up to `longest`.
+pub fn exponential_delay(first: Duration, longest: Duration, failures: u32) -> Duration {
+    // No duration is longer than a nanosecond doubled this often.
+    (0..failures.min(94)).fold(first, |delay, _| delay.saturating_mul(2)).min(longest)
+}
+
 /// The period of a budget: a minute, and a second for requests that reach the server later than the ones before them.
 const PERIOD: Duration = Duration::from_secs(61);
 
@@ -37,9 +43,8 @@ impl Backoff {
 
     /// Counts one more failure and returns the delay.
     pub(super) fn fail(&mut self, options: &MachineOptions, rng: &mut fastrand::Rng) -> Duration {
-        let doublings = self.failures.min(16);
+        let base = exponential_delay(options.backoff_min, options.backoff_max, self.failures);
         self.failures = self.failures.saturating_add(1);
-        let base = options.backoff_min.saturating_mul(1 << doublings).min(options.backoff_max);
         scaled(base, 1.0 + 0.3 * rng.f64())
     }
 }

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use skopos_wire::ResourceVersion;
 
+pub use self::backoff::exponential_delay;
 use self::backoff::{Backoff, Budget};
 use self::classify::{Meaning, Verdict};
 use self::deferred_relist::DeferredRelist;

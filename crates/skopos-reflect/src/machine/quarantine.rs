@@ -181,7 +181,7 @@ impl Machine {
     }
 
     fn next_attempt_at(&mut self) -> Time {
-        let delay = INITIAL_DELAY.saturating_mul(1 << self.quarantine.attempts.min(8)).min(MAX_DELAY);
+        let delay = exponential_delay(INITIAL_DELAY, MAX_DELAY, self.quarantine.attempts);
         self.now + delay + self.jitter(delay / 10)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use skopos_reflect::exponential_delay;
 use tokio::time::Instant;
 
 /// A rate limit: the wait before a key is tried again.
@@ -71,16 +72,7 @@ impl Limiter {
     /// Returns the wait of a key with this number of earlier failures.
     pub(super) fn wait(&mut self, failures: u32, now: Instant) -> Duration {
         match self {
-            Self::Exponential { first, longest } => {
-                let mut wait = *first;
-                for _ in 0..failures {
-                    if wait >= *longest || wait.is_zero() {
-                        break;
-                    }
-                    wait = wait.saturating_mul(2);
-                }
-                wait.min(*longest)
-            }
+            Self::Exponential { first, longest } => exponential_delay(*first, *longest, failures),
             Self::Bucket(bucket) => bucket.reserve(now),
             // Each is asked, whatever the others return: a bucket counts every key.
             Self::MaxOf(limits) => {

@@ -13,7 +13,7 @@ use skopos::transport::{RequestClass, RequestOptions};
 use tokio::time::{Instant, timeout};
 
 use super::ClusterInner;
-use crate::cluster::documents::{Document, DocumentRequest, Fetch, Fetching};
+use crate::cluster::documents::{Document, DocumentRequest, Fetching};
 use crate::cluster::session::Session;
 use crate::error::FleetError;
 use crate::id::ClusterId;
@@ -61,13 +61,11 @@ impl ClusterInner {
             return old.ok_or(refusal);
         }
         let fetching = async {
-            let fetch = self.fetch_ahead(request);
-            let fetched = fetch.fetching.await;
             // A fetch that began before this call may return a state from before this call, too.
-            match fetch.begun || !max_age.is_zero() {
-                true => fetched,
-                false => self.fetch_ahead(request).fetching.await,
+            if let Some(earlier) = self.documents.under_way(request).filter(|_| max_age.is_zero()) {
+                drop(earlier.await);
             }
+            self.fetch_ahead(request).await
         };
         let fetched = match timeout(left(), self.stop.run_until_cancelled(fetching)).await {
             Ok(Some(result)) => result,
@@ -84,17 +82,17 @@ impl ClusterInner {
     }
 
     /// Fetches a document. The fetch continues after its callers have given up.
-    pub(crate) fn fetch_ahead(self: &Arc<Self>, request: &DocumentRequest) -> Fetch {
-        let fetch = self.documents.fetch(request, |old| self.fetching(request.clone(), old));
-        if fetch.begun {
-            let (inner, fetching, request) = (self.clone(), fetch.fetching.clone(), request.clone());
+    pub(crate) fn fetch_ahead(self: &Arc<Self>, request: &DocumentRequest) -> Fetching {
+        self.documents.fetch(request, |old| {
+            let fetching = self.fetching(request.clone(), old);
+            let (inner, driven, request) = (self.clone(), fetching.clone(), request.clone());
             self.tasks.spawn(async move {
-                let fetched = inner.stop.run_until_cancelled(fetching.clone()).await;
+                let fetched = inner.stop.run_until_cancelled(driven.clone()).await;
                 let document = fetched.as_ref().and_then(|result| result.as_ref().ok());
-                inner.documents.fetched(&request, &fetching, document, &inner.options);
+                inner.documents.fetched(&request, &driven, document, &inner.options);
             });
-        }
-        fetch
+            fetching
+        })
     }
 
     /// Fetches a document. The future holds no reference to the cluster, because the cluster holds the future.

@@ -94,23 +94,22 @@ impl ClusterInner {
         if let Some((code, reason)) = self.kinds.refusal(resource).filter(|_| !pinned) {
             return Err(self.refused(resource, code, reason));
         }
-        let begin = || self.starting(self.connection(), resource.clone(), pinned, self.restoring());
-        let start = self.kinds.start(resource, &self.options, begin);
-        let start = start.map_err(|reason| {
-            let resource = Box::new(resource.clone());
-            FleetError::Budget { cluster: self.id.clone(), resource, reason }
-        })?;
-        if let Some(number) = start.begun {
-            let (inner, starting, resource) = (self.clone(), start.starting.clone(), resource.clone());
+        let begin = || {
+            let starting = self.starting(self.connection(), resource.clone(), pinned, self.restoring());
+            let (inner, driven, resource) = (self.clone(), starting.clone(), resource.clone());
             self.tasks.spawn(async move {
-                let started = inner.stop.run_until_cancelled(starting).await;
+                let started = inner.stop.run_until_cancelled(driven.clone()).await;
                 if !matches!(started, Some(Ok(_))) {
-                    inner.kinds.failed(&resource, number);
+                    inner.kinds.failed(&resource, &driven);
                 }
                 inner.wakeup.notify_one();
             });
-        }
-        Ok(start.starting)
+            starting
+        };
+        self.kinds.start(resource, &self.options, begin).map_err(|reason| {
+            let resource = Box::new(resource.clone());
+            FleetError::Budget { cluster: self.id.clone(), resource, reason }
+        })
     }
 
     /// Returns the persistence whose checkpoints a resource may start from. `None` once restoring is over: readers may
