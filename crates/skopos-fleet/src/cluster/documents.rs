@@ -53,6 +53,14 @@ struct Slot {
     last_used: Instant,
 }
 
+impl Slot {
+    /// Returns the fetch under way. One whose result is there already began before any caller of now: it is over, although its
+    /// task may not have said so yet.
+    fn under_way(&self) -> Option<&Fetching> {
+        self.fetching.as_ref().filter(|fetching| fetching.peek().is_none())
+    }
+}
+
 /// Limit on the length of a path with query, and of a list of content types.
 const MAX_LENGTH: usize = 2048;
 
@@ -247,7 +255,7 @@ impl Documents {
 
     /// Returns the fetch of a document under way.
     pub(crate) fn under_way(&self, request: &DocumentRequest) -> Option<Fetching> {
-        self.slots.lock().get(request)?.fetching.clone()
+        self.slots.lock().get(request)?.under_way().cloned()
     }
 
     /// Joins the fetch of a document under way, or else begins one, which `begin` has to drive.
@@ -264,7 +272,12 @@ impl Documents {
             last_used: now,
         });
         slot.last_used = now;
-        slot.fetching.get_or_insert_with(|| begin(slot.document.clone())).clone()
+        if let Some(fetching) = slot.under_way() {
+            return fetching.clone();
+        }
+        let fetching = begin(slot.document.clone());
+        slot.fetching = Some(fetching.clone());
+        fetching
     }
 
     /// Completes a fetch. Stores a document of status 200, unless the fetch was dropped meanwhile.
@@ -434,5 +447,16 @@ mod tests {
         assert!(documents.fetch(&request("/api"), |_| never()).ptr_eq(&second), "the new one is still asked");
         documents.fetched(&request("/api"), &second, Some(&document(1)), &options);
         assert!(documents.get(&request("/api")).is_some());
+    }
+
+    #[test]
+    fn finished_fetch_is_not_joined() {
+        let documents = Documents::default();
+        let finished =
+            documents.fetch(&request("/api"), |_| std::future::ready(Ok(document(1))).boxed().shared());
+        assert!(finished.clone().now_or_never().is_some());
+        assert!(documents.under_way(&request("/api")).is_none());
+        let next = documents.fetch(&request("/api"), |_| std::future::pending().boxed().shared());
+        assert!(!next.ptr_eq(&finished), "a caller that wants the newest state must not get an earlier one");
     }
 }
