@@ -253,7 +253,7 @@ impl Cluster {
     }
 
     /// Returns the factory for informers beside the cached resources, on the cluster's own connections. It is closed
-    /// when the connection changes ([`way`](Cluster::way)) or the cluster leaves. Its informers do not count in the
+    /// when the connection changes ([`generation`](Cluster::generation)) or the cluster leaves. Its informers do not count in the
     /// cluster's memory budget.
     ///
     /// # Errors

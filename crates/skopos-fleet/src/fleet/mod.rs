@@ -184,7 +184,7 @@ impl Fleet {
     /// Follows a source of clusters until the fleet is shut down. If two sources list the same name, the cluster of the
     /// source that was followed first has it. The other gets a hash of its origin appended. A cluster keeps its name
     /// while it is listed. If a name later belongs to another cluster, or to another place of its source
-    /// ([`DiscoveredCluster::origin`]), no data of the earlier cluster is shown as its own ([`Cluster::replaces`]).
+    /// ([`DiscoveredCluster::origin`]), no data of the earlier cluster is shown as its own ([`Cluster::is_replacement`]).
     pub fn follow(&self, source: impl Source) {
         let core = &self.core;
         let number = {
