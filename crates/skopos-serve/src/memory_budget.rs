@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// Byte budget shared by several holders. Clones share one budget.
 ///
 /// It refuses nothing: a holder takes what it needs and then checks whether the total exceeds the limit. Either the holder gives
-/// back what it can do without ([`Reservation::is_too_much`]), or the budget evicts from its registered holders. The holder with the
+/// back what it can do without ([`Reservation::is_exceeded`]), or the budget evicts from its registered holders. The holder with the
 /// most bytes is evicted first, so one large holder costs the others nothing.
 #[derive(Clone, Debug)]
 pub struct MemoryBudget(Arc<Inner>);
