@@ -151,7 +151,7 @@ fn all() -> Result<Vec<String>> {
     Ok(String::from_utf8(output.stdout)?.lines().map(Into::into).collect())
 }
 
-/// `cargo fuzz` of the nightly toolchain, which it needs. What cargo says of this program is not for it: crates are built anew
+/// `cargo fuzz` of the nightly toolchain, which it needs. What cargo says of this program is not for it: crates are rebuilt
 /// when that changes, and by hand it is not there.
 fn cargo_fuzz(command: &str) -> Command {
     let of_this_program = |name: &str| {

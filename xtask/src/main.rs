@@ -25,7 +25,7 @@ enum Chore {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Write docs/evidence/detection.md anew from a test run.
+    /// Rewrite docs/evidence/detection.md from a test run.
     Tables,
     /// Fuzz what reads foreign bytes, and the list/watch machine (needs nightly Rust and cargo-fuzz).
     Fuzz(fuzz::Fuzz),

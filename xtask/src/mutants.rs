@@ -63,7 +63,7 @@ impl Mutants {
 
     fn command(&self, part: Part) -> Command {
         let mut command = cargo();
-        // Symbols and many cases cost time for each mutant, and tell nothing more; only what a mutant touches is built anew.
+        // Symbols and many cases cost time for each mutant, and tell nothing more; only what a mutant touches is rebuilt.
         command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("PROPTEST_CASES", "32").env("CARGO_INCREMENTAL", "1");
         command.args(["mutants", "--package", part.package(), "--output"]).arg(part.output());
         command.args(part.more()).args(&self.options);

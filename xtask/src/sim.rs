@@ -22,7 +22,7 @@ pub(crate) struct Sim {
     /// Run a plan from a file, such as one that was made smaller.
     #[arg(long)]
     plan: Option<String>,
-    /// Write docs/evidence/simulation.md anew from the gate's report.
+    /// Rewrite docs/evidence/simulation.md from the gate's report.
     #[arg(long, requires = "gate")]
     write: bool,
     /// Everything else, for `skopos-sim` itself: `-- --mixed 100 --jobs 4`.
