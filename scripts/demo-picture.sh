@@ -27,4 +27,5 @@ press Down 5         # the fourth one: every request is answered with 503
 sleep 6
 screen=$(terminal capture-pane -e -p -t 0)
 press q
-python3 scripts/terminal-svg.py "skopos demo" <<<"$screen" >docs/pictures/demo.svg
+picture=$(python3 scripts/terminal-svg.py "skopos demo" <<<"$screen")
+printf '%s\n' "$picture" >docs/pictures/demo.svg

@@ -30,7 +30,7 @@ in_background() {
 # runs LINE: runs a command, and keeps its output in `output`.
 runs() {
     local held=true
-    output=$(bash -c "$1" 2>&1) || held=false
+    output=$(bash -c "$1" </dev/null 2>&1) || held=false
     verdict "$held" "$1" "$1" "success" "$output"
 }
 
@@ -68,5 +68,6 @@ while read -r line; do
     *) runs "$line" ;;
     esac
 done < <(awk '/^```console/ { on = 1; next } /^```/ { on = 0 } on' "$page")
+verdict "$lost" "the page loses a cluster" "$page" "a second list of the fleet" ""
 echo "$((SECONDS - begun)) s"
 summary

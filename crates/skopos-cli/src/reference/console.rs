@@ -4,17 +4,20 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::args::Cli;
 
-/// Returns the commands of a page that do not parse, each with its line.
-pub(super) fn problems(page: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    for (line, text) in console_lines(page) {
-        for words in commands(&text) {
-            if let Some(problem) = problem(&words) {
-                problems.push(format!("{line}: {}: {problem}", words.join(" ")));
-            }
-        }
+/// Returns the commands of a page, each with its line.
+pub(super) fn commands_of_page(page: &str) -> Vec<(usize, Vec<String>)> {
+    let lines = console_lines(page).into_iter();
+    lines.flat_map(|(line, text)| commands(&text).into_iter().map(move |words| (line, words))).collect()
+}
+
+/// Returns the command and why it does not parse. Placeholders are fine in place of values.
+pub(super) fn problem(words: &[String]) -> Option<String> {
+    let error = Cli::try_parse_from(words).err()?;
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => None,
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation if is_placeholder(&error) => None,
+        _ => Some(format!("{}: {}", words.join(" "), error.to_string().lines().next().unwrap_or_default())),
     }
-    problems
 }
 
 /// Returns the lines of console blocks with their numbers. Lines that end with a backslash are joined.
@@ -79,16 +82,6 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Returns why a command does not parse. Placeholders are fine in place of values.
-fn problem(words: &[String]) -> Option<String> {
-    let error = Cli::try_parse_from(words).err()?;
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => None,
-        ErrorKind::InvalidValue | ErrorKind::ValueValidation if is_placeholder(&error) => None,
-        _ => error.to_string().lines().next().map(str::to_owned),
-    }
-}
-
 /// Returns whether the value that does not parse is a placeholder, such as `NAME`.
 fn is_placeholder(error: &clap::Error) -> bool {
     match error.get(ContextKind::InvalidValue) {
@@ -122,7 +115,10 @@ mod tests {
 
     #[test]
     fn wrong_commands_are_problems() {
-        let of = |line: &str| problems(&format!("```console\n{line}\n```\n"));
+        let of = |line: &str| {
+            let page = format!("```console\n{line}\n```\n");
+            commands_of_page(&page).iter().filter_map(|(_, words)| problem(words)).collect::<Vec<_>>()
+        };
         for good in [
             "skopos demo fault NAME",
             "skopos serve --listen ADDRESS",

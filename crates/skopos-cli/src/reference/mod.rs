@@ -1,11 +1,11 @@
-//! Tests of docs/reference against the program. Three pages are written from the schemas and the command line; the names in the
-//! others are compared with the sources.
+//! Tests of docs/reference against the program. Three pages are written from the schemas and the command line; the names in
+//! headers.md and errors.md are compared with the sources. tests/cli/reference.rs compares metrics.md with what runs.
 //!
 //! ```text
 //!  schemas ──────▶ configuration ─▶ gateway-config.md, notify-config.md
 //!  clap command ─▶ command_line ──▶ command-line.md
-//!        └───────▶ console ◀── `skopos ...` in the console blocks of docs/**/*.md and README.md
-//!  sources ──────▶ names ◀────── headers.md
+//!        └───────▶ console ◀── `skopos ...` in the console blocks of the READMEs and of docs/**/*.md
+//!  sources ──────▶ names ◀────── headers.md, errors.md
 //! ```
 mod command_line;
 mod configuration;
@@ -13,6 +13,7 @@ mod console;
 mod markdown;
 mod names;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
@@ -46,15 +47,22 @@ fn command_line_is_current() {
 
 #[test]
 fn commands_in_docs_parse() {
-    let mut files = vec![repository().join("README.md")];
-    find_files(&repository().join("docs"), "md", &mut files);
-    let mut problems = Vec::new();
+    let mut files = Vec::new();
+    ["README.md", "README.zh-CN.md"].into_iter().for_each(|name| files.push(repository().join(name)));
+    ["docs", "crates"]
+        .into_iter()
+        .for_each(|folder| find_files(&repository().join(folder), "md", &mut files));
+    let (mut found, mut problems) = (0, Vec::new());
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a page");
         let name = relative(&file).display().to_string();
-        problems.extend(console::problems(&text).into_iter().map(|problem| format!("{name}:{problem}")));
+        for (line, words) in console::commands_of_page(&text) {
+            found += 1;
+            problems.extend(console::problem(&words).map(|problem| format!("{name}:{line}: {problem}")));
+        }
     }
     assert!(problems.is_empty(), "these commands do not parse:\n{}", problems.join("\n"));
+    assert!(found > 100, "only {found} commands were found: are they in console blocks?");
 }
 
 #[test]
@@ -120,6 +128,8 @@ const ERRORS: [(&str, &str, &str); 30] = [
 #[test]
 fn errors_are_listed() {
     let page = page_text("errors.md");
+    let headings = page.lines().filter(|line| line.starts_with("### `")).collect::<BTreeSet<_>>();
+    assert_eq!(headings, ERRORS.map(|(heading, ..)| heading).into(), "headings of docs/reference/errors.md");
     for (heading, file, name) in ERRORS {
         let source = std::fs::read_to_string(repository().join("crates").join(file)).expect("a source file");
         let variants = names::variants(&source, name);
