@@ -36,6 +36,7 @@ impl Book {
         let mut problems = links::problems(&pages);
         problems.extend(summary::problems(&pages, Path::new(DOCS)));
         problems.extend(pictures::problems(&pictures));
+        problems.extend(pictures::unused(&pictures, &pages));
         if !problems.is_empty() {
             bail!("{} problems in the docs:\n{}", problems.len(), problems.join("\n"));
         }
@@ -56,10 +57,10 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     for entry in fs::read_dir(root.join("crates")).context("crates/ cannot be read")? {
-        found.push(entry?.path().join("README.md"));
+        let readme = entry?.path().join("README.md");
+        found.extend(readme.is_file().then_some(readme));
     }
     found.push(root.join("peers/README.md"));
-    found.retain(|file| file.is_file());
     found.sort();
     Ok(found.iter().map(|file| file.strip_prefix(root).unwrap_or(file).to_path_buf()).collect())
 }
@@ -76,8 +77,14 @@ mod tests {
     #[test]
     fn sources_are_pages_for_users() {
         let root = tempfile::tempdir().unwrap();
-        let of_users =
-            ["CHANGELOG.md", "README.md", "README.zh-CN.md", "crates/a/README.md", "docs/start/demo.md"];
+        let of_users = [
+            "CHANGELOG.md",
+            "README.md",
+            "README.zh-CN.md",
+            "crates/a/README.md",
+            "docs/start/demo.md",
+            "peers/README.md",
+        ];
         for file in of_users.into_iter().chain(["NOTES.md", "crates/a/src/notes.md", "docs/book.toml"]) {
             let file = root.path().join(file);
             fs::create_dir_all(file.parent().unwrap()).unwrap();

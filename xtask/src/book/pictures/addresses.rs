@@ -40,7 +40,7 @@ fn clients(canvas: &mut Canvas) {
 fn gateway(canvas: &mut Canvas) {
     canvas.frame(Area(250, 30, 324, 374), ["`skopos serve`: one address", "`skopos serve`：同一个地址"]);
     let rows = [
-        same("`/virtualclusters`"),
+        ["`/virtualclusters`\ncreate, pause, resume, delete", "`/virtualclusters`\n创建、暂停、恢复、删除"],
         same("`/clusters/host`"),
         same("`/clusters/dev.team`"),
         same("`/clusters/test.team`"),
@@ -56,16 +56,8 @@ fn gateway(canvas: &mut Canvas) {
         let is_cluster = top != ROWS[0];
         let (left, width) = if is_cluster { (392, 170) } else { (264, 298) };
         let target = if top == ROWS[0] || top == ROWS[4] { HOST.0 } else { HOST.0 + 14 };
-        let body = if is_cluster {
-            same("")
-        } else {
-            ["create, pause, resume, delete", "创建、暂停、恢复、删除"]
-        };
         let tone = if is_cluster { Tone::Accent } else { Tone::Plain };
-        canvas.block(Area(left, top, width, ROW_HEIGHT), tone, same(""), same(""));
-        let (middle, first) = (left + width / 2, top + if is_cluster { 29 } else { 20 });
-        canvas.text((middle, first), Anchor::Middle, Tone::Plain, label);
-        canvas.text((middle, first + 18), Anchor::Middle, Tone::Plain, body);
+        canvas.block(Area(left, top, width, ROW_HEIGHT), tone, same(""), label);
         if is_cluster {
             canvas.arrow(&[(360, top + 24), (392, top + 24)], Tone::Good);
         }

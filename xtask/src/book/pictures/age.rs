@@ -1,6 +1,6 @@
 //! The time line of an age: which moment it counts from, and how it rises and falls.
 
-use super::canvas::{Anchor, Area, Canvas, Language, Tone};
+use super::canvas::{Anchor, Area, Canvas, Language, Tone, same};
 
 /// The left and right ends of the time lines.
 const LEFT: i32 = 130;
@@ -123,6 +123,6 @@ fn many_proofs(canvas: &mut Canvas) {
     canvas.arrow(&[(LEFT, ZERO), (LEFT, 386)], Tone::Plain);
     canvas.arrow(&[(LEFT, ZERO), (RIGHT, ZERO)], Tone::Plain);
     canvas.text((LEFT - 10, 396), Anchor::End, Tone::Plain, ["age", "年龄"]);
-    canvas.text((LEFT - 10, ZERO + 5), Anchor::End, Tone::Plain, ["0 s", "0 s"]);
+    canvas.text((LEFT - 10, ZERO + 5), Anchor::End, Tone::Plain, same("0 s"));
     canvas.text((RIGHT, ZERO + 22), Anchor::End, Tone::Plain, ["time", "时间"]);
 }

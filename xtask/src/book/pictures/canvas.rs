@@ -84,7 +84,7 @@ impl Canvas {
     pub(super) fn frame(&mut self, area: Area, caption: Label) {
         self.rectangle(area, "#fbfcfd", "#8c959f", 10);
         let (Area(left, top, width, _), caption) = (area, self.say(caption));
-        for (line, baseline) in caption.lines().zip((top + 22..).step_by(18)) {
+        for (line, baseline) in caption.lines().zip((top + 22..).step_by(LINE_HEIGHT as usize)) {
             self.check_width(line, TITLE_SIZE, width - 24);
             self.line_of_text(left + 12, baseline, Anchor::Start, TITLE_SIZE, INK, line);
         }
@@ -98,7 +98,7 @@ impl Canvas {
     /// Draws lines of text; the position is the baseline of the first one.
     pub(super) fn text(&mut self, (x, y): (i32, i32), anchor: Anchor, tone: Tone, label: Label) {
         let label = self.say(label);
-        for (line, baseline) in label.lines().zip((y..).step_by(18)) {
+        for (line, baseline) in label.lines().zip((y..).step_by(LINE_HEIGHT as usize)) {
             let width = text_width(line, TEXT_SIZE);
             let left = match anchor {
                 Anchor::Start => x,

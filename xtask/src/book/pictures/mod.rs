@@ -6,12 +6,14 @@ mod canvas;
 mod request;
 mod states;
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
 use self::canvas::{Canvas, Language};
+use super::page::Pages;
 use super::problem;
 
 /// The pictures: names of their files without language and ending, and the functions that draw them.
@@ -51,6 +53,14 @@ pub(super) fn problems(folder: &Path) -> Vec<String> {
     problems
 }
 
+/// Returns a line for each picture that no page shows.
+pub(super) fn unused(folder: &Path, pages: &Pages) -> Vec<String> {
+    let links = pages.iter().flat_map(|(path, page)| page.links.iter().filter_map(|link| link.resolve(path)));
+    let shown: BTreeSet<PathBuf> = links.map(|(target, _)| target).collect();
+    let files = all().map(|(name, _)| folder.join(name)).filter(|file| !shown.contains(file));
+    files.map(|file| problem(&file, 1, "is shown by no page, show it or do not draw it")).collect()
+}
+
 fn all() -> impl Iterator<Item = (String, Canvas)> {
     PICTURES.into_iter().flat_map(|(name, draw)| {
         [
@@ -63,6 +73,17 @@ fn all() -> impl Iterator<Item = (String, Canvas)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reports_pictures_that_no_page_shows() {
+        let root = tempfile::tempdir().unwrap();
+        let shown = all().skip(1).map(|(name, _)| format!("![x](pictures/{name})")).collect::<Vec<_>>();
+        fs::write(root.path().join("page.md"), shown.join("\n")).unwrap();
+        let pages = Pages::read(root.path(), vec!["page.md".into()]).unwrap();
+        let expected =
+            problem(Path::new("pictures/addresses.svg"), 1, "is shown by no page, show it or do not draw it");
+        assert_eq!(unused(Path::new("pictures"), &pages), [expected]);
+    }
 
     #[test]
     fn reports_files_that_differ_from_pictures() {

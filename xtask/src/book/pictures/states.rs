@@ -11,7 +11,7 @@ const REMOVED: Area = Area(676, 352, 168, 92);
 
 pub(super) fn draw(language: Language) -> Canvas {
     let mut canvas = Canvas::new(language, 580, ["The states of a cluster", "集群的状态"]);
-    canvas.frame(Area(52, 66, 548, 420), ["", ""]);
+    canvas.frame(Area(52, 66, 548, 420), same(""));
     blocks(&mut canvas);
     arrows_inside(&mut canvas);
     arrows_outside(&mut canvas);
