@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use skopos::ResourceId;
-use skopos_fleet::{ClusterId, Condition};
+use skopos_fleet::{Cluster, ClusterId, Condition};
 use skopos_wire::Status;
 
 use super::feed::{Absence, Absences};
@@ -47,7 +47,10 @@ pub(crate) struct AnswerStatus {
 
 /// Builder of the clusters' state for one request.
 pub(crate) struct StatusBuilder {
-    pub(crate) scope: Scope,
+    /// The state before anything is read.
+    pub(crate) start: AnswerStatus,
+    /// The clusters that the caller sees.
+    pub(crate) seen: Vec<Cluster>,
     pub(crate) resource: ResourceId,
     pub(crate) absences: Absences,
     pub(crate) max_age: Duration,
@@ -86,8 +89,8 @@ impl Answer {
 impl StatusBuilder {
     /// Returns the state of the clusters that the caller sees. `roster` and `ages` may be slightly out of date.
     pub(crate) fn build(&self, roster: &Roster, ages: &Ages) -> AnswerStatus {
-        let mut found = AnswerStatus { age: Some(Duration::ZERO), ..AnswerStatus::new(&self.scope) };
-        for cluster in &self.scope.seen {
+        let mut found = AnswerStatus { age: Some(Duration::ZERO), ..self.start.clone() };
+        for cluster in &self.seen {
             let id = cluster.id();
             let has_content = roster.get(id).is_some_and(|member| member.position.is_some());
             if !has_content {

@@ -8,7 +8,7 @@ use skopos_serve::{BlockCache, Blocks, ItemFilter, Request, ResourceType, ServeO
 use skopos_wire::{GroupResource, Status};
 use tokio::time::timeout;
 
-use super::answer_status::{Answer, StatusBuilder};
+use super::answer_status::{Answer, AnswerStatus, StatusBuilder};
 use super::fresh;
 use super::item::MergedItem;
 use super::kinds::{Kinds, KindsOptions, Shape};
@@ -93,15 +93,17 @@ impl Reader {
         };
         // Clusters may also have been replaced meanwhile.
         scope.drop_replaced(&services.fleet);
-        let considered = std::mem::take(&mut scope.considered);
+        let start = AnswerStatus::new(&scope);
+        let Scope { seen, considered, .. } = scope;
         let list = request.list.each_ref().map(String::as_str);
         let (absences, max_age) = (kind.absences.clone(), cache.max_age.0);
         let source = MergedSource {
             kind,
-            visible: VisibleClusters::new(scope.seen.iter().map(|cluster| cluster.id().clone())),
+            visible: VisibleClusters::new(seen.iter().map(|cluster| cluster.id().clone())),
             signer: Arc::new(self.key.signer_for(&request.review.who, &list)),
             status_builder: Arc::new(StatusBuilder {
-                scope,
+                start,
+                seen,
                 resource: shape.resource,
                 absences,
                 max_age,
@@ -213,7 +215,7 @@ impl Read<'_> {
         let what = Attributes { verb: "list".into(), ..review.what.clone() };
         let listed = Scope::review(self.services, &AccessReview { what, ..(**review).clone() }).await.seen;
         let is_listed_only = |cluster: &&Cluster| {
-            self.considered.contains(cluster) && !self.source.status_builder.scope.seen.contains(cluster)
+            self.considered.contains(cluster) && !self.source.status_builder.seen.contains(cluster)
         };
         let Some(cluster) = listed.iter().find(is_listed_only) else { return Ok(()) };
         let id = cluster.id();

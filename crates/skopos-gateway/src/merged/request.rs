@@ -1,4 +1,4 @@
-//! Requests for `/fleet`, parsed once from path, query and headers. All refusals of bad requests are here.
+//! Requests for `/fleet`, parsed once from path, query and headers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -101,10 +101,10 @@ const CLUSTERS: &str = "clusters";
 const SELECTOR: &str = "clusterSelector";
 
 impl FleetRequest {
-    /// Parses a request. `audited` gets its operation, even if the request is refused.
+    /// Parses a request. `audited` gets its operation as soon as that is known, also if the request is refused later.
     ///
     /// # Errors
-    /// 508 for another gateway; 405 for writes; 404, 403 and 400 for what no merged view has.
+    /// 508 for another gateway; 405 for writes; 404 and 403 for what no merged view has; 400 for malformed parameters.
     pub(super) fn parse(call: Call, cache: &Cache, audited: &mut Audited) -> Result<Self, Status> {
         let Call { method, path, query, headers, identity: who, draining, .. } = call;
         via::refuse_gateways(&headers)?;

@@ -47,6 +47,7 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
 
     /// Keeps the snapshot of a list with pages to come; `own` bytes of it are not in the newest state. Returns the snapshots
     /// dropped for it. The caller must drop them without a lock, because they may be large.
+    #[must_use]
     pub(crate) fn keep(&mut self, version: V, state: S, own: usize) -> Vec<S> {
         let mut gone = self.tidy();
         if self.get(version).is_none() {
@@ -62,6 +63,7 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
 
     /// Records that objects of these sizes are no longer in the newest state (0: a new object). Returns dropped snapshots, as
     /// [`keep`](Self::keep) does.
+    #[must_use]
     pub(crate) fn replaced(&mut self, sizes: impl IntoIterator<Item = usize>) -> Vec<S> {
         let bytes: usize = sizes.into_iter().map(|size| size + REPLACED_OVERHEAD).sum();
         self.replaced = self.replaced.wrapping_add(bytes);
@@ -79,6 +81,7 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
     }
 
     /// Returns the snapshots that have expired, as [`keep`](Self::keep) does. To be called now and then.
+    #[must_use]
     pub(crate) fn tidy(&mut self) -> Vec<S> {
         let old = self.states.iter().take_while(|kept| kept.is_old()).count();
         let gone = self.states.drain(..old).map(|kept| kept.state).collect();

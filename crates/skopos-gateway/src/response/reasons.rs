@@ -42,7 +42,7 @@ pub(crate) fn describe_cluster(cluster: &Cluster, resource: &ResourceId) -> Opti
 /// Returns a stale reason without names and quotes; `None` if it does not concern the cluster.
 fn code(reason: &StaleReason) -> Option<String> {
     Some(match reason {
-        StaleReason::Reflector(link) => match link.reason.as_ref()?.cause() {
+        StaleReason::Reflector(state) => match state.reason.as_ref()?.cause() {
             Cause::Connection(error_kind) => format!("connection: {}", error_kind.root().label()),
             Cause::Answer { code, .. } => format!("it answers {code}"),
             Cause::Silence => "its watch is silent".into(),
