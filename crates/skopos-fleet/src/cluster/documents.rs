@@ -59,6 +59,13 @@ impl Slot {
     fn under_way(&self) -> Option<&Fetching> {
         self.fetching.as_ref().filter(|fetching| fetching.peek().is_none())
     }
+
+    /// Stores the document of a fetch, if it is one of status 200.
+    fn store(&mut self, document: Document) {
+        if document.status == StatusCode::OK {
+            self.document = Some(document);
+        }
+    }
 }
 
 /// Limit on the length of a path with query, and of a list of content types.
@@ -275,6 +282,9 @@ impl Documents {
         if let Some(fetching) = slot.under_way() {
             return fetching.clone();
         }
+        if let Some(Some(Ok(document))) = slot.fetching.take().map(|finished| finished.peek().cloned()) {
+            slot.store(document);
+        }
         let fetching = begin(slot.document.clone());
         slot.fetching = Some(fetching.clone());
         fetching
@@ -292,9 +302,7 @@ impl Documents {
         let awaits = |slot: &Slot| slot.fetching.as_ref().is_some_and(|awaited| awaited.ptr_eq(fetching));
         if let Some(slot) = slots.get_mut(request).filter(|slot| awaits(slot)) {
             slot.fetching = None;
-            if let Some(document) = result.filter(|document| document.status == StatusCode::OK) {
-                slot.document = Some(document.clone());
-            }
+            result.into_iter().for_each(|document| slot.store(document.clone()));
         }
         shrink(&mut slots, options);
     }
@@ -456,7 +464,11 @@ mod tests {
             documents.fetch(&request("/api"), |_| std::future::ready(Ok(document(1))).boxed().shared());
         assert!(finished.clone().now_or_never().is_some());
         assert!(documents.under_way(&request("/api")).is_none());
-        let next = documents.fetch(&request("/api"), |_| std::future::pending().boxed().shared());
+        let next = documents.fetch(&request("/api"), |old| {
+            assert!(old.is_some(), "its document is the newest one known");
+            std::future::pending().boxed().shared()
+        });
         assert!(!next.ptr_eq(&finished), "a caller that wants the newest state must not get an earlier one");
+        assert!(documents.get(&request("/api")).is_some());
     }
 }

@@ -149,7 +149,7 @@ impl Core {
             stop: self.stop.child_token(),
         });
         let cluster = Cluster::from_inner(inner);
-        if let PowerState::Paused(paused) = listed.standing {
+        if let PowerState::Paused(paused) = listed.power_state {
             cluster.pause(paused);
         }
         cluster
@@ -219,10 +219,10 @@ fn update(cluster: &Cluster, listed: &DiscoveredCluster, before: Option<&PowerSt
         .inner
         .set_listed_as(ListedAs { name: listed.name.clone(), kubeconfig: listed.kubeconfig.clone() });
     cluster.inner.redirect(listed.spec.clone());
-    if before == Some(&listed.standing) {
+    if before == Some(&listed.power_state) {
         return;
     }
-    match &listed.standing {
+    match &listed.power_state {
         PowerState::Paused(paused) => cluster.pause(paused.clone()),
         PowerState::Starting => cluster.inner.resume(false),
         PowerState::Up => {

@@ -158,7 +158,7 @@ impl Registry {
         match was == source && before.is_same(&now) {
             true => None,
             false => {
-                Some(Step::Put { before: (was == source).then(|| before.standing.clone()), listed: now })
+                Some(Step::Put { before: (was == source).then(|| before.power_state.clone()), listed: now })
             }
         }
     }

@@ -17,7 +17,7 @@ pub struct DiscoveredCluster {
     /// The labels.
     pub labels: Arc<BTreeMap<String, String>>,
     /// The power state of the cluster.
-    pub standing: PowerState,
+    pub power_state: PowerState,
     /// The place within the source: a Secret, a context, a file. The same name from another place is another cluster,
     /// unless it leads to the same server in the same way. `None`: the whole source is one place.
     pub origin: Option<Arc<str>>,
@@ -42,7 +42,14 @@ impl DiscoveredCluster {
     /// Creates an entry of a cluster that is switched on, with the labels of its spec.
     pub fn up(spec: ClusterSpec) -> Self {
         let labels = spec.labels().clone();
-        Self { spec: Ok(spec), labels, standing: PowerState::Up, origin: None, name: None, kubeconfig: None }
+        Self {
+            spec: Ok(spec),
+            labels,
+            power_state: PowerState::Up,
+            origin: None,
+            name: None,
+            kubeconfig: None,
+        }
     }
 
     /// Returns whether both entries are equivalent.
@@ -52,7 +59,7 @@ impl DiscoveredCluster {
             _ => self.leads_where(other),
         };
         let called = (&self.name, &self.kubeconfig) == (&other.name, &other.kubeconfig);
-        spec && called && self.labels == other.labels && self.standing == other.standing
+        spec && called && self.labels == other.labels && self.power_state == other.power_state
     }
 
     /// Returns whether both are the same context of the same kubeconfigs.

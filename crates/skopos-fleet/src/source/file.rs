@@ -163,7 +163,7 @@ impl KubeconfigFile {
         DiscoveredCluster {
             spec,
             labels: self.labels.clone(),
-            standing: PowerState::Up,
+            power_state: PowerState::Up,
             origin,
             name,
             kubeconfig,

@@ -148,8 +148,14 @@ impl Folder {
             let origin = Some(path.to_string_lossy().into());
             let name = Some(stem(path).0.into());
             let labels = options.labels.clone();
-            let listed =
-                DiscoveredCluster { spec, labels, standing: PowerState::Up, origin, name, kubeconfig: None };
+            let listed = DiscoveredCluster {
+                spec,
+                labels,
+                power_state: PowerState::Up,
+                origin,
+                name,
+                kubeconfig: None,
+            };
             checked.changed |= !self.listed.get(id).is_some_and(|before| before.is_same(&listed));
             self.listed.insert(id.clone(), listed);
         }

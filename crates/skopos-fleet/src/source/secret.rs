@@ -221,7 +221,7 @@ fn read(
     let labels = Arc::new(labels);
     Some((
         id,
-        DiscoveredCluster { spec, labels, standing: PowerState::Up, origin, name: None, kubeconfig: None },
+        DiscoveredCluster { spec, labels, power_state: PowerState::Up, origin, name: None, kubeconfig: None },
     ))
 }
 

@@ -160,7 +160,7 @@ impl Reader {
             DiscoveredCluster {
                 spec,
                 labels,
-                standing: PowerState::Up,
+                power_state: PowerState::Up,
                 origin,
                 name: None,
                 kubeconfig: None,
@@ -214,12 +214,12 @@ impl Reader {
             let missing = || DiscoveredCluster {
                 spec: Err(SpecError::NoKubeconfig { place: format!("Secret {}", origin(name, namespace)) }),
                 labels: self.labels(name, namespace),
-                standing: PowerState::Up,
+                power_state: PowerState::Up,
                 origin: Some(origin(name, namespace)),
                 name: None,
                 kubeconfig: None,
             };
-            listed.entry(id).or_insert_with(missing).standing = standing(workload);
+            listed.entry(id).or_insert_with(missing).power_state = power_state(workload);
         }
         listed.retain(|id, _| there.contains(id));
         listed
@@ -231,7 +231,7 @@ fn origin(name: &str, namespace: &str) -> Arc<str> {
     format!("{namespace}/{}", names::kubeconfig_secret(name)).into()
 }
 
-fn standing(workload: &Workload) -> PowerState {
+fn power_state(workload: &Workload) -> PowerState {
     let by = match workload.off_reason() {
         Some(Off::Paused) => PausedBy::Annotation,
         Some(Off::Sleeping) => PausedBy::Sleep,

@@ -368,7 +368,7 @@ async fn a_source_pauses_and_resumes() {
     let server = world.server("a");
     let fleet = world.fleet();
     let source = Said::follow(&fleet, "list").await;
-    let with = |standing| [("a", DiscoveredCluster { standing, ..up("a") })];
+    let with = |power_state| [("a", DiscoveredCluster { power_state, ..up("a") })];
     let paused = || PowerState::Paused(Paused { by: PausedBy::Annotation, since: None });
     source.say(with(paused()));
     let cluster = fleet.cluster("a").unwrap();
