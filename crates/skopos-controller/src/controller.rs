@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use kube::Resource;
-use skopos::workqueue::{AddError, Priority, WorkQueue, WorkQueueOptions};
+use skopos::workqueue::{Priority, WorkQueue, WorkQueueOptions};
 use skopos::{Event, HandlerOptions, Indexer, Informer, Object, ObjectKey};
 use skopos_lease::Candidate;
 
@@ -134,7 +134,7 @@ where
     }
 }
 
-/// Adds the keys of each event to the queue. Waits for room there, so that the informer's own queue coalesces, and nothing is lost.
+/// Adds the keys of each event to the queue, those of the first list in the background.
 fn source<O: 'static>(
     informer: &Informer<O>,
     keys: impl Fn(&Event<O>) -> Vec<ObjectKey> + Send + Sync + 'static,
@@ -143,26 +143,16 @@ fn source<O: 'static>(
     Box::new(move |shared| {
         let options = HandlerOptions::named(format!("controller {}", shared.options.name));
         let (resource, controller) = (informer.resource().to_string(), shared.options.name.clone());
-        let keys = Arc::new(keys);
-        let handler = move |event: Event<O>| {
-            let (shared, keys) = (shared.clone(), keys.clone());
-            async move {
-                let initial = matches!(event, Event::Added { initial: true, .. });
-                let priority = if initial { Priority::Background } else { Priority::Normal };
-                let gap = event.flags().gap || event.flags().coalesced;
-                for key in keys(&event) {
-                    shared.missed(&key, gap);
-                    while let Err(AddError::Full { .. }) =
-                        shared.queue.add_with_priority_within(key.clone(), priority, ROOM).await
-                    {
-                        tracing::warn!(controller = shared.options.name, "the work queue is full");
-                    }
-                }
-            }
+        let queue = shared.queue.clone();
+        let keys = move |event: &Event<O>| {
+            let initial = matches!(event, Event::Added { initial: true, .. });
+            let priority = if initial { Priority::Background } else { Priority::Normal };
+            let gap = event.flags().gap || event.flags().coalesced;
+            let keys = keys(event);
+            keys.iter().for_each(|key| shared.missed(key, gap));
+            keys.into_iter().map(move |key| (key, priority))
         };
-        informer.add_handler(handler, options).map_err(|_| ControllerError::Closed { controller, resource })
+        let fed = queue.fed_with_priorities(&informer, options, keys);
+        fed.map_err(|_| ControllerError::Closed { controller, resource })
     })
 }
-
-/// The time of waiting for room in the queue before it is logged.
-const ROOM: std::time::Duration = std::time::Duration::from_secs(60);

@@ -135,7 +135,7 @@ async fn follow<K: 'static>(
             Ok(service) => {
                 members.set(&cluster, Member::Runs(service.handle()));
                 let watched = async {
-                    until_reached_another_way(&cluster, generation).await;
+                    until_connection_is_replaced(&cluster, generation).await;
                     ended.cancel();
                     std::future::pending().await
                 };
@@ -164,7 +164,7 @@ async fn start<K>(cluster: &Cluster, build: &Build<K>) -> Result<ControllerServi
 }
 
 /// Waits until the connection is replaced: the old informers are then closed.
-async fn until_reached_another_way(cluster: &Cluster, generation: u64) {
+async fn until_connection_is_replaced(cluster: &Cluster, generation: u64) {
     while cluster.generation() == generation {
         sleep(Duration::from_secs(1)).await;
     }

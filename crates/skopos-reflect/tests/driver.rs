@@ -119,11 +119,11 @@ async fn follows_a_collection() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_connections_never_cause_a_list() {
-    for how in [CloseMode::Rst, CloseMode::Fin] {
+    for mode in [CloseMode::Rst, CloseMode::Fin] {
         let world = synced(InitialList::Paged).await;
         let lists = world.map.lists();
         for n in 0..10 {
-            world.server.faults().kill_connections(how);
+            world.server.faults().kill_connections(mode);
             put(&world.server, "o1", &n.to_string());
             assert!(world.equal(secs(60)).await <= secs(2));
             // No minute has more than six requests.

@@ -318,15 +318,15 @@ async fn hostile_bodies_never_end_or_are_enormous() {
 #[tokio::test(start_paused = true)]
 async fn connections_are_cut_in_order_or_reset() {
     let server = with_maps(&[]).await;
-    for how in [CloseMode::Fin, CloseMode::Rst] {
+    for mode in [CloseMode::Fin, CloseMode::Rst] {
         let mut stream = server.connect().unwrap();
         let id = stream.id();
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         let mut buffer = [0; 1024];
         assert!(stream.read(&mut buffer).await.unwrap() > 0);
-        assert!(server.faults().kill_connection(id, how));
+        assert!(server.faults().kill_connection(id, mode));
         let end = stream.read(&mut buffer).await;
-        match how {
+        match mode {
             CloseMode::Fin => assert_eq!(end.unwrap(), 0),
             CloseMode::Rst => assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset),
         }
@@ -396,14 +396,14 @@ async fn paused_server_refuses_and_resumes_with_content() {
 async fn tcp_pause_closes_or_resets_and_keeps_port() {
     let server = start(TestServer::builder()).await;
     let address = ("127.0.0.1", server.port());
-    for how in [CloseMode::Fin, CloseMode::Rst] {
+    for mode in [CloseMode::Fin, CloseMode::Rst] {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         let mut buffer = [0; 1024];
         assert!(stream.read(&mut buffer).await.unwrap() > 0);
-        server.pause_with(how).await;
+        server.pause_with(mode).await;
         let end = stream.read(&mut buffer).await;
-        match how {
+        match mode {
             CloseMode::Fin => assert_eq!(end.unwrap(), 0),
             CloseMode::Rst => assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset),
         }
@@ -412,7 +412,7 @@ async fn tcp_pause_closes_or_resets_and_keeps_port() {
         }
         server.resume().await.unwrap();
         tokio::net::TcpStream::connect(address).await.unwrap();
-        server.restart(how).await.unwrap();
+        server.restart(mode).await.unwrap();
     }
     server.stop().await;
 }

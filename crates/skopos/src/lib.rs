@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  API server ══▶ list/watch reflector ──▶ store ─┬─▶ snapshots, reads        each with the RV it belongs to
-//!               (skopos-reflect)             └─▶ queue ─▶ handler        each in its own task
+//!                   (skopos-reflect)              └─▶ queue ─▶ handler        each in its own task
 //! ```
 //!
 //! | item | purpose |
@@ -43,6 +43,8 @@ pub use error::{
     ReadOneError, RefusalError, Unsynced, WaitError,
 };
 pub use factory::connect::ConnectError;
+#[cfg(feature = "testserver")]
+pub use factory::test_server::test_server_dialer;
 pub use factory::{InformerFactory, ShutdownReport};
 pub use freshness::sleep::SleepClock;
 pub use freshness::{Freshness, StaleReason};

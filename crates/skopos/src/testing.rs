@@ -7,7 +7,7 @@ use skopos_reflect::{Change, Commit, ReflectorState, ReplaceCause, Sink, Time};
 use skopos_wire::{Limits, RawObject};
 
 use crate::freshness::FreshnessCell;
-use crate::store::{LinkObserver, Snapshot, Store, StoreContent, StoreCore, StoreWriter};
+use crate::store::{ReflectorObserver, Snapshot, Store, StoreContent, StoreCore, StoreWriter};
 
 /// Returns the number of cases of a property test: `few`, or the value of `PROPTEST_CASES`.
 pub(crate) fn cases(few: u32) -> u32 {
@@ -68,7 +68,7 @@ pub(crate) fn apply(writer: &mut StoreWriter, changes: impl IntoIterator<Item = 
 
 pub(crate) struct Unobserved;
 
-impl LinkObserver for Unobserved {
+impl ReflectorObserver for Unobserved {
     fn fresh_as_of(&mut self, _at: Time) {}
 
     fn fresh_only_as_of(&mut self, _at: Option<Time>) {}

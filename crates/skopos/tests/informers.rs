@@ -4,12 +4,14 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use skopos::workqueue::{WorkQueue, WorkQueueOptions};
 use skopos::{
     BuildError, Event, FactoryOptions, Freshness, HandlerOptions, Indexer, Informer, InformerOptions,
     ObjectKey, ReadError, ReadOneError, SleepClock, Source, StaleReason, Transform, sync_handler,
@@ -169,6 +171,32 @@ async fn options_that_make_no_sense_are_refused() {
     assert!(InformerOptions::all().labels("a==b==c").is_err());
     world.factory.shutdown(secs(1)).await;
     assert!(matches!(refused(InformerOptions::all()), BuildError::Closed(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn full_queue_loses_no_key_of_its_informer() {
+    let world = world().await;
+    let names: BTreeSet<_> = (0..5).map(|number| format!("map-{number}")).collect();
+    for name in &names {
+        world.create("a", name, "1");
+    }
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    let queue = WorkQueue::new(WorkQueueOptions::named("maps").capacity(1));
+    let handler = queue.fed_by(&maps, |event| [event.key().name().to_owned()]).unwrap();
+    assert_eq!(handler.name(), "maps");
+    // No worker takes a key for several of the intervals after which the wait is logged.
+    tokio::time::sleep(secs(200)).await;
+    let mut seen = BTreeSet::new();
+    while seen != names {
+        let item = tokio::time::timeout(PLENTY, queue.get()).await.expect("a key").unwrap();
+        seen.insert(String::clone(&item));
+        item.done();
+    }
+    world.put("a", "map-0", "2");
+    world.put("a", "map-1", "2");
+    tokio::time::sleep(secs(1)).await;
+    queue.shut_down();
+    handler.remove(secs(1)).await.expect("no wait outlives its queue");
 }
 
 #[tokio::test(start_paused = true)]

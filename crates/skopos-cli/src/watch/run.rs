@@ -86,7 +86,7 @@ struct Session {
     monitor: ViewMonitor,
     begun: Instant,
     deadline: Instant,
-    /// Condition of the link that was logged last.
+    /// Condition of the list/watch that was logged last.
     logged: Option<Condition>,
     /// Description of the watched objects, for people.
     scope: String,
@@ -147,7 +147,7 @@ impl Session {
 
     /// Checks the freshness, and prints a notice if it has changed.
     fn glance(&mut self, is_synced: bool) -> Result<(), CliError> {
-        self.log_link();
+        self.log_state();
         let state = match self.informer.freshness() {
             Freshness::NeverSynced { reason, .. } => {
                 self.check_hope()?;
@@ -167,8 +167,8 @@ impl Session {
         }
     }
 
-    /// Logs the link's state for `-v`, whenever its condition changes.
-    fn log_link(&mut self) {
+    /// Logs the state of the list/watch for `-v`, whenever its condition changes.
+    fn log_state(&mut self) {
         let state = self.informer.state();
         if self.logged.as_ref() == Some(&state.condition) {
             return;
@@ -184,7 +184,7 @@ impl Session {
             relists = stats.relists,
             lists = stats.lists_sent,
             watches = stats.watches_sent,
-            "link"
+            "list/watch"
         );
         self.logged = Some(state.condition);
     }

@@ -76,7 +76,7 @@ impl Member {
         let lists = Arc::new(AtomicUsize::new(0));
         let counts = lists.clone();
         let observer = move |request: &RequestRecord| {
-            // Links stream their lists; other lists are probes, and the metadata that confirms a checkpoint.
+            // Reflectors stream their lists; other lists are probes, and the metadata that confirms a checkpoint.
             let whole = request.query_param("sendInitialEvents").as_deref() == Some("true");
             let new = request.outcome == Outcome::Waiting;
             if new && whole && request.resource.as_deref() == Some("configmaps") {

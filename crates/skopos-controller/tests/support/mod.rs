@@ -7,8 +7,10 @@ use std::time::Duration;
 use kube::Resource;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use skopos::transport::{Dialed, Protocol, TransportErrorKind, dialer_fn};
-use skopos::{FactoryOptions, Informer, InformerFactory, InformerOptions, Transport, TransportOptions};
+use skopos::{
+    FactoryOptions, Informer, InformerFactory, InformerOptions, Transport, TransportOptions,
+    test_server_dialer,
+};
 use skopos_controller::{ControllerError, ControllerHandle, ControllerService, ControllerStats};
 use skopos_testserver::TestServer;
 use tokio::task::JoinSet;
@@ -132,19 +134,9 @@ pub async fn until(holds: impl Fn() -> bool) {
 
 /// Makes an HTTP/2 transport over in-memory pipes.
 pub fn transport_to(server: &Arc<TestServer>) -> Transport {
-    let server = server.clone();
-    let dialer = dialer_fn(move |_| {
-        let connected = server.connect();
-        async move {
-            let refused =
-                |reason: String| TransportErrorKind::Refused { to: "memory".into(), reason: reason.into() };
-            let stream = connected.map_err(|error| refused(error.to_string()))?;
-            Ok(Dialed::new(stream, Protocol::Http2))
-        }
-    });
     let config = kube::Config::new("http://memory.test".parse().expect("a URL"));
     let options = TransportOptions { seed: Some(7), ..TransportOptions::default() };
-    Transport::with_dialer(config, options, dialer).expect("a transport")
+    Transport::with_dialer(config, options, test_server_dialer(server)).expect("a transport")
 }
 
 pub fn config_map(namespace: &str, name: &str, value: &str) -> Value {

@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http_body_util::BodyExt as _;
 use serde_json::Value;
-use skopos::transport::{Dialed, Protocol, TransportErrorKind, WallClock, dialer_fn};
-use skopos::{Transport, TransportOptions};
+use skopos::transport::WallClock;
+use skopos::{Transport, TransportOptions, test_server_dialer};
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
 use skopos_vcluster::{Helm, HostOptions};
 use tokio_util::sync::CancellationToken;
@@ -23,17 +23,10 @@ struct Gateway {
 }
 
 fn host(server: &TestServer) -> Host {
-    let server = server.clone();
-    let dialer = dialer_fn(move |_| {
-        let connected = server.connect();
-        async move {
-            let refused = |_| TransportErrorKind::Refused { to: "memory".into(), reason: "paused".into() };
-            connected.map(|stream| Dialed::new(stream, Protocol::Http2)).map_err(refused)
-        }
-    });
     let config = kube::Config::new("http://host.test".parse().unwrap());
     let options = TransportOptions { wall_clock: WallClock::None, ..TransportOptions::default() };
-    let client = Transport::with_dialer(config, options, dialer).unwrap().client("default");
+    let transport = Transport::with_dialer(config, options, test_server_dialer(server)).unwrap();
+    let client = transport.client("default");
     let helm = Helm { program: "/nonexistent/helm".into(), ..Helm::default() };
     Host::new(client, HostOptions { helm, ..HostOptions::default() })
 }

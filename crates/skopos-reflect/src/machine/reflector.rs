@@ -5,7 +5,7 @@ use skopos_wire::ObjectKey;
 use super::Reason;
 use crate::Time;
 
-/// The state of a reflector to the server, for people and for bounded waits.
+/// The state of a list/watch, for people and for bounded waits.
 ///
 /// It describes the reflector, not the age of the content: only probes prove that
 /// ([`Sink::fresh_as_of`](crate::Sink::fresh_as_of)).

@@ -205,8 +205,8 @@ async fn pings_reach_server_through_proxy() {
     // The proxy stays, and its sockets acknowledge all bytes.
     test_proxy.freeze();
     while let Ok(Some(_)) = events.try_next().await {}
-    let error_kinds = &transport.stats().errors;
-    assert!(format!("{error_kinds:?}").contains("ping_timeout"), "{error_kinds:?}");
+    let errors = &transport.stats().errors;
+    assert!(format!("{errors:?}").contains("ping_timeout"), "{errors:?}");
     server.stop().await;
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use skopos::transport::{Dialed, Protocol, TransportErrorKind, WallClock, dialer_fn};
-use skopos::{Transport, TransportOptions};
+use skopos::transport::WallClock;
+use skopos::{Transport, TransportOptions, test_server_dialer};
 use skopos_fleet::kubeconfig::KubeconfigPaths;
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
 use skopos_vcluster::{Helm, Host, HostOptions, Step, VirtualCluster as Found};
@@ -61,18 +61,10 @@ pub fn without_helm() -> HostOptions {
 }
 
 pub fn transport(server: &TestServer) -> Transport {
-    let server = server.clone();
-    let dialer = dialer_fn(move |_| {
-        let connected = server.connect();
-        async move {
-            let refused = |_| TransportErrorKind::Refused { to: "memory".into(), reason: "paused".into() };
-            connected.map(|stream| Dialed::new(stream, Protocol::Http2)).map_err(refused)
-        }
-    });
     let config = kube::Config::new("http://host.test".parse().unwrap());
     let options =
         TransportOptions { seed: Some(7), wall_clock: WallClock::None, ..TransportOptions::default() };
-    Transport::with_dialer(config, options, dialer).unwrap()
+    Transport::with_dialer(config, options, test_server_dialer(server)).unwrap()
 }
 
 /// Returns the reported state.

@@ -89,15 +89,15 @@ fn write_whole<T>(
     Ok(written)
 }
 
-/// Creates a file that only its owner may read and write. An existing file or reflector of this name is removed first: it would
-/// keep its owner and its mode, and a reflector points to another file.
+/// Creates a file that only its owner may read and write. An existing file or link of this name is removed first: it would
+/// keep its owner and its mode, and a link points to another file.
 fn create_private(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let mut options = OpenOptions::new();
-    // Follows no reflector, and fails if another process created the file meanwhile.
+    // Follows no link, and fails if another process created the file meanwhile.
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);

@@ -44,7 +44,7 @@ impl InformerFactory {
     }
 }
 
-/// A failure of [`InformerFactory::infer`] or [`InformerFactory::from_kubeconfig`]. Nothing was sent to the cluster yet.
+/// A failure of [`InformerFactory::infer`], `from_kubeconfig` or `from_test_server`. Nothing was sent to the cluster yet.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {

@@ -5,7 +5,7 @@ pub(crate) mod context;
 mod maintenance;
 mod registry;
 #[cfg(feature = "testserver")]
-mod test_server;
+pub(crate) mod test_server;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,13 @@
 //! Factories that reach a test server in the same process.
 
+use std::io;
+use std::sync::Arc;
+
 use http::Uri;
 use skopos_testserver::TestServer;
-use skopos_transport::{Dialed, Protocol, Transport, TransportErrorKind, TransportOptions, dialer_fn};
+use skopos_transport::{
+    Dialed, Dialer, Protocol, Transport, TransportErrorKind, TransportOptions, dialer_fn,
+};
 
 use super::InformerFactory;
 use super::connect::ConnectError;
@@ -33,19 +38,25 @@ impl InformerFactory {
     /// # }
     /// ```
     pub fn from_test_server(server: &TestServer) -> Result<Self, ConnectError> {
-        let server = server.clone();
-        let dialer = dialer_fn(move |_| {
-            let connected = server.connect();
-            async move {
-                let refused = |error: std::io::Error| TransportErrorKind::Refused {
-                    to: "memory".into(),
-                    reason: error.to_string().into(),
-                };
-                connected.map(|stream| Dialed::new(stream, Protocol::Http2)).map_err(refused)
-            }
-        });
         let config = kube::Config::new(Uri::from_static("http://memory.test"));
-        let transport = Transport::with_dialer(config, TransportOptions::default(), dialer)?;
+        let transport =
+            Transport::with_dialer(config, TransportOptions::default(), test_server_dialer(server))?;
         Ok(Self::new(transport, FactoryOptions::default()))
     }
+}
+
+/// Creates a dialer to a test server, over pipes in memory: for a transport with its own options. Dials are refused while the
+/// server is paused or stopped.
+pub fn test_server_dialer(server: &TestServer) -> Arc<dyn Dialer> {
+    let server = server.clone();
+    dialer_fn(move |_| {
+        let connected = server.connect();
+        async move {
+            let refused = |error: io::Error| TransportErrorKind::Refused {
+                to: "memory".into(),
+                reason: error.to_string().into(),
+            };
+            connected.map(|stream| Dialed::new(stream, Protocol::Http2)).map_err(refused)
+        }
+    })
 }

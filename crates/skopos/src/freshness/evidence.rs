@@ -84,13 +84,13 @@ const RENEWAL_GRACE: Duration = Duration::from_secs(2);
 impl Evidence {
     /// Creates empty evidence, for this number of list/watches.
     pub(crate) fn new(context: Arc<FreshnessContext>, parts: usize) -> Self {
-        let part = PartEvidence::new(false, link_state(&context, Condition::Connecting));
+        let part = PartEvidence::new(false, reflector_state(&context, Condition::Connecting));
         Self { context, started: Instant::now(), stopped: false, parts: vec![part; parts] }
     }
 
     /// Creates the evidence of content that one consistent read brought, sent at `sent`.
     pub(crate) fn from_single_read(context: Arc<FreshnessContext>, sent: Proof) -> Self {
-        let mut part = PartEvidence::new(true, link_state(&context, Condition::Watching));
+        let mut part = PartEvidence::new(true, reflector_state(&context, Condition::Watching));
         part.proof = Some(sent);
         Self { context, started: sent.at, stopped: false, parts: vec![part] }
     }
@@ -191,7 +191,7 @@ impl Evidence {
     }
 }
 
-fn link_state(context: &FreshnessContext, condition: Condition) -> Arc<ReflectorState> {
+fn reflector_state(context: &FreshnessContext, condition: Condition) -> Arc<ReflectorState> {
     let since = context.clock.now();
     Arc::new(ReflectorState { condition, since, attempts: 0, reason: None, retry_at: None, undecodable: 0 })
 }
@@ -427,7 +427,7 @@ mod tests {
 
     impl Cell {
         fn reflector(&self, part: usize, condition: Condition, attempts: u32) {
-            let state = link_state(&self.context, condition);
+            let state = reflector_state(&self.context, condition);
             let state = Arc::new(ReflectorState { attempts, ..ReflectorState::clone(&state) });
             self.cell.update(part, |part| part.reflector = state.clone());
         }

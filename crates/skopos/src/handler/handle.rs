@@ -189,7 +189,7 @@ impl HandlerHandle {
     /// A running call may continue for the `shutdown_limit` of the options; then its future is dropped at its current await. A
     /// second more than that is plenty. Removing twice, or after the informer was stopped, is fine. A handler
     /// that removes itself should do so in another task: within its own call it would wait for itself, until the
-    /// period is over.
+    /// `shutdown_limit`.
     ///
     /// # Errors
     /// At the deadline if a call still runs: the limit was shorter than the `shutdown_limit`, or the call blocks its thread. No

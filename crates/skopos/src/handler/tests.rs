@@ -291,7 +291,7 @@ async fn a_handler_that_was_removed_has_nothing_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endless_handler_call_is_dropped_after_grace() {
+async fn endless_handler_call_is_dropped_after_shutdown_limit() {
     struct OnDrop(Arc<AtomicBool>);
     impl Drop for OnDrop {
         fn drop(&mut self) {

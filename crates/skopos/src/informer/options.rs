@@ -140,7 +140,7 @@ impl InformerOptions {
     }
 
     /// Adds an index: `values` returns the values under which an object is found
-    /// ([`Snapshot::by_index`](crate::Snapshot::by_index)). Each version is decoded for it, see [`Indexer::typed`]. If a shared
+    /// ([`Snapshot::by_index`](crate::Snapshot::by_index)). Versions are decoded for it, see [`Indexer::typed`]. If a shared
     /// store already has an index of this name, that one is used.
     ///
     /// ```
@@ -150,10 +150,15 @@ impl InformerOptions {
     /// let options = InformerOptions::all().index("by_node", |pod: &Pod| pod.spec.as_ref()?.node_name.clone());
     /// ```
     #[must_use]
-    pub fn index<K, I>(self, name: impl AsRef<str>, values: impl Fn(&K) -> I + Send + Sync + 'static) -> Self
+    pub fn index<K, V, I>(
+        self,
+        name: impl AsRef<str>,
+        values: impl Fn(&K) -> I + Send + Sync + 'static,
+    ) -> Self
     where
         K: kube::Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
-        I: IntoIterator<Item = String>,
+        I: IntoIterator<Item = V>,
+        V: Into<String>,
     {
         self.indexer(Indexer::typed(name, values))
     }

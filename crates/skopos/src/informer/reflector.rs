@@ -22,7 +22,7 @@ use crate::factory::context::FactoryContext;
 use crate::freshness::FreshnessCell;
 use crate::freshness::prober::Prober;
 use crate::handler::panic::text_of;
-use crate::store::{LinkObserver, StoreCore, StoreWriter};
+use crate::store::{ReflectorObserver, StoreCore, StoreWriter};
 
 /// One list/watch of an informer.
 pub(crate) struct Reflector {
@@ -172,7 +172,7 @@ struct FreshnessObserver {
     was_down: bool,
 }
 
-impl LinkObserver for FreshnessObserver {
+impl ReflectorObserver for FreshnessObserver {
     fn fresh_as_of(&mut self, at: Time) {
         // An RV proves the age of content that belongs to this server's history. A checkpoint may belong to a history that
         // was replaced by a backup since, and an audit or a list has to agree with it first.

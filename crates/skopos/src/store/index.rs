@@ -43,8 +43,8 @@ impl Indexer {
     }
 
     /// Creates an index of this name over the function's values of the decoded object. A misspelled field does not compile, and
-    /// an informer of another resource, or of metadata, refuses the index. Each version is decoded once for it, which costs a
-    /// few microseconds; [`new`](Indexer::new) with [`RawObject::field`](skopos_wire::RawObject::field) scans instead.
+    /// the options of an informer of another resource, or of metadata, are refused with the index. Each version is decoded when it
+    /// comes and when it goes; [`new`](Indexer::new) with [`RawObject::field`](skopos_wire::RawObject::field) scans instead.
     ///
     /// An object that does not fit the type has no values.
     pub fn typed<K, V, I>(name: impl AsRef<str>, values: impl Fn(&K) -> I + Send + Sync + 'static) -> Self

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   list/watch reflector ──▶ StoreWriter ── one snapshot per batch ──▶ Store ──▶ Snapshot ──▶ readers, without a lock
-//!    (Sink calls)            │                                      ▲
-//!                            └── the batch's changes ──▶ handler queues (the writer never waits)
+//!         (Sink calls)            │                                      ▲
+//!                                 └── the batch's changes ──▶ handler queues (the writer never waits)
 //! ```
 //!
 //! | piece | offers |
@@ -32,7 +32,7 @@ pub use index::{Indexer, UnknownIndex};
 pub use reader::Store;
 pub use snapshot::{Objects, Page, Snapshot};
 pub(crate) use snapshot::{RestoredPart, StoreContent};
-pub(crate) use writer::{LinkObserver, StoreWriter};
+pub(crate) use writer::{ReflectorObserver, StoreWriter};
 
 pub(crate) use self::core::StoreCore;
 pub use self::core::{Closed, DuplicateIndex, Progress, StoreStats};

@@ -1,21 +1,22 @@
 //! Queues that an informer feeds.
 
-use std::future::Future;
 use std::hash::Hash;
 use std::time::Duration;
 
 use super::core::AddError;
+use super::lines::Priority;
 use super::queue::WorkQueue;
 use crate::handler::{Event, EventHandler, HandlerHandle, HandlerOptions};
 use crate::informer::Informer;
 use crate::store::Closed;
 
-/// The time after which a handler that waits for room says so in the log, and waits again.
+/// The time after which a handler that waits for room logs it, and waits again.
 const FULL_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 impl<Q: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<Q> {
-    /// Adds the keys that `keys` returns for each change of the informer's objects, from now on. The handler has the name of the
-    /// queue. It ends when the queue is shut down, the informer's factory is, or the returned handle removes it.
+    /// Adds the keys that `keys` returns for each existing object and every later change. The handler has the name of the queue.
+    /// Like every handler it runs until the returned handle removes it, or the factory is shut down; keys for a queue that was
+    /// shut down are dropped.
     ///
     /// If the queue is full, the handler waits, and its own queue coalesces: no key is lost.
     ///
@@ -44,8 +45,25 @@ impl<Q: Clone + Eq + Hash + Send + Sync + 'static> WorkQueue<Q> {
         K: 'static,
         I: IntoIterator<Item = Q>,
     {
-        let feed = Feed { queue: self.clone(), keys };
-        informer.add_handler(feed, HandlerOptions::named(self.stats().name))
+        let normal = move |event: &Event<K>| keys(event).into_iter().map(|key| (key, Priority::Normal));
+        self.fed_with_priorities(informer, HandlerOptions::named(self.name()), normal)
+    }
+
+    /// Adds keys like [`WorkQueue::fed_by`], each in one of the two lines, by a handler with these options.
+    ///
+    /// # Errors
+    /// If the factory was shut down.
+    pub fn fed_with_priorities<K, I>(
+        &self,
+        informer: &Informer<K>,
+        options: HandlerOptions,
+        keys: impl Fn(&Event<K>) -> I + Send + Sync + 'static,
+    ) -> Result<HandlerHandle, Closed>
+    where
+        K: 'static,
+        I: IntoIterator<Item = (Q, Priority)>,
+    {
+        informer.add_handler(Feed { queue: self.clone(), keys }, options)
     }
 }
 
@@ -60,21 +78,21 @@ where
     K: 'static,
     Q: Clone + Eq + Hash + Send + Sync + 'static,
     F: Fn(&Event<K>) -> I + Send + Sync + 'static,
-    I: IntoIterator<Item = Q>,
+    I: IntoIterator<Item = (Q, Priority)>,
 {
-    fn handle(&self, event: Event<K>) -> impl Future<Output = ()> + Send {
+    async fn handle(&self, event: Event<K>) {
         let keys: Vec<_> = (self.keys)(&event).into_iter().collect();
-        async move {
-            for key in keys {
-                add(&self.queue, key).await;
-            }
+        for (key, priority) in keys {
+            add(&self.queue, key, priority).await;
         }
     }
 }
 
-/// Adds a key, and waits for room without a bound: the handler's own queue has one, and the wait ends with the queue.
-async fn add<Q: Clone + Eq + Hash>(queue: &WorkQueue<Q>, key: Q) {
-    while let Err(full @ AddError::Full { .. }) = queue.add_within(key.clone(), FULL_WARNING_INTERVAL).await {
-        tracing::warn!(queue = queue.stats().name, "keys wait: {full}");
+/// Adds a key, and waits for room. The wait ends with the queue, or with the handler.
+async fn add<Q: Clone + Eq + Hash>(queue: &WorkQueue<Q>, key: Q, priority: Priority) {
+    while let Err(full @ AddError::Full { .. }) =
+        queue.add_with_priority_within(key.clone(), priority, FULL_WARNING_INTERVAL).await
+    {
+        tracing::warn!(queue = queue.name(), "keys wait: {full}");
     }
 }

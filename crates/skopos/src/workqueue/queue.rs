@@ -189,6 +189,11 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         }
     }
 
+    /// Returns the queue's name.
+    pub fn name(&self) -> String {
+        self.shared.core.lock().name().to_owned()
+    }
+
     /// Returns the number of keys that wait for a worker: without those that are delayed, or being worked on.
     pub fn len(&self) -> usize {
         self.shared.core.lock().len(Instant::now())

@@ -270,7 +270,7 @@ struct Run<'a> {
     maps: Option<Informer<ConfigMap>>,
     begun: Instant,
     /// The count of connection errors when the fault began.
-    error_kinds: u64,
+    errors: u64,
     failures: u64,
     meter: Meter,
 }
@@ -278,7 +278,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(case: &'a Case, world: World) -> Self {
         let begun = Instant::now();
-        Self { case, world, maps: None, begun, error_kinds: 0, failures: 0, meter: Meter::default() }
+        Self { case, world, maps: None, begun, errors: 0, failures: 0, meter: Meter::default() }
     }
 
     /// Lets the informer settle, until a moment between two probes that the seed chooses.
@@ -297,7 +297,7 @@ impl<'a> Run<'a> {
 
     fn begin(&mut self) {
         self.begun = Instant::now();
-        self.error_kinds = self.errors_now();
+        self.errors = self.errors_now();
         self.failures = self.maps.as_ref().map_or(0, |maps| maps.stats().failures);
         self.meter.0.push(self.sample());
     }
@@ -341,7 +341,7 @@ impl<'a> Run<'a> {
 
     fn is_noticed(&self) -> bool {
         match self.case.notice {
-            Notice::ConnectionError(_) => self.errors_now() > self.error_kinds,
+            Notice::ConnectionError(_) => self.errors_now() > self.errors,
             Notice::Recovered => self.is_recovered(),
             Notice::Told => {
                 let stats = self.maps().stats();

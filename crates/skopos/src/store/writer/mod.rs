@@ -23,7 +23,7 @@ use crate::journal::{ChangeRecord, JournalRecorder, ListDifference, ListReplacem
 /// first reads the proven time and then takes the snapshot never claims too young an age. A proof may be retracted in
 /// between; reading the proven time again shows that. Only the first list comes after its proof: before it there is no
 /// content that could have an age.
-pub(crate) trait LinkObserver: Send {
+pub(crate) trait ReflectorObserver: Send {
     /// Records that the content holds every change that the server had committed by `at`.
     fn fresh_as_of(&mut self, at: Time);
 
@@ -36,7 +36,7 @@ pub(crate) trait LinkObserver: Send {
 }
 
 /// The observer that does nothing.
-impl LinkObserver for () {
+impl ReflectorObserver for () {
     fn fresh_as_of(&mut self, _at: Time) {}
     fn fresh_only_as_of(&mut self, _at: Option<Time>) {}
     fn state(&mut self, _state: &ReflectorState) {}
@@ -54,7 +54,7 @@ pub(crate) struct StoreWriter {
     core: Arc<StoreCore>,
     /// The part of the content that it writes; there is only one unless the content is of a set of namespaces.
     part: usize,
-    observer: Box<dyn LinkObserver>,
+    observer: Box<dyn ReflectorObserver>,
     staging: Option<Staging>,
     events: Vec<Event>,
     order: EventOrder,
@@ -66,7 +66,7 @@ pub(crate) struct StoreWriter {
 impl StoreWriter {
     /// Creates a writer for a part of this store (0, unless the content is of a set of namespaces). There must be only one
     /// at a time for each part.
-    pub(crate) fn new(core: Arc<StoreCore>, part: usize, observer: impl LinkObserver + 'static) -> Self {
+    pub(crate) fn new(core: Arc<StoreCore>, part: usize, observer: impl ReflectorObserver + 'static) -> Self {
         let order = EventOrder::after(core.peek().rv_of(part).clone());
         Self {
             core,

@@ -184,7 +184,7 @@ fn unreadable_short_lived_object_leaves_no_gap() {
 /// An observer that records whether there was content when something was proven.
 struct Proofs(Arc<StoreCore>, Arc<Mutex<Vec<(Time, bool)>>>);
 
-impl LinkObserver for Proofs {
+impl ReflectorObserver for Proofs {
     fn fresh_as_of(&mut self, at: Time) {
         self.1.lock().push((at, self.0.peek().synced));
     }

@@ -212,7 +212,7 @@ fn readable_list_replaces_object_unread_at_rollback() {
 fn forwards_reflector_state_and_proofs() {
     struct Observer(mpsc::SyncSender<String>);
 
-    impl LinkObserver for Observer {
+    impl ReflectorObserver for Observer {
         fn fresh_as_of(&mut self, at: Time) {
             self.0.send(format!("fresh at {at}")).unwrap();
         }
