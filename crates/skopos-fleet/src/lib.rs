@@ -16,6 +16,7 @@ mod cluster;
 mod error;
 mod fleet;
 mod id;
+mod incident;
 pub mod kubeconfig;
 mod pause;
 pub mod source;
@@ -32,6 +33,7 @@ pub use cluster::{
 pub use error::FleetError;
 pub use fleet::{Changes, Fleet, FleetChange, FleetOptions, FleetStats, Keeper, Members, SourceProblem};
 pub use id::{ClusterId, InvalidClusterId};
+pub use incident::{DurationStats, IncidentStats};
 pub use pause::{Paused, PausedBy};
 pub use source::Source;
 pub use spec::{ClusterSpec, Endpoint};

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::core::ClusterInner;
+use super::machine::Failure;
 use super::session::ClusterConnection;
 
 /// Interval between attempts to reach a silent server.
@@ -31,24 +32,18 @@ pub(crate) struct Breaker {
 
 #[derive(Debug)]
 struct Open {
-    since: Instant,
-    reason: Arc<str>,
+    failure: Failure,
     next_try: Instant,
     attempt_result: Option<oneshot::Receiver<()>>,
 }
 
 impl Breaker {
     /// Opens the breaker for a silent server. Only the breaker's own attempts are sent from now on.
-    pub(crate) fn open(
-        &mut self,
-        connection: &ClusterConnection,
-        since: Instant,
-        reason: &str,
-        now: Instant,
-    ) {
-        let reason: Arc<str> = format!("it takes connections and does not answer: {reason}").into();
+    pub(crate) fn open(&mut self, connection: &ClusterConnection, silence: &Failure, now: Instant) {
+        let reason: Arc<str> = format!("it takes connections and does not answer: {}", silence.reason).into();
         connection.park(reason.clone());
-        self.open = Some(Open { since, reason, next_try: now + RETRY_INTERVAL, attempt_result: None });
+        let failure = Failure { reason, ..silence.clone() };
+        self.open = Some(Open { failure, next_try: now + RETRY_INTERVAL, attempt_result: None });
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -66,7 +61,7 @@ impl Breaker {
         inner: &Arc<ClusterInner>,
         connection: &Arc<ClusterConnection>,
         now: Instant,
-    ) -> Option<(Instant, Arc<str>)> {
+    ) -> Option<Failure> {
         let open = self.open.as_mut()?;
         match open.attempt_result.as_mut().map(oneshot::Receiver::try_recv) {
             Some(Ok(())) => {
@@ -81,7 +76,7 @@ impl Breaker {
             open.next_try = now + RETRY_INTERVAL;
             open.attempt_result = Some(start_attempt(inner, connection));
         }
-        Some((open.since, open.reason.clone()))
+        Some(open.failure.clone())
     }
 }
 

@@ -9,7 +9,7 @@ use skopos::transport::{ConnectionId, TransportErrorKind};
 use tokio::time::Instant;
 
 use super::kinds::CachedInformer;
-use super::machine::{Observation, Trouble};
+use super::machine::{Failure, Observation, Trouble};
 
 /// State carried from one observation to the next.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(40);
 fn doubtful_connection(stats: &TransportStats) -> Option<Trouble> {
     let doubtful =
         stats.connections.iter().any(|connection| connection.doubtful && connection.retired.is_none());
-    doubtful.then(|| Trouble::new("a PING is not answered: the connection may be dead"))
+    doubtful.then(|| Trouble::new("ping_unanswered", "a PING is not answered: the connection may be dead"))
 }
 
 impl HealthObserver {
@@ -44,22 +44,32 @@ impl HealthObserver {
             self.last_response = Some(now);
         }
         let connected = stats.connections.iter().any(|connection| connection.retired.is_none());
-        let down = stats.down.as_ref().map(|down| (down.since, Arc::<str>::from(down.last.to_string())));
+        let down = stats.down.as_ref().map(|down| Failure {
+            since: down.since,
+            reason: down.last.to_string().into(),
+            cause: down.last.root().label(),
+        });
         let credentials = stats.credentials.as_ref();
         let refused = credentials.filter(|credentials| credentials.refused);
         // Without credentials no connection is dialed.
         let none = credentials.filter(|credentials| !credentials.refused);
-        let none = none.map(|credentials| (credentials.since, credentials.reason.clone()));
+        let none = none.map(|credentials| Failure {
+            since: credentials.since,
+            reason: credentials.reason.clone(),
+            cause: "credentials",
+        });
         Observation {
             // A server that rejects the credentials answers and closes the connection.
             connected: connected || refused.is_some(),
             answered_at: refused.map(|refused| refused.at).or(answered.then_some(now)),
             failing: none.or(down.clone()).filter(|_| !connected && refused.is_none()),
             trouble: refused
-                .map(|refused| Trouble::new(refused.reason.clone()))
+                .map(|refused| Trouble::new("unauthorized", refused.reason.clone()))
                 // While a working connection exists, failing to open another is only a problem: silence on it would
                 // have been found.
-                .or_else(|| down.map(|(_, why)| Trouble::new(format!("no new connection: {why}"))))
+                .or_else(|| {
+                    down.map(|down| Trouble::new(down.cause, format!("no new connection: {}", down.reason)))
+                })
                 .or_else(|| doubtful_connection(stats))
                 .or_else(|| kinds.iter().find_map(|entry| entry.trouble())),
         }
@@ -74,7 +84,7 @@ impl HealthObserver {
     }
 
     /// Returns start and evidence of the silence of a server that accepts connections.
-    pub(crate) fn silence(&self, stats: &TransportStats) -> Option<(Instant, Arc<str>)> {
+    pub(crate) fn silence(&self, stats: &TransportStats) -> Option<Failure> {
         let last = stats.last_error.as_ref().filter(|last| Some(last.at) > self.silence_reset_at)?;
         let unanswered = matches!(
             *last.kind,
@@ -84,7 +94,11 @@ impl HealthObserver {
         );
         let silent =
             self.last_response.is_none_or(|last_response| last_response + SILENCE_TIMEOUT <= last.at);
-        (unanswered && silent).then(|| (last.at, last.kind.to_string().into()))
+        (unanswered && silent).then(|| Failure {
+            since: last.at,
+            reason: last.kind.to_string().into(),
+            cause: "silence",
+        })
     }
 
     /// Ignores silence found until now.

@@ -227,8 +227,12 @@ impl CachedInformer {
         let state = self.informer.state();
         let troubled = matches!(state.condition, Condition::Degraded(_)) || state.condition.is_failing();
         let resource = self.informer.resource();
-        (troubled && state.condition != Condition::NotServed)
-            .then(|| Trouble { reason: format!("{resource}: {state}").into(), kind: Some(resource.clone()) })
+        (troubled && state.condition != Condition::NotServed).then(|| Trouble {
+            reason: format!("{resource}: {state}").into(),
+            cause: "kind",
+            unseen: self.informer.freshness().age(),
+            kind: Some(resource.clone()),
+        })
     }
 
     /// Returns whether the server has not served it for at least `limit`.

@@ -7,6 +7,7 @@ use skopos::ResourceId;
 use tokio::time::Instant;
 
 use super::state::{ClusterState, Condition};
+use crate::incident::IncidentStep;
 use crate::pause::Paused;
 
 /// Input of the machine.
@@ -31,23 +32,36 @@ pub(crate) struct Observation {
     pub(crate) connected: bool,
     /// The time of the server's last response.
     pub(crate) answered_at: Option<Instant>,
-    /// Start and reason of a failure to connect, or of being unable to try.
-    pub(crate) failing: Option<(Instant, Arc<str>)>,
+    /// Set while there is no connection, or no answer.
+    pub(crate) failing: Option<Failure>,
     /// A problem of a cluster whose server answers, or whose connection is in doubt.
     pub(crate) trouble: Option<Trouble>,
+}
+
+/// Failure to connect, inability to try, or silence of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) since: Instant,
+    pub(crate) reason: Arc<str>,
+    /// The reason's label in metrics.
+    pub(crate) cause: &'static str,
 }
 
 /// Problem of a cluster whose server answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Trouble {
     pub(crate) reason: Arc<str>,
+    /// The reason's label in metrics.
+    pub(crate) cause: &'static str,
+    /// The age of what may be wrong, if that is not the time since the last answer.
+    pub(crate) unseen: Option<Duration>,
     /// The resource that has the problem, if not the whole cluster.
     pub(crate) kind: Option<ResourceId>,
 }
 
 impl Trouble {
-    pub(crate) fn new(reason: impl Into<Arc<str>>) -> Self {
-        Self { reason: reason.into(), kind: None }
+    pub(crate) fn new(cause: &'static str, reason: impl Into<Arc<str>>) -> Self {
+        Self { reason: reason.into(), cause, unseen: None, kind: None }
     }
 }
 
@@ -61,6 +75,16 @@ pub(crate) struct Machine {
     answered: bool,
     /// Set if the cluster was switched on and is known not to serve yet.
     starting: bool,
+    incident: Option<Incident>,
+    /// The step of an incident that the last input caused.
+    incident_step: Option<IncidentStep>,
+}
+
+/// Trouble of a cluster that was live.
+#[derive(Debug)]
+struct Incident {
+    cause: &'static str,
+    detected_at: Instant,
 }
 
 const READY: &str = "resumed; connecting";
@@ -76,11 +100,23 @@ impl Machine {
             paused: None,
             answered_at: None,
         };
-        Self { state, unreachable_after, answered: false, starting: false }
+        Self {
+            state,
+            unreachable_after,
+            answered: false,
+            starting: false,
+            incident: None,
+            incident_step: None,
+        }
     }
 
     pub(crate) fn state(&self) -> &ClusterState {
         &self.state
+    }
+
+    /// Takes the step of an incident that the last input caused.
+    pub(crate) fn take_incident_step(&mut self) -> Option<IncidentStep> {
+        self.incident_step.take()
     }
 
     /// Applies an input; returns whether the state changed.
@@ -89,8 +125,12 @@ impl Machine {
             return false;
         }
         match input {
-            Input::Removed(reason) => self.set_condition(now, Condition::Removed, Some(reason)),
+            Input::Removed(reason) => {
+                self.incident = None;
+                self.set_condition(now, Condition::Removed, Some(reason))
+            }
             Input::Paused(paused) => {
+                self.incident = None;
                 let is_new = self.state.paused.as_ref() != Some(&paused);
                 let reason = Some(paused.to_string().into());
                 self.state.paused = Some(paused);
@@ -121,13 +161,15 @@ impl Machine {
     }
 
     fn observe(&mut self, now: Instant, observation: Observation) -> bool {
-        self.state.answered_at = observation.answered_at.max(self.state.answered_at);
+        let answered_before = self.state.answered_at;
+        self.state.answered_at = observation.answered_at.max(answered_before);
         self.answered |= observation.connected && observation.answered_at.is_some();
         self.starting &= !self.answered;
-        if let Some((since, reason)) = observation.failing {
+        if let Some(Failure { since, reason, cause }) = observation.failing {
             if self.starting {
                 return false;
             }
+            self.detect(now, cause, answered_before);
             // A cluster that was live a moment ago may recover in a moment: a restart, a new leader.
             let moment = now.saturating_duration_since(since) < self.unreachable_after;
             let condition = match self.state.condition {
@@ -137,17 +179,40 @@ impl Machine {
             return self.set_condition(now, condition, Some(reason));
         }
         match (self.answered, observation.connected, observation.trouble) {
-            (true, true, Some(Trouble { reason, kind })) => {
+            (true, true, Some(Trouble { reason, cause, unseen, kind })) => {
+                let well_at = unseen.and_then(|unseen| now.checked_sub(unseen)).or(answered_before);
+                self.detect(now, cause, well_at);
                 self.transition(now, Condition::Degraded, Some(reason), kind)
             }
-            (true, true, None) => self.set_condition(now, Condition::Live, None),
+            (true, true, None) => {
+                self.heal(now);
+                self.set_condition(now, Condition::Live, None)
+            }
             // Connected without an answer yet: a slow server. Neither connected nor failing: there was no request for a
             // while.
             _ => false,
         }
     }
 
+    /// Begins an incident if the cluster was live. `well_at` is the time of the last proof that all was well.
+    fn detect(&mut self, now: Instant, cause: &'static str, well_at: Option<Instant>) {
+        if self.state.condition != Condition::Live {
+            return;
+        }
+        let unseen = well_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.incident = Some(Incident { cause, detected_at: now });
+        self.incident_step = Some(IncidentStep::Detected { cause, unseen });
+    }
+
+    fn heal(&mut self, now: Instant) {
+        if let Some(Incident { cause, detected_at }) = self.incident.take() {
+            let lasted = now.saturating_duration_since(detected_at);
+            self.incident_step = Some(IncidentStep::Healed { cause, lasted });
+        }
+    }
+
     fn reset(&mut self) {
+        self.incident = None;
         self.answered = false;
         self.starting = false;
         self.state.paused = None;
@@ -214,7 +279,8 @@ mod tests {
         }
 
         fn failing(&self, since: u64) -> Input {
-            let failing = Some((self.begin + Duration::from_secs(since), "refused".into()));
+            let since = self.begin + Duration::from_secs(since);
+            let failing = Some(Failure { since, reason: "refused".into(), cause: "refused" });
             Input::Observed(Observation { failing, ..Observation::default() })
         }
     }
@@ -225,6 +291,32 @@ mod tests {
 
     fn idle() -> Input {
         Input::Observed(Observation::default())
+    }
+
+    #[test]
+    fn an_incident_begins_when_a_live_cluster_fails_and_ends_when_it_is_live() {
+        let mut bench = Bench::new();
+        let failing = bench.failing(1);
+        bench.after(1, failing);
+        assert_eq!(bench.machine.take_incident_step(), None, "it was never live");
+        let well = bench.well();
+        bench.after(1, well);
+        let failing = bench.failing(9);
+        bench.after(10, failing.clone());
+        let detected = IncidentStep::Detected { cause: "refused", unseen: Duration::from_secs(11) };
+        assert_eq!(bench.machine.take_incident_step(), Some(detected));
+        bench.after(10, failing);
+        assert_eq!(bench.machine.take_incident_step(), None, "it is known");
+        let well = bench.well();
+        bench.after(5, well.clone());
+        let healed = IncidentStep::Healed { cause: "refused", lasted: Duration::from_secs(15) };
+        assert_eq!(bench.machine.take_incident_step(), Some(healed));
+        bench.after(1, bench.failing(30));
+        bench.after(1, paused());
+        bench.after(1, Input::Resumed { ready: true });
+        bench.machine.take_incident_step();
+        bench.after(1, well);
+        assert_eq!(bench.machine.take_incident_step(), None, "a pause is no healing");
     }
 
     #[test]
@@ -260,7 +352,7 @@ mod tests {
         let trouble = Observation {
             connected: true,
             answered_at: Some(bench.now),
-            trouble: Some(Trouble::new("pods: forbidden")),
+            trouble: Some(Trouble::new("kind", "pods: forbidden")),
             failing: None,
         };
         assert_eq!(bench.after(1, Input::Observed(trouble)), Condition::Degraded);

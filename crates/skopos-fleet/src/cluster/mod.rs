@@ -49,6 +49,7 @@ pub(crate) use self::supervisor::start;
 use crate::change_signal::ChangeSignal;
 use crate::error::FleetError;
 use crate::id::ClusterId;
+use crate::incident::Incidents;
 use crate::kubeconfig::KubeconfigPaths;
 use crate::pause::Paused;
 use crate::spec::ClusterSpec;
@@ -89,6 +90,7 @@ impl Cluster {
             is_replacement: false,
             generations: Generations::default(),
             changes: ChangeSignal::new(),
+            incidents: Incidents::default(),
             stop,
         };
         Self { inner: start(parts), _guard: Some(guard) }

@@ -12,7 +12,7 @@ use super::core::{ClusterInner, ClusterParts};
 use super::documents::DocumentRequest;
 use super::health::HealthObserver;
 use super::kinds::{Starting, StopReason};
-use super::machine::{Input, Observation};
+use super::machine::{Failure, Input, Observation};
 use super::persistence::PERSISTENCE_TIMEOUT;
 use super::session::ClusterConnection;
 use super::state::Condition;
@@ -168,7 +168,7 @@ impl<'a> Supervisor<'a> {
         let inner = self.inner;
         if let Some(reason) = connection.unusable() {
             let since = *self.unusable_since.get_or_insert(now);
-            let failing = Some((since, reason));
+            let failing = Some(Failure { since, reason, cause: "configuration" });
             inner.step(Input::Observed(Observation { failing, ..Observation::default() }));
             if connection.spec.is_ok() && now >= since + RECONFIGURE_INTERVAL {
                 self.unusable_since = None;
@@ -190,9 +190,9 @@ impl<'a> Supervisor<'a> {
             return;
         }
         if !self.breaker.is_open()
-            && let Some((since, reason)) = self.health.silence(&stats)
+            && let Some(silence) = self.health.silence(&stats)
         {
-            self.breaker.open(connection, since, &reason, now);
+            self.breaker.open(connection, &silence, now);
         }
         if self.breaker.is_open() {
             let silent = self.breaker.check(inner, connection, now);

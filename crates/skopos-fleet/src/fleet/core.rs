@@ -20,6 +20,7 @@ use crate::cluster::{
 };
 use crate::error::FleetError;
 use crate::id::ClusterId;
+use crate::incident::Incidents;
 use crate::source::{DiscoveredCluster, PowerState, Publish, SourceNumber};
 
 /// Members of a fleet at one moment, by name. Clusters that have left are included while their data is retained.
@@ -40,6 +41,7 @@ pub(crate) struct Core {
     /// Numbers of the connections to all its clusters.
     generations: Generations,
     pub(super) changes: ChangeSignal,
+    pub(super) incidents: Incidents,
     /// Cancelled to stop the sources.
     pub(super) sources_stop: CancellationToken,
     /// Cancelled to stop the checkpoint task.
@@ -80,6 +82,7 @@ impl Core {
             unread: watch::Sender::new(Unread { count: 0, since: Instant::now() }),
             generations: Generations::default(),
             changes: ChangeSignal::new(),
+            incidents: Incidents::default(),
             sources_stop: all.child_token(),
             checkpoint_stop: all.child_token(),
             stop: all.child_token(),
@@ -146,6 +149,7 @@ impl Core {
             is_replacement,
             generations: self.generations.clone(),
             changes: self.changes.clone(),
+            incidents: self.incidents.clone(),
             stop: self.stop.child_token(),
         });
         let cluster = Cluster::from_inner(inner);

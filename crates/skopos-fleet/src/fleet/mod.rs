@@ -11,6 +11,7 @@ mod checkpoint_task;
 mod core;
 mod registry;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub use self::registry::SourceProblem;
 use crate::cluster::{Cluster, ClusterOptions, ClusterStats, Connector, Persistence};
 use crate::error::FleetError;
 use crate::id::ClusterId;
+use crate::incident::IncidentStats;
 use crate::source::{ClusterSink, DiscoveredCluster, KubeconfigFile, Source};
 use crate::spec::ClusterSpec;
 
@@ -227,6 +229,12 @@ impl Fleet {
     /// Returns unusable entries of sources, and sources that cannot list their clusters.
     pub fn problems(&self) -> Vec<SourceProblem> {
         self.core.registry.lock().problems()
+    }
+
+    /// Returns the figures about incidents, by cause: the [`label`](skopos::transport::TransportErrorKind::label) of a
+    /// connection's error, or one of the causes in docs/reference/metrics.md.
+    pub fn incidents(&self) -> BTreeMap<&'static str, IncidentStats> {
+        self.core.incidents.stats()
     }
 
     /// Returns statistics.

@@ -273,7 +273,7 @@ impl Memory {
         for warning in &self.warnings {
             answer.headers_mut().append(header::WARNING, warning.clone());
         }
-        answer.extensions_mut().insert(Audited { source, age, ..Audited::default() });
+        answer.extensions_mut().insert(Audited { source, age, has_objects: true, ..Audited::default() });
     }
 
     /// Returns the warning for users, which kubectl prints. Leaves out a reason that concerns another kind.

@@ -121,6 +121,7 @@ impl Clusters {
         let mut answer = answered.unwrap_or_else(|status| response::status(&status));
         if let Some(said) = answer.extensions_mut().remove::<Audited>() {
             audited.age = said.age;
+            audited.has_objects = said.has_objects;
             audited.source = if said.source.is_empty() { audited.source } else { said.source };
         }
         answer.extensions_mut().insert(audited);

@@ -30,9 +30,25 @@ pub(crate) struct AuditEntry {
 
 /// An observer of all answers, for metrics.
 pub trait Observer: Send + Sync + 'static {
-    /// Records the start of an answer: the route's name (`none` if no route matches), method, code and duration. Code 499
-    /// means that the caller left before.
-    fn answered(&self, route: &'static str, method: &http::Method, code: StatusCode, took: Duration);
+    /// Records the start of an answer.
+    fn answered(&self, answer: &Answer<'_>);
+}
+
+/// The start of an answer.
+#[derive(Debug)]
+pub struct Answer<'a> {
+    /// The route's name; `none` if no route matches.
+    pub route: &'static str,
+    /// The method of the request.
+    pub method: &'a http::Method,
+    /// The code. 499 means that the caller left before.
+    pub code: StatusCode,
+    /// The time since the request arrived.
+    pub took: Duration,
+    /// Whether the content is objects of clusters, whose age the gateway answers for.
+    pub has_objects: bool,
+    /// An upper bound on the age of the content, if there is one.
+    pub age: Option<Duration>,
 }
 
 /// The code for a request whose caller left, as proxies name it.
@@ -83,7 +99,14 @@ impl AuditEntry {
         let took = self.began.elapsed();
         self.write(code, took, audited);
         if let Some(observer) = &self.observer {
-            observer.answered(self.route, &self.method, code, took);
+            observer.answered(&Answer {
+                route: self.route,
+                method: &self.method,
+                code,
+                took,
+                has_objects: audited.is_some_and(|audited| audited.has_objects),
+                age: audited.and_then(|audited| audited.age),
+            });
         }
     }
 

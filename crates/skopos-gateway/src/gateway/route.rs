@@ -68,6 +68,8 @@ pub(crate) struct Audited {
     pub source: &'static str,
     /// The age of the content, if known.
     pub age: Option<Duration>,
+    /// Whether the content is objects of clusters, whose age the gateway answers for.
+    pub has_objects: bool,
 }
 
 impl Audited {

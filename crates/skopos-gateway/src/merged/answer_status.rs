@@ -14,6 +14,7 @@ use super::feed::{Absence, Absences};
 use super::followed_stores::Ages;
 use super::merger::Roster;
 use super::scope::Scope;
+use crate::gateway::route::Audited;
 use crate::request::headers::{self, Stamp, stamp};
 use crate::response::terminating_body::error_event;
 use crate::response::{self, Response, reasons};
@@ -71,6 +72,8 @@ impl Answer {
             Self::Objects(mut response, answer_status) => {
                 let stamped = Stamp { source: "merged", age: answer_status.age, warning: None };
                 stamp(response.headers_mut(), &stamped);
+                let age = answer_status.age;
+                response.extensions_mut().insert(Audited { age, has_objects: true, ..Audited::default() });
                 (response, answer_status)
             }
             Self::Document(content_type, body, answer_status) => {

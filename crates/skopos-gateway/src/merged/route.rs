@@ -65,6 +65,10 @@ impl Merged {
         let mut audited = Audited { source: "memory", ..Audited::default() };
         let answered = self.answered(call, &mut audited).await;
         let mut response = answered.map_or_else(|status| response::status(&status), Answer::into_response);
+        if let Some(said) = response.extensions_mut().remove::<Audited>() {
+            audited.age = said.age;
+            audited.has_objects = said.has_objects;
+        }
         response.extensions_mut().insert(audited);
         response
     }

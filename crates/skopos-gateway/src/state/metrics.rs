@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::sync::Weak;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use skopos_fleet::{ClusterStats, Condition, KindStats};
+use skopos_fleet::{ClusterStats, Condition, DurationStats, Fleet, IncidentStats, KindStats};
 
 use super::Shared;
 use super::requests::Requests;
@@ -115,9 +116,10 @@ const KIND_METRICS: [KindMetric; 10] = [
 ];
 
 impl Metrics {
-    pub(crate) fn new(shared: Weak<Shared>) -> Self {
+    /// Makes the registry. `max_age` is `cache.maxAge`.
+    pub(crate) fn new(shared: Weak<Shared>, max_age: Duration) -> Self {
         let mut registry = Registry::with_prefix("skopos");
-        let requests = Requests::register(&mut registry);
+        let requests = Requests::register(&mut registry, max_age);
         registry.register_collector(Box::new(Scrape { shared }));
         Self { registry, requests }
     }
@@ -130,13 +132,6 @@ impl Metrics {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)
-    }
-
-    /// Returns the names of all metrics, as Prometheus knows them.
-    #[cfg(test)]
-    pub(crate) fn names(text: &str) -> std::collections::BTreeSet<String> {
-        let samples = text.lines().filter(|line| !line.starts_with('#'));
-        samples.filter_map(|line| line.split(['{', ' ']).next()).map(str::to_owned).collect()
     }
 }
 
@@ -243,6 +238,7 @@ impl Collector for Scrape {
             let refused = f64::from(u8::from(config.refused.is_some()));
             own("config_refused", "1 if the file's content is not in force because it is wrong", refused)?;
         }
+        encode_incidents(&mut encoder, &services.fleet)?;
         fitting.encode(&mut encoder)
     }
 }
@@ -294,6 +290,42 @@ impl Fitting {
         }
         Ok(())
     }
+}
+
+/// A distribution of the incidents of a cause: name, help and figures.
+type IncidentMetric = (&'static str, &'static str, fn(&IncidentStats) -> &DurationStats);
+
+const INCIDENT_METRICS: [IncidentMetric; 2] = [
+    (
+        "incident_detection_seconds",
+        "Time from the last proof that a live cluster was well until its problem was found",
+        |incidents| &incidents.detection,
+    ),
+    (
+        "incident_healing_seconds",
+        "Time from the detection of a problem until the cluster was live again",
+        |incidents| &incidents.healing,
+    ),
+];
+
+fn encode_incidents(encoder: &mut DescriptorEncoder<'_>, fleet: &Fleet) -> Result<(), fmt::Error> {
+    let incidents = fleet.incidents();
+    for (name, help, durations) in INCIDENT_METRICS {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (cause, stats) in &incidents {
+            let durations = durations(stats);
+            let bounds = DurationStats::BOUNDS.into_iter().chain([f64::MAX]);
+            let buckets: Vec<_> = bounds.zip(durations.buckets).collect();
+            let labels = [("cause", *cause)];
+            family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
+                durations.sum.as_secs_f64(),
+                durations.count,
+                &buckets,
+                None,
+            )?;
+        }
+    }
+    Ok(())
 }
 
 fn sample(

@@ -71,7 +71,7 @@ impl State {
         routes: Arc<RwLock<Option<(Clusters, Merged)>>>,
     ) -> Self {
         let shared = Arc::new_cyclic(|shared| Shared {
-            metrics: Metrics::new(shared.clone()),
+            metrics: Metrics::new(shared.clone(), services.config.cache.max_age.0),
             services,
             ready,
             listen,

@@ -29,6 +29,7 @@ use super::state::{ClusterState, Condition};
 use crate::change_signal::ChangeSignal;
 use crate::error::FleetError;
 use crate::id::ClusterId;
+use crate::incident::Incidents;
 use crate::kubeconfig::KubeconfigPaths;
 use crate::pause::Paused;
 use crate::spec::ClusterSpec;
@@ -67,6 +68,7 @@ pub(crate) struct ClusterInner {
     machine: Mutex<Machine>,
     state: ArcSwap<ClusterState>,
     changes: ChangeSignal,
+    incidents: Incidents,
     requests: AtomicU64,
     request_failures: AtomicU64,
 }
@@ -90,6 +92,7 @@ pub(crate) struct ClusterParts {
     pub(crate) is_replacement: bool,
     pub(crate) generations: Generations,
     pub(crate) changes: ChangeSignal,
+    pub(crate) incidents: Incidents,
     /// Cancelled when the whole fleet shuts down.
     pub(crate) stop: CancellationToken,
 }
@@ -139,6 +142,7 @@ impl ClusterInner {
             machine: Mutex::new(machine),
             state: ArcSwap::new(state),
             changes: parts.changes,
+            incidents: parts.incidents,
             requests: AtomicU64::new(0),
             request_failures: AtomicU64::new(0),
         })
@@ -160,6 +164,7 @@ impl ClusterInner {
     pub(crate) fn step(&self, input: Input) -> bool {
         let mut machine = self.machine.lock();
         let changed = machine.step(Instant::now(), input);
+        machine.take_incident_step().into_iter().for_each(|step| self.incidents.record(step));
         if changed {
             let state = Arc::new(machine.state().clone());
             tracing::info!(
