@@ -3,6 +3,7 @@
 mod book;
 mod bugs;
 mod deps;
+mod dist;
 mod files;
 mod fuzz;
 mod mutants;
@@ -39,6 +40,8 @@ enum Chore {
     Bugs(bugs::Bugs),
     /// Look at what the program is made of: licences and origins of its crates, what is known against them, an SBOM.
     Deps(deps::Deps),
+    /// Make the packages: archive, Debian package, image, checksums, list of crates.
+    Dist(dist::Dist),
     /// Measure names, prose and circles of imports, and compare them with the bounds in xtask/words.toml.
     Words(words::Words),
     /// Check the docs for users (links, table of contents, pictures), and build the book.
@@ -59,6 +62,7 @@ fn main() -> Result<()> {
         Chore::Sim(sim) => sim.run(),
         Chore::Bugs(bugs) => bugs.run(),
         Chore::Deps(deps) => deps.run(),
+        Chore::Dist(dist) => dist.run(),
         Chore::Words(words) => words.run(),
         Chore::Book(book) => book.run(),
         Chore::Ci => run(&mut Command::new(".ci/run")),

@@ -1,10 +1,10 @@
 //! The command line. Names and meanings are those of kubectl wherever kubectl has the same option.
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use skopos_console::args::{GatewayArgs, parse_churn, parse_duration};
 #[cfg(feature = "demo")]
 use skopos_demo::DemoArgs;
@@ -14,6 +14,24 @@ use crate::vc::VcArgs;
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 failed (one line on standard error says why), 2 wrong usage, 130 ended by Ctrl-C.
 Colours are used on terminals only; NO_COLOR=1 turns them off.";
+
+/// Parses the command line of this process, and ends the process where it is wrong or asks for help.
+///
+/// kubectl runs its plugins by their file name: a `kubectl-skopos` in the path is `kubectl skopos`, and its usage says so.
+pub(crate) fn parse() -> Cli {
+    let program = std::env::args_os().next().unwrap_or_default();
+    let matches = command_called(Path::new(&program)).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+fn command_called(program: &Path) -> clap::Command {
+    let is_plugin =
+        program.file_stem().is_some_and(|name| name == "kubectl-skopos" || name == "kubectl_skopos");
+    match is_plugin {
+        true => Cli::command().bin_name("kubectl skopos"),
+        false => Cli::command(),
+    }
+}
 
 /// Live Kubernetes state that knows its own age.
 #[derive(Debug, Parser)]
@@ -92,6 +110,12 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+    /// Write the man pages into a folder: one for each command
+    #[command(after_help = MAN_EXAMPLES)]
+    Man {
+        /// The folder, which must exist
+        folder: PathBuf,
+    },
 }
 
 const WATCH_EXAMPLES: &str = "\
@@ -109,6 +133,11 @@ Examples:
   source <(skopos completion bash)
   skopos completion zsh > \"${fpath[1]}/_skopos\"
   skopos completion fish > ~/.config/fish/completions/skopos.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  mkdir -p ~/.local/share/man/man1 && skopos man ~/.local/share/man/man1
+  man skopos-serve";
 
 const NOTIFY_EXAMPLES: &str = "\
 Examples:
@@ -494,6 +523,21 @@ mod tests {
         for wrong in ["", "8002x", "70000", "host:1", "0.0.0.0:8001", "127.0.0.1"] {
             assert!(parse_listen(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_kubectl_plugin_names_itself_as_kubectl_does() {
+        let usage = |program: &str| {
+            let error =
+                command_called(Path::new(program)).try_get_matches_from([program, "status", "--nonsense"]);
+            error.unwrap_err().to_string()
+        };
+        assert!(
+            usage("/usr/bin/kubectl-skopos").contains("Usage: kubectl skopos status"),
+            "{}",
+            usage("kubectl-skopos")
+        );
+        assert!(usage("/usr/bin/skopos").contains("Usage: skopos status"), "{}", usage("skopos"));
     }
 
     #[test]

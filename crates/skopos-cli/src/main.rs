@@ -5,12 +5,14 @@ mod connect;
 mod diff;
 mod discovery;
 mod log;
+mod man;
 mod notify;
 mod output;
 #[cfg(test)]
 mod reference;
 mod resource;
 mod serve;
+mod service_manager;
 mod signals;
 mod status;
 mod style;
@@ -22,7 +24,7 @@ mod world;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use skopos_console::aside;
 use skopos_console::error::CliError;
 use tokio::runtime::{Builder, Runtime};
@@ -37,7 +39,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     // The libraries take the process' provider of cryptography; a second installation is refused, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut cli = Cli::parse();
+    let mut cli = args::parse();
     // A daemon logs its decisions by default.
     cli.log.verbose = cli.log.verbose.max(u8::from(is_daemon(&cli.command)));
     log::init(&cli.log);
@@ -99,6 +101,7 @@ fn run(command: Command) -> Result<(), CliError> {
             clap_complete::generate(shell, &mut Cli::command(), "skopos", &mut script);
             Ok(std::io::Write::write_all(&mut std::io::stdout(), &script)?)
         }
+        Command::Man { folder } => man::write(&folder),
     }
 }
 

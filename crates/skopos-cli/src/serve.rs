@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::ServeArgs;
 use crate::cluster::no_kubeconfig;
+use crate::service_manager;
 
 /// Maximum duration of the shutdown, whatever the configuration says. A second signal ends everything at once.
 pub(crate) const GRACE: Duration = Duration::from_secs(120);
@@ -50,7 +51,9 @@ pub(crate) async fn run(args: ServeArgs, stop: CancellationToken) -> Result<(), 
             tell_clusters(&fleet, &config);
         }
     };
-    let (drained, ()) = tokio::join!(daemon.run(stop.clone()), told);
+    let is_alive = || _ = fleet.stats();
+    let served = service_manager::supervise(daemon.run(stop.clone()), is_alive, &stop);
+    let (drained, ()) = tokio::join!(served, told);
     if drained.cut > 0 {
         tracing::warn!(connections = drained.cut, "connections were cut: their answers did not end in time");
     }

@@ -40,7 +40,7 @@ impl Deps {
             program.own(),
             program.len() - program.own()
         );
-        let list = serde_json::to_string_pretty(&sbom::of(&program)?)? + "\n";
+        let list = text(&program)?;
         if let Some(folder) = self.sbom.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -69,6 +69,15 @@ impl Deps {
         }
         Ok(())
     }
+}
+
+/// Returns the list of what the program is made of.
+pub(crate) fn sbom(root: &Path) -> Result<String> {
+    text(&Program::read(root)?)
+}
+
+fn text(program: &Program) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&sbom::of(program)?)? + "\n")
 }
 
 /// Fails if something in the database applies to a crate of `Cargo.lock`.
@@ -117,8 +126,8 @@ impl Tool {
     }
 }
 
-/// The repository.
-fn root() -> PathBuf {
+/// Returns the path of the repository.
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::print;
 use crate::args::ClusterArgs;
-use crate::cluster;
+use crate::{cluster, service_manager};
 
 /// Interval between two checks of the files. ConfigMaps and Secrets are swapped by links, which file notifications report badly.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -34,22 +34,25 @@ pub(crate) async fn follow(path: &Path, stop: CancellationToken) -> Result<(), C
     let seen = Figures { phase: seen, term };
     let mut served = Listeners::default();
     served.serve(&files.config, &seen).await?;
-    loop {
-        let now = stop.child_token();
-        let config = files.config.clone();
-        let working = work(&config, &phase, &leading, now.clone()).fuse();
-        let mut working = std::pin::pin!(working);
-        let changed = tokio::select! {
-            done = &mut working => return done,
-            changed = files.changed() => changed,
-        };
-        tracing::info!(config = %path.display(), "the configuration has changed and is taken over");
-        now.cancel();
-        working.await?;
-        files = changed;
-        phase.send_replace(NotifierPhase::Starting);
-        served.serve(&files.config, &seen).await?;
-    }
+    let working = async {
+        loop {
+            let now = stop.child_token();
+            let config = files.config.clone();
+            let working = work(&config, &phase, &leading, now.clone()).fuse();
+            let mut working = std::pin::pin!(working);
+            let changed = tokio::select! {
+                done = &mut working => return done,
+                changed = files.changed() => changed,
+            };
+            tracing::info!(config = %path.display(), "the configuration has changed and is taken over");
+            now.cancel();
+            working.await?;
+            files = changed;
+            phase.send_replace(NotifierPhase::Starting);
+            served.serve(&files.config, &seen).await?;
+        }
+    };
+    service_manager::supervise(working, || _ = seen.metrics(), &stop).await
 }
 
 /// Works until all sinks are equal to the cluster, or the time limit has passed.

@@ -1,4 +1,5 @@
 //! The command as people and scripts run it.
+mod alerts;
 #[cfg(target_os = "linux")]
 mod browser;
 #[cfg(feature = "demo")]
@@ -12,6 +13,8 @@ mod notify;
 mod proxy;
 mod reference;
 mod serve;
+#[cfg(unix)]
+mod service_manager;
 mod support;
 mod surface;
 mod vc;

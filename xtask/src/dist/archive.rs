@@ -1,0 +1,73 @@
+//! Archives that have the same bytes for the same files.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+use anyhow::Result;
+use flate2::{Compression, GzBuilder};
+use tar::{Builder, EntryType, Header};
+
+use super::payload::{Entry, Kind};
+
+/// Returns a gzipped tar archive. See [`tar`].
+pub(super) fn tar_gz(entries: &[Entry], time: u64) -> Result<Vec<u8>> {
+    gzip(&tar(entries, "", time)?, time)
+}
+
+/// Returns the gzipped bytes.
+pub(super) fn gzip(bytes: &[u8], time: u64) -> Result<Vec<u8>> {
+    let mut gzip = GzBuilder::new()
+        .mtime(u32::try_from(time).unwrap_or_default())
+        .write(Vec::new(), Compression::best());
+    gzip.write_all(bytes)?;
+    Ok(gzip.finish()?)
+}
+
+/// Returns a tar archive of the entries in the order of their paths, with the folders that they are in. Each path gets the
+/// prefix.
+pub(super) fn tar(entries: &[Entry], prefix: &str, time: u64) -> Result<Vec<u8>> {
+    let mut all = entries.to_vec();
+    let known: BTreeSet<_> = entries.iter().map(|entry| entry.path.clone()).collect();
+    let folders: BTreeSet<_> = entries.iter().flat_map(|entry| parents(&entry.path)).collect();
+    all.extend(folders.difference(&known).map(|path| Entry::folder(path.clone(), 0o755, 0)));
+    all.sort_by(|one, other| one.path.cmp(&other.path));
+    let mut builder = Builder::new(Vec::new());
+    for entry in &all {
+        append(&mut builder, entry, prefix, time)?;
+    }
+    Ok(builder.into_inner()?)
+}
+
+fn append(builder: &mut Builder<Vec<u8>>, entry: &Entry, prefix: &str, time: u64) -> Result<()> {
+    let mut header = Header::new_gnu();
+    header.set_mtime(time);
+    header.set_uid(entry.owner);
+    header.set_gid(entry.owner);
+    let path = format!("{prefix}{}", entry.path);
+    match &entry.kind {
+        Kind::Folder { mode } => {
+            header.set_entry_type(EntryType::Directory);
+            header.set_mode(*mode);
+            header.set_size(0);
+            builder.append_data(&mut header, format!("{path}/"), std::io::empty())?;
+        }
+        Kind::File { mode, content } => {
+            header.set_entry_type(EntryType::Regular);
+            header.set_mode(*mode);
+            header.set_size(content.len() as u64);
+            builder.append_data(&mut header, path, content.as_slice())?;
+        }
+        Kind::Link { to } => {
+            header.set_entry_type(EntryType::Symlink);
+            header.set_mode(0o777);
+            header.set_size(0);
+            builder.append_link(&mut header, path, to)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the folders that a path is in.
+fn parents(path: &str) -> impl Iterator<Item = String> {
+    path.match_indices('/').map(|(end, _)| path[..end].to_owned())
+}
