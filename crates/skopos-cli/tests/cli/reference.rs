@@ -65,7 +65,7 @@ fn metrics_of_controllers_are_listed() {
 }
 
 /// Returns the metrics in the tables of a section, up to the next heading: `name type`. That of the gateway has sections.
-fn listed(heading: &str) -> BTreeSet<String> {
+pub(super) fn listed(heading: &str) -> BTreeSet<String> {
     let section = PAGE.split(&format!("\n{heading}\n")).nth(1).expect("the section");
     let next = if heading.starts_with("## Gateway") { "\n## " } else { "\n#" };
     let lines = section.split(next).next().unwrap_or_default().lines();

@@ -314,7 +314,7 @@ fn encode_incidents(encoder: &mut DescriptorEncoder<'_>, fleet: &Fleet) -> Resul
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for (cause, stats) in &incidents {
             let durations = durations(stats);
-            let bounds = DurationStats::BOUNDS.into_iter().chain([f64::MAX]);
+            let bounds = DurationStats::BOUNDS.into_iter().chain([f64::INFINITY]);
             let buckets: Vec<_> = bounds.zip(durations.buckets).collect();
             let labels = [("cause", *cause)];
             family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use serde_json::{Value, json};
+use serde_json::json;
 use skopos::ResourceId;
 use skopos_fleet::{ClusterId, Condition, Paused, PausedBy};
 use skopos_testserver::{Fault, Match};
