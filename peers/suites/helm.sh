@@ -10,22 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 source ./lib.sh
-
-HELM_MODULE=helm.sh/helm/v4/cmd/helm@v4.3.1
-
-find_helm() {
-    if [[ -z ${HELM:-} ]]; then
-        HELM=$(type -P helm || true)
-    fi
-    if [[ -z $HELM ]]; then
-        HELM=$PWD/bin/helm
-        [[ -x $HELM ]] || GOBIN=$PWD/bin timeout "${BUILD_TIMEOUT:-2m}" go install "$HELM_MODULE" || {
-            echo "SKIPPED: helm is not installed, and was not built from its module within ${BUILD_TIMEOUT:-2m}"
-            exit 77
-        }
-    fi
-    "$HELM" version --short
-}
+source ./find-helm.sh
 
 # check NAME PATTERN COMMAND...: the command succeeds, and prints a line that matches.
 check() {
