@@ -11,7 +11,7 @@ use super::payload::{Entry, Kind};
 
 /// Returns a gzipped tar archive. See [`tar`].
 pub(super) fn tar_gz(entries: &[Entry], time: u64) -> Result<Vec<u8>> {
-    gzip(&tar(entries, "", time)?, time)
+    gzip(&tar(entries, time)?, time)
 }
 
 /// Returns the gzipped bytes.
@@ -23,9 +23,8 @@ pub(super) fn gzip(bytes: &[u8], time: u64) -> Result<Vec<u8>> {
     Ok(gzip.finish()?)
 }
 
-/// Returns a tar archive of the entries in the order of their paths, with the folders that they are in. Each path gets the
-/// prefix.
-pub(super) fn tar(entries: &[Entry], prefix: &str, time: u64) -> Result<Vec<u8>> {
+/// Returns a tar archive of the entries in the order of their paths, with the folders that they are in.
+pub(super) fn tar(entries: &[Entry], time: u64) -> Result<Vec<u8>> {
     let mut all = entries.to_vec();
     let known: BTreeSet<_> = entries.iter().map(|entry| entry.path.clone()).collect();
     let folders: BTreeSet<_> = entries.iter().flat_map(|entry| parents(&entry.path)).collect();
@@ -33,17 +32,17 @@ pub(super) fn tar(entries: &[Entry], prefix: &str, time: u64) -> Result<Vec<u8>>
     all.sort_by(|one, other| one.path.cmp(&other.path));
     let mut builder = Builder::new(Vec::new());
     for entry in &all {
-        append(&mut builder, entry, prefix, time)?;
+        append(&mut builder, entry, time)?;
     }
     Ok(builder.into_inner()?)
 }
 
-fn append(builder: &mut Builder<Vec<u8>>, entry: &Entry, prefix: &str, time: u64) -> Result<()> {
+fn append(builder: &mut Builder<Vec<u8>>, entry: &Entry, time: u64) -> Result<()> {
     let mut header = Header::new_gnu();
     header.set_mtime(time);
     header.set_uid(entry.owner);
     header.set_gid(entry.owner);
-    let path = format!("{prefix}{}", entry.path);
+    let path = &entry.path;
     match &entry.kind {
         Kind::Folder { mode } => {
             header.set_entry_type(EntryType::Directory);

@@ -24,12 +24,11 @@ pub(super) fn package(root: &Path, payload: &Payload, target: &Target, time: u64
     for script in ["postinst", "prerm", "postrm"] {
         control.push(Entry::program(script, read(script)?));
     }
-    let tar_gz = |entries: &[Entry]| archive::gzip(&archive::tar(entries, "./", time)?, time);
     let mut package = ar::Builder::new(Vec::new());
     for (name, content) in [
         ("debian-binary", b"2.0\n".to_vec()),
-        ("control.tar.gz", tar_gz(&control)?),
-        ("data.tar.gz", tar_gz(&files)?),
+        ("control.tar.gz", archive::tar_gz(&control, time)?),
+        ("data.tar.gz", archive::tar_gz(&files, time)?),
     ] {
         let mut header = ar::Header::new(name.into(), content.len() as u64);
         header.set_mtime(time);

@@ -15,7 +15,7 @@ const USER: u64 = 65532;
 
 /// Returns the archive.
 pub(super) fn archive(payload: &Payload, target: &Target, time: u64) -> Result<Vec<u8>> {
-    let layer = archive::tar(&payload.in_image(USER), "", time)?;
+    let layer = archive::tar(&payload.in_image(USER), time)?;
     let diff_id = digest(&layer);
     let layer = Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", archive::gzip(&layer, time)?);
     let config = Blob::new("application/vnd.oci.image.config.v1+json", config(target, &diff_id));
@@ -39,7 +39,7 @@ pub(super) fn archive(payload: &Payload, target: &Target, time: u64) -> Result<V
         Entry::file("index.json", index.to_string()),
     ];
     entries.extend([layer, config, manifest].map(Blob::into_entry));
-    archive::tar(&entries, "", time)
+    archive::tar(&entries, time)
 }
 
 fn config(target: &Target, diff_id: &str) -> Vec<u8> {
