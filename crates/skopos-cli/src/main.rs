@@ -4,6 +4,7 @@ mod cluster;
 mod connect;
 mod diff;
 mod discovery;
+mod kubeconfig_file;
 mod log;
 mod man;
 mod notify;
@@ -70,7 +71,11 @@ fn is_daemon(command: &Command) -> bool {
 fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Watch(args) => until_done(|stop| watch::run(args, stop)),
-        Command::Vc(args) => until_done(|stop| vc::run(args, stop)),
+        Command::Vc(args) => {
+            let waits = args.waits_for_interruption();
+            let result = until_done(|stop| vc::run(args, stop));
+            if waits { result.or_else(interruption_is_fine) } else { result }
+        }
         Command::Serve(args) => {
             let served = until_done_within(serve::GRACE, Hangup::GoesOn, |stop| serve::run(args, stop));
             served.or_else(interruption_is_fine)

@@ -21,6 +21,8 @@ pub enum CliError {
     Usage(String),
     /// The reader of standard output closed it, as `head` does: no failure, except of a check
     BrokenPipe,
+    /// A command that was run for the user failed, and has told so: its exit code
+    CommandFailed(u8),
     /// Ctrl-C or a termination signal: the number of the signal
     Interrupted(u8),
 }
@@ -46,6 +48,7 @@ impl CliError {
             Self::Failed { .. } => 1,
             Self::Usage(_) => 2,
             Self::BrokenPipe => 0,
+            Self::CommandFailed(code) => *code,
             Self::Interrupted(signal) => 128 + signal,
         })
     }
@@ -56,7 +59,7 @@ impl CliError {
         let text = match self {
             Self::Failed { what, hint: None } | Self::Usage(what) => what.clone(),
             Self::Failed { what, hint: Some(hint) } => format!("{}: {hint}", what.trim_end()),
-            Self::BrokenPipe | Self::Interrupted(_) => return None,
+            Self::BrokenPipe | Self::CommandFailed(_) | Self::Interrupted(_) => return None,
         };
         Some(format!("error: {}", crate::human::one_line(text.trim(), LONGEST)))
     }

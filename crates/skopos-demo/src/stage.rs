@@ -496,7 +496,7 @@ fn config(port: u16, host: PathBuf) -> Config {
         },
         authorization: Authorization { loopback: LoopbackTrust::Trusted, ..Authorization::default() },
         clusters: Clusters {
-            vclusters: vec![VclusterSource { host, namespaces: Vec::new() }],
+            vclusters: vec![VclusterSource { host, ..VclusterSource::default() }],
             addresses: CidrList { allow: vec!["127.0.0.0/8".into()], deny: Vec::new() },
             ..Clusters::default()
         },

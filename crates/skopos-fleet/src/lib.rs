@@ -19,6 +19,7 @@ mod id;
 mod incident;
 pub mod kubeconfig;
 mod pause;
+mod port_forward;
 pub mod source;
 mod spec;
 mod spec_error;
@@ -35,6 +36,7 @@ pub use fleet::{Changes, Fleet, FleetChange, FleetOptions, FleetStats, Keeper, M
 pub use id::{ClusterId, InvalidClusterId};
 pub use incident::{DurationStats, IncidentStats};
 pub use pause::{Paused, PausedBy};
+pub use port_forward::{PortForward, PortForwardError};
 pub use source::Source;
 pub use spec::{ClusterSpec, Endpoint};
 pub use spec_error::SpecError;

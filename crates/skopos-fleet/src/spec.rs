@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
+use skopos::transport::Via;
 use zeroize::Zeroizing;
 
 use crate::address::AddressPolicy;
@@ -14,6 +15,7 @@ use crate::address::AddressPolicy;
 pub struct ClusterSpec {
     config: Arc<kube::Config>,
     addresses: AddressPolicy,
+    via: Option<Via>,
     labels: Arc<BTreeMap<String, String>>,
 }
 
@@ -36,7 +38,12 @@ impl ClusterSpec {
     /// Creates a spec from a trusted configuration, without any checks: see
     /// [`Kubeconfig`](crate::kubeconfig::Kubeconfig) for untrusted configurations.
     pub fn from_config(config: kube::Config) -> Self {
-        Self { config: Arc::new(config), addresses: AddressPolicy::anywhere(), labels: Arc::default() }
+        Self {
+            config: Arc::new(config),
+            addresses: AddressPolicy::anywhere(),
+            via: None,
+            labels: Arc::default(),
+        }
     }
 
     /// Sets the labels, by which members are selected.
@@ -53,6 +60,13 @@ impl ClusterSpec {
     #[must_use]
     pub fn with_addresses(mut self, addresses: AddressPolicy) -> Self {
         self.addresses = addresses;
+        self
+    }
+
+    /// Sets a way to the server other than TCP.
+    #[must_use]
+    pub fn with_via(mut self, via: Via) -> Self {
+        self.via = Some(via);
         self
     }
 
@@ -95,6 +109,11 @@ impl ClusterSpec {
         &self.addresses
     }
 
+    /// Returns the way to the server other than TCP, if it has one.
+    pub fn via(&self) -> Option<&Via> {
+        self.via.as_ref()
+    }
+
     /// Returns the whole configuration, including secrets.
     pub fn config(&self) -> kube::Config {
         kube::Config::clone(&self.config)
@@ -102,7 +121,9 @@ impl ClusterSpec {
 
     /// Returns whether connections made for `other` can serve this spec.
     pub(crate) fn connects_as(&self, other: &Self) -> bool {
+        let way = |spec: &Self| spec.via.as_ref().map(|via| (via.name().to_owned(), via.is_only_way()));
         self.addresses == other.addresses
+            && way(self) == way(other)
             && (Arc::ptr_eq(&self.config, &other.config)
                 || fingerprint(&self.config) == fingerprint(&other.config))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use skopos_serve::{Blocks, Registry, ServeOptions};
 use tokio::sync::Notify;
 
@@ -11,6 +11,7 @@ use crate::clock::ServerClock;
 use crate::faults::Faults;
 use crate::lifecycle::Lifecycle;
 use crate::log::RequestLog;
+use crate::serve::PodPorts;
 use crate::storage::Storage;
 
 /// State that all requests of one server share.
@@ -33,4 +34,6 @@ pub(crate) struct ServerState {
     pub(crate) activity: Arc<Notify>,
     /// Scheduled removals: deleted pods, namespaces. Built by `Lifecycle::new(workloads_on)`, run by `workloads::run`.
     pub(crate) lifecycle: Lifecycle,
+    /// What the ports of pods lead to.
+    pub(crate) pod_ports: RwLock<PodPorts>,
 }

@@ -64,7 +64,7 @@ pub struct DialAttempt {
 }
 
 /// The values of [`DialAttempt::stage`].
-const STAGES: [&str; 9] = [
+const STAGES: [&str; 10] = [
     "start",
     "certificates",
     "name resolution",
@@ -72,6 +72,7 @@ const STAGES: [&str; 9] = [
     "proxy name resolution",
     "proxy tcp",
     "proxy",
+    "the way to it",
     "tls",
     "http/2 settings",
 ];
@@ -129,8 +130,10 @@ pub(crate) enum Stage {
     ProxyTcp = 5,
     /// Until the proxy has connected to the server; includes TLS with the proxy.
     Proxy = 6,
-    Tls = 7,
-    Settings = 8,
+    /// Until the way other than TCP is open.
+    Via = 7,
+    Tls = 8,
+    Settings = 9,
 }
 
 /// A byte stream in both directions. Implemented for every type that can be one.

@@ -101,6 +101,14 @@ pub enum TransportErrorKind {
         /// The failure.
         fault: ProxyFault,
     },
+    /// A way other than TCP that does not lead to the server.
+    #[error("{via}: {reason}")]
+    Via {
+        /// The name of the way.
+        via: Arc<str>,
+        /// The reason.
+        reason: Arc<str>,
+    },
     /// A parked transport ([`Transport::park`](crate::Transport::park)), which does not dial.
     #[error("not connecting: {0}")]
     Parked(Arc<str>),
@@ -229,9 +237,13 @@ impl TransportErrorKind {
     pub fn fault(&self) -> Fault {
         use TransportErrorKind::*;
         match self {
-            Dns { .. } | Refused { .. } | ConnectTimeout { .. } | PingTimeout | Reset(_) | Eof => {
-                Fault::Network
-            }
+            Dns { .. }
+            | Refused { .. }
+            | Via { .. }
+            | ConnectTimeout { .. }
+            | PingTimeout
+            | Reset(_)
+            | Eof => Fault::Network,
             Suspended { .. } | Distrusted(_) | Outdated | Parked(_) => Fault::Network,
             BackingOff { last, .. } => last.fault(),
             Tls(fault) => fault.fault(),
@@ -260,6 +272,7 @@ impl TransportErrorKind {
             Refused { .. } => "refused",
             AddressDenied { .. } => "address_denied",
             Proxy { fault, .. } => fault.kind(),
+            Via { .. } => "via",
             Parked(_) => "parked",
             ConnectTimeout { .. } => "connect_timeout",
             Tls(TlsFault::Untrusted(_)) => "tls_untrusted",

@@ -49,6 +49,7 @@ mod token_file;
 mod transport;
 mod trust;
 mod upgrade;
+mod via;
 
 pub use self::address_filter::AddressFilter;
 pub use self::body::TransportBody;
@@ -63,3 +64,4 @@ pub use self::proxy::{ProxyFault, proxy_from_environment};
 pub use self::stats::{ConnectionStats, CredentialProblem, LastError, Outage, TransportStats};
 pub use self::transport::Transport;
 pub use self::upgrade::{Tunnel, Upgrade};
+pub use self::via::Via;

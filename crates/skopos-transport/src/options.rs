@@ -8,6 +8,7 @@ use crate::address_filter::AddressFilter;
 use crate::class::RequestClass;
 use crate::error::ConfigError;
 use crate::lag::NEVER;
+use crate::via::Via;
 
 /// Options of a [`Transport`](crate::Transport). The defaults keep the project's detection bounds. [`Duration::MAX`] means
 /// "never".
@@ -43,6 +44,8 @@ pub struct TransportOptions {
     /// Filter of the addresses that may be connected to, regardless of the server's DNS name. Default: all. Not with a
     /// proxy, which connects to any address.
     pub addresses: AddressFilter,
+    /// A way to the server other than TCP, used while its name does not resolve. Not with a proxy. Default: none.
+    pub via: Option<Via>,
     /// Schedule of dials to a server that is down.
     pub backoff: BackoffOptions,
     /// The deadlines of each class of requests.
@@ -81,6 +84,7 @@ impl Default for TransportOptions {
             idle_timeout: Duration::from_secs(300),
             idle_timeout_http1: Duration::from_secs(30),
             addresses: AddressFilter::open(),
+            via: None,
             backoff: BackoffOptions::default(),
             deadlines: ClassDeadlines::default(),
             min_progress_bytes: 1024,

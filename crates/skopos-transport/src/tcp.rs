@@ -20,6 +20,7 @@ use crate::options::TransportOptions;
 use crate::proxy::{Proxy, ProxyFault, without_brackets};
 use crate::single_flight::{DoneGuard, SingleFlight};
 use crate::tls::{DialSettings, TlsSource};
+use crate::via::{RESOLVE_TIMEOUT, Via};
 
 /// Silence of the previous addresses after which the next one is tried (RFC 8305 recommends 250 ms).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -42,6 +43,8 @@ pub(crate) struct TcpDialer {
     host: Arc<str>,
     port: u16,
     proxy: Option<Proxy>,
+    /// None with a proxy.
+    via: Option<Via>,
     tls: Option<Arc<TlsSource>>,
     plain_protocol: Protocol,
     keep_alive: socket2::TcpKeepalive,
@@ -78,6 +81,7 @@ impl TcpDialer {
         Ok(Self {
             host,
             port,
+            via: options.via.clone().filter(|_| proxy.is_none()),
             proxy,
             tls,
             plain_protocol: if options.http2_prior_knowledge { Protocol::Http2 } else { Protocol::Http1 },
@@ -118,6 +122,30 @@ impl TcpDialer {
         addresses.rotate_left(first.unwrap_or_default());
         addresses.truncate(MAX_SOCKETS);
         Ok(addresses)
+    }
+
+    /// Returns the allowed addresses, or the other way if the name does not resolve.
+    async fn addresses_or_way(&self) -> Result<Result<Vec<SocketAddr>, &Via>, TransportErrorKind> {
+        let Some(via) = &self.via else { return self.addresses().await.map(Ok) };
+        if via.is_only_way() {
+            return Ok(Err(via));
+        }
+        match tokio::time::timeout(RESOLVE_TIMEOUT, self.addresses()).await {
+            Ok(Err(TransportErrorKind::Dns { .. })) | Err(_) => Ok(Err(via)),
+            Ok(found) => found.map(Ok),
+        }
+    }
+
+    /// Connects by the other way, and TLS.
+    async fn connect_via(
+        &self,
+        via: &Via,
+        certificates: &Certificates,
+        attempt: &DialAttempt,
+    ) -> Result<Dialed, TransportErrorKind> {
+        attempt.enter(Stage::Via);
+        let stream = via.open().await?;
+        Ok(self.connect_tls(stream, certificates, attempt).await?.with_peer(via.name()))
     }
 
     /// Connects by TCP, the proxy and TLS, once with each address.
@@ -223,7 +251,10 @@ impl Dialer for SharedTcpDialer {
             attempt.enter(Stage::Certificates);
             let certificates = dialer.certificates().await?;
             attempt.enter(if dialer.proxy.is_some() { Stage::ProxyResolve } else { Stage::Resolve });
-            let addresses = dialer.addresses().await?;
+            let addresses = match dialer.addresses_or_way().await? {
+                Ok(addresses) => addresses,
+                Err(via) => return dialer.connect_via(via, &certificates, &attempt).await,
+            };
             let connect = || dialer.connect(&addresses, &certificates, &attempt);
             retry_every(attempt.rhythm(), MAX_SOCKETS.div_ceil(addresses.len()), connect).await
         })

@@ -33,6 +33,8 @@ pub struct ExportedKubeconfig {
     yaml: SecretString,
     /// The name of its context.
     pub context: String,
+    /// The namespace of the host that it is in.
+    pub namespace: String,
     /// The URL of its server.
     pub server: String,
     /// Set if only pods of the host can reach the server.
@@ -72,6 +74,7 @@ impl Host {
         Ok(ExportedKubeconfig {
             yaml: text,
             context,
+            namespace: namespace.to_owned(),
             server: address.server,
             inside_only: address.inside_only,
         })

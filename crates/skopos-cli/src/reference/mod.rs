@@ -92,7 +92,7 @@ fn headers_and_annotations_are_listed() {
 }
 
 /// The errors that errors.md lists: the heading, the file, and the name of the type.
-const ERRORS: [(&str, &str, &str); 30] = [
+const ERRORS: [(&str, &str, &str); 31] = [
     ("### `ConnectError`", "skopos/src/factory/connect.rs", "ConnectError"),
     ("### `BuildError`", "skopos/src/error.rs", "BuildError"),
     ("### `HandlerNotSynced`", "skopos/src/error.rs", "HandlerNotSynced"),
@@ -112,6 +112,7 @@ const ERRORS: [(&str, &str, &str); 30] = [
     ("### `KubeconfigReadError`", "skopos-transport/src/kubeconfig/error.rs", "KubeconfigReadError"),
     ("### `KubeconfigError`", "skopos-transport/src/kubeconfig/error.rs", "KubeconfigError"),
     ("### `FleetError`", "skopos-fleet/src/error.rs", "FleetError"),
+    ("### `PortForwardError`", "skopos-fleet/src/port_forward/error.rs", "PortForwardError"),
     ("### `Error`", "skopos-vcluster/src/error.rs", "Error"),
     ("### `DaemonError`", "skopos-gateway/src/daemon/mod.rs", "DaemonError"),
     ("### `ListenError`", "skopos-gateway/src/listen/mod.rs", "ListenError"),

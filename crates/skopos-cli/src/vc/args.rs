@@ -1,4 +1,5 @@
 //! The command line of `skopos vc`.
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ Examples:
   helm template shop vcluster --repo https://charts.loft.sh | skopos vc create shop --manifests -
   skopos vc list
   skopos vc pause shop && skopos vc resume shop --wait
+  skopos vc connect shop -- kubectl get namespaces
   skopos vc kubeconfig shop --server https://localhost:8443 > shop.yaml
   skopos vc delete shop --keep-pvc";
 
@@ -22,6 +24,13 @@ Examples:
 pub(crate) struct VcArgs {
     #[command(subcommand)]
     pub(crate) command: VcCommand,
+}
+
+impl VcArgs {
+    /// Returns whether the command runs until Ctrl-C.
+    pub(crate) fn waits_for_interruption(&self) -> bool {
+        matches!(&self.command, VcCommand::Connect(args) if args.command.is_empty())
+    }
 }
 
 #[derive(Debug, Clone, Subcommand)]
@@ -37,6 +46,12 @@ pub(crate) enum VcCommand {
     Resume(ResumeArgs),
     /// Delete a virtual cluster with its data
     Delete(DeleteArgs),
+    /// Make a virtual cluster reachable from here, through the API server of its host
+    ///
+    /// Forwards a local port to one of its pods, as `kubectl port-forward` does, and writes a kubeconfig for it. Each connection
+    /// leads to a pod that is ready, so it survives the restart of a pod. With a command after --, runs that command with
+    /// KUBECONFIG set, and ends with it. Otherwise runs until Ctrl-C.
+    Connect(ConnectArgs),
     /// Print a kubeconfig of a virtual cluster
     Kubeconfig(KubeconfigArgs),
 }
@@ -166,6 +181,24 @@ pub(crate) struct DeleteArgs {
     /// Time limit of the whole command
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ConnectArgs {
+    #[command(flatten)]
+    pub(crate) name: NameArgs,
+    /// Local port, on loopback [default: any free one]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    pub(crate) local_port: u16,
+    /// File to write the kubeconfig to [default: one in the temporary directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig_out: Option<PathBuf>,
+    /// Time limit until it is connected
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    /// Command to run with KUBECONFIG set
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Clone, Args)]

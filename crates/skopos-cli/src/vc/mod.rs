@@ -1,16 +1,18 @@
 //! `skopos vc`: virtual clusters made, listed, paused, resumed and deleted.
 mod args;
+mod connect;
 mod output;
 
 use std::io::{Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use skopos::transport::KubeconfigPaths;
 use skopos_console::aside;
 use skopos_console::error::CliError;
 use skopos_vcluster::{
-    Chart, CreateOptions, DeleteOptions, Error, Helm, Host, HostOptions, KubeconfigOptions, Manifests,
-    PauseOptions, RemovalOptions, ResumeOptions, Source, Step,
+    Chart, CreateOptions, DeleteOptions, Error, ExportedKubeconfig, Helm, Host, HostOptions,
+    KubeconfigOptions, Manifests, PauseOptions, RemovalOptions, ResumeOptions, Source, Step,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +47,7 @@ async fn dispatch(command: VcCommand) -> Result<(), CliError> {
         VcCommand::Pause(args) => pause(args).await,
         VcCommand::Resume(args) => resume(args).await,
         VcCommand::Delete(args) => delete(args).await,
+        VcCommand::Connect(args) => connect::run(args).await,
         VcCommand::Kubeconfig(args) => kubeconfig(args).await,
     }
 }
@@ -60,7 +63,7 @@ impl VcCommand {
             Self::Create(_) | Self::Pause(_) | Self::Resume(_) | Self::Delete(_) => {
                 Some("Run the same command again to continue from here")
             }
-            Self::List(_) | Self::Kubeconfig(_) => None,
+            Self::List(_) | Self::Connect(_) | Self::Kubeconfig(_) => None,
         }
     }
 }
@@ -78,7 +81,7 @@ async fn create(args: CreateArgs) -> Result<(), CliError> {
             ..Chart::default()
         }),
     };
-    let (host, context_namespace) = connect(&on.cluster).await?;
+    let (host, context_namespace) = connect_host(&on.cluster).await?;
     // As in the vcluster CLI: the context's namespace, unless that is `default`, which many things share.
     let namespace = on.namespace.or(Some(context_namespace).filter(|namespace| namespace != "default"));
     let options =
@@ -88,7 +91,7 @@ async fn create(args: CreateArgs) -> Result<(), CliError> {
 }
 
 async fn list(args: ListArgs) -> Result<(), CliError> {
-    let (host, _) = connect(&args.cluster).await?;
+    let (host, _) = connect_host(&args.cluster).await?;
     let found = host.list(args.namespace.as_deref(), args.timeout).await.map_err(explain)?;
     Output::new(args.output).list(&found, !args.no_headers)
 }
@@ -124,30 +127,37 @@ async fn delete(args: DeleteArgs) -> Result<(), CliError> {
 }
 
 async fn kubeconfig(args: KubeconfigArgs) -> Result<(), CliError> {
-    let context = cluster::context(&args.name.host.cluster).await?;
-    let (host, NameArgs { name, host: on }) = host_of(args.name).await?;
-    let options = KubeconfigOptions {
-        server: args.server,
-        host_context: context.unwrap_or_else(|| KubeconfigOptions::default().host_context),
-        within: args.timeout,
-    };
-    let exported = host.kubeconfig(&name, on.namespace.as_deref(), &options).await.map_err(explain)?;
+    let name = args.name.name.clone();
+    let exported = export(args.name, args.server, args.timeout).await?;
     if exported.inside_only {
         aside::say(format_args!(
-            "# {} is known to the host's own pods only: forward a port to it, and name that with --server",
+            "# {} is known to the host's own pods only: `skopos vc connect {name}` makes it reachable from here",
             exported.server
         ));
     }
     Ok(std::io::stdout().write_all(exported.text().as_bytes())?)
 }
 
+/// Returns the kubeconfig of a virtual cluster.
+async fn export(
+    name: NameArgs,
+    server: Option<http::Uri>,
+    within: Duration,
+) -> Result<ExportedKubeconfig, CliError> {
+    let context = cluster::context(&name.host.cluster).await?;
+    let (host, NameArgs { name, host: on }) = host_of(name).await?;
+    let host_context = context.unwrap_or_else(|| KubeconfigOptions::default().host_context);
+    let options = KubeconfigOptions { server, host_context, within };
+    host.kubeconfig(&name, on.namespace.as_deref(), &options).await.map_err(explain)
+}
+
 async fn host_of(name: NameArgs) -> Result<(Host, NameArgs), CliError> {
-    let (host, _) = connect(&name.host.cluster).await?;
+    let (host, _) = connect_host(&name.host.cluster).await?;
     Ok((host, name))
 }
 
 /// Connects to the host that the flags select, and returns the namespace of its context too.
-async fn connect(args: &ClusterArgs) -> Result<(Host, String), CliError> {
+async fn connect_host(args: &ClusterArgs) -> Result<(Host, String), CliError> {
     // The context is named, because helm resolves it separately and must not find another one.
     let args = ClusterArgs { context: cluster::context(args).await?, ..args.clone() };
     let config = cluster::load(&args).await?;

@@ -67,12 +67,12 @@ impl Running {
 
     /// Returns the next line of standard output that satisfies the predicate; earlier lines are skipped.
     pub(crate) fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
-        next(&self.out, wanted, "standard output")
+        next(&self.out, &self.err, wanted, "standard output")
     }
 
     /// Returns the next line of standard error that satisfies the predicate.
     pub(crate) fn error_line(&self, wanted: impl Fn(&str) -> bool) -> String {
-        next(&self.err, wanted, "standard error")
+        next(&self.err, &self.out, wanted, "standard error")
     }
 
     /// Returns the next line of standard error, if there is one before it ends.
@@ -163,7 +163,13 @@ fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-fn next(lines: &Receiver<String>, wanted: impl Fn(&str) -> bool, name: &str) -> String {
+/// Returns the next wanted line of a stream. If the process ends before, the panic shows also what the other stream had.
+fn next(
+    lines: &Receiver<String>,
+    other: &Receiver<String>,
+    wanted: impl Fn(&str) -> bool,
+    name: &str,
+) -> String {
     let mut seen = Vec::new();
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
@@ -171,7 +177,14 @@ fn next(lines: &Receiver<String>, wanted: impl Fn(&str) -> bool, name: &str) -> 
             Ok(line) if wanted(&line) => return line,
             Ok(line) => seen.push(line),
             Err(RecvTimeoutError::Timeout) => panic!("not on {name} in time; it had:\n{}", seen.join("\n")),
-            Err(RecvTimeoutError::Disconnected) => panic!("{name} ended; it had:\n{}", seen.join("\n")),
+            Err(RecvTimeoutError::Disconnected) => {
+                panic!("{name} ended; it had:\n{}\nthe other had:\n{}", seen.join("\n"), rest(other))
+            }
         }
     }
+}
+
+fn rest(lines: &Receiver<String>) -> String {
+    let rest: Vec<_> = std::iter::from_fn(|| lines.recv_timeout(Duration::from_secs(1)).ok()).collect();
+    rest.join("\n")
 }

@@ -44,7 +44,8 @@ impl Host {
     fn command(&self, args: &[&str]) -> std::process::Command {
         let mut command = skopos();
         // An empty PATH excludes any helm that is installed here.
-        command.arg("vc").args(args).arg("--kubeconfig").arg(self.file("host")).env("PATH", self.dir.path());
+        command.args(["vc", args[0], "--kubeconfig"]).arg(self.file("host")).args(&args[1..]);
+        command.env("PATH", self.dir.path());
         command
     }
 
@@ -118,6 +119,46 @@ fn a_life_from_creation_to_deletion() {
         "error: there is no virtual cluster shop: `skopos vc list` shows those that there are"
     );
     assert_eq!(host.good(&["delete", "shop", "--ignore-not-found"]), "");
+}
+
+#[test]
+fn vc_connect_reaches_a_virtual_cluster_through_its_host() {
+    let host = Host::shop();
+    let kubeconfig = host.file("connected");
+    let args = ["connect", "shop", "--kubeconfig-out", utf8(&kubeconfig)];
+    let mut connected = Running::start(&mut host.command(&args));
+    connected.line(|line| line == format!("kubeconfig: {}", kubeconfig.display()));
+    let watch = Running::start(skopos().args(["watch", "namespaces", "--kubeconfig", utf8(&kubeconfig)]));
+    watch.line(|line| line.contains("kube-system"));
+    // Another pod takes over, and the open watch goes on.
+    let object = |resource: &str, name: &str| host.virtuals.host().get(resource, Some(NS), name);
+    let uid = object("pods", "shop-0").expect("its pod")["metadata"]["uid"].clone();
+    host.runtime.block_on(async {
+        host.virtuals.host().delete("pods", Some(NS), "shop-0").expect("deleted");
+        while object("pods", "shop-0").is_ok_and(|pod| pod["metadata"]["uid"] == uid) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    host.wait_up(NS, "shop");
+    let later = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}});
+    host.virtuals.server(NS, "shop").expect("its server").create(later).expect("created");
+    watch.line(|line| line.contains("later"));
+    connected.signal("INT");
+    assert!(connected.wait(super::support::TIMEOUT).success());
+}
+
+#[test]
+fn vc_connect_runs_a_command_and_ends_with_it() {
+    let host = Host::shop();
+    let script = "test -s \"$KUBECONFIG\" && echo \"$KUBECONFIG\"; exit 7";
+    let output = host.run(&["connect", "shop", "--", "/bin/sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    let kubeconfig = PathBuf::from(text(&output.stdout).trim());
+    assert!(kubeconfig.is_absolute() && !kubeconfig.exists(), "{}", kubeconfig.display());
+    host.good(&["pause", "shop"]);
+    host.wait_down(NS, "shop");
+    let error = host.bad(&["connect", "shop", "--", "/bin/true"]);
+    assert!(error.contains("pod with app=vcluster,release=shop in namespace vcluster-shop"), "{error}");
 }
 
 #[test]

@@ -144,6 +144,7 @@ impl Connector {
     pub fn tcp() -> Self {
         Self::new(|_, spec, mut options| {
             options.addresses = spec.addresses().filter();
+            options.via = spec.via().cloned();
             Transport::from_config(spec.config(), options)
         })
     }

@@ -17,6 +17,7 @@ use crate::cluster::Cluster;
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
 use crate::pause::{Paused, PausedBy};
+use crate::port_forward::PortForward;
 use crate::spec::{ClusterSpec, Endpoint};
 use crate::spec_error::SpecError;
 use crate::vcluster::{KubeconfigSecret, Off, Part, Workload, WorkloadKind, names};
@@ -38,11 +39,15 @@ pub struct VclusterSource {
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum VclusterDial {
-    /// The Service in the host, unless the Secret names another machine than `localhost` (`exportKubeConfig.server`).
+    /// As [`VclusterDial::Service`] where the Service's name resolves, which it does for processes that run in the host; else
+    /// as [`VclusterDial::PortForward`]. Neither if the Secret names another machine than `localhost`
+    /// (`exportKubeConfig.server`).
     #[default]
     Automatic,
-    /// The Service in the host, which resolves for processes that run there.
+    /// The Service in the host.
     Service,
+    /// A pod of the virtual cluster, through the API server of the host, as `vcluster connect` does.
+    PortForward,
     /// The result of this function for name and namespace; if that is `None`, as [`VclusterDial::Automatic`].
     Custom(Arc<DialFn>),
 }
@@ -95,7 +100,7 @@ impl VclusterSource {
             };
             let workloads = workloads(stateful_sets, deployments);
             let reader =
-                Reader { host: self.host.id().clone(), policy: self.policy.clone(), dial: self.dial.clone() };
+                Reader { host: self.host.clone(), policy: self.policy.clone(), dial: self.dial.clone() };
             // Untrusted content is parsed in a blocking thread, where it holds up nothing else.
             let listing = tokio::task::spawn_blocking(move || {
                 let mut found = known.list(secrets.iter(), |secret| reader.read(secret.raw()));
@@ -136,7 +141,7 @@ fn workloads(
 
 /// Converter from objects of the host to entries of the source.
 struct Reader {
-    host: ClusterId,
+    host: Cluster,
     policy: KubeconfigPolicy,
     dial: VclusterDial,
 }
@@ -176,14 +181,19 @@ impl Reader {
                 reason: error.to_string(),
             })
         };
+        let forward =
+            || PortForward::to_vcluster(self.host.clone(), &secret.namespace, &secret.name).into_via();
         let custom = match &self.dial {
             VclusterDial::Custom(dial) => dial(&secret.name, &secret.namespace),
             VclusterDial::Service => Some(service()?),
+            VclusterDial::PortForward => {
+                return Ok(spec.with_endpoint(service()?).with_via(forward().only()));
+            }
             VclusterDial::Automatic => None,
         };
         match custom {
             Some(endpoint) => Ok(spec.with_endpoint(endpoint)),
-            None if is_loopback(spec.server()) => Ok(spec.with_endpoint(service()?)),
+            None if is_loopback(spec.server()) => Ok(spec.with_endpoint(service()?).with_via(forward())),
             None => Ok(spec),
         }
     }
@@ -192,7 +202,7 @@ impl Reader {
         let labels = [
             (VclusterSource::NAME_LABEL, name),
             (VclusterSource::NAMESPACE_LABEL, namespace),
-            (VclusterSource::HOST_LABEL, self.host.as_str()),
+            (VclusterSource::HOST_LABEL, self.host.id().as_str()),
         ];
         Arc::new(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into())
     }
@@ -264,6 +274,7 @@ impl fmt::Debug for VclusterDial {
         f.write_str(match self {
             Self::Automatic => "Automatic",
             Self::Service => "Service",
+            Self::PortForward => "PortForward",
             Self::Custom(_) => "Custom",
         })
     }

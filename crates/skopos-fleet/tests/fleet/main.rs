@@ -5,6 +5,7 @@ mod documents;
 mod isolation;
 mod kinds;
 mod life;
+mod port_forwards;
 mod registry;
 mod slow_disks;
 mod sources;

@@ -186,7 +186,13 @@ pub(crate) async fn follow(
     for (source, (host, helm)) in clusters.vclusters.iter().zip(vcluster_hosts) {
         let policy = policy(config::KubeconfigSwitches::default(), &addresses);
         found.insert(host.id().to_string(), helm);
-        let vclusters = VclusterSource::new(host, policy).dial(dial.clone());
+        let dial = match (dial, source.dial) {
+            (VclusterDial::Automatic, config::Dial::Automatic) => VclusterDial::Automatic,
+            (VclusterDial::Automatic, config::Dial::Service) => VclusterDial::Service,
+            (VclusterDial::Automatic, config::Dial::PortForward) => VclusterDial::PortForward,
+            (embedded, _) => embedded.clone(),
+        };
+        let vclusters = VclusterSource::new(host, policy).dial(dial);
         fleet.follow(vclusters.namespaces(source.namespaces.iter().cloned()));
     }
     Ok(found)
@@ -440,7 +446,7 @@ mod tests {
         let mut config = Config::default();
         config.clusters.vclusters = hosts
             .iter()
-            .map(|host| config::VclusterSource { host: host.clone(), namespaces: Vec::new() })
+            .map(|host| config::VclusterSource { host: host.clone(), ..config::VclusterSource::default() })
             .collect();
         config
     }

@@ -14,7 +14,7 @@ pub(crate) use follow::{ConfigFollower, ConfigState};
 pub use kubeconfig::QuickStart;
 pub use model::{
     Authentication, Authorization, AuthorizationMode, BucketCredentials, BucketSource, Cache, Checkpoints,
-    CidrList, ClientCertificates, Clusters, Config, ConnectPolicy, FolderSource, HostCluster, Kind,
+    CidrList, ClientCertificates, Clusters, Config, ConnectPolicy, Dial, FolderSource, HostCluster, Kind,
     KubeconfigSource, KubeconfigSwitches, Limits, Listen, LoopbackTrust, ManagedFields, MemberDown, Metrics,
     Observers, Oidc, Outbound, PolicyRule, Reads, SecretFlavour, SecretSource, StreamLimits, Tls,
     TokenReview, VclusterSource,

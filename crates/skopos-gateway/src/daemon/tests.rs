@@ -97,7 +97,8 @@ impl Running {
         let mut config = Config::default();
         config.listen.address = "127.0.0.1:0".parse().unwrap();
         config.authorization.loopback = config::LoopbackTrust::Trusted;
-        config.clusters.vclusters = vec![config::VclusterSource { host, namespaces: Vec::new() }];
+        config.clusters.vclusters =
+            vec![config::VclusterSource { host, ..config::VclusterSource::default() }];
         config.clusters.addresses.allow = vec!["127.0.0.0/8".into()];
         let known = virtuals.clone();
         let dial = move |name: &str, namespace: &str| {

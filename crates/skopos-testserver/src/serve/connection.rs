@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::memory::MemoryStream;
-use super::service::{Connection, answer};
+use super::open_connection::OpenConnection;
+use super::service::answer;
 use crate::connection::ConnectionId;
 use crate::faults::{ConnectionControl, FaultyIo, ResettableStream};
 use crate::state::ServerState;
@@ -130,13 +131,17 @@ impl HttpServer {
         let id = ConnectionId(self.last_connection.fetch_add(1, Ordering::Relaxed) + 1);
         let control = self.state.faults.connected(id);
         self.state.activity.notify_waiters();
-        let connection_guard = ConnectionGuard { http_server: self.clone(), id };
+        let connection = Arc::new(OpenConnection {
+            state: self.state.clone(),
+            control: control.clone(),
+            open: open.clone(),
+            tasks: self.tasks.clone(),
+        });
         let streams = open.child_token();
         let served =
-            self.clone().run(FaultyIo::new(stream, control.clone()), tls, control.clone(), streams.clone());
+            self.clone().run(FaultyIo::new(stream, control.clone()), tls, connection, streams.clone());
         let watched = control.clone();
         self.tasks.spawn(async move {
-            let _connection_guard = connection_guard;
             // Its streams run as separate tasks and end with it.
             let _streams = streams.drop_guard();
             tokio::select! {
@@ -153,13 +158,13 @@ impl HttpServer {
         self: Arc<Self>,
         io: FaultyIo<L>,
         tls: Option<Arc<ServerConfig>>,
-        control: Arc<ConnectionControl>,
+        connection: Arc<OpenConnection>,
         streams: CancellationToken,
     ) {
         match tls {
-            None => self.http(io, control, streams).await,
+            None => self.http(io, connection, streams).await,
             Some(tls) => match TlsAcceptor::from(tls).accept(io).await {
-                Ok(io) => self.http(io, control, streams).await,
+                Ok(io) => self.http(io, connection, streams).await,
                 Err(error) => tracing::debug!(%error, "TLS handshake failed"),
             },
         }
@@ -168,13 +173,13 @@ impl HttpServer {
     async fn http(
         self: Arc<Self>,
         io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        control: Arc<ConnectionControl>,
+        connection: Arc<OpenConnection>,
         streams: CancellationToken,
     ) {
-        let connection = Arc::new(Connection { state: self.state.clone(), control: control.clone() });
+        let control = connection.control.clone();
         let builder = self.http_builder(streams);
         let service = service_fn(move |request| answer(connection.clone(), request));
-        let serving = builder.serve_connection(TokioIo::new(io), service);
+        let serving = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
         tokio::pin!(serving);
         let ended = tokio::select! {
             biased;
@@ -214,19 +219,6 @@ pub(crate) fn reserve(port: u16) -> io::Result<TcpSocket> {
 /// Listens on the reserved port.
 pub(crate) fn listen(reserved: TcpSocket) -> io::Result<TcpListener> {
     reserved.listen(1024)
-}
-
-/// Registration of a connection in the list of open ones, removed on drop.
-struct ConnectionGuard {
-    http_server: Arc<HttpServer>,
-    id: ConnectionId,
-}
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        self.http_server.state.faults.disconnected(self.id);
-        self.http_server.state.activity.notify_waiters();
-    }
 }
 
 /// Executor of the streams of an HTTP/2 connection.

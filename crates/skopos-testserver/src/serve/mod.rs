@@ -9,10 +9,13 @@
 mod connection;
 mod host;
 mod memory;
+mod open_connection;
+mod port_forward;
 pub(crate) mod router;
 mod service;
 mod tls;
 
 pub(crate) use self::connection::{DEFAULT_MAX_STREAMS, HttpServer, Protocols, listen, reserve};
 pub use self::memory::MemoryStream;
+pub(crate) use self::port_forward::{PodPorts, PodStream};
 pub(crate) use self::tls::{Credential, IdentityPlan, ServerIdentity, TlsError, Validity};

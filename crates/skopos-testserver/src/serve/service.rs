@@ -7,31 +7,27 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode, Version, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use skopos_serve::respond::{self, BodyError, Response};
 use skopos_serve::{RequestInfo, RequestVerb, deadline};
 use skopos_wire::Status;
 use tokio::time::timeout;
 
-use super::{host, router};
-use crate::faults::{ConnectionControl, Fault, FaultRule, FaultyBody, RequestAttributes, hostile_body};
+use super::open_connection::OpenConnection;
+use super::{host, port_forward, router};
+use crate::faults::{Fault, FaultRule, FaultyBody, RequestAttributes, hostile_body};
 use crate::log::{LogEntry, Outcome, RequestRecord};
 use crate::openapi;
 use crate::state::ServerState;
 
-/// State that the requests of a connection share.
-#[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) state: Arc<ServerState>,
-    pub(super) control: Arc<ConnectionControl>,
-}
-
 /// Answers a request. An error closes the connection or resets the stream.
 pub(super) async fn answer(
-    connection: Arc<Connection>,
-    request: Request<Incoming>,
+    connection: Arc<OpenConnection>,
+    mut request: Request<Incoming>,
 ) -> Result<http::Response<FaultyBody>, BodyError> {
     let state = &connection.state;
+    let upgrade = hyper::upgrade::on(&mut request);
     let (mut parts, body) = request.into_parts();
     let http2 = parts.version == Version::HTTP_2;
     let find = |group: &str, version: &str, plural: &str| state.registry.resolve(group, version, plural);
@@ -43,7 +39,7 @@ pub(super) async fn answer(
     let rules = state.faults.request_rules(&attributes);
     let mut response = match apply_faults(&connection, &attributes, &rules).await? {
         Some(response) => response,
-        None => respond(state, &info, &parts, &attributes, body).await,
+        None => respond(&connection, &info, &parts, &attributes, body, upgrade).await,
     };
     // kube-apiserver closes the HTTP/2 connection of an unauthenticated client (UnauthenticatedHTTP2DOSMitigation).
     if response.status() == StatusCode::UNAUTHORIZED && http2 {
@@ -68,7 +64,7 @@ fn set_date(response: &mut Response, state: &ServerState) {
 
 /// Applies the faults that precede a response; some are the response.
 async fn apply_faults(
-    connection: &Connection,
+    connection: &OpenConnection,
     attributes: &RequestAttributes,
     rules: &[Arc<FaultRule>],
 ) -> Result<Option<Response>, BodyError> {
@@ -106,12 +102,14 @@ async fn apply_faults(
 }
 
 async fn respond(
-    state: &ServerState,
+    connection: &Arc<OpenConnection>,
     info: &RequestInfo,
     parts: &Parts,
     attributes: &RequestAttributes,
     body: Incoming,
+    upgrade: OnUpgrade,
 ) -> Response {
+    let state = &*connection.state;
     let handled = async {
         if state.only_local_hosts {
             host::check_local(parts)?;
@@ -125,6 +123,9 @@ async fn respond(
             && let Some(review) = state.auth.review(state, info, target, &user, &body)
         {
             return review;
+        }
+        if let Some(forwarded) = port_forward::answer(connection, info, parts, upgrade) {
+            return forwarded;
         }
         Ok(router::handle(state, info, parts, body).await)
     };
@@ -156,7 +157,7 @@ async fn read_body(body: Incoming) -> Result<Bytes, Status> {
     }
 }
 
-fn attributes(info: &RequestInfo, parts: &Parts, connection: &Connection) -> RequestAttributes {
+fn attributes(info: &RequestInfo, parts: &Parts, connection: &OpenConnection) -> RequestAttributes {
     let target = info.target.as_ref();
     let user_agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
     RequestAttributes {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use skopos_serve::{BlockCache, Registry, ResourceType, ServeOptions};
 use tokio::net::TcpListener;
@@ -346,6 +346,7 @@ impl TestServerBuilder {
             log: RequestLog::new(self.log_capacity, activity.clone(), self.observer),
             activity,
             lifecycle: Lifecycle::new(self.workloads),
+            pod_ports: RwLock::default(),
         };
         crate::write::create_system_objects(&state, port)?;
         for object in self.objects {

@@ -127,6 +127,21 @@ pub struct VclusterSource {
     pub host: HostCluster,
     /// Namespaces. Default: all.
     pub namespaces: Vec<String>,
+    /// The way to their API servers.
+    pub dial: Dial,
+}
+
+/// The way to the API servers of virtual clusters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Dial {
+    /// By their Services where the names of these resolve, as in the host's own pods; else by port-forwards.
+    #[default]
+    Automatic,
+    /// By their Services.
+    Service,
+    /// By port-forwards through the API server of the host. It needs list of pods, and get and create of `pods/portforward`.
+    PortForward,
 }
 
 impl Default for Clusters {

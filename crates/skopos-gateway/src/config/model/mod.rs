@@ -17,7 +17,7 @@ pub use self::callers::{
 };
 pub use self::checkpoints::{BucketCredentials, BucketSource, Checkpoints};
 pub use self::clusters::{
-    CidrList, Clusters, FolderSource, HostCluster, KubeconfigSource, KubeconfigSwitches, SecretFlavour,
+    CidrList, Clusters, Dial, FolderSource, HostCluster, KubeconfigSource, KubeconfigSwitches, SecretFlavour,
     SecretSource, VclusterSource,
 };
 pub use self::listen::{Limits, Listen, Tls};

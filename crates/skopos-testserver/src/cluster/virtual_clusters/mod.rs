@@ -19,7 +19,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use skopos_wire::Status;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,7 +30,7 @@ use self::controller::Controller;
 use self::registry::{InstanceRegistry, Options};
 pub use self::sample::SampleError;
 use self::syncer::ClusterId;
-use crate::serve::MemoryStream;
+use crate::serve::{MemoryStream, PodPorts, PodStream};
 use crate::server::{TestServer, TestServerBuilder, WaitTimeout};
 use crate::write;
 
@@ -88,6 +90,9 @@ struct Inner {
 /// Timeout of the waiting functions.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Port of the API server in a pod.
+const API_PORT: u16 = 8443;
+
 impl VirtualClustersBuilder {
     /// Sets the options of the API servers, by namespace and name; the default is a plain builder.
     pub fn servers(
@@ -116,6 +121,7 @@ impl VirtualClustersBuilder {
         let Self { host, options } = self;
         let registry = Arc::new(InstanceRegistry::new());
         let (stopped, tasks) = (CancellationToken::new(), TaskTracker::new());
+        *host.state().pod_ports.write() = pod_ports(registry.clone(), options.in_memory);
         let (stop, seen, known) = (stopped.clone(), host.clone(), registry.clone());
         tasks.spawn(async move {
             let controller = Controller { host: &seen, registry: &known, options: &options };
@@ -261,6 +267,28 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.stopped.cancel();
     }
+}
+
+/// Returns the function that connects to the API servers in the pods of virtual clusters.
+fn pod_ports(registry: Arc<InstanceRegistry>, in_memory: bool) -> PodPorts {
+    PodPorts::new(move |pod, port| {
+        let labels = &pod["metadata"]["labels"];
+        let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let server = match (port, labels["app"].as_str()) {
+            (API_PORT, Some("vcluster")) => {
+                registry.server(&id(&of(&pod["metadata"]["namespace"]), &of(&labels["release"])))
+            }
+            _ => None,
+        };
+        Box::pin(async move {
+            let server = server.ok_or(io::ErrorKind::ConnectionRefused)?;
+            let stream: Box<dyn PodStream> = match in_memory {
+                true => Box::new(server.connect()?),
+                false => Box::new(TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).await?),
+            };
+            Ok(stream)
+        })
+    })
 }
 
 fn id(namespace: &str, name: &str) -> ClusterId {
