@@ -70,3 +70,49 @@ fn append(builder: &mut Builder<Vec<u8>>, entry: &Entry, time: u64) -> Result<()
 fn parents(path: &str) -> impl Iterator<Item = String> {
     path.match_indices('/').map(|(end, _)| path[..end].to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(archive: &[u8]) -> Vec<(String, u32, u64, u64)> {
+        let mut archive = tar::Archive::new(archive);
+        let entries = archive.entries().unwrap().map(|entry| {
+            let entry = entry.unwrap();
+            let header = entry.header();
+            let path = entry.path().unwrap().display().to_string();
+            (path, header.mode().unwrap(), header.uid().unwrap(), header.mtime().unwrap())
+        });
+        entries.collect()
+    }
+
+    #[test]
+    fn same_files_give_same_bytes_in_any_order() {
+        let files = [
+            Entry::program("usr/bin/skopos", "binary"),
+            Entry::folder("var/lib/skopos", 0o700, 7),
+            Entry::link("usr/bin/kubectl-skopos", "skopos"),
+        ];
+        let reversed: Vec<_> = files.iter().rev().cloned().collect();
+        let archive = tar(&files, 1).unwrap();
+        assert_eq!(archive, tar(&reversed, 1).unwrap());
+        assert_eq!(gzip(&archive, 1).unwrap(), gzip(&archive, 1).unwrap());
+        let wanted = [
+            ("usr/", 0o755, 0),
+            ("usr/bin/", 0o755, 0),
+            ("usr/bin/kubectl-skopos", 0o777, 0),
+            ("usr/bin/skopos", 0o755, 0),
+            ("var/", 0o755, 0),
+            ("var/lib/", 0o755, 0),
+            ("var/lib/skopos/", 0o700, 7),
+        ];
+        assert_eq!(listed(&archive), wanted.map(|(path, mode, owner)| (path.to_owned(), mode, owner, 1)));
+    }
+
+    #[test]
+    fn another_file_or_time_gives_other_bytes() {
+        let archive = |content: &str, time| tar_gz(&[Entry::file("a", content)], time).unwrap();
+        assert_ne!(archive("one", 1), archive("two", 1));
+        assert_ne!(archive("one", 1), archive("one", 2));
+    }
+}

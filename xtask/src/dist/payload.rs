@@ -1,6 +1,6 @@
 //! The files that packages install.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -159,15 +159,13 @@ impl Payload {
 }
 
 fn man_pages(binary: &Path) -> Result<Vec<(String, Vec<u8>)>> {
-    let folder = PathBuf::from(std::env::temp_dir()).join(format!("skopos-man-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    output(Command::new(binary).arg("man").arg(&folder))?;
+    let folder = tempfile::tempdir()?;
+    output(Command::new(binary).arg("man").arg(folder.path()))?;
     let mut pages = Vec::new();
-    for page in std::fs::read_dir(&folder)? {
+    for page in std::fs::read_dir(folder.path())? {
         let page = page?;
         pages.push((page.file_name().to_string_lossy().into_owned(), std::fs::read(page.path())?));
     }
-    std::fs::remove_dir_all(&folder)?;
     pages.sort();
     Ok(pages)
 }

@@ -13,9 +13,9 @@ struct Manager {
 
 impl Manager {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
-        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = UnixDatagram::bind(folder.path().join("notify")).expect("a socket");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a time limit");
         Self { socket, folder }
     }
 

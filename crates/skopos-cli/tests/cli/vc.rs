@@ -131,11 +131,14 @@ fn vc_connect_reaches_a_virtual_cluster_through_its_host() {
     let watch = Running::start(skopos().args(["watch", "namespaces", "--kubeconfig", utf8(&kubeconfig)]));
     watch.line(|line| line.contains("kube-system"));
     // Another pod takes over, and the open watch goes on.
-    let object = |resource: &str, name: &str| host.virtuals.host().get(resource, Some(NS), name);
-    let uid = object("pods", "shop-0").expect("its pod")["metadata"]["uid"].clone();
+    let uid = || {
+        let pod = host.virtuals.host().get("pods", Some(NS), "shop-0").ok()?;
+        pod["metadata"]["uid"].as_str().map(str::to_owned)
+    };
+    let before = uid();
     host.runtime.block_on(async {
         host.virtuals.host().delete("pods", Some(NS), "shop-0").expect("deleted");
-        while object("pods", "shop-0").is_ok_and(|pod| pod["metadata"]["uid"] == uid) {
+        while uid().is_none_or(|now| Some(now) == before) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     });
@@ -145,6 +148,32 @@ fn vc_connect_reaches_a_virtual_cluster_through_its_host() {
     watch.line(|line| line.contains("later"));
     connected.signal("INT");
     assert!(connected.wait(super::support::TIMEOUT).success());
+}
+
+#[test]
+fn virtual_clusters_are_served_outside_of_their_host() {
+    let host = Host::shop();
+    let (config, kubeconfig) = (host.file("gateway.yaml"), host.file("gateway"));
+    let text_of_config = format!(
+        "listen: {{address: '127.0.0.1:0'}}\nauthorization: {{loopback: Trusted}}\nclusters:\n  vclusters: [{{host: {{name: host, kubeconfig: '{}'}}}}]\n",
+        host.file("host").display()
+    );
+    std::fs::write(&config, text_of_config).expect("written");
+    let gateway = Running::start(skopos().args(["serve", "--config", utf8(&config)]));
+    let line = gateway.line(|line| line.starts_with("serving at "));
+    let url = line.trim_start_matches("serving at ").trim();
+    let server = format!("{url}/clusters/shop.vcluster-shop");
+    let text_of_kubeconfig = format!(
+        "current-context: a\ncontexts: [{{name: a, context: {{cluster: a}}}}]\nclusters: [{{name: a, cluster: {{server: '{server}'}}}}]\n"
+    );
+    std::fs::write(&kubeconfig, text_of_kubeconfig).expect("written");
+    let watch = Running::start(skopos().args(["watch", "namespaces", "--kubeconfig", utf8(&kubeconfig)]));
+    watch.line(|line| line.contains("kube-system"));
+    let status = || text(&super::support::run(&["status", "--server", url]).stdout);
+    let shop = |table: &str| {
+        table.lines().any(|line| line.starts_with("shop.vcluster-shop") && line.contains("live"))
+    };
+    assert!(std::iter::repeat_with(status).take(100).any(|table| shop(&table)), "{}", status());
 }
 
 #[test]
