@@ -49,6 +49,7 @@ mod log;
 mod object_ref;
 mod openapi;
 mod patch;
+mod pod_ports;
 mod serve;
 mod server;
 mod source;

@@ -11,7 +11,7 @@ use crate::clock::ServerClock;
 use crate::faults::Faults;
 use crate::lifecycle::Lifecycle;
 use crate::log::RequestLog;
-use crate::serve::PodPorts;
+use crate::pod_ports::PodPorts;
 use crate::storage::Storage;
 
 /// State that all requests of one server share.
@@ -34,6 +34,6 @@ pub(crate) struct ServerState {
     pub(crate) activity: Arc<Notify>,
     /// Scheduled removals: deleted pods, namespaces. Built by `Lifecycle::new(workloads_on)`, run by `workloads::run`.
     pub(crate) lifecycle: Lifecycle,
-    /// What the ports of pods lead to.
+    /// The ports of pods.
     pub(crate) pod_ports: RwLock<PodPorts>,
 }

@@ -9,32 +9,41 @@ use tar::{Builder, EntryType, Header};
 
 use super::payload::{Entry, Kind};
 
-/// Returns a gzipped tar archive. See [`tar`].
-pub(super) fn tar_gz(entries: &[Entry], time: u64) -> Result<Vec<u8>> {
-    gzip(&tar(entries, time)?, time)
+/// Maker of archives.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Archiver {
+    /// Time of all files, in seconds since 1970.
+    pub(super) time: u64,
+    pub(super) compression: Compression,
 }
 
-/// Returns the gzipped bytes.
-pub(super) fn gzip(bytes: &[u8], time: u64) -> Result<Vec<u8>> {
-    let mut gzip = GzBuilder::new()
-        .mtime(u32::try_from(time).unwrap_or_default())
-        .write(Vec::new(), Compression::best());
-    gzip.write_all(bytes)?;
-    Ok(gzip.finish()?)
-}
-
-/// Returns a tar archive of the entries in the order of their paths, with the folders that they are in.
-pub(super) fn tar(entries: &[Entry], time: u64) -> Result<Vec<u8>> {
-    let mut all = entries.to_vec();
-    let known: BTreeSet<_> = entries.iter().map(|entry| entry.path.clone()).collect();
-    let folders: BTreeSet<_> = entries.iter().flat_map(|entry| parents(&entry.path)).collect();
-    all.extend(folders.difference(&known).map(|path| Entry::folder(path.clone(), 0o755, 0)));
-    all.sort_by(|one, other| one.path.cmp(&other.path));
-    let mut builder = Builder::new(Vec::new());
-    for entry in &all {
-        append(&mut builder, entry, time)?;
+impl Archiver {
+    /// Returns a gzipped tar archive of the entries.
+    pub(super) fn tar_gz(self, entries: &[Entry]) -> Result<Vec<u8>> {
+        self.gzip(&self.tar(entries)?)
     }
-    Ok(builder.into_inner()?)
+
+    /// Returns the gzipped bytes.
+    pub(super) fn gzip(self, bytes: &[u8]) -> Result<Vec<u8>> {
+        let time = u32::try_from(self.time).unwrap_or_default();
+        let mut gzip = GzBuilder::new().mtime(time).write(Vec::new(), self.compression);
+        gzip.write_all(bytes)?;
+        Ok(gzip.finish()?)
+    }
+
+    /// Returns a tar archive of the entries in the order of their paths, with the folders that they are in.
+    pub(super) fn tar(self, entries: &[Entry]) -> Result<Vec<u8>> {
+        let mut all = entries.to_vec();
+        let known: BTreeSet<_> = entries.iter().map(|entry| entry.path.clone()).collect();
+        let folders: BTreeSet<_> = entries.iter().flat_map(|entry| parents(&entry.path)).collect();
+        all.extend(folders.difference(&known).map(|path| Entry::folder(path.clone(), 0o755, 0)));
+        all.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut builder = Builder::new(Vec::new());
+        for entry in &all {
+            append(&mut builder, entry, self.time)?;
+        }
+        Ok(builder.into_inner()?)
+    }
 }
 
 fn append(builder: &mut Builder<Vec<u8>>, entry: &Entry, time: u64) -> Result<()> {
@@ -75,6 +84,10 @@ fn parents(path: &str) -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
 
+    fn at(time: u64) -> Archiver {
+        Archiver { time, compression: Compression::best() }
+    }
+
     fn listed(archive: &[u8]) -> Vec<(String, u32, u64, u64)> {
         let mut archive = tar::Archive::new(archive);
         let entries = archive.entries().unwrap().map(|entry| {
@@ -94,9 +107,10 @@ mod tests {
             Entry::link("usr/bin/kubectl-skopos", "skopos"),
         ];
         let reversed: Vec<_> = files.iter().rev().cloned().collect();
-        let archive = tar(&files, 1).unwrap();
-        assert_eq!(archive, tar(&reversed, 1).unwrap());
-        assert_eq!(gzip(&archive, 1).unwrap(), gzip(&archive, 1).unwrap());
+        let archiver = at(1);
+        let archive = archiver.tar(&files).unwrap();
+        assert_eq!(archive, archiver.tar(&reversed).unwrap());
+        assert_eq!(archiver.gzip(&archive).unwrap(), archiver.gzip(&archive).unwrap());
         let wanted = [
             ("usr/", 0o755, 0),
             ("usr/bin/", 0o755, 0),
@@ -111,7 +125,7 @@ mod tests {
 
     #[test]
     fn another_file_or_time_gives_other_bytes() {
-        let archive = |content: &str, time| tar_gz(&[Entry::file("a", content)], time).unwrap();
+        let archive = |content: &str, time| at(time).tar_gz(&[Entry::file("a", content)]).unwrap();
         assert_ne!(archive("one", 1), archive("two", 1));
         assert_ne!(archive("one", 1), archive("one", 2));
     }

@@ -4,13 +4,19 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::archive::Archiver;
 use super::build::Target;
 use super::payload::{Entry, Kind, Payload};
-use super::{HOMEPAGE, VERSION, archive};
+use super::{HOMEPAGE, VERSION};
 
 /// Returns the package.
-pub(super) fn package(root: &Path, payload: &Payload, target: &Target, time: u64) -> Result<Vec<u8>> {
-    let files = payload.on_debian(time)?;
+pub(super) fn package(
+    root: &Path,
+    payload: &Payload,
+    target: &Target,
+    archiver: Archiver,
+) -> Result<Vec<u8>> {
+    let files = payload.on_debian(archiver)?;
     let read = |name: &str| {
         let path = root.join("packaging/deb").join(name);
         std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))
@@ -27,11 +33,11 @@ pub(super) fn package(root: &Path, payload: &Payload, target: &Target, time: u64
     let mut package = ar::Builder::new(Vec::new());
     for (name, content) in [
         ("debian-binary", b"2.0\n".to_vec()),
-        ("control.tar.gz", archive::tar_gz(&control, time)?),
-        ("data.tar.gz", archive::tar_gz(&files, time)?),
+        ("control.tar.gz", archiver.tar_gz(&control)?),
+        ("data.tar.gz", archiver.tar_gz(&files)?),
     ] {
         let mut header = ar::Header::new(name.into(), content.len() as u64);
-        header.set_mtime(time);
+        header.set_mtime(archiver.time);
         header.set_mode(0o100_644);
         package.append(&header, content.as_slice())?;
     }

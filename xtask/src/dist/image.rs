@@ -6,18 +6,19 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::archive::Archiver;
 use super::build::Target;
 use super::payload::{Entry, Payload};
-use super::{HOMEPAGE, VERSION, archive, sha256};
+use super::{HOMEPAGE, VERSION, sha256};
 
 /// Numeric user and group of the process, as in distroless images. Kubernetes' `runAsNonRoot` wants a number.
 const USER: u64 = 65532;
 
 /// Returns the archive.
-pub(super) fn archive(payload: &Payload, target: &Target, time: u64) -> Result<Vec<u8>> {
-    let layer = archive::tar(&payload.in_image(USER), time)?;
+pub(super) fn archive(payload: &Payload, target: &Target, archiver: Archiver) -> Result<Vec<u8>> {
+    let layer = archiver.tar(&payload.in_image(USER))?;
     let diff_id = digest(&layer);
-    let layer = Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", archive::gzip(&layer, time)?);
+    let layer = Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", archiver.gzip(&layer)?);
     let config = Blob::new("application/vnd.oci.image.config.v1+json", config(target, &diff_id));
     let manifest = json!({
         "schemaVersion": 2,
@@ -39,7 +40,7 @@ pub(super) fn archive(payload: &Payload, target: &Target, time: u64) -> Result<V
         Entry::file("index.json", index.to_string()),
     ];
     entries.extend([layer, config, manifest].map(Blob::into_entry));
-    archive::tar(&entries, time)
+    archiver.tar(&entries)
 }
 
 fn config(target: &Target, diff_id: &str) -> Vec<u8> {

@@ -22,8 +22,10 @@ mod payload;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use flate2::Compression;
 use sha2::{Digest, Sha256};
 
+use self::archive::Archiver;
 use self::build::Target;
 use self::payload::Payload;
 use crate::deps;
@@ -55,25 +57,25 @@ impl Dist {
     pub(crate) fn run(self) -> Result<()> {
         let root = deps::root().canonicalize()?;
         let target = Target::choose(self.target)?;
-        let binary = match self.binary {
-            Some(binary) => binary,
-            None => build::build(&root, &target)?,
+        let (binary, compression) = match self.binary {
+            Some(binary) => (binary, Compression::fast()),
+            None => (build::build(&root, &target)?, Compression::best()),
         };
         let sbom = deps::sbom(&root)?;
         let payload = Payload::new(&root, &binary, &sbom)?;
-        let time = build::time(&root)?;
+        let archiver = Archiver { time: build::time(&root)?, compression };
         let stem = format!("skopos-{VERSION}-{}", target.name());
-        let archive = archive::tar_gz(&payload.in_folder(&stem), time)?;
+        let archive = archiver.tar_gz(&payload.in_folder(&stem))?;
         let url = self.url.unwrap_or_else(|| format!("{HOMEPAGE}/releases/download/v{VERSION}"));
         let krew = krew::manifest(&url, &format!("{stem}.tar.gz"), &archive, &target)?;
         let files = [
             (
                 format!("skopos_{VERSION}_{}.deb", target.debian()),
-                deb::package(&root, &payload, &target, time)?,
+                deb::package(&root, &payload, &target, archiver)?,
             ),
             (
                 format!("skopos-{VERSION}-image-{}.tar", target.oci()),
-                image::archive(&payload, &target, time)?,
+                image::archive(&payload, &target, archiver)?,
             ),
             (format!("skopos-{VERSION}.cdx.json"), sbom.into_bytes()),
             ("krew-skopos.yaml".to_owned(), krew.into_bytes()),

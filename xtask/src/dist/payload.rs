@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::archive;
+use super::archive::Archiver;
 
 /// File, symbolic link or folder of a package.
 #[derive(Debug, Clone)]
@@ -114,7 +114,7 @@ impl Payload {
     }
 
     /// Returns what the Debian package has, by the rules of Debian's policy.
-    pub(super) fn on_debian(&self, time: u64) -> Result<Vec<Entry>> {
+    pub(super) fn on_debian(&self, archiver: Archiver) -> Result<Vec<Entry>> {
         let [bash, zsh, fish] = self.completions.clone();
         let mut entries = vec![
             Entry::program("usr/bin/skopos", self.binary.clone()),
@@ -128,7 +128,7 @@ impl Payload {
             Entry::file("usr/share/doc/skopos/skopos.cdx.json", self.sbom.clone()),
         ];
         for (name, page) in &self.man_pages {
-            entries.push(Entry::file(format!("usr/share/man/man1/{name}.gz"), archive::gzip(page, time)?));
+            entries.push(Entry::file(format!("usr/share/man/man1/{name}.gz"), archiver.gzip(page)?));
         }
         entries.extend(
             self.units

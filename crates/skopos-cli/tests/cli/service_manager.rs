@@ -1,4 +1,4 @@
-//! What a service manager is told, by the protocol of `sd_notify(3)`.
+//! Messages to a service manager, by the protocol of `sd_notify(3)`.
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;

@@ -130,7 +130,7 @@ fn vc_connect_reaches_a_virtual_cluster_through_its_host() {
     connected.line(|line| line == format!("kubeconfig: {}", kubeconfig.display()));
     let watch = Running::start(skopos().args(["watch", "namespaces", "--kubeconfig", utf8(&kubeconfig)]));
     watch.line(|line| line.contains("kube-system"));
-    // Another pod takes over, and the open watch goes on.
+    // Another pod takes over, and the open watch continues.
     let uid = || {
         let pod = host.virtuals.host().get("pods", Some(NS), "shop-0").ok()?;
         pod["metadata"]["uid"].as_str().map(str::to_owned)

@@ -17,7 +17,7 @@ pub enum PortForwardError {
     Refused {
         /// The host.
         host: ClusterId,
-        /// What was asked of it.
+        /// The refused request, in words.
         what: String,
         /// The status of its answer.
         status: StatusCode,

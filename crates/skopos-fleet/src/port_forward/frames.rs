@@ -14,7 +14,7 @@ const ERROR: u8 = 1;
 /// Reader of the server's messages.
 #[derive(Debug, Default)]
 pub(super) struct FrameReader {
-    /// Whether the port was seen on each channel.
+    /// Set for each channel whose port was seen.
     begun: [bool; 2],
 }
 

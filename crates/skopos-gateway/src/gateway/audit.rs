@@ -45,7 +45,7 @@ pub struct Answer<'a> {
     pub code: StatusCode,
     /// The time since the request arrived.
     pub took: Duration,
-    /// Whether the content is objects of clusters, whose age the gateway answers for.
+    /// Set if the content is objects of clusters, whose age the gateway answers for.
     pub has_objects: bool,
     /// An upper bound on the age of the content, if there is one.
     pub age: Option<Duration>,

@@ -68,7 +68,7 @@ pub(crate) struct Audited {
     pub source: &'static str,
     /// The age of the content, if known.
     pub age: Option<Duration>,
-    /// Whether the content is objects of clusters, whose age the gateway answers for.
+    /// Set if the content is objects of clusters, whose age the gateway answers for.
     pub has_objects: bool,
 }
 

@@ -17,5 +17,4 @@ mod tls;
 
 pub(crate) use self::connection::{DEFAULT_MAX_STREAMS, HttpServer, Protocols, listen, reserve};
 pub use self::memory::MemoryStream;
-pub(crate) use self::port_forward::{PodPorts, PodStream};
 pub(crate) use self::tls::{Credential, IdentityPlan, ServerIdentity, TlsError, Validity};

@@ -1,6 +1,5 @@
 //! `pods/portforward` over WebSocket (`v4.channel.k8s.io`, one port), as the kubelet serves it.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -22,44 +21,9 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::open_connection::OpenConnection;
+use crate::pod_ports::PodStream;
 use crate::state::ServerState;
 use crate::storage::ResourceKey;
-
-/// A stream to what listens in a pod.
-pub(crate) trait PodStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> PodStream for T {}
-
-/// What the ports of pods lead to.
-#[derive(Clone)]
-pub(crate) struct PodPorts(Arc<Connect>);
-
-type Connect = dyn Fn(&Value, u16) -> BoxFuture<'static, io::Result<Box<dyn PodStream>>> + Send + Sync;
-
-impl PodPorts {
-    /// Uses a function that connects to a port of a pod.
-    pub(crate) fn new(
-        connect: impl Fn(&Value, u16) -> BoxFuture<'static, io::Result<Box<dyn PodStream>>>
-        + Send
-        + Sync
-        + 'static,
-    ) -> Self {
-        Self(Arc::new(connect))
-    }
-}
-
-impl Default for PodPorts {
-    /// Nothing listens in any pod.
-    fn default() -> Self {
-        Self::new(|_, _| Box::pin(std::future::ready(Err(io::ErrorKind::ConnectionRefused.into()))))
-    }
-}
-
-impl fmt::Debug for PodPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PodPorts")
-    }
-}
 
 const PROTOCOL: &str = "v4.channel.k8s.io";
 const DATA: u8 = 0;
@@ -110,7 +74,7 @@ fn accept(
         .get("ports")
         .and_then(|port| port.parse().ok())
         .ok_or_else(|| Status::bad_request("query parameter \"ports\" must be one port"))?;
-    let connect = (connection.state.pod_ports.read().0)(&pod, port);
+    let connect = connection.state.pod_ports.read().connect(&pod, port);
     connection.spawn(async move {
         if let Ok(upgraded) = upgrade.await {
             let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;

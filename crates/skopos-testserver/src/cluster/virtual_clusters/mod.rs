@@ -30,7 +30,8 @@ use self::controller::Controller;
 use self::registry::{InstanceRegistry, Options};
 pub use self::sample::SampleError;
 use self::syncer::ClusterId;
-use crate::serve::{MemoryStream, PodPorts, PodStream};
+use crate::pod_ports::{PodPorts, PodStream};
+use crate::serve::MemoryStream;
 use crate::server::{TestServer, TestServerBuilder, WaitTimeout};
 use crate::write;
 
