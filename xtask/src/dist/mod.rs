@@ -30,7 +30,7 @@ use self::build::Target;
 use self::payload::Payload;
 use crate::deps;
 
-/// What is packaged, and where the packages go.
+/// Options of the packages.
 #[derive(clap::Args)]
 pub(crate) struct Dist {
     /// Build for this target. Where its standard library is installed the default is the static
@@ -40,10 +40,10 @@ pub(crate) struct Dist {
     /// Package this binary, and build nothing: quick, for trying the packages.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Where the packages are written. What is there is replaced.
+    /// Write the packages into this folder, and replace its content.
     #[arg(long, value_name = "FOLDER", default_value = "target/dist")]
     out: PathBuf,
-    /// Where the packages will be downloaded from; the manifest for krew names it. Default: releases of the repository.
+    /// Name this URL as the folder of the archive in the manifest of krew. Default: releases of the repository.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 }
