@@ -116,6 +116,6 @@ fn input_from_item(item: RawWatchItem) -> Input {
 }
 
 fn input_from_object(object: &RawObject) -> Input {
-    let object = serde_json::from_slice(object.bytes()).map_err(|error| error.to_string());
+    let object = serde_json::from_slice(&object.json()).map_err(|error| error.to_string());
     object.and_then(Record::read).map_or(Input::Stale, Input::Observed)
 }

@@ -12,6 +12,7 @@
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
 mod driver;
+mod encoding;
 mod machine;
 mod probe;
 mod raw_watch;
@@ -21,6 +22,7 @@ mod time;
 mod wrong_kind;
 
 pub use driver::{Driver, DriverHandle, DriverOptions};
+pub use encoding::{Encoding, Negotiation};
 pub use machine::{
     Action, BrokenItem, Cause, Condition, Content, Degradation, Failure, GetRequest, InitialList, Input,
     ListRequest, Machine, MachineOptions, MachineStats, Reason, ReflectorState, RequestId, Resume, Trouble,

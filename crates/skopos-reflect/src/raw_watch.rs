@@ -14,8 +14,8 @@ use skopos_wire::{Limits, ObjectKey, RawObject, ResourceVersion, WatchEvent};
 
 use crate::driver::{InFlightRequests, sleep_until};
 use crate::{
-    Change, Clock, Commit, Content, Input, Machine, MachineOptions, ProbeError, ReflectorState, ReplaceCause,
-    Resume, Sink, Target, Time, probe,
+    Change, Clock, Commit, Content, Encoding, Input, Machine, MachineOptions, Negotiation, ProbeError,
+    ReflectorState, ReplaceCause, Resume, Sink, Target, Time, probe,
 };
 
 /// A watch that does not end: a [`Stream`] of events. It resumes after every failed connection or request, and reports
@@ -63,6 +63,7 @@ pub struct RawWatchBuilder {
     limits: Limits,
     seed: Option<u64>,
     probe_interval: Duration,
+    encoding: Encoding,
 }
 
 /// An item of a [`RawWatch`].
@@ -116,6 +117,7 @@ impl RawWatch {
             limits: Limits::default(),
             seed: None,
             probe_interval: Duration::from_secs(30),
+            encoding: Encoding::default(),
         }
     }
 
@@ -189,6 +191,13 @@ impl RawWatchBuilder {
         self
     }
 
+    /// Sets the encoding that is asked for. Default: protobuf, where the server has it.
+    #[must_use]
+    pub fn encoding(mut self, encoding: Encoding) -> Self {
+        self.encoding = encoding;
+        self
+    }
+
     /// Starts the watch after this RV. Several events may bear one RV (etcd deletes all keys of a lease at once). A
     /// caller that stopped between two of them starts one RV earlier, and receives some of them again.
     ///
@@ -218,7 +227,13 @@ impl RawWatchBuilder {
         let (state_sender, state) = tokio::sync::watch::channel(machine.state().clone());
         let runner = Runner {
             machine,
-            requests: InFlightRequests::new(self.transport.clone(), self.target.clone(), self.limits, clock),
+            requests: InFlightRequests::new(
+                self.transport.clone(),
+                self.target.clone(),
+                self.limits,
+                clock,
+                Negotiation::new(self.encoding),
+            ),
             queue: Queue { items: VecDeque::new(), last: start, has_events: false, state: state_sender },
             prober: Prober {
                 transport: self.transport,

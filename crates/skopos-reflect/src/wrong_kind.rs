@@ -62,7 +62,7 @@ impl Target {
         api_version.rsplit_once('/').unwrap_or(("", api_version)) == (&*self.group, &*self.version)
     }
 
-    fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 

@@ -201,6 +201,6 @@ impl Item for Object {
     }
 
     fn json(&self) -> Bytes {
-        self.0.bytes().clone()
+        self.0.json()
     }
 }

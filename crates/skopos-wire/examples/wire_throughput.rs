@@ -92,7 +92,11 @@ fn main() {
         black_box(object.field("spec.nodeName"));
     }
     println!("{:<42} {:>6} ns", "a field of an object", start.elapsed().as_nanos() / lookups);
-    println!("{:<42} {:>6} bytes", "an object beside its JSON", object.memory_bytes() - object.bytes().len());
+    println!(
+        "{:<42} {:>6} bytes",
+        "an object beside its JSON",
+        object.memory_bytes() - object.content().len()
+    );
 }
 
 /// Runs for about a second and prints the best round.

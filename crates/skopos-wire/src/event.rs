@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::json::{Cursor, RawStr, SyntaxError};
 use crate::object::{Parts, ScanError};
+use crate::protobuf::{self, Message};
 use crate::{Limits, ObjectKey, RawObject, ResourceVersion, Status};
 
 /// The annotation of the bookmark that ends the initial events of a streamed list (`sendInitialEvents=true`).
@@ -66,6 +67,25 @@ impl WatchEvent {
                 Ok(event)
             })
             .map_err(|reason| BrokenFrame::new(frame, reason))
+    }
+
+    /// Parses a frame of protobuf, without its length. The object is copied into its own buffer.
+    ///
+    /// # Errors
+    /// As [`WatchEvent::parse`].
+    pub fn parse_protobuf(frame: &[u8], limits: &Limits) -> Result<Self, BrokenFrame> {
+        let fields = Message::read(frame);
+        let event_type = fields.as_ref().and_then(|event| event.text(1));
+        let envelope = fields.as_ref().and_then(|event| event.message(2)?.bytes(1));
+        read_protobuf(event_type, envelope, limits).map_err(|reason| {
+            let identity = RawObject::identify(envelope.unwrap_or_default());
+            BrokenFrame {
+                key: identity.key,
+                resource_version: identity.resource_version,
+                event_type: event_type.map(|text| text.chars().take(64).collect()),
+                reason,
+            }
+        })
     }
 
     /// Parses the frame at the start of `text` and returns it with its length. Returns `None` if the frame does not end
@@ -214,6 +234,41 @@ fn read<'a>(cursor: &mut Cursor<'a>, limits: &Limits) -> Result<WatchEvent, Brok
     }
 }
 
+fn read_protobuf(
+    event_type: Option<&str>,
+    envelope: Option<&[u8]>,
+    limits: &Limits,
+) -> Result<WatchEvent, BrokenReason> {
+    let missing = |member| BrokenReason::Member { member, problem: "is missing" };
+    let event_type = event_type.ok_or(missing("type"))?;
+    let envelope = envelope.ok_or(missing("object"))?;
+    let object = || RawObject::copy_from(envelope, limits);
+    match event_type {
+        "ADDED" => Ok(WatchEvent::Added(object()?)),
+        "MODIFIED" => Ok(WatchEvent::Modified(object()?)),
+        "DELETED" => Ok(WatchEvent::Deleted(object()?)),
+        "BOOKMARK" => {
+            let (kind, message) = crate::object::open(envelope)?;
+            protobuf::check(kind.message, message).map_err(ScanError::from)?;
+            let metadata = crate::object::metadata(message).unwrap_or_default();
+            let resource_version = crate::object::resource_version(metadata).filter(|text| !text.is_empty());
+            let missing = ScanError::Missing { field: "metadata.resourceVersion" };
+            Ok(WatchEvent::Bookmark {
+                resource_version: resource_version.ok_or(missing)?.parse().map_err(ScanError::from)?,
+                initial_events_end: crate::object::is_annotated(metadata, INITIAL_EVENTS_END),
+            })
+        }
+        "ERROR" => {
+            let (kind, message) = crate::object::open(envelope)?;
+            if kind.kind != "Status" {
+                return Err(BrokenReason::NotAStatus(kind.kind.into()));
+            }
+            protobuf::decode_message(kind, message).map(WatchEvent::Error).map_err(BrokenReason::NotAStatus)
+        }
+        other => Err(BrokenReason::UnknownType(other.chars().take(64).collect())),
+    }
+}
+
 /// Finds the type of an event in a frame that may be broken anywhere.
 fn find_type(frame: &[u8]) -> Option<String> {
     let mut event_type = None;
@@ -246,7 +301,7 @@ mod tests {
             format!(r#"{{"ob\u006aect":{POD},"t\u0079pe":"MODIF\u0049ED"}}"#),
         ] {
             let WatchEvent::Modified(object) = parse(&frame).unwrap() else { panic!("{frame}") };
-            assert_eq!(object.bytes(), POD);
+            assert_eq!(object.content(), POD);
             assert_eq!((object.kind(), object.uid()), (Some("Pod"), "u"));
             assert_eq!(object.key().to_string(), "n/a");
         }

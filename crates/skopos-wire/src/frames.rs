@@ -39,11 +39,22 @@ pub struct FrameSplitter {
     partial: Vec<u8>,
     state: State,
     failed: Option<FrameError>,
+    /// True for frames of protobuf, each with its length in four bytes before it.
+    is_protobuf: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
     Between,
+    /// Inside the length of a frame of protobuf.
+    InLength {
+        bytes: u8,
+        length: u32,
+    },
+    /// Inside a frame of protobuf.
+    InMessage {
+        length: usize,
+    },
     InFrame {
         nesting: Nesting,
         /// Set if the next byte is at the start of a line.
@@ -81,9 +92,21 @@ pub enum FrameError {
 }
 
 impl FrameSplitter {
-    /// Creates a splitter for one stream.
+    /// Creates a splitter for one stream of JSON.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, chunks: VecDeque::new(), partial: Vec::new(), state: State::Between, failed: None }
+        Self {
+            limits,
+            chunks: VecDeque::new(),
+            partial: Vec::new(),
+            state: State::Between,
+            failed: None,
+            is_protobuf: false,
+        }
+    }
+
+    /// Creates a splitter for one stream of protobuf (`application/vnd.kubernetes.protobuf;stream=watch`).
+    pub fn protobuf(limits: Limits) -> Self {
+        Self { is_protobuf: true, ..Self::new(limits) }
     }
 
     /// Adds the next chunk of the stream.
@@ -108,6 +131,9 @@ impl FrameSplitter {
     /// # Errors
     /// As [`FrameSplitter::next_frame`]. A frame that is not an event is not an error of the stream.
     pub fn next_event(&mut self) -> Result<Option<Result<WatchEvent, BrokenFrame>>, FrameError> {
+        if self.is_protobuf {
+            return self.next(|_, _| None, |frame, limits| WatchEvent::parse_protobuf(&frame, limits));
+        }
         let whole = |text: &[u8], limits: &Limits| {
             WatchEvent::at_start_of(text, limits).map(|(event, len)| (Ok(event), len))
         };
@@ -158,7 +184,7 @@ impl FrameSplitter {
     pub fn finish(self) -> Result<(), FrameError> {
         match self.failed {
             Some(error) => Err(error),
-            None if self.partial.is_empty() => Ok(()),
+            None if matches!(self.state, State::Between) => Ok(()),
             None => Err(FrameError::Truncated { bytes: self.partial.len() }),
         }
     }
@@ -166,6 +192,9 @@ impl FrameSplitter {
     /// Returns the frame at the start of the chunk, if it can be parsed in a single pass.
     fn whole<T>(&self, chunk: &mut Bytes, whole: impl Fn(&[u8], &Limits) -> Option<(T, usize)>) -> Option<T> {
         let State::Between = self.state else { return None };
+        if self.is_protobuf {
+            return None;
+        }
         skip_blank(chunk);
         let (frame, len) = whole(chunk, &self.limits)?;
         chunk.advance(len);
@@ -174,6 +203,9 @@ impl FrameSplitter {
 
     /// Scans the chunk to the end of the frame in progress, or of the chunk.
     fn frame(&mut self, chunk: &mut Bytes) -> Result<Option<Bytes>, FrameError> {
+        if self.is_protobuf {
+            return self.message(chunk);
+        }
         if let State::Between = self.state {
             skip_blank(chunk);
             self.state = match chunk.first() {
@@ -183,7 +215,7 @@ impl FrameSplitter {
             };
         }
         let (len, done) = match &mut self.state {
-            State::Between => (0, false),
+            State::Between | State::InLength { .. } | State::InMessage { .. } => (0, false),
             State::InGarbage => match memchr::memchr(b'\n', chunk) {
                 Some(end) => (end, true),
                 None => (chunk.len(), false),
@@ -210,6 +242,49 @@ impl FrameSplitter {
         self.state = State::Between;
         let end = chunk.split_to(len);
         Ok(Some(if self.partial.is_empty() { end } else { join(&mut self.partial, &end) }))
+    }
+
+    /// Advances in a frame of protobuf to its end, or to that of the chunk.
+    fn message(&mut self, chunk: &mut Bytes) -> Result<Option<Bytes>, FrameError> {
+        loop {
+            match self.state {
+                State::Between | State::InFrame { .. } | State::InGarbage => {
+                    if chunk.is_empty() {
+                        return Ok(None);
+                    }
+                    self.state = State::InLength { bytes: 0, length: 0 };
+                }
+                State::InLength { bytes: 4, length } => {
+                    let length = usize::try_from(length).unwrap_or(usize::MAX);
+                    let limit = self.limits.max_frame_bytes;
+                    if length > limit {
+                        return Err(FrameError::TooLarge { limit, identity: Identity::default() });
+                    }
+                    self.state = State::InMessage { length };
+                }
+                State::InLength { bytes, length } => {
+                    if chunk.is_empty() {
+                        return Ok(None);
+                    }
+                    let length = length << 8 | u32::from(chunk.get_u8());
+                    self.state = State::InLength { bytes: bytes + 1, length };
+                }
+                State::InMessage { length } => {
+                    let missing = length - self.partial.len();
+                    if chunk.len() < missing {
+                        self.partial.extend_from_slice(&chunk.split_to(chunk.len()));
+                        return Ok(None);
+                    }
+                    let end = chunk.split_to(missing);
+                    self.state = State::Between;
+                    return Ok(Some(if self.partial.is_empty() {
+                        end
+                    } else {
+                        join(&mut self.partial, &end)
+                    }));
+                }
+            }
+        }
     }
 
     /// Returns the identity of the object in the frame in progress.

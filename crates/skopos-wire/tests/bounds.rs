@@ -90,7 +90,7 @@ fn frame_and_object_limits_are_exact() {
     let frame = format!(r#"{{"type":"ADDED","object":{POD}}}"#);
     let fits = Limits { max_object_bytes: POD.len(), max_frame_bytes: frame.len(), ..Limits::default() };
     let event = WatchEvent::parse_slice(frame.as_bytes(), &fits).unwrap();
-    assert_eq!(event.object().unwrap().bytes(), POD);
+    assert_eq!(event.object().unwrap().content(), POD);
     assert_eq!(event.resource_version(), Some(&5.into()));
     let small = Limits { max_object_bytes: POD.len() - 1, ..fits.clone() };
     WatchEvent::parse_slice(frame.as_bytes(), &small).unwrap_err();

@@ -62,8 +62,8 @@ pub use informer::transform::{Transform, TransformFn};
 pub use read::{Read, ReadOne, Source};
 #[doc(no_inline)]
 pub use skopos_reflect::{
-    Cause, Condition, Degradation, Form, InitialList, InvalidStart, MachineOptions, MachineStats, RawWatch,
-    RawWatchBuilder, RawWatchItem, RawWatchState, Reason, ReflectorState, ReplaceCause, Target,
+    Cause, Condition, Degradation, Encoding, Form, InitialList, InvalidStart, MachineOptions, MachineStats,
+    RawWatch, RawWatchBuilder, RawWatchItem, RawWatchState, Reason, ReflectorState, ReplaceCause, Target,
 };
 #[doc(no_inline)]
 pub use skopos_transport::{

@@ -240,7 +240,7 @@ fn add_handler(
 fn change(event: &Event<RawObject>) -> Change {
     let (verb, old) = match event {
         Event::Added { .. } => (Verb::Added, None),
-        Event::Updated { old, .. } => (Verb::Updated, Some(old.raw().bytes().clone())),
+        Event::Updated { old, .. } => (Verb::Updated, Some(old.raw().json())),
         Event::Deleted { .. } => (Verb::Deleted, None),
     };
     let object = event.object();
@@ -248,7 +248,7 @@ fn change(event: &Event<RawObject>) -> Change {
         verb,
         namespace: object.namespace().map(Into::into),
         name: object.name().into(),
-        object: Some(object.raw().bytes().clone()),
+        object: Some(object.raw().json()),
         old,
         gap: event.flags().gap,
     }

@@ -125,7 +125,7 @@ fn workloads(
     if kinds.iter().all(|(_, snapshot)| snapshot.is_none()) {
         return None;
     }
-    let parse = |kind, object: &Object<RawObject>| match Workload::parse(kind, object.raw().bytes()) {
+    let parse = |kind, object: &Object<RawObject>| match Workload::parse(kind, &object.raw().json()) {
         Ok(workload) => workload,
         Err(error) => {
             tracing::warn!(key = %object.key(), %error, "a workload of a virtual cluster cannot be read");
@@ -149,7 +149,7 @@ struct Reader {
 impl Reader {
     fn read(&self, secret: &RawObject) -> Option<(ClusterId, DiscoveredCluster)> {
         let place = || format!("Secret {}", secret.key());
-        let (name, spec) = match KubeconfigSecret::parse(secret.bytes()) {
+        let (name, spec) = match KubeconfigSecret::parse(&secret.json()) {
             Ok(None) => return None,
             Ok(Some(found)) => (found.name.clone(), self.spec(&found)),
             // Without a label the unreadable Secret cannot be attributed to a cluster.

@@ -106,7 +106,7 @@ pub(crate) async fn resolve(
     let definitions = cluster.kind(&definitions(), within).await.ok()?;
     let key = ObjectKey::checked(None, &format!("{plural}.{group}")).ok()?;
     let definition = definitions.informer().snapshot().get(&key)?;
-    let definition: Value = serde_json::from_slice(definition.raw().bytes()).ok()?;
+    let definition: Value = serde_json::from_slice(&definition.raw().json()).ok()?;
     let versions = ResourceType::from_crd(&definition).ok()?;
     versions.into_iter().find(|resource| resource.version == version).map(Arc::new)
 }

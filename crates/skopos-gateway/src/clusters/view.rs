@@ -121,7 +121,7 @@ impl View {
             match cursor.read(BATCH_SIZE) {
                 Ok(batch) => {
                     let more = batch.reached.is_none();
-                    let size = |old: &Object<RawObject>| old.raw().bytes().len();
+                    let size = |old: &Object<RawObject>| old.raw().content().len();
                     self.replaced(batch.changes.iter().map(|change| change.old.as_ref().map_or(0, size)));
                     let events = batch.changes.iter().filter_map(event);
                     if !gap.is_empty() || batch.changes.iter().any(|change| change.gap) {
@@ -218,7 +218,7 @@ impl Item for Row {
     }
 
     fn json(&self) -> Bytes {
-        self.object.raw().bytes().clone()
+        self.object.raw().json()
     }
 }
 

@@ -75,7 +75,7 @@ impl Item for MergedItem {
     }
 
     fn origin(&self) -> Bytes {
-        self.object().bytes().clone()
+        self.object().json()
     }
 
     fn key(&self, namespace: Option<&str>) -> String {

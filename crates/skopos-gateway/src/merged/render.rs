@@ -21,9 +21,9 @@ pub(crate) const MEMBER_VERSION: &str = "skopos.dev/resource-version";
 /// Returns the object with `merged_version` as its version, and the name of its cluster in a label and an annotation.
 /// Replaces the member's own values of these: a member cannot choose the cluster of its objects.
 pub(crate) fn render(object: &RawObject, cluster: &ClusterId, merged_version: MergedVersion) -> Bytes {
-    let json = object.bytes();
+    let json = object.json();
     let version = object.resource_version().to_string();
-    written(json, cluster, &version, merged_version).map_or_else(|_| json.clone(), Bytes::from)
+    written(&json, cluster, &version, merged_version).map_or_else(|_| json.clone(), Bytes::from)
 }
 
 fn written(

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::FutureExt as _;
 use futures::stream::{self, BoxStream, StreamExt as _};
-use http::StatusCode;
+use http::response::Parts;
+use http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use skopos_transport::{ConnectionId, Transport, TransportBody, TransportError, TransportErrorKind};
+use skopos_wire::protobuf::MEDIA_TYPE;
 use skopos_wire::{
-    BrokenFrame, FrameError, FrameSplitter, Limits, ListBody, ListSplitter, RawObject, WatchEvent,
+    BrokenFrame, BrokenReason, FrameError, FrameSplitter, Limits, ListBody, ListError, ListSplitter,
+    RawObject, ScanError, WatchEvent,
 };
 
 use super::failure;
-use crate::{BrokenItem, Cause, Clock, Failure, Input, Reason, RequestId, Target};
+use crate::{BrokenItem, Cause, Clock, Failure, Input, Negotiation, Reason, RequestId, Target};
 
 /// A request that was not sent yet. Dropping the stream that it becomes ends the request in any state.
 pub(super) struct Exchange {
@@ -23,6 +26,7 @@ pub(super) struct Exchange {
     pub(super) request: http::Request<Body>,
     pub(super) limits: Arc<Limits>,
     pub(super) clock: Clock,
+    pub(super) negotiation: Negotiation,
 }
 
 /// An input from a request.
@@ -37,14 +41,16 @@ const MAX_BATCH_BYTES: usize = 256 << 10;
 
 impl Exchange {
     /// Sends a list request. Yields `Opened`, `Items`..., and then `ListEnd` or `Failed`.
-    pub(super) fn list(self, id: RequestId) -> BoxStream<'static, Arrival> {
-        let target = self.target.clone();
-        self.begin(id, move |body, limits, clock| ResponseReader {
+    pub(super) fn list(mut self, id: RequestId) -> BoxStream<'static, Arrival> {
+        self.negotiation.ask(&self.target, &mut self.request);
+        let (target, negotiation) = (self.target.clone(), self.negotiation.clone());
+        self.begin(id, move |_, body, limits, clock| ResponseReader {
             id,
             body: Some(body),
             clock,
             decoder: ListDecoder {
                 target,
+                negotiation,
                 splitter: Some(ListSplitter::new((*limits).clone())),
                 items: Vec::new(),
             },
@@ -53,22 +59,29 @@ impl Exchange {
     }
 
     /// Sends a watch request. Yields `Opened`, `Events`..., and then `Closed` or `Failed`.
-    pub(super) fn watch(self, id: RequestId) -> BoxStream<'static, Arrival> {
-        let target = self.target.clone();
-        self.begin(id, move |body, limits, clock| ResponseReader {
+    pub(super) fn watch(mut self, id: RequestId) -> BoxStream<'static, Arrival> {
+        self.negotiation.ask(&self.target, &mut self.request);
+        let (target, negotiation) = (self.target.clone(), self.negotiation.clone());
+        self.begin(id, move |headers, body, limits, clock| ResponseReader {
             id,
             body: Some(body),
             clock,
             decoder: WatchDecoder {
                 target,
-                splitter: FrameSplitter::new((*limits).clone()),
+                negotiation,
+                splitter: if is_protobuf(headers) {
+                    FrameSplitter::protobuf((*limits).clone())
+                } else {
+                    FrameSplitter::new((*limits).clone())
+                },
                 events: Vec::new(),
             },
             ended: None,
         })
     }
 
-    /// Sends a GET. Yields `Got` or `Failed`.
+    /// Sends a GET. Yields `Got` or `Failed`. The object was undecodable in a list or a watch, so it is read as JSON, in which
+    /// a defect of the other encoding does not matter.
     pub(super) fn get(self, id: RequestId) -> BoxStream<'static, Arrival> {
         Box::pin(stream::once(async move {
             let input = match self.object().await {
@@ -82,14 +95,16 @@ impl Exchange {
     fn begin<D: Decoder>(
         self,
         id: RequestId,
-        reader: impl FnOnce(TransportBody, Arc<Limits>, Clock) -> ResponseReader<D> + Send + 'static,
+        reader: impl FnOnce(&HeaderMap, TransportBody, Arc<Limits>, Clock) -> ResponseReader<D> + Send + 'static,
     ) -> BoxStream<'static, Arrival> {
         let (limits, clock) = (self.limits.clone(), self.clock);
         let answer = async move {
             match self.send().await {
-                Ok((connection, body)) => {
+                Ok((parts, body)) => {
+                    let connection = parts.extensions.get::<ConnectionId>().copied();
                     let opened = Arrival { input: Input::Opened { id }, connection };
-                    let rest = stream::unfold(reader(body, limits, clock), ResponseReader::step);
+                    let reader = reader(&parts.headers, body, limits, clock);
+                    let rest = stream::unfold(reader, ResponseReader::step);
                     stream::iter([opened]).chain(rest).boxed()
                 }
                 Err(failure) => {
@@ -101,14 +116,14 @@ impl Exchange {
         Box::pin(stream::once(answer).flatten())
     }
 
-    async fn send(self) -> Result<(Option<ConnectionId>, TransportBody), Failure> {
-        let response = self.transport.send(self.request).await;
-        let response = response.map_err(|error| failure::from_transport(&error, &self.clock))?;
-        let (parts, body) = response.into_parts();
+    async fn send(self) -> Result<(Parts, TransportBody), Failure> {
+        let response = self.negotiation.send(&self.transport, self.request).await;
+        let (parts, body) =
+            response.map_err(|error| failure::from_transport(&error, &self.clock))?.into_parts();
         if !parts.status.is_success() {
             return Err(failure::from_response(parts, body).await);
         }
-        Ok((parts.extensions.get::<ConnectionId>().copied(), body))
+        Ok((parts, body))
     }
 
     async fn object(self) -> Result<Result<Option<RawObject>, BrokenItem>, Failure> {
@@ -214,12 +229,14 @@ trait Decoder: Send + 'static {
 
 struct ListDecoder {
     target: Arc<Target>,
+    negotiation: Negotiation,
     splitter: Option<ListSplitter>,
     items: Vec<Result<RawObject, BrokenItem>>,
 }
 
 struct WatchDecoder {
     target: Arc<Target>,
+    negotiation: Negotiation,
     splitter: FrameSplitter,
     events: Vec<Result<WatchEvent, BrokenFrame>>,
 }
@@ -229,7 +246,13 @@ impl Decoder for ListDecoder {
         let Some(splitter) = &mut self.splitter else { return Ok(()) };
         let begun = self.items.len();
         let items = &mut self.items;
-        splitter.push_and_scan(&chunk, &mut |item| items.push(item.map_err(broken))).map_err(malformed)?;
+        let pushed = splitter.push_and_scan(&chunk, &mut |item| items.push(item.map_err(broken)));
+        pushed.map_err(|error| {
+            if matches!(error, ListError::UnknownKind { .. }) {
+                self.negotiation.refuse();
+            }
+            malformed(error)
+        })?;
         let mut new = self.items[begun..].iter().flatten();
         new.try_for_each(|object| self.target.check_object(object)).map_err(malformed)
     }
@@ -263,6 +286,10 @@ impl Decoder for WatchDecoder {
         self.splitter.push(chunk);
         loop {
             match self.splitter.next_event() {
+                Ok(Some(Err(frame))) if is_of_unknown_kind(&frame) => {
+                    self.negotiation.refuse();
+                    return Err(malformed(frame));
+                }
                 Ok(Some(event)) => {
                     let mut object = event.iter().filter_map(WatchEvent::object);
                     object.try_for_each(|object| self.target.check_object(object)).map_err(malformed)?;
@@ -292,6 +319,16 @@ impl Decoder for WatchDecoder {
             Err(error) => Err(malformed(error)),
         }
     }
+}
+
+fn is_protobuf(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    content_type.is_some_and(|content_type| content_type.starts_with(MEDIA_TYPE))
+}
+
+/// Returns whether a frame cannot be read because the table of built-in kinds does not have its kind.
+fn is_of_unknown_kind(frame: &BrokenFrame) -> bool {
+    matches!(frame.reason, BrokenReason::Scan(ScanError::UnknownKind { .. }))
 }
 
 fn scan(json: Bytes, limits: &Limits) -> Result<RawObject, BrokenItem> {

@@ -17,7 +17,7 @@ use self::exchange::Arrival;
 pub use self::handle::DriverHandle;
 use self::handle::DriverShared;
 use self::request_connections::RequestConnections;
-use crate::{Action, Clock, Input, Machine, MachineOptions, RequestId, Sink, Target};
+use crate::{Action, Clock, Input, Machine, MachineOptions, Negotiation, RequestId, Sink, Target};
 
 /// Options of a [`Driver`].
 #[derive(Clone, Debug, Default)]
@@ -30,6 +30,9 @@ pub struct DriverOptions {
     pub clock: Clock,
     /// The seed of every random choice, for repeatable tests. Default: random.
     pub seed: Option<u64>,
+    /// What is known about the encodings of the target's resource, and the preferred one. Default: protobuf, where the
+    /// server has it.
+    pub negotiation: Negotiation,
 }
 
 /// A driver that keeps one [`Sink`] equal to one [`Target`] on the server that a [`Transport`] leads to.
@@ -60,7 +63,13 @@ impl Driver {
         Driver {
             shared: Arc::new(DriverShared::new(&machine)),
             machine,
-            requests: InFlightRequests::new(transport, target, options.limits, options.clock),
+            requests: InFlightRequests::new(
+                transport,
+                target,
+                options.limits,
+                options.clock,
+                options.negotiation,
+            ),
             clock: options.clock,
         }
     }
@@ -98,15 +107,23 @@ pub(crate) struct InFlightRequests {
     target: Arc<Target>,
     limits: Arc<Limits>,
     clock: Clock,
+    negotiation: Negotiation,
     /// At most three: the main one, a verification watch, and a read of an object that could not be decoded.
     in_flight: Vec<(RequestId, BoxStream<'static, Arrival>)>,
     connections: RequestConnections<ConnectionId>,
 }
 
 impl InFlightRequests {
-    pub(crate) fn new(transport: Transport, target: Target, limits: Limits, clock: Clock) -> Self {
+    pub(crate) fn new(
+        transport: Transport,
+        target: Target,
+        limits: Limits,
+        clock: Clock,
+        negotiation: Negotiation,
+    ) -> Self {
         InFlightRequests {
             transport,
+            negotiation,
             target: Arc::new(target),
             limits: Arc::new(limits),
             clock,
@@ -182,6 +199,7 @@ impl InFlightRequests {
             request,
             limits: self.limits.clone(),
             clock: self.clock,
+            negotiation: self.negotiation.clone(),
         }
     }
 

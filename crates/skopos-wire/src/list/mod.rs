@@ -1,10 +1,14 @@
 //! Splitting of list bodies into items while they stream in.
 
-use bytes::Bytes;
-use serde::Deserialize;
+mod json;
+mod protobuf;
 
+use bytes::Bytes;
+
+use self::json::JsonList;
+use self::protobuf::ProtobufList;
 use crate::json::SyntaxError;
-use crate::nesting::{Nesting, join};
+use crate::protobuf::{InvalidProtobuf, Kind, MAGIC};
 use crate::{InvalidResourceVersion, Limits, ObjectKey, RawObject, ResourceVersion, ScanError, Status};
 
 /// Splits the body of a list response into its items, as the chunks of the body arrive.
@@ -12,6 +16,8 @@ use crate::{InvalidResourceVersion, Limits, ObjectKey, RawObject, ResourceVersio
 /// It holds only the item in progress and the text outside the items. Each item comes out as soon as its last byte has
 /// arrived, in a buffer of exactly its size. An item is either balanced bytes that need not be JSON
 /// ([`push`](ListSplitter::push)), or an object ([`push_and_scan`](ListSplitter::push_and_scan)).
+///
+/// The body may be JSON or protobuf, which begins with a magic number. The items of the latter are messages.
 ///
 /// The list's metadata may come before or after the items, so it is known only at the end.
 ///
@@ -31,21 +37,16 @@ use crate::{InvalidResourceVersion, Limits, ObjectKey, RawObject, ResourceVersio
 #[derive(Debug)]
 pub struct ListSplitter {
     limits: Limits,
-    state: State,
-    /// The body without its items: `{"kind":"PodList","metadata":{...},"items":[]}`.
-    envelope: Vec<u8>,
-    /// The range in the envelope of the top-level key in progress, or of the last one.
-    key: std::ops::Range<usize>,
-    /// The part of an item that came with earlier chunks.
-    partial: Vec<u8>,
-    nesting: Nesting,
-    /// Set if the value in progress is a number or a literal.
-    scalar: bool,
-    items: usize,
-    seen_items: bool,
-    /// Bytes seen in earlier chunks.
-    offset: usize,
+    form: Form,
     failed: Option<ListError>,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// Before the first byte.
+    Unknown,
+    Json(JsonList),
+    Protobuf(Box<ProtobufList>),
 }
 
 /// The content of a list response.
@@ -120,6 +121,18 @@ pub enum ListError {
     /// Members outside the items that are not those of a list.
     #[error("list's envelope: {0}")]
     Envelope(Box<str>),
+    /// A list in protobuf whose encoding is broken.
+    #[error("list: {0}")]
+    Protobuf(#[from] InvalidProtobuf),
+    /// A list in protobuf of a kind that the table of built-in kinds does not have. The caller is at fault: it has to ask for
+    /// JSON.
+    #[error("{kind:?} of {api_version:?} is no built-in kind, so its protobuf cannot be read: ask for JSON")]
+    UnknownKind {
+        /// `apiVersion`.
+        api_version: Box<str>,
+        /// `kind`.
+        kind: Box<str>,
+    },
     /// A list without `items`.
     #[error("{kind:?} is no list: it has no items")]
     NotAList {
@@ -144,49 +157,10 @@ pub struct BrokenItem {
     pub reason: ScanError,
 }
 
-/// The position of the next byte within the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Before the body's opening brace.
-    Start,
-    /// Before a key, or before the closing brace if there was no key yet.
-    Key { first: bool },
-    /// Inside a key.
-    InKey,
-    /// After a key.
-    Colon,
-    /// Before the value of a key.
-    Value,
-    /// Inside a value that belongs to the envelope.
-    InValue,
-    /// After a value of the body.
-    AfterValue,
-    /// Before an item, or before the closing bracket if there was no item yet.
-    Item { first: bool },
-    /// Inside an item.
-    InItem,
-    /// After an item.
-    AfterItem,
-    /// After the body.
-    End,
-}
-
 impl ListSplitter {
     /// Creates a splitter for one body.
     pub fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            state: State::Start,
-            envelope: Vec::new(),
-            key: 0..0,
-            partial: Vec::new(),
-            nesting: Nesting::default(),
-            scalar: false,
-            items: 0,
-            seen_items: false,
-            offset: 0,
-            failed: None,
-        }
+        Self { limits, form: Form::Unknown, failed: None }
     }
 
     /// Consumes the next chunk of the body and passes the items that it completes to `sink`, in order.
@@ -214,19 +188,42 @@ impl ListSplitter {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let result = self.split(chunk, sink);
-        self.offset = self.offset.saturating_add(chunk.len());
+        let result = self.form(chunk).map_or(Ok(()), |form| match form {
+            Form::Unknown => Ok(()),
+            Form::Json(list) => list.take(chunk, sink),
+            Form::Protobuf(list) => list.take(chunk, sink),
+        });
         result.inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// Returns the splitter for the form of the body, which its first byte tells.
+    fn form(&mut self, chunk: &[u8]) -> Option<&mut Form> {
+        if matches!(self.form, Form::Unknown) {
+            self.form = if chunk.first()? == &MAGIC[0] {
+                Form::Protobuf(Box::new(ProtobufList::new(self.limits.clone())))
+            } else {
+                Form::Json(JsonList::new(self.limits.clone()))
+            };
+        }
+        Some(&mut self.form)
     }
 
     /// Returns the number of items that have come out.
     pub fn items(&self) -> usize {
-        self.items
+        match &self.form {
+            Form::Unknown => 0,
+            Form::Json(list) => list.items(),
+            Form::Protobuf(list) => list.items(),
+        }
     }
 
     /// Returns the number of bytes held: the item in progress and the text outside the items.
     pub fn held_bytes(&self) -> usize {
-        self.envelope.len() + self.partial.len()
+        match &self.form {
+            Form::Unknown => 0,
+            Form::Json(list) => list.held_bytes(),
+            Form::Protobuf(list) => list.held_bytes(),
+        }
     }
 
     /// Returns the content of the body, after its last chunk.
@@ -237,191 +234,11 @@ impl ListSplitter {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        if self.state != State::End {
-            return Err(ListError::Truncated { offset: self.offset, items: self.items });
+        match self.form {
+            Form::Unknown => Err(ListError::Truncated { offset: 0, items: 0 }),
+            Form::Json(list) => list.finish(),
+            Form::Protobuf(list) => list.finish(),
         }
-        let invalid = |error: serde_json::Error| ListError::Envelope(error.to_string().into());
-        let envelope: Envelope = serde_json::from_slice(&self.envelope).map_err(invalid)?;
-        let kind = envelope.kind.unwrap_or_default();
-        if kind == "Status" {
-            let status = serde_json::from_slice(&self.envelope).map_err(invalid)?;
-            return Ok(ListBody::Status(Box::new(status)));
-        }
-        if !self.seen_items {
-            return Err(ListError::NotAList { kind: kind.into() });
-        }
-        let metadata = envelope.metadata.unwrap_or_default();
-        Ok(ListBody::List(ListMeta {
-            resource_version: metadata.resource_version.unwrap_or_default().parse()?,
-            continue_token: metadata.continue_token.filter(|token| !token.is_empty()),
-            remaining_item_count: metadata.remaining_item_count.and_then(|n| u64::try_from(n).ok()),
-            kind,
-            api_version: envelope.api_version.unwrap_or_default(),
-        }))
-    }
-
-    fn split(&mut self, chunk: &[u8], sink: &mut impl Items) -> Result<(), ListError> {
-        let mut pos = 0;
-        while pos < chunk.len() {
-            match self.state {
-                State::InItem => pos = self.item(chunk, pos, sink)?,
-                State::InValue | State::InKey => pos = self.value(chunk, pos)?,
-                _ if matches!(chunk[pos], b' ' | b'\n' | b'\r' | b'\t') => pos += 1,
-                _ => {
-                    if self.step(chunk[pos], self.offset + pos)? {
-                        pos += 1;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Handles one byte between values; returns whether the byte is consumed.
-    fn step(&mut self, byte: u8, offset: usize) -> Result<bool, ListError> {
-        let error = |expected| Err(SyntaxError { offset, expected }.into());
-        self.state = match (self.state, byte) {
-            (State::Start, b'{') => State::Key { first: true },
-            (State::Start, _) => return error("an object"),
-            (State::Key { .. }, b'"') => {
-                self.hold(&[byte])?;
-                self.key = self.envelope.len()..self.envelope.len();
-                self.nesting = Nesting::in_string();
-                self.state = State::InKey;
-                return Ok(true);
-            }
-            (State::Key { first: true }, b'}') => State::End,
-            (State::Key { .. }, _) => return error("a key"),
-            (State::Colon, b':') => State::Value,
-            (State::Colon, _) => return error("':'"),
-            (State::Value, b'[') if self.is_key("items") => {
-                if std::mem::replace(&mut self.seen_items, true) {
-                    return Err(ListError::Duplicate("items"));
-                }
-                self.hold(b"[]")?;
-                self.state = State::Item { first: true };
-                return Ok(true);
-            }
-            (State::Value, b'n') if self.is_key("items") => {
-                // An empty list may be null. The envelope's parser checks that it is "null".
-                if std::mem::replace(&mut self.seen_items, true) {
-                    return Err(ListError::Duplicate("items"));
-                }
-                self.begin_value(byte)
-            }
-            (State::Value, _) if self.is_key("items") => return error("an array of items"),
-            (State::Value, _) if self.is_key("rows") || self.is_key("columnDefinitions") => {
-                return Err(ListError::Table);
-            }
-            (State::Value, b',' | b'}' | b']' | b':') => return error("a value"),
-            (State::Value, _) => self.begin_value(byte),
-            (State::AfterValue, b',') => State::Key { first: false },
-            (State::AfterValue, b'}') => State::End,
-            (State::AfterValue, _) => return error("',' or '}'"),
-            (State::Item { .. }, b'{') => {
-                if self.items == self.limits.max_list_items {
-                    return Err(ListError::TooManyItems { limit: self.limits.max_list_items });
-                }
-                self.nesting = Nesting::default();
-                self.state = State::InItem;
-                return Ok(false);
-            }
-            (State::Item { first: true }, b']') => State::AfterValue,
-            (State::Item { .. }, _) => return error("an item that is an object"),
-            (State::AfterItem, b',') => State::Item { first: false },
-            (State::AfterItem, b']') => State::AfterValue,
-            (State::AfterItem, _) => return error("',' or ']'"),
-            (State::End, _) => return error("the end"),
-            (State::InKey | State::InValue | State::InItem, _) => return Ok(false),
-        };
-        match (self.state, byte) {
-            // The value's first byte is part of the value.
-            (State::InValue, _) => Ok(false),
-            // Separators and ends of items are not part of the envelope.
-            (State::Item { .. }, _) | (_, b']') => Ok(true),
-            _ => self.hold(&[byte]).map(|()| true),
-        }
-    }
-
-    fn begin_value(&mut self, first: u8) -> State {
-        self.nesting = Nesting::default();
-        self.scalar = !matches!(first, b'{' | b'[' | b'"');
-        State::InValue
-    }
-
-    /// Continues a key or a value of the envelope.
-    fn value(&mut self, chunk: &[u8], pos: usize) -> Result<usize, ListError> {
-        let rest = &chunk[pos..];
-        let (len, done) = if self.scalar && self.state == State::InValue {
-            // A number or literal extends to the next byte that cannot be part of one.
-            match rest.iter().position(|b| matches!(b, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')) {
-                Some(end) => (end, true),
-                None => (rest.len(), false),
-            }
-        } else {
-            self.nesting.advance(rest, self.max_depth()).map_err(|at| self.too_deep(pos + at))?
-        };
-        self.hold(&rest[..len])?;
-        if done {
-            self.state = match self.state {
-                State::InKey => {
-                    self.key.end = self.envelope.len() - 1;
-                    State::Colon
-                }
-                _ => State::AfterValue,
-            };
-        }
-        Ok(pos + len)
-    }
-
-    /// Continues an item.
-    fn item(&mut self, chunk: &[u8], pos: usize, sink: &mut impl Items) -> Result<usize, ListError> {
-        let rest = &chunk[pos..];
-        if self.nesting.depth == 0
-            && let Some(len) = sink.whole(rest, &self.limits)
-        {
-            self.items += 1;
-            self.state = State::AfterItem;
-            return Ok(pos + len);
-        }
-        let (len, done) =
-            self.nesting.advance(rest, self.max_depth()).map_err(|at| self.too_deep(pos + at))?;
-        if self.partial.len() + len > self.limits.max_object_bytes {
-            return Err(ListError::ItemTooLarge { index: self.items, limit: self.limits.max_object_bytes });
-        }
-        if !done {
-            self.partial.extend_from_slice(&rest[..len]);
-            return Ok(pos + len);
-        }
-        sink.split(join(&mut self.partial, &rest[..len]), &self.limits);
-        self.items += 1;
-        self.state = State::AfterItem;
-        Ok(pos + len)
-    }
-
-    fn hold(&mut self, bytes: &[u8]) -> Result<(), ListError> {
-        if self.envelope.len() + bytes.len() > self.limits.max_envelope_bytes {
-            return Err(ListError::EnvelopeTooLarge { limit: self.limits.max_envelope_bytes });
-        }
-        self.envelope.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn is_key(&self, key: &str) -> bool {
-        let own = self.envelope.get(self.key.clone()).unwrap_or_default();
-        if memchr::memchr(b'\\', own).is_none() {
-            return own == key.as_bytes();
-        }
-        let quoted = [b"\"", own, b"\""].concat();
-        serde_json::from_slice::<String>(&quoted).is_ok_and(|own| own == key)
-    }
-
-    fn max_depth(&self) -> usize {
-        self.limits.max_depth.min(crate::json::DEPTH_CAP)
-    }
-
-    fn too_deep(&self, pos: usize) -> ListError {
-        ListError::TooDeep { offset: self.offset + pos }
     }
 }
 
@@ -432,6 +249,9 @@ trait Items {
 
     /// Takes an item that was delimited first.
     fn split(&mut self, item: Bytes, limits: &Limits);
+
+    /// Takes the message of an item.
+    fn message(&mut self, kind: &'static Kind, item: &[u8], limits: &Limits);
 }
 
 struct Split<F>(F);
@@ -443,6 +263,10 @@ impl<F: FnMut(Bytes)> Items for Split<F> {
 
     fn split(&mut self, item: Bytes, _: &Limits) {
         (self.0)(item);
+    }
+
+    fn message(&mut self, _: &'static Kind, item: &[u8], _: &Limits) {
+        (self.0)(Bytes::copy_from_slice(item));
     }
 }
 
@@ -459,28 +283,10 @@ impl<F: FnMut(Result<RawObject, BrokenItem>)> Items for Scan<F> {
         let scanned = RawObject::scan(item.clone(), limits);
         (self.0)(scanned.map_err(|reason| BrokenItem { key: RawObject::identify(&item).key, reason }));
     }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Envelope {
-    #[serde(default)]
-    kind: Option<String>,
-    #[serde(default)]
-    api_version: Option<String>,
-    #[serde(default)]
-    metadata: Option<Metadata>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    #[serde(default)]
-    resource_version: Option<String>,
-    #[serde(rename = "continue", default)]
-    continue_token: Option<String>,
-    #[serde(default)]
-    remaining_item_count: Option<i64>,
+    fn message(&mut self, kind: &'static Kind, item: &[u8], limits: &Limits) {
+        let scanned = RawObject::from_message(kind, item, limits);
+        (self.0)(scanned.map_err(|reason| BrokenItem { key: RawObject::identify_message(item).key, reason }));
+    }
 }
 
 #[cfg(test)]

@@ -50,6 +50,10 @@ impl Items for Whole {
     fn split(&mut self, item: Bytes, _: &Limits) {
         panic!("looked at again: {item:?}");
     }
+
+    fn message(&mut self, _: &'static Kind, _: &[u8], _: &Limits) {
+        unreachable!("the body is JSON");
+    }
 }
 
 #[test]

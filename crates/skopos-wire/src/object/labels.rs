@@ -1,11 +1,12 @@
-//! Labels, read in place from the JSON.
+//! Labels, read in place from the content.
 
 use std::fmt;
 
 use super::Pair;
 use crate::json::Cursor;
+use crate::protobuf::Reader;
 
-/// The labels of an object, in the order of its JSON.
+/// The labels of an object, in the order of its content.
 #[derive(Clone)]
 pub struct Labels<'a>(Source<'a>);
 
@@ -13,6 +14,8 @@ pub struct Labels<'a>(Source<'a>);
 enum Source<'a> {
     /// A JSON object of strings without escapes and without duplicate keys.
     Json(Cursor<'a>),
+    /// The metadata in protobuf.
+    Protobuf(Reader<'a>),
     Pairs(std::slice::Iter<'a, Pair>),
 }
 
@@ -21,6 +24,10 @@ impl<'a> Labels<'a> {
         let mut cursor = Cursor::new(json, 2);
         cursor.eat(b'{');
         Self(Source::Json(cursor))
+    }
+
+    pub(super) fn from_protobuf(metadata: &'a [u8]) -> Self {
+        Self(Source::Protobuf(Reader::new(metadata)))
     }
 
     pub(super) fn from_pairs(pairs: &'a [Pair]) -> Self {
@@ -38,6 +45,10 @@ impl<'a> Iterator for Labels<'a> {
                 cursor.eat(b':');
                 let value = cursor.string().ok()?.plain()?;
                 cursor.eat(b',');
+                Some((std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?))
+            }
+            Source::Protobuf(metadata) => {
+                let (key, value) = super::protobuf::next_label(metadata)?;
                 Some((std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?))
             }
             Source::Pairs(pairs) => pairs.next().map(|(key, value)| (&**key, &**value)),

@@ -1,7 +1,8 @@
-//! Objects as raw JSON plus the metadata that a cache needs.
+//! Objects as the server sent them, plus the metadata that a cache needs.
 
 mod labels;
 mod parts;
+mod protobuf;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,14 +13,16 @@ use bytes::Bytes;
 pub use labels::Labels;
 pub use parts::{Identity, ScanError};
 pub(crate) use parts::{Parts, check_read, check_text};
+pub(crate) use protobuf::{is_annotated, metadata, open, resource_version};
 use serde::de::DeserializeOwned;
 
 use crate::json::{Cursor, RawStr};
+use crate::protobuf::{EncodeError, Kind, MAGIC, View};
 use crate::{Limits, ObjectKey, ResourceVersion};
 
-/// A Kubernetes object: the JSON as the server sent it, and the metadata scanned from it.
+/// A Kubernetes object: its JSON or protobuf as the server sent it, and the metadata scanned from it.
 ///
-/// Cheap to clone. Scanned fields are mostly held as positions in the JSON, so an object costs its JSON and about 200
+/// Cheap to clone. Scanned fields are mostly held as positions in the content, so an object costs its content and about 200
 /// bytes. Everything else is decoded on demand: [`RawObject::decode`] into a type, [`RawObject::field`] for a single field.
 ///
 /// Covers full objects, `PartialObjectMetadata` and list items (which lack `kind` and `apiVersion` if the list is typed).
@@ -38,7 +41,10 @@ use crate::{Limits, ObjectKey, ResourceVersion};
 pub struct RawObject(Arc<Inner>);
 
 struct Inner {
-    json: Bytes,
+    /// The JSON text, or the message without its envelope.
+    content: Bytes,
+    /// The kind whose message the content is; `None` for JSON.
+    message: Option<&'static Kind>,
     key: ObjectKey,
     resource_version: ResourceVersion,
     uid: Span,
@@ -50,7 +56,18 @@ struct Inner {
     unescaped: Option<Box<Unescaped>>,
 }
 
-/// A range of the JSON in half the space. Empty if the field is absent.
+/// The form of an object's content.
+#[derive(Clone, Copy)]
+enum Encoding {
+    Json,
+    Protobuf {
+        kind: &'static Kind,
+        /// True if its JSON has `kind` and `apiVersion`, which items of lists lack.
+        has_types: bool,
+    },
+}
+
+/// A range of the content in half the space. Empty if the field is absent.
 #[derive(Clone, Copy, Default)]
 struct Span {
     start: u32,
@@ -71,7 +88,8 @@ struct Unescaped {
 type Pair = (Box<str>, Box<str>);
 
 impl RawObject {
-    /// Scans an object in the buffer it came in, and keeps that buffer.
+    /// Scans an object in the buffer it came in, and keeps that buffer. Protobuf in its envelope is recognized by its magic
+    /// number, and copied.
     ///
     /// Pass a buffer of the object's own size, as [`ListSplitter`](crate::ListSplitter) makes: a slice of a larger one
     /// keeps all of it alive. [`RawObject::copy_from`] is for slices. Surrounding white space, such as the newline that
@@ -80,12 +98,15 @@ impl RawObject {
     /// # Errors
     /// If the bytes are not an object with name, uid and resourceVersion, or exceed a limit: the server is at fault.
     pub fn scan(json: Bytes, limits: &Limits) -> Result<Self, ScanError> {
+        if json.starts_with(MAGIC) {
+            return Self::from_envelope(&json, limits);
+        }
         let json = json.slice_ref(json.trim_ascii());
         let inner = {
             let parts = Parts::from_document(&json, limits)?;
             parts.into_inner(0)?
         };
-        Ok(Self(Arc::new(Inner { json, ..inner })))
+        Ok(Self(Arc::new(Inner { content: json, ..inner })))
     }
 
     /// Scans an object and copies it into a buffer of exactly its size.
@@ -93,9 +114,12 @@ impl RawObject {
     /// # Errors
     /// As [`RawObject::scan`].
     pub fn copy_from(json: &[u8], limits: &Limits) -> Result<Self, ScanError> {
+        if json.starts_with(MAGIC) {
+            return Self::from_envelope(json, limits);
+        }
         let json = json.trim_ascii();
         let inner = Parts::from_document(json, limits)?.into_inner(0)?;
-        Ok(Self(Arc::new(Inner { json: Bytes::copy_from_slice(json), ..inner })))
+        Ok(Self(Arc::new(Inner { content: Bytes::copy_from_slice(json), ..inner })))
     }
 
     /// Scans the object at the start of `text` and returns it with its length. Returns `None` if the object does not end
@@ -111,7 +135,7 @@ impl RawObject {
     /// Creates an object from the parts scanned at `json`, which starts at `base` in the text that `parts` points into.
     pub(crate) fn from_parts(json: &[u8], parts: Parts<'_>, base: usize) -> Result<Self, ScanError> {
         let inner = parts.into_inner(base)?;
-        Ok(Self(Arc::new(Inner { json: Bytes::copy_from_slice(json), ..inner })))
+        Ok(Self(Arc::new(Inner { content: Bytes::copy_from_slice(json), ..inner })))
     }
 
     /// Scans a JSON tree, for tests and for servers that build their objects.
@@ -128,12 +152,84 @@ impl RawObject {
     /// Best effort: a key is taken only from metadata that also has a uid or a resourceVersion, as only whole objects have
     /// (templates inside them have neither).
     pub fn identify(json: &[u8]) -> Identity {
-        Parts::identify(json)
+        match open(json) {
+            Ok((_, message)) => Self::identify_message(message),
+            Err(_) => Parts::identify(json),
+        }
     }
 
-    /// Returns the JSON, exactly as received.
-    pub fn bytes(&self) -> &Bytes {
-        &self.0.json
+    /// Returns the JSON: exactly as received, or written from protobuf as the API server writes it. The latter costs about
+    /// as much as one parse of the JSON.
+    pub fn json(&self) -> Bytes {
+        match self.0.encoding() {
+            Encoding::Json => self.0.content.clone(),
+            Encoding::Protobuf { kind, has_types } => {
+                // The content was checked when it was scanned, so there is no error.
+                let json = crate::protobuf::message_to_json(kind, has_types, &self.0.content);
+                json.unwrap_or_else(|_| b"{}".to_vec()).into()
+            }
+        }
+    }
+
+    /// Returns the object in protobuf, in its envelope: as received, or encoded from the JSON. Members that its kind does
+    /// not have are dropped. `types` are `apiVersion` and `kind`, for the item of a list.
+    ///
+    /// # Errors
+    /// If the object is not of a built-in kind, or its JSON does not fit its kind.
+    pub fn to_protobuf(&self, types: Option<(&str, &str)>) -> Result<Vec<u8>, EncodeError> {
+        let (kind, message) = self.to_message(types)?;
+        Ok(crate::protobuf::envelope(kind, &message))
+    }
+
+    /// Returns kind and message of the object, as [`RawObject::to_protobuf`] does.
+    pub(crate) fn to_message(
+        &self,
+        types: Option<(&str, &str)>,
+    ) -> Result<(&'static Kind, Bytes), EncodeError> {
+        if let Encoding::Protobuf { kind, .. } = self.0.encoding() {
+            return Ok((kind, self.0.content.clone()));
+        }
+        let (api_version, kind) = match (self.api_version(), self.kind(), types) {
+            (Some(api_version), Some(kind), _) | (_, _, Some((api_version, kind))) => (api_version, kind),
+            _ => ("", ""),
+        };
+        let kind = crate::protobuf::find(api_version, kind)?;
+        Ok((kind, crate::protobuf::message_from_json(kind, &self.0.content)?.into()))
+    }
+
+    /// Returns whether the object is held in protobuf.
+    pub fn is_protobuf(&self) -> bool {
+        matches!(self.0.encoding(), Encoding::Protobuf { .. })
+    }
+
+    /// Returns the bytes to store, from which [`RawObject::scan`] makes the object again: its JSON, or its protobuf in an
+    /// envelope.
+    pub fn to_stored(&self) -> Bytes {
+        match self.0.encoding() {
+            Encoding::Json => self.0.content.clone(),
+            Encoding::Protobuf { kind, .. } => crate::protobuf::envelope(kind, &self.0.content).into(),
+        }
+    }
+
+    /// Returns the bytes that are held: the JSON, or the message of protobuf without its envelope.
+    pub fn content(&self) -> &Bytes {
+        &self.0.content
+    }
+
+    /// Returns the object without `metadata.managedFields`, in the same form.
+    ///
+    /// # Errors
+    /// If the result cannot be scanned, which happens only if the object could not be either.
+    pub fn without_managed_fields(&self, limits: &Limits) -> Result<Self, ScanError> {
+        match self.0.encoding() {
+            Encoding::Json => Self::scan(crate::transform::drop_managed_fields(&self.0.content), limits),
+            Encoding::Protobuf { kind, has_types } => {
+                let message = protobuf::without_managed_fields(&self.0.content);
+                let message = message.as_deref().unwrap_or(&self.0.content);
+                let object = Self::from_message(kind, message, limits)?;
+                Ok(if has_types { object.with_types(kind) } else { object })
+            }
+        }
     }
 
     /// Returns namespace and name.
@@ -179,10 +275,26 @@ impl RawObject {
         if self.resource_version() != other.resource_version() {
             return false;
         }
-        // The frequent case: both share the same buffer.
-        std::ptr::eq(self.bytes().as_ref(), other.bytes().as_ref())
-            || self.is_with_types(other)
-            || other.is_with_types(self)
+        match (self.0.encoding(), other.0.encoding()) {
+            (Encoding::Json, Encoding::Json) => {
+                // The frequent case: both share the same buffer.
+                std::ptr::eq(self.0.content.as_ref(), other.0.content.as_ref())
+                    || self.is_with_types(other)
+                    || other.is_with_types(self)
+            }
+            (Encoding::Protobuf { kind, .. }, Encoding::Protobuf { kind: theirs, .. }) => {
+                kind == theirs && self.0.content == other.0.content
+            }
+            (Encoding::Json, Encoding::Protobuf { kind, .. }) => self.is_json_of(kind, other),
+            (Encoding::Protobuf { kind, .. }, Encoding::Json) => other.is_json_of(kind, self),
+        }
+    }
+
+    /// Returns whether this is what the server writes as JSON of an object in protobuf.
+    fn is_json_of(&self, kind: &'static Kind, object: &RawObject) -> bool {
+        let has_types = self.kind().is_some();
+        crate::protobuf::message_to_json(kind, has_types, &object.0.content)
+            .is_ok_and(|json| json == self.0.content)
     }
 
     /// Returns whether this is `item` plus only the `kind` and `apiVersion` that it lacks, at the beginning.
@@ -193,8 +305,8 @@ impl RawObject {
         };
         let added = member("kind", self.kind(), item.kind())
             + member("apiVersion", self.api_version(), item.api_version());
-        self.bytes().len() == item.bytes().len() + added
-            && item.bytes().strip_prefix(b"{").is_some_and(|rest| self.bytes().ends_with(rest))
+        let (own, item) = (&self.0.content, &item.0.content);
+        own.len() == item.len() + added && item.strip_prefix(b"{").is_some_and(|rest| own.ends_with(rest))
     }
 
     /// Returns `metadata.deletionTimestamp` in RFC 3339, if the object is being deleted.
@@ -204,19 +316,27 @@ impl RawObject {
 
     /// Returns `apiVersion`, which items of typed lists lack.
     pub fn api_version(&self) -> Option<&str> {
-        self.text(self.0.api_version, |unescaped| &unescaped.api_version)
+        match self.0.encoding() {
+            Encoding::Json => self.text(self.0.api_version, |unescaped| &unescaped.api_version),
+            Encoding::Protobuf { kind, has_types } => has_types.then_some(kind.api_version),
+        }
     }
 
     /// Returns `kind`, which items of typed lists lack.
     pub fn kind(&self) -> Option<&str> {
-        self.text(self.0.kind, |unescaped| &unescaped.kind)
+        match self.0.encoding() {
+            Encoding::Json => self.text(self.0.kind, |unescaped| &unescaped.kind),
+            Encoding::Protobuf { kind, has_types } => has_types.then_some(kind.kind),
+        }
     }
 
-    /// Returns the labels, in the order of the JSON.
+    /// Returns the labels, in the order of the content.
     pub fn labels(&self) -> Labels<'_> {
-        match self.0.unescaped.as_ref().and_then(|unescaped| unescaped.labels.as_deref()) {
-            Some(pairs) => Labels::from_pairs(pairs),
-            None => Labels::from_json(self.slice(self.0.labels)),
+        let pairs = self.0.unescaped.as_ref().and_then(|unescaped| unescaped.labels.as_deref());
+        match (pairs, self.0.encoding()) {
+            (Some(pairs), _) => Labels::from_pairs(pairs),
+            (None, Encoding::Json) => Labels::from_json(self.slice(self.0.labels)),
+            (None, Encoding::Protobuf { .. }) => Labels::from_protobuf(self.slice(self.0.metadata)),
         }
     }
 
@@ -227,12 +347,20 @@ impl RawObject {
 
     /// Returns the value of one annotation. Scans the metadata on each call.
     pub fn annotation(&self, key: &str) -> Option<Cow<'_, str>> {
-        lookup_text(self.slice(self.0.metadata), &["annotations", key])
+        let metadata = self.slice(self.0.metadata);
+        match self.0.encoding() {
+            Encoding::Json => lookup_text(metadata, &["annotations", key]),
+            Encoding::Protobuf { .. } => protobuf::annotation(metadata, key),
+        }
     }
 
     /// Returns `metadata.generation`. Scans the metadata on each call.
     pub fn generation(&self) -> Option<i64> {
-        lookup_text(self.slice(self.0.metadata), &["generation"])?.parse().ok()
+        let metadata = self.slice(self.0.metadata);
+        match self.0.encoding() {
+            Encoding::Json => lookup_text(metadata, &["generation"])?.parse().ok(),
+            Encoding::Protobuf { .. } => protobuf::generation(metadata),
+        }
     }
 
     /// Returns the text of the field at a path such as `status.phase`: a string, number or boolean. Returns `None` if the
@@ -245,6 +373,7 @@ impl RawObject {
         match path {
             "metadata.name" => Some(self.name().into()),
             "metadata.namespace" => self.namespace().map(Cow::from),
+            _ if self.is_protobuf() => protobuf::lookup(self.view()?, &split_path(path)),
             _ => match path.strip_prefix("metadata.") {
                 Some(rest) => lookup_text(self.slice(self.0.metadata), &split_path(rest)),
                 None => self.lookup_beside_metadata(&split_path(path)),
@@ -256,42 +385,60 @@ impl RawObject {
     fn lookup_beside_metadata(&self, path: &[&str]) -> Option<Cow<'_, str>> {
         let (first, rest) = path.split_first()?;
         let metadata = self.0.metadata.range();
-        let mut cursor = Cursor::new(&self.0.json, crate::json::DEPTH_CAP);
+        let mut cursor = Cursor::new(&self.0.content, crate::json::DEPTH_CAP);
         if !enter(&mut cursor, first, Some(metadata)) {
             return None;
         }
         lookup_text_at(cursor, rest)
     }
 
-    /// Decodes the object into a type, such as a k8s-openapi struct.
+    /// Decodes the object into a type, such as a k8s-openapi struct. The type reads protobuf as it would read the JSON.
     ///
     /// # Errors
-    /// If the JSON does not fit the type: the caller used the wrong type, or the server sent an unexpected one.
+    /// If the object does not fit the type: the caller used the wrong type, or the server sent an unexpected one.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        let failed = |message: String| DecodeError {
+        let failed = |message: Box<str>| DecodeError {
             key: self.0.key.clone(),
             target: std::any::type_name::<T>(),
-            message: message.into(),
+            message,
         };
+        if let Some(view) = self.view() {
+            return crate::protobuf::decode_view(view).map_err(failed);
+        }
         // As text, so that serde_json need not check the UTF-8 of each string.
-        let text = std::str::from_utf8(&self.0.json).map_err(|error| failed(error.to_string()))?;
-        serde_json::from_str(text).map_err(|error| failed(error.to_string()))
+        let text = std::str::from_utf8(&self.0.content).map_err(|error| failed(error.to_string().into()))?;
+        serde_json::from_str(text).map_err(|error| failed(error.to_string().into()))
     }
 
     /// Returns the object as a tree; `Null` only if it nests deeper than serde_json supports (128 levels).
     pub fn to_value(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.0.json).unwrap_or_default()
+        self.decode().unwrap_or_default()
     }
 
-    /// Returns the approximate memory use of this object, including its JSON.
+    /// Returns the approximate memory use of this object, including its content.
     pub fn memory_bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
         let key = COUNTS + self.name().len() + 1 + self.namespace().map_or(0, str::len);
-        COUNTS + size_of::<Inner>() + key + self.0.json.len()
+        COUNTS + size_of::<Inner>() + key + self.0.content.len()
+    }
+
+    /// Returns the members of an object in protobuf.
+    fn view(&self) -> Option<View<'_>> {
+        let Encoding::Protobuf { kind, has_types } = self.0.encoding() else { return None };
+        let view = View::read(kind.message, &self.0.content).ok()?;
+        Some(view.with_types(has_types.then(|| kind.types())))
+    }
+
+    /// Adds `kind` and `apiVersion` to the JSON of an object in protobuf.
+    fn with_types(self, kind: &'static Kind) -> Self {
+        match Arc::try_unwrap(self.0) {
+            Ok(inner) => Inner { kind: HAS_TYPES, message: Some(kind), ..inner }.into(),
+            Err(shared) => Self(shared),
+        }
     }
 
     fn slice(&self, span: Span) -> &[u8] {
-        self.0.json.get(span.range()).unwrap_or_default()
+        self.0.content.get(span.range()).unwrap_or_default()
     }
 
     fn text<'a>(
@@ -307,6 +454,24 @@ impl RawObject {
     }
 }
 
+/// The `kind` of an object in protobuf whose JSON has `kind` and `apiVersion`; its text is that of its [`Kind`].
+const HAS_TYPES: Span = Span { start: 0, len: 1 };
+
+impl Inner {
+    fn encoding(&self) -> Encoding {
+        match self.message {
+            None => Encoding::Json,
+            Some(kind) => Encoding::Protobuf { kind, has_types: self.kind.len == HAS_TYPES.len },
+        }
+    }
+}
+
+impl From<Inner> for RawObject {
+    fn from(inner: Inner) -> Self {
+        Self(Arc::new(inner))
+    }
+}
+
 impl fmt::Debug for RawObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RawObject")
@@ -314,15 +479,16 @@ impl fmt::Debug for RawObject {
             .field("key", self.key())
             .field("uid", &self.uid())
             .field("resource_version", self.resource_version())
-            .field("bytes", &self.bytes().len())
+            .field("bytes", &self.content().len())
             .finish()
     }
 }
 
-/// Equal if the JSON is the same, byte for byte.
+/// Equal if the content is the same, byte for byte.
 impl PartialEq for RawObject {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.json == other.0.json
+        Arc::ptr_eq(&self.0, &other.0)
+            || (self.0.message == other.0.message && self.0.content == other.0.content)
     }
 }
 
@@ -350,6 +516,12 @@ impl Span {
     fn new(range: Range<usize>, base: usize) -> Self {
         let start = u32::try_from(range.start - base).unwrap_or_default();
         Self { start, len: u32::try_from(range.len()).unwrap_or_default() }
+    }
+
+    /// Creates the span of a part of `whole`.
+    fn of(part: &[u8], whole: &[u8]) -> Self {
+        let start = part.as_ptr().addr().wrapping_sub(whole.as_ptr().addr());
+        if part.is_empty() { Self::default() } else { Self::new(start..start + part.len(), 0) }
     }
 
     fn range(self) -> Range<usize> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::{Inner, Pair, Span, Unescaped, owned};
 use crate::json::{Cursor, RawStr, SyntaxError, TOO_DEEP};
 use crate::key::InvalidKey;
+use crate::protobuf::InvalidProtobuf;
 use crate::{InvalidResourceVersion, Limits, ObjectKey, ResourceVersion};
 
 /// The fields found so far. After an error it holds the fields before the error.
@@ -103,6 +104,17 @@ pub enum ScanError {
     /// A resourceVersion that is not a decimal integer.
     #[error("object's {0}")]
     InvalidResourceVersion(#[from] InvalidResourceVersion),
+    /// Protobuf whose encoding is broken.
+    #[error("object: {0}")]
+    Protobuf(#[from] InvalidProtobuf),
+    /// Protobuf of a kind that the table of built-in kinds does not have. The caller is at fault: it has to ask for JSON.
+    #[error("{kind:?} of {api_version:?} is no built-in kind, so its protobuf cannot be read: ask for JSON")]
+    UnknownKind {
+        /// `apiVersion`.
+        api_version: Box<str>,
+        /// `kind`.
+        kind: Box<str>,
+    },
     /// A `meta.k8s.io` Table. The caller is at fault: it requested a table where it needs objects.
     #[error("got a Table instead of an object: ask for application/json without as=Table")]
     Table,
@@ -264,7 +276,8 @@ impl<'a> Parts<'a> {
             text.map_or(Span::default(), |text| Span::new(text.start()..text.start() + text.len(), base))
         };
         Ok(Inner {
-            json: Bytes::new(),
+            content: Bytes::new(),
+            message: None,
             key: ObjectKey::checked(namespace.as_deref(), &name)?,
             resource_version,
             uid: span(self.uid),

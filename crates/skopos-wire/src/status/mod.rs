@@ -12,6 +12,7 @@ pub use reason::StatusReason;
 use serde::{Deserialize, Serialize};
 
 use crate::ContinueToken;
+use crate::protobuf;
 
 /// A Kubernetes `Status`, in the exact JSON shape of the API server.
 ///
@@ -109,8 +110,12 @@ pub struct StatusCause {
 }
 
 impl Status {
-    /// Parses a Status from the body of a response, if it is one.
+    /// Parses a Status from the body of a response, if it is one: in JSON, or in protobuf.
     pub fn from_slice(json: &[u8]) -> Option<Self> {
+        if json.starts_with(protobuf::MAGIC) {
+            let envelope = protobuf::Envelope::read(json)?;
+            return if envelope.kind == "Status" { protobuf::decode(json).ok() } else { None };
+        }
         #[derive(Deserialize)]
         struct Kind {
             kind: String,

@@ -21,7 +21,7 @@ pub fn object(data: &[u8]) {
     match scanned {
         Ok(object) => {
             serde_json::from_slice::<IgnoredAny>(data).expect("only JSON is accepted");
-            assert_eq!(object.bytes(), data);
+            assert_eq!(object.content(), data);
             let identity = RawObject::identify(data);
             assert_eq!(identity.key.as_ref(), Some(object.key()));
             assert_eq!(identity.resource_version.as_ref(), Some(object.resource_version()));
@@ -244,8 +244,8 @@ pub fn event(data: &[u8]) {
                 assert_eq!(object.to_value(), tree["object"]);
                 agrees(object, &tree["object"]);
                 // The object of an event equals a scan of its JSON.
-                let again =
-                    RawObject::copy_from(object.bytes(), &Limits::default()).expect("it was scanned before");
+                let again = RawObject::copy_from(object.content(), &Limits::default())
+                    .expect("it was scanned before");
                 assert_eq!((again.key(), again.uid()), (object.key(), object.uid()));
                 assert!(again.labels().eq(object.labels()));
             }

@@ -76,7 +76,7 @@ impl Checkpoint {
     pub fn write_to(&self, writer: impl Write) -> io::Result<Written> {
         let mut frames = FrameWriter::begin(writer, &self.header.to_json())?;
         for entry in self.content.objects.iter() {
-            frames.object(entry.raw().bytes())?;
+            frames.object(&entry.raw().to_stored())?;
         }
         let bytes = frames.end()?;
         Ok(Written { bytes, objects: self.objects() })

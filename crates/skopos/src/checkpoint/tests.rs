@@ -77,7 +77,7 @@ fn written_checkpoint_reads_back_equal() {
         assert!(found.is_same_content(&written), "{found:?}");
         assert_eq!(found.header, written.header);
         let json = |checkpoint: &Checkpoint| -> Vec<_> {
-            checkpoint.content.objects.iter().map(|entry| entry.raw().bytes().clone()).collect()
+            checkpoint.content.objects.iter().map(|entry| entry.raw().content().clone()).collect()
         };
         assert_eq!(json(&found), json(&written));
         assert_eq!(found.json_bytes(), written.json_bytes());

@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::freshness::FreshnessContext;
 use crate::freshness::sleep::SleepLog;
+use crate::informer::encodings::Encodings;
 use crate::informer::options::FactoryOptions;
 use crate::informer::watch_list_support::WatchListSupport;
 use crate::read::live::LiveClient;
@@ -24,6 +25,7 @@ pub(crate) struct FactoryContext {
     pub(crate) stop: CancellationToken,
     /// Knowledge about the server that list/watches gained, for later ones.
     pub(crate) watch_list_support: Arc<WatchListSupport>,
+    pub(crate) encodings: Arc<Encodings>,
     /// The cluster's name, once it is known.
     cluster: Mutex<Option<Arc<str>>>,
     random: Mutex<fastrand::Rng>,
@@ -37,8 +39,15 @@ impl FactoryContext {
             sleep: SleepLog::new(options.sleep_clock.clone()),
         });
         let random = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let encodings = Arc::new(Encodings::new(options.encoding));
         Self {
-            live: LiveClient::new(transport.clone(), options.limits.clone(), &options.machine),
+            live: LiveClient::new(
+                transport.clone(),
+                options.limits.clone(),
+                &options.machine,
+                encodings.clone(),
+            ),
+            encodings,
             transport,
             freshness,
             tasks: TaskTracker::new(),

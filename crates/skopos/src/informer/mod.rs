@@ -3,6 +3,7 @@
 #[cfg(feature = "kube-runtime")]
 pub(crate) mod adapters;
 pub(crate) mod assembly;
+pub(crate) mod encodings;
 pub(crate) mod options;
 pub(crate) mod quarantine;
 pub(crate) mod reflector;

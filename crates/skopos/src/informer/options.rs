@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use skopos_reflect::{Form, MachineOptions};
+use skopos_reflect::{Encoding, Form, MachineOptions};
 use skopos_wire::{FieldSelector, LabelSelector, Limits, ParseError};
 
 use super::resource::{ResourceId, Scope};
@@ -29,6 +29,9 @@ pub struct FactoryOptions {
     /// server does not stream lists of a resource, that is remembered for an hour: informers started in that time request
     /// pages at once.
     pub machine: MachineOptions,
+    /// The encoding that is asked for: protobuf for built-in kinds, which costs server and client a fraction of JSON, or JSON
+    /// only. A server that refuses protobuf of a resource is asked for JSON at once, and from then on.
+    pub encoding: Encoding,
     /// Limits on what is accepted from the server.
     pub limits: Limits,
     /// The age above which content is no longer live (90 s).
@@ -58,6 +61,7 @@ impl Default for FactoryOptions {
             probe_interval: Duration::from_secs(30),
             probe_timeout: Duration::from_secs(10),
             machine: MachineOptions::default(),
+            encoding: Encoding::default(),
             limits: Limits::default(),
             stale_after: Duration::from_secs(90),
             audit_interval: Some(Duration::from_secs(600)),

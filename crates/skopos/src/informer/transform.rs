@@ -42,11 +42,11 @@ impl Transform {
 
     /// Returns the object in the form in which it is stored.
     pub(crate) fn refine(&self, object: RawObject) -> RawObject {
-        let json = match self {
+        let refined = match self {
             Self::Keep => return object,
-            Self::DropManagedFields => skopos_wire::transform::drop_managed_fields(object.bytes()),
-            Self::Custom { apply, .. } => match catch_unwind(AssertUnwindSafe(|| apply(object.bytes()))) {
-                Ok(json) => json,
+            Self::DropManagedFields => object.without_managed_fields(&Limits::default()),
+            Self::Custom { apply, .. } => match catch_unwind(AssertUnwindSafe(|| apply(&object.json()))) {
+                Ok(json) => RawObject::scan(json, &Limits::default()),
                 Err(panic) => {
                     let (key, panic) = (object.key(), text_of(&*panic));
                     tracing::error!(%key, transform = ?self, %panic, "a transform panicked: the object is kept as it was");
@@ -54,7 +54,7 @@ impl Transform {
                 }
             },
         };
-        match RawObject::scan(json, &Limits::default()) {
+        match refined {
             Ok(refined) if same_identity(&refined, &object) => refined,
             _ => {
                 let key = object.key();

@@ -1,5 +1,6 @@
 //! Requests to the server itself: probes, lists and single reads outside of the list/watch.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -11,6 +12,7 @@ use skopos_wire::{Limits, ListBody, ListMeta, ListSplitter, ObjectKey, RawObject
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{LiveError, RefusalError};
+use crate::informer::encodings::Encodings;
 
 /// A client for reads from the server, each with a deadline. All are consistent reads: the server may not answer from the
 /// past. Lists ignore objects outside of the requested namespaces, like the list/watch.
@@ -19,6 +21,7 @@ pub(crate) struct LiveClient {
     transport: Transport,
     limits: Limits,
     max_list: ListBudget,
+    encodings: Arc<Encodings>,
 }
 
 /// The remaining size of one list.
@@ -30,9 +33,14 @@ struct ListBudget {
 
 impl LiveClient {
     /// Creates the client. Lists have the same limits as those of the list/watch.
-    pub(crate) fn new(transport: Transport, limits: Limits, machine: &MachineOptions) -> Self {
+    pub(crate) fn new(
+        transport: Transport,
+        limits: Limits,
+        machine: &MachineOptions,
+        encodings: Arc<Encodings>,
+    ) -> Self {
         let max_list = ListBudget { objects: machine.max_list_objects, bytes: machine.max_list_bytes };
-        Self { transport, limits, max_list }
+        Self { transport, limits, max_list, encodings }
     }
 
     /// Returns the server's newest revision, of the storage that the target is in.
@@ -97,7 +105,7 @@ impl LiveClient {
     ) -> Result<Option<RawObject>, LiveError> {
         let begun = Instant::now();
         let read = async {
-            let response = self.send(target.object(key), RequestClass::Read, deadline).await?;
+            let response = self.send(target, target.object(key), RequestClass::Read, deadline).await?;
             let body = match response {
                 Ok(response) => response.into_body().collect().await?.to_bytes(),
                 Err(refusal) if refusal.is_missing_object() => return Ok(None),
@@ -123,7 +131,7 @@ impl LiveClient {
         budget: &mut ListBudget,
         add: &mut (dyn FnMut(RawObject) + Send),
     ) -> Result<(ResourceVersion, Option<String>), LiveError> {
-        let mut body = self.send(request, RequestClass::List, deadline).await??.into_body();
+        let mut body = self.send(target, request, RequestClass::List, deadline).await??.into_body();
         let mut splitter = ListSplitter::new(self.limits.clone());
         let mut broken = None;
         while let Some(frame) = body.frame().await {
@@ -156,6 +164,7 @@ impl LiveClient {
     /// Sends a request. The outer error is one of the connection, the inner one the server's refusal.
     async fn send(
         &self,
+        target: &Target,
         mut request: Request<Body>,
         class: RequestClass,
         deadline: Instant,
@@ -164,7 +173,9 @@ impl LiveClient {
         let options =
             RequestOptions { class: Some(class), deadline: Some(deadline), ..RequestOptions::default() };
         request.extensions_mut().insert(options);
-        let response = self.transport.send(request).await?;
+        let negotiation = self.encodings.of(target);
+        negotiation.ask(target, &mut request);
+        let response = negotiation.send(&self.transport, request).await?;
         let code = response.status();
         if code.is_success() {
             return Ok(Ok(response));
@@ -180,7 +191,7 @@ impl LiveClient {
 impl ListBudget {
     fn take(&mut self, object: &RawObject) -> Result<(), LiveError> {
         let objects = self.objects.checked_sub(1);
-        let bytes = self.bytes.checked_sub(object.bytes().len() as u64);
+        let bytes = self.bytes.checked_sub(object.content().len() as u64);
         let (Some(objects), Some(bytes)) = (objects, bytes) else {
             return Err(malformed(
                 "the list is larger than MachineOptions::max_list_objects or max_list_bytes",

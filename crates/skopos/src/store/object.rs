@@ -188,21 +188,24 @@ impl StoredObject {
             // A transform may have moved them from the beginning.
             own.resource_version() == other.resource_version()
                 && own.kind().is_some() != other.kind().is_some()
-                && members(own).is_some_and(|members_of_own| members(other) == Some(members_of_own))
+                && {
+                    let (own, other) = (own.json(), other.json());
+                    members(&own).is_some_and(|of_own| members(&other) == Some(of_own))
+                }
         }
     }
 
     /// Returns a hash that distinguishes contents, within one process.
     pub(crate) fn content_hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.key(), self.raw().bytes()).hash(&mut hasher);
+        (self.key(), self.raw().content()).hash(&mut hasher);
         hasher.finish()
     }
 }
 
 /// Returns the members of an object other than `kind` and `apiVersion`, each as its text.
-fn members(object: &RawObject) -> Option<BTreeMap<String, &str>> {
-    let members: BTreeMap<String, &RawValue> = serde_json::from_slice(object.bytes()).ok()?;
+fn members(json: &[u8]) -> Option<BTreeMap<String, &str>> {
+    let members: BTreeMap<String, &RawValue> = serde_json::from_slice(json).ok()?;
     let members = members.into_iter().filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion"));
     Some(members.map(|(name, value)| (name, value.get())).collect())
 }

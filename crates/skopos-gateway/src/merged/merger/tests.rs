@@ -537,14 +537,14 @@ fn restore_sends_changed_content_of_same_version() {
     let other = object("a", "new");
     let events = merger.take(&id, at(2), ContentSource::Same, [other.clone(), object("b", "old")], now);
     let [event] = events.as_slice() else { panic!("one object differs: {events:?}") };
-    assert_eq!((event.new.object.bytes(), event.deleted), (other.bytes(), false));
+    assert_eq!((event.new.object.content(), event.deleted), (other.content(), false));
     assert_eq!(
-        event.old.as_ref().map(|old| old.object.bytes().clone()),
-        Some(object("a", "old").bytes().clone())
+        event.old.as_ref().map(|old| old.object.content().clone()),
+        Some(object("a", "old").content().clone())
     );
     let view = merger.view(now);
     let shown = view.roster[&id].contents.get(other.key()).unwrap();
-    assert_eq!(shown.object.bytes(), other.bytes(), "lists show what the restored server has");
+    assert_eq!(shown.object.content(), other.content(), "lists show what the restored server has");
     // A later read of the same store begins with the same epoch number, and may have another form of the same version.
     assert_eq!(
         merger.take(&id, at(2), ContentSource::Same, [object("a", "newest"), object("b", "old")], now).len(),
@@ -552,7 +552,7 @@ fn restore_sends_changed_content_of_same_version() {
     );
     let with_kind = r#"{"kind":"K","apiVersion":"v1","#.to_owned();
     let as_in_watches = |object: RawObject| {
-        let text = with_kind.clone() + std::str::from_utf8(&object.bytes()[1..]).unwrap();
+        let text = with_kind.clone() + std::str::from_utf8(&object.content()[1..]).unwrap();
         RawObject::copy_from(text.as_bytes(), &Limits::default()).unwrap()
     };
     let same = [object("a", "newest"), object("b", "old")].map(as_in_watches);

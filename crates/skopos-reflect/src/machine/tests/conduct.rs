@@ -211,7 +211,7 @@ fn endless_pagination_falls_back_to_unpaged_list() {
 
 #[test]
 fn cancels_list_that_exceeds_limits() {
-    let bytes = object("a", 1, 9).bytes().len() as u64;
+    let bytes = object("a", 1, 9).content().len() as u64;
     let by_number = MachineOptions { max_list_objects: 2, ..MachineOptions::default() };
     let by_size = MachineOptions { max_list_bytes: 2 * bytes, ..MachineOptions::default() };
     for (caps, name) in [(by_number, "max_list_objects"), (by_size, "max_list_bytes")] {

@@ -459,11 +459,11 @@ impl StoreContent {
     pub(crate) fn account(&mut self, old: Option<&StoredObject>, new: Option<&StoredObject>) {
         if let Some(entry) = old {
             self.digest.remove(entry.raw().key(), entry.uid(), entry.rv());
-            self.json_bytes -= entry.raw().bytes().len() as u64;
+            self.json_bytes -= entry.raw().content().len() as u64;
         }
         if let Some(entry) = new {
             self.digest.add(entry.raw().key(), entry.uid(), entry.rv());
-            self.json_bytes += entry.raw().bytes().len() as u64;
+            self.json_bytes += entry.raw().content().len() as u64;
         }
         if let (Some(old), Some(new)) = (old, new)
             && old.is_same_version(new)

@@ -214,7 +214,7 @@ fn relist_shares_memory_of_unchanged_objects() {
     let before = reader.snapshot();
     // In watch events objects have a kind, in lists they have none.
     let listed = object("ns", "a", "u1", 1);
-    let with_kind = [br#"{"kind":"Pod","apiVersion":"v1","#, &listed.bytes()[1..]].concat();
+    let with_kind = [br#"{"kind":"Pod","apiVersion":"v1","#, &listed.content()[1..]].concat();
     let with_kind = RawObject::scan(with_kind.into(), &skopos_wire::Limits::default()).unwrap();
     list(&mut writer, [with_kind, object("ns", "b", "u2", 6)], commit(6, 0, true));
     let after = reader.snapshot();
@@ -733,7 +733,7 @@ fn check(snapshot: &Snapshot, expected: &State) {
     let mut digest = Digest::EMPTY;
     snapshot.iter().for_each(|o| digest.add(o.key(), o.uid(), o.resource_version()));
     assert_eq!(digest, snapshot.digest());
-    assert_eq!(snapshot.json_bytes(), snapshot.iter().map(|o| o.raw().bytes().len() as u64).sum::<u64>());
+    assert_eq!(snapshot.json_bytes(), snapshot.iter().map(|o| o.raw().content().len() as u64).sum::<u64>());
     for parity in ["0", "1"] {
         let by_index = snapshot.by_index("label:parity", parity).unwrap().map(|o| o.key().clone());
         assert!(

@@ -1,12 +1,9 @@
-//! Reader of Kubernetes' protobuf encoding: the envelope, and messages as numbered fields. The caller knows the meaning of
-//! a field.
-//!
-//! The input is hostile: for any bytes the outcome is a value or `None`.
+//! Messages whose fields the caller knows by number, and the envelope around objects.
 
 use std::collections::BTreeMap;
 
-/// The media type of Kubernetes' protobuf.
-pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+use super::MAGIC;
+use super::reader::{Reader, WireValue};
 
 /// An object in its envelope (`runtime.Unknown` of k8s.io/apimachinery), as in the bodies of requests and responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +29,6 @@ pub enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The magic number at the start of an envelope.
-pub const MAGIC: &[u8] = b"k8s\0";
-
 impl<'a> Envelope<'a> {
     /// Reads an envelope; returns `None` if the body is not one.
     pub fn read(body: &'a [u8]) -> Option<Self> {
@@ -50,21 +44,16 @@ impl<'a> Envelope<'a> {
 
 impl<'a> Message<'a> {
     /// Reads all fields; returns `None` if the bytes are not a message.
-    pub fn read(mut bytes: &'a [u8]) -> Option<Self> {
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let mut fields = Vec::new();
-        while !bytes.is_empty() {
-            let tag = varint(&mut bytes)?;
-            let value = match tag & 7 {
-                0 => Field::Number(varint(&mut bytes)?),
-                1 => Field::Number(u64::from_le_bytes(take(&mut bytes, 8)?.try_into().ok()?)),
-                2 => {
-                    let length = usize::try_from(varint(&mut bytes)?).ok()?;
-                    Field::Bytes(take(&mut bytes, length)?)
-                }
-                5 => Field::Number(u32::from_le_bytes(take(&mut bytes, 4)?.try_into().ok()?).into()),
-                _ => return None,
+        let mut reader = Reader::new(bytes);
+        while let Some((number, value)) = reader.next().ok()? {
+            let value = match value {
+                WireValue::Varint(number) | WireValue::Fixed64(number) => Field::Number(number),
+                WireValue::Fixed32(number) => Field::Number(number.into()),
+                WireValue::Bytes(bytes) => Field::Bytes(bytes),
             };
-            fields.push((tag >> 3, value));
+            fields.push((number.into(), value));
         }
         Some(Self(fields))
     }
@@ -115,25 +104,6 @@ impl<'a> Field<'a> {
             Self::Bytes(_) => None,
         }
     }
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
-    let (head, tail) = bytes.split_at_checked(length)?;
-    *bytes = tail;
-    Some(head)
 }
 
 #[cfg(test)]

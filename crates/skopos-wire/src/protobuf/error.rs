@@ -1,0 +1,20 @@
+//! Bytes that are not the protobuf of a Kubernetes object.
+
+use super::reader::Problem;
+
+/// Bytes that are not the protobuf of the message they should be. The sender is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid protobuf of {message}: {problem}")]
+pub struct InvalidProtobuf {
+    /// The message, such as `core/v1.PodSpec`.
+    pub message: &'static str,
+    /// The defect.
+    pub problem: &'static str,
+}
+
+impl InvalidProtobuf {
+    /// Creates a function that adds the message to a defect.
+    pub(crate) fn of(message: &'static str) -> impl Fn(Problem) -> Self {
+        move |problem| Self { message, problem }
+    }
+}

@@ -1,0 +1,157 @@
+//! Kubernetes' protobuf: the envelope, and the fields of the built-in kinds by a table.
+//!
+//! ```text
+//!  schema.txt ─▶ Kind ─▶ check ─▶ View ─▶ JSON as Go writes it
+//!                 │                 └───▶ serde, so any type that reads the JSON
+//!                 └── encode ◀── JSON
+//! ```
+//!
+//! No kind has code of its own: the table says number, type and JSON name of each field. Fields that it does not know (of
+//! a newer server) stay in the bytes and are left out of the JSON.
+//!
+//! The input is hostile: for any bytes the outcome is a value or an error, and nesting is bounded.
+
+mod check;
+mod deserialize;
+mod encode;
+mod error;
+mod json;
+mod message;
+mod parse;
+mod quantity;
+mod reader;
+mod schema;
+mod special;
+mod view;
+mod write;
+
+use bytes::Bytes;
+
+pub(crate) use self::check::check;
+pub(crate) use self::deserialize::ValueDeserializer;
+pub use self::encode::EncodeError;
+pub use self::error::InvalidProtobuf;
+pub use self::message::{Envelope, Field, Message};
+pub(crate) use self::reader::{Reader, WireValue};
+pub use self::schema::Kind;
+pub(crate) use self::special::time;
+use self::view::TypeMeta;
+pub(crate) use self::view::{Position, Value, View};
+pub(crate) use self::write::bytes as write_bytes;
+use crate::{ListMeta, RawObject};
+/// The media type of Kubernetes' protobuf.
+pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+/// The magic number at the start of an envelope.
+pub const MAGIC: &[u8] = b"k8s\0";
+
+/// Returns the JSON of an object in its envelope, byte for byte as the API server writes it.
+///
+/// # Errors
+/// If the bytes are not an object of a built-in kind: the sender is at fault.
+///
+/// ```
+/// use skopos_wire::protobuf;
+///
+/// let json = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":{"k":"v"}}"#;
+/// let bytes = protobuf::from_json(json.as_bytes())?;
+/// assert_eq!(protobuf::to_json(&bytes)?, json.as_bytes());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn to_json(body: &[u8]) -> Result<Vec<u8>, InvalidProtobuf> {
+    let mut json = Vec::with_capacity(body.len() * 2);
+    json::write(&view(body)?, &mut json)?;
+    Ok(json)
+}
+
+/// Decodes an object in its envelope into a type that reads its JSON.
+///
+/// # Errors
+/// If the bytes are not an object of a built-in kind, or do not fit the type.
+pub fn decode<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Box<str>> {
+    decode_view(view(body).map_err(|error| error.to_string())?)
+}
+
+/// Encodes an object's JSON, which must have `apiVersion` and `kind`, with its envelope. Members that its kind does not
+/// have are dropped, as the API server drops them.
+///
+/// # Errors
+/// If it is not JSON of a built-in kind: the caller is at fault.
+pub fn from_json(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
+    encode::with_envelope(json)
+}
+
+/// Writes the body of a list. The kind of the list is that of `meta`.
+///
+/// # Errors
+/// If the kind is not a built-in one, or an object does not fit it: the caller is at fault.
+pub fn list<'a>(
+    meta: &ListMeta,
+    objects: impl Iterator<Item = &'a RawObject>,
+) -> Result<Vec<u8>, EncodeError> {
+    let kind = find(&meta.api_version, &meta.kind)?;
+    let item = kind.kind.strip_suffix("List").unwrap_or_default();
+    let types = Some((kind.api_version, item));
+    let items: Vec<Bytes> = objects
+        .map(|object| object.to_message(types).map(|(_, message)| message))
+        .collect::<Result<_, _>>()?;
+    Ok(write::list(kind, meta, items.iter().map(Bytes::as_ref)))
+}
+
+/// Writes a frame of a watch: its length in four bytes, and the event with the object's envelope.
+pub fn watch_frame(event_type: &str, envelope: &[u8]) -> Vec<u8> {
+    write::watch_frame(event_type, envelope)
+}
+
+/// Returns a built-in kind.
+pub(crate) fn find(api_version: &str, kind: &str) -> Result<&'static Kind, EncodeError> {
+    Kind::find(api_version, kind)
+        .ok_or_else(|| EncodeError::UnknownKind { api_version: api_version.into(), kind: kind.into() })
+}
+
+/// Wraps a message in its envelope.
+pub(crate) fn envelope(kind: &Kind, message: &[u8]) -> Vec<u8> {
+    write::envelope(kind.api_version, kind.kind, message)
+}
+
+/// Writes the JSON of a message that was checked.
+pub(crate) fn message_to_json(
+    kind: &'static Kind,
+    has_types: bool,
+    message: &[u8],
+) -> Result<Vec<u8>, InvalidProtobuf> {
+    let mut json = Vec::with_capacity(message.len() * 2);
+    let view = View::read(kind.message, message)?.with_types(has_types.then(|| kind.types()));
+    json::write(&view, &mut json)?;
+    Ok(json)
+}
+
+/// Encodes the JSON of an object of this kind.
+pub(crate) fn message_from_json(kind: &Kind, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
+    encode::message(kind.message, json)
+}
+
+/// Checks and decodes a message.
+pub(crate) fn decode_message<T: serde::de::DeserializeOwned>(
+    kind: &'static Kind,
+    message: &[u8],
+) -> Result<T, Box<str>> {
+    check(kind.message, message).map_err(|error| error.to_string())?;
+    let view = View::read(kind.message, message).map_err(|error| error.to_string())?;
+    decode_view(view.with_types(Some(kind.types())))
+}
+
+/// Decodes a message that was checked.
+pub(crate) fn decode_view<T: serde::de::DeserializeOwned>(view: View<'_>) -> Result<T, Box<str>> {
+    let value = T::deserialize(ValueDeserializer(Value::Object(view)));
+    value.map_err(|error| error.to_string().into())
+}
+
+fn view(body: &[u8]) -> Result<View<'_>, InvalidProtobuf> {
+    let unknown = InvalidProtobuf::of("runtime.Unknown");
+    let envelope = Envelope::read(body).ok_or(unknown("it is not an envelope"))?;
+    let kind = Kind::find(envelope.api_version, envelope.kind).ok_or(unknown("its kind is not known"))?;
+    check(kind.message, envelope.object)?;
+    let types = TypeMeta { api_version: envelope.api_version, kind: envelope.kind };
+    Ok(View::read(kind.message, envelope.object)?.with_types(Some(types)))
+}

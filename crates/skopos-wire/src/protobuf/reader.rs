@@ -1,0 +1,121 @@
+//! Reader of the fields of a message, one at a time.
+
+/// The value of a field, as far as the wire encodes its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WireValue<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Fixed32(u32),
+    /// A text, bytes, a nested message, or packed numbers.
+    Bytes(&'a [u8]),
+}
+
+/// The fields of a message that were not read yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+/// A defect of the encoding.
+pub(crate) type Problem = &'static str;
+
+pub(crate) const TRUNCATED: Problem = "it ends within a field";
+pub(crate) const TOO_DEEP: Problem = "it nests too deep";
+const LONG_VARINT: Problem = "a number has more than 10 bytes";
+const WIRE_TYPE: Problem = "a field has a wire type that Kubernetes does not use";
+const FIELD_ZERO: Problem = "a field has the number 0";
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(message: &'a [u8]) -> Self {
+        Self(message)
+    }
+
+    /// Returns the number and the value of the next field; `None` at the end of the message.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<Option<(u32, WireValue<'a>)>, Problem> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.varint()?;
+        let number = u32::try_from(tag >> 3).map_err(|_| FIELD_ZERO)?;
+        if number == 0 {
+            return Err(FIELD_ZERO);
+        }
+        let value = match tag & 7 {
+            0 => WireValue::Varint(self.varint()?),
+            1 => WireValue::Fixed64(u64::from_le_bytes(self.array()?)),
+            2 => {
+                let length = self.varint()?;
+                WireValue::Bytes(self.take(usize::try_from(length).map_err(|_| TRUNCATED)?)?)
+            }
+            3 => {
+                self.skip_group()?;
+                return self.next();
+            }
+            5 => WireValue::Fixed32(u32::from_le_bytes(self.array()?)),
+            _ => return Err(WIRE_TYPE),
+        };
+        Ok(Some((number, value)))
+    }
+
+    /// Skips a group, which no type of Kubernetes has, but a newer one may. Groups in it need no recursion.
+    #[cold]
+    fn skip_group(&mut self) -> Result<(), Problem> {
+        let mut open = 1u32;
+        while open > 0 {
+            match self.varint()? & 7 {
+                0 => drop(self.varint()?),
+                1 => drop(self.array::<8>()?),
+                2 => {
+                    let length = self.varint()?;
+                    self.take(usize::try_from(length).map_err(|_| TRUNCATED)?)?;
+                }
+                3 => open = open.saturating_add(1),
+                4 => open -= 1,
+                5 => drop(self.array::<4>()?),
+                _ => return Err(WIRE_TYPE),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a number of up to 10 bytes with 7 bits each, the low ones first.
+    #[inline]
+    pub(crate) fn varint(&mut self) -> Result<u64, Problem> {
+        if let Some((&byte, rest)) = self.0.split_first()
+            && byte < 0x80
+        {
+            self.0 = rest;
+            return Ok(u64::from(byte));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Problem> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = self.0.split_first().ok_or(TRUNCATED)?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(LONG_VARINT)
+    }
+
+    /// Returns the bytes that were not read yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Problem> {
+        let (head, tail) = self.0.split_at_checked(length).ok_or(TRUNCATED)?;
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
+        let (head, tail) = self.0.split_first_chunk().ok_or(TRUNCATED)?;
+        self.0 = tail;
+        Ok(*head)
+    }
+}
