@@ -15,6 +15,15 @@ pub enum EventType {
 pub(crate) const FRAME_TAIL: &[u8] = b"}\n";
 
 impl EventType {
+    /// Returns the type as watches name it, such as `ADDED`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+
     /// Returns the text before the object in a watch frame; `}` and a newline follow the object.
     pub fn frame_head(self) -> &'static [u8] {
         match self {

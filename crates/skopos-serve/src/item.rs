@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
+use skopos_wire::protobuf::{self, EncodeError, Kind};
 use skopos_wire::{FieldSource, LabelSource};
 
 use crate::event_type::EventType;
@@ -30,6 +31,14 @@ pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
             true => self.json(),
             false => with_resource_version(&self.json(), revision),
         }
+    }
+
+    /// Returns the object's message in protobuf with this resourceVersion, as an object of `kind`.
+    ///
+    /// # Errors
+    /// If the JSON does not fit the kind.
+    fn message(&self, kind: &'static Kind, revision: u64) -> Result<Bytes, EncodeError> {
+        Ok(protobuf::message(kind, &self.json_at(revision))?.into())
     }
 
     /// Returns the buffer that the JSON is, or is made from. Within one source, the same buffer and revision always give the same
@@ -79,6 +88,10 @@ impl<T: Item> Item for Arc<T> {
 
     fn json_at(&self, revision: u64) -> Bytes {
         (**self).json_at(revision)
+    }
+
+    fn message(&self, kind: &'static Kind, revision: u64) -> Result<Bytes, EncodeError> {
+        (**self).message(kind, revision)
     }
 
     fn origin(&self) -> Bytes {

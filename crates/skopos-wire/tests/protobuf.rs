@@ -156,7 +156,10 @@ fn check_testdata(path: &Path, is_newest: bool) -> Result<(), String> {
     };
     let ours: Value = serde_json::from_slice(&ours).map_err(|error| error.to_string())?;
     same(&ours, &theirs, "", is_newest)?;
-    let again = protobuf::from_json(&json).map_err(|error| error.to_string())?;
+    let again = match protobuf::from_json(&json) {
+        Err(protobuf::EncodeError::UnknownMember { .. }) if !is_newest => return Ok(()),
+        again => again.map_err(|error| error.to_string())?,
+    };
     let again = protobuf::to_json(&again).map_err(|error| error.to_string())?;
     same(&serde_json::from_slice(&again).map_err(|error| error.to_string())?, &theirs, "", is_newest)?;
     let decoded: Value = protobuf::decode(&body).map_err(|error| error.to_string())?;

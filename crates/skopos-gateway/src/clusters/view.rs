@@ -15,6 +15,7 @@ use skopos::journal::{Change, Cursor, Journal};
 use skopos::{Object, RawObject, Snapshot};
 use skopos_fleet::{CachedKind, StopReason, StopWatcher};
 use skopos_serve::{Blocks, Event, Item, MemoryBudget, Window};
+use skopos_wire::protobuf::{self, EncodeError, Kind};
 use skopos_wire::{FieldSource, LabelSource};
 use tokio::time::Instant;
 
@@ -219,6 +220,13 @@ impl Item for Row {
 
     fn json(&self) -> Bytes {
         self.object.raw().json()
+    }
+
+    fn message(&self, kind: &'static Kind, revision: u64) -> Result<Bytes, EncodeError> {
+        if self.object.raw().is_protobuf() && revision == self.revision {
+            return self.object.raw().to_message(None).map(|(_, message)| message);
+        }
+        Ok(protobuf::message(kind, &self.json_at(revision))?.into())
     }
 }
 

@@ -3,22 +3,28 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, header};
+use http::{HeaderMap, StatusCode, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use skopos_wire::protobuf::{self, MEDIA_TYPE};
 use skopos_wire::{Status, StatusReason};
 
 use super::list_body::ListSink;
+use super::protobuf::ProtobufForm;
 use crate::event_type::{EventType, FRAME_TAIL};
 use crate::gzip::BlockPart;
 use crate::item::Item;
 use crate::json::{has_type_meta, partial_object_metadata, quoted, with_type_meta, without_type_meta};
 use crate::request::Query;
 use crate::resources::ResourceType;
+use crate::respond::{self, Response};
 use crate::table::{IncludeObject, LeadingColumn, TableWriter};
 use crate::window::{FrameShape, Layout};
 
-/// Response form of objects: full, metadata only, or a table.
+/// Media type of a watch in protobuf.
+const WATCH_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+
+/// Response form of objects: full, metadata only, or a table; in JSON or in protobuf.
 #[derive(Debug)]
 pub struct Form {
     kind: FormKind,
@@ -33,6 +39,8 @@ enum FormKind {
     Partial,
     /// `Table`.
     Table(Box<TableWriter>),
+    /// Full objects or `PartialObjectMetadata`, in protobuf.
+    Protobuf(ProtobufForm),
 }
 
 /// Kind of request that a form is negotiated for.
@@ -47,7 +55,7 @@ pub enum Purpose {
 }
 
 impl Form {
-    /// Returns the first form in `Accept` that is supported.
+    /// Returns the first form in `Accept` that is supported; protobuf only if the source has it.
     ///
     /// # Errors
     /// 406 if none is supported.
@@ -56,10 +64,11 @@ impl Form {
         query: &Query,
         resource: &Arc<ResourceType>,
         purpose: Purpose,
+        protobuf: bool,
     ) -> Result<Self, Status> {
         let accept: Vec<&str> =
             headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
-        let kind = FormKind::negotiate(&accept.join(","), query, resource, purpose)?;
+        let kind = FormKind::negotiate(&accept.join(","), query, resource, purpose, protobuf)?;
         Ok(Self { kind, resource: resource.clone() })
     }
 
@@ -72,13 +81,46 @@ impl Form {
         self
     }
 
-    /// Returns one object as in the response to a GET. A table has this `revision`, and its ages are those at `now`.
-    pub fn object(&self, item: &impl Item, revision: u64, now: Timestamp) -> Bytes {
-        self.render(item, item.json(), revision, now, true)
+    /// Returns the response with one object, as to a GET. A table has this `revision`, and its ages are those at `now`.
+    pub fn respond(&self, code: StatusCode, item: &impl Item, revision: u64, now: Timestamp) -> Response {
+        if let FormKind::Protobuf(form) = &self.kind
+            && let Ok(object) = form.object(item, item.revision())
+        {
+            return respond::bytes(code, MEDIA_TYPE, object);
+        }
+        // An object that does not fit the protobuf of its kind is complete only in JSON.
+        respond::json_bytes(code, &self.render(item, item.json(), revision, now, true))
+    }
+
+    /// Returns the form of responses in protobuf.
+    pub(super) fn protobuf(&self) -> Option<&ProtobufForm> {
+        match &self.kind {
+            FormKind::Protobuf(form) => Some(form),
+            _ => None,
+        }
+    }
+
+    /// Returns the content type of a watch.
+    pub(super) fn watch_type(&self) -> &'static str {
+        if self.protobuf().is_some() { WATCH_MEDIA_TYPE } else { "application/json" }
+    }
+
+    /// Returns the frame of an ERROR event.
+    pub(super) fn error_frame(&self, status: &Status) -> Bytes {
+        let status = json!(status);
+        self.encoded_frame("ERROR", &status)
+            .unwrap_or_else(|| Bytes::from(json!({"type": "ERROR", "object": status}).to_string() + "\n"))
+    }
+
+    /// Returns the frame of an event in protobuf, if that is the form.
+    fn encoded_frame(&self, event_type: &str, object: &Value) -> Option<Bytes> {
+        self.protobuf()?;
+        let object = protobuf::from_json(object.to_string().as_bytes()).ok()?;
+        Some(protobuf::watch_frame(event_type, &object).into())
     }
 
     /// Returns the frame of an event, which shows the object with the event's revision. With `definitions`, a table includes its
-    /// column definitions, as in the first event of a stream.
+    /// column definitions, as in the first event of a stream. Returns `None` if the object does not fit its protobuf.
     pub(super) fn frame(
         &self,
         kind: EventType,
@@ -86,9 +128,12 @@ impl Form {
         revision: u64,
         now: Timestamp,
         definitions: bool,
-    ) -> Bytes {
+    ) -> Option<Bytes> {
+        if let FormKind::Protobuf(form) = &self.kind {
+            return form.frame(kind, item, revision).ok();
+        }
         let object = self.render(item, item.json_at(revision), revision, now, definitions);
-        Bytes::from([kind.frame_head(), &object, FRAME_TAIL].concat())
+        Some(Bytes::from([kind.frame_head(), &object, FRAME_TAIL].concat()))
     }
 
     /// Returns the frame of an event if the item has one ready.
@@ -104,7 +149,7 @@ impl Form {
     /// Returns the frame of a bookmark. `definitions` as in [`frame`](Self::frame).
     pub(super) fn bookmark_frame(&self, metadata: Value, now: Timestamp, definitions: bool) -> Bytes {
         let (kind, api_version) = match &self.kind {
-            FormKind::Partial => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
+            kind if kind.is_partial() => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
             _ => (self.resource.kind.as_str(), self.resource.api_version()),
         };
         let revision = json!({"resourceVersion": metadata["resourceVersion"]});
@@ -113,7 +158,8 @@ impl Form {
         if let FormKind::Table(writer) = &self.kind {
             object = writer.table(revision, vec![writer.row(&object, Vec::new(), now)], definitions);
         }
-        Bytes::from(json!({"type": "BOOKMARK", "object": object}).to_string() + "\n")
+        self.encoded_frame("BOOKMARK", &object)
+            .unwrap_or_else(|| Bytes::from(json!({"type": "BOOKMARK", "object": object}).to_string() + "\n"))
     }
 
     /// Returns the properties that tell the frames of one event apart.
@@ -121,6 +167,8 @@ impl Form {
         let layout = match &self.kind {
             FormKind::Full => Layout::Full,
             FormKind::Partial => Layout::Partial,
+            FormKind::Protobuf(form) if form.is_partial() => Layout::PartialProtobuf,
+            FormKind::Protobuf(_) => Layout::Protobuf,
             FormKind::Table(writer) => {
                 Layout::Table { include: writer.include(), columns: writer.identity() }
             }
@@ -135,9 +183,9 @@ impl Form {
     /// Returns the text before the items of a list; `]}` and a newline follow them.
     pub(super) fn list_prefix(&self, metadata: &str) -> String {
         let (kind, api_version) = match &self.kind {
-            FormKind::Partial => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
+            kind if kind.is_partial() => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
             FormKind::Table(_) => ("Table", "meta.k8s.io/v1".to_owned()),
-            FormKind::Full => (self.resource.list_kind.as_str(), self.resource.api_version()),
+            _ => (self.resource.list_kind.as_str(), self.resource.api_version()),
         };
         let (kind, api_version) = (quoted(kind), quoted(&api_version));
         let items = match &self.kind {
@@ -150,13 +198,15 @@ impl Form {
     /// Writes one object as an item of a list.
     pub(super) fn write_item(&self, item: &impl Item, now: Timestamp, out: &mut impl ListSink) {
         match &self.kind {
+            kind if kind.is_partial() => write_metadata(item, out),
             FormKind::Full if self.resource.custom => self.write_whole(item, out),
             // Items of typed lists carry no kind and apiVersion of their own.
-            FormKind::Full => out.part(item, BlockPart::Tail, |text| {
-                text.push(b'{');
-                text.extend_from_slice(&without_type_meta(&item.json()));
-            }),
-            FormKind::Partial => write_metadata(item, out),
+            FormKind::Full | FormKind::Partial | FormKind::Protobuf(_) => {
+                out.part(item, BlockPart::Tail, |text| {
+                    text.push(b'{');
+                    text.extend_from_slice(&without_type_meta(&item.json()));
+                })
+            }
             FormKind::Table(writer) => {
                 let object = serde_json::from_slice(&item.json()).unwrap_or_default();
                 let cells = writer.cells(&object, item.cells(), now);
@@ -193,8 +243,10 @@ impl Form {
         definitions: bool,
     ) -> Bytes {
         match &self.kind {
-            FormKind::Full => with_type_meta(json, &self.resource),
-            FormKind::Partial => partial_object_metadata(&json),
+            kind if kind.is_partial() => partial_object_metadata(&json),
+            FormKind::Full | FormKind::Partial | FormKind::Protobuf(_) => {
+                with_type_meta(json, &self.resource)
+            }
             FormKind::Table(writer) => {
                 let metadata = json!({"resourceVersion": revision.to_string()});
                 writer.table(metadata, vec![row(writer, item, &json, now)], definitions).to_string().into()
@@ -215,21 +267,38 @@ fn row(writer: &TableWriter, item: &impl Item, json: &[u8], now: Timestamp) -> V
 }
 
 impl FormKind {
+    /// Returns whether only metadata is sent.
+    fn is_partial(&self) -> bool {
+        match self {
+            Self::Partial => true,
+            Self::Protobuf(form) => form.is_partial(),
+            Self::Full | Self::Table(_) => false,
+        }
+    }
+
     fn negotiate(
         accept: &str,
         query: &Query,
         resource: &ResourceType,
         purpose: Purpose,
+        protobuf: bool,
     ) -> Result<Self, Status> {
         if accept.trim().is_empty() {
             return Ok(Self::Full);
         }
         for media_range in media_ranges(accept) {
             let json = matches!(media_range.media, "application/json" | "application/*" | "*/*");
-            if !json || media_range.stream.is_some_and(|stream| stream != "watch") {
+            let is_protobuf = protobuf && media_range.media == MEDIA_TYPE;
+            if !(json || is_protobuf) || media_range.stream.is_some_and(|stream| stream != "watch") {
                 continue;
             }
             match media_range.kind {
+                // Custom resources and tables have no protobuf.
+                None if is_protobuf => match ProtobufForm::full(resource) {
+                    Some(form) => return Ok(Self::Protobuf(form)),
+                    None => continue,
+                },
+                Some("Table") if is_protobuf => {}
                 None => return Ok(Self::Full),
                 Some(_) if media_range.group != Some("meta.k8s.io") => {}
                 Some("Table") if matches!(media_range.version, Some("v1" | "v1beta1")) => {
@@ -241,8 +310,12 @@ impl FormKind {
                     })?;
                     return Ok(Self::Table(Box::new(TableWriter::new(resource, include))));
                 }
-                Some("PartialObjectMetadata") if purpose != Purpose::List => return Ok(Self::Partial),
-                Some("PartialObjectMetadataList") if purpose == Purpose::List => return Ok(Self::Partial),
+                Some(kind @ ("PartialObjectMetadata" | "PartialObjectMetadataList"))
+                    if kind.ends_with("List") == (purpose == Purpose::List) =>
+                {
+                    let form = ProtobufForm::partial().filter(|_| is_protobuf);
+                    return Ok(form.map_or(Self::Partial, Self::Protobuf));
+                }
                 Some("PartialObjectMetadata") => {
                     return Err(plurality_mismatch(
                         resource,

@@ -8,7 +8,7 @@ use super::options::{RequestedVersion, unmapped_version_error};
 use super::{Form, Request, ServeOptions};
 use crate::item::Item as _;
 use crate::pretty;
-use crate::respond::{self, Response};
+use crate::respond::Response;
 use crate::source::{Contents as _, ReadError, Source, VersionRequirement};
 
 /// Answers a GET of one object.
@@ -20,8 +20,14 @@ pub async fn get<S: Source>(
     options: &ServeOptions,
     request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
-    let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::One)?
-        .with_leading_columns(source.columns());
+    let form = Form::negotiate(
+        request.headers,
+        request.query,
+        request.resource,
+        Purpose::One,
+        source.window().has_protobuf(),
+    )?
+    .with_leading_columns(source.columns());
     let text = request.query.get("resourceVersion").unwrap_or_default();
     let wanted = match RequestedVersion::parse(text).ok_or_else(|| unmapped_version_error(text))? {
         RequestedVersion::Unset => VersionRequirement::Newest,
@@ -41,9 +47,12 @@ pub async fn get<S: Source>(
     let object = object
         .filter(|object| request.permit.allows(object))
         .ok_or_else(|| Status::not_found(resource, name))?;
-    let response =
-        respond::json_bytes(StatusCode::OK, &form.object(&object, object.revision(), source.now()));
-    Ok(if pretty::is_wanted(request.query) { pretty::indent(response) } else { response })
+    let response = form.respond(StatusCode::OK, &object, object.revision(), source.now());
+    Ok(if form.protobuf().is_none() && pretty::is_wanted(request.query) {
+        pretty::indent(response)
+    } else {
+        response
+    })
 }
 
 async fn read_object<S: Source>(

@@ -21,8 +21,11 @@ pub async fn list<S: Source>(
     options: &ServeOptions,
     request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
-    let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::List)?
-        .with_leading_columns(source.columns());
+    let form = |protobuf| {
+        Form::negotiate(request.headers, request.query, request.resource, Purpose::List, protobuf)
+            .map(|form| form.with_leading_columns(source.columns()))
+    };
+    let mut negotiated = form(source.window().has_protobuf())?;
     let params = ListOptions::parse(request.query, |token| source.open(token))?;
     let selection = Selection::from_query(request.query, request.resource, request.namespace, request.name)?;
     let page_request = PageRequest::from_options(&params, source)?;
@@ -39,7 +42,14 @@ pub async fn list<S: Source>(
         remaining: page.remaining.filter(|_| source.counts()),
         annotations: source.list_annotations(),
     };
-    let list = ListBody::new(form, &head, page.items, source.now());
+    if let Some(protobuf) = negotiated.protobuf() {
+        if let Ok(response) = protobuf.list(&head, page.items.clone()).await {
+            return Ok(response);
+        }
+        source.window().refuse_protobuf();
+        negotiated = form(false)?;
+    }
+    let list = ListBody::new(negotiated, &head, page.items, source.now());
     if pretty::is_wanted(request.query) {
         return Ok(pretty::indent(list.respond(None, options.gzip_from)));
     }

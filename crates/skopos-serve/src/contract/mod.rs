@@ -22,6 +22,7 @@ mod get;
 mod list;
 mod list_body;
 mod options;
+mod protobuf;
 mod request;
 mod selection;
 mod watch;

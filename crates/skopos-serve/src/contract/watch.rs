@@ -27,21 +27,28 @@ pub async fn watch<S: Source>(
     options: &ServeOptions,
     request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
-    let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::Watch)?
-        .with_leading_columns(source.columns());
+    let form = Form::negotiate(
+        request.headers,
+        request.query,
+        request.resource,
+        Purpose::Watch,
+        source.window().has_protobuf(),
+    )?
+    .with_leading_columns(source.columns());
     let params = WatchOptions::parse(request.query, options.watch_list)?;
     let selection = Selection::from_query(request.query, request.resource, request.namespace, request.name)?;
     // Subscribed before the state is read, so that nothing in between is missed.
     let subscription = source.window().subscribe();
     let deadline = Instant::now() + lifetime(source, options, params.timeout);
     let start = start(source, options, &params, &selection).await;
+    let content_type = form.watch_type();
     let scope = WatchScope { selection, permit: request.permit.clone(), form };
     let pause = options.pause_within_revision;
     let mut body = WatchBody::new(source.clone(), subscription, scope, start, pause, deadline);
     if params.bookmarks {
         body.send_bookmarks(options);
     }
-    let mut response = respond::bytes(StatusCode::OK, "application/json", bytes::Bytes::new());
+    let mut response = respond::bytes(StatusCode::OK, content_type, bytes::Bytes::new());
     *response.body_mut() = body.boxed_unsync();
     Ok(response)
 }

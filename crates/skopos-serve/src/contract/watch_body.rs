@@ -130,7 +130,7 @@ impl<S: Source> WatchBody<S> {
             match &mut self.phase {
                 WatchPhase::End => return Poll::Ready(None),
                 WatchPhase::Error(status) => {
-                    let event = Bytes::from(json!({"type": "ERROR", "object": status}).to_string() + "\n");
+                    let event = self.scope.form.error_frame(status);
                     self.phase = WatchPhase::End;
                     return Poll::Ready(Some(event));
                 }
@@ -186,7 +186,12 @@ impl<S: Source> WatchBody<S> {
             if self.scope.selects(&object) {
                 let first = !std::mem::replace(&mut self.has_sent, true);
                 let revision = object.revision();
-                chunk.push(self.scope.form.frame(EventType::Added, &object, revision, now, first));
+                let Some(frame) = self.scope.form.frame(EventType::Added, &object, revision, now, first)
+                else {
+                    self.refuse_protobuf();
+                    return chunk.into_bytes();
+                };
+                chunk.push(frame);
             }
         };
         if let Some(end_bookmark) = ended {
@@ -253,9 +258,21 @@ impl<S: Source> WatchBody<S> {
         }
         let make = |definitions| form.frame(kind, object, revision, self.source.now(), definitions);
         if first && form.is_table() {
-            return Some(make(true));
+            return make(true);
         }
-        Some(self.subscription.window().frame(event, kind, form.shape(), || make(false)))
+        let window = self.subscription.window();
+        let frame = window.frame(event, kind, form.shape(), || make(false).unwrap_or_default());
+        if frame.is_empty() {
+            self.refuse_protobuf();
+        }
+        Some(frame)
+    }
+
+    /// Ends the stream because an object does not fit the protobuf of its kind. The client has to list again, and gets JSON.
+    fn refuse_protobuf(&mut self) {
+        self.source.window().refuse_protobuf();
+        let status = Status::too_old_resource_version(self.cursor.revision(), self.cursor.revision());
+        self.phase = WatchPhase::Error(Box::new(status));
     }
 
     /// Returns whether a bookmark is to be sent now.

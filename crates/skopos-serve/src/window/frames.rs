@@ -24,6 +24,8 @@ pub(crate) struct FrameShape<'a> {
 pub(crate) enum Layout {
     Full,
     Partial,
+    Protobuf,
+    PartialProtobuf,
     Table {
         include: IncludeObject,
         /// Identity of the columns: callers may have different ones, and the cells of one do not fit the headings of another.

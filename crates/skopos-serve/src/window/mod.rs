@@ -13,6 +13,7 @@ mod ring;
 mod watchers;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -68,6 +69,7 @@ pub struct Window<I> {
     ring: Arc<RwLock<Ring<I>>>,
     watchers: Watchers,
     frames: Arc<Mutex<Frames>>,
+    has_protobuf: AtomicBool,
 }
 
 /// Statistics of a window.
@@ -99,7 +101,24 @@ impl<I: Item> Window<I> {
         let frames = Arc::new(Mutex::new(frames));
         let weak_frames = Arc::downgrade(&frames);
         options.frame_budget.register(weak_frames);
-        Self { options, ring, watchers: Watchers::new(Instant::now()), frames }
+        Self {
+            options,
+            ring,
+            watchers: Watchers::new(Instant::now()),
+            frames,
+            has_protobuf: AtomicBool::new(true),
+        }
+    }
+
+    /// Returns whether the objects may be sent in protobuf.
+    pub(crate) fn has_protobuf(&self) -> bool {
+        self.has_protobuf.load(Ordering::Relaxed)
+    }
+
+    /// Records that an object does not fit the protobuf of its kind, because a newer server sent it in JSON. From then on
+    /// clients get JSON, in which nothing is lost.
+    pub(crate) fn refuse_protobuf(&self) {
+        self.has_protobuf.store(false, Ordering::Relaxed);
     }
 
     /// Adds an event and wakes the watchers.

@@ -22,8 +22,6 @@ pub(crate) struct Definition {
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) required: bool,
-    /// Its protobuf field number, after those of the enclosing messages that have no name in JSON; empty if unknown.
-    pub(crate) number: Vec<u64>,
     pub(crate) r#type: FieldType,
     pub(crate) description: &'static str,
 }
@@ -94,10 +92,8 @@ impl Catalog {
                     definitions.insert(current.clone(), Definition { description, fields: Vec::new() });
                 }
                 Some((name, r#type)) => {
-                    let (name, number) = name.split_once('@').unwrap_or((name, ""));
                     let field = Field {
                         name: name.trim_end_matches('!'),
-                        number: number.split('.').filter_map(|n| n.parse().ok()).collect(),
                         required: name.ends_with('!'),
                         r#type: FieldType::parse(r#type, package, &packages),
                         description,

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use skopos_serve::{EventType, Item, object_key};
+use skopos_wire::protobuf::{self, EncodeError, Kind};
 use skopos_wire::{FieldSource, LabelSource, Limits, RawObject};
 use thiserror::Error;
 
@@ -22,6 +23,8 @@ pub(crate) struct Stored {
     key: Arc<str>,
     uid: Box<str>,
     labels: Box<[(Box<str>, Box<str>)]>,
+    /// The object in protobuf, once a client has asked for it.
+    message: OnceLock<(&'static Kind, Bytes)>,
 }
 
 /// Object ready to be stored. Only its resourceVersion is missing; the storage inserts it under its lock.
@@ -137,6 +140,19 @@ impl Item for Stored {
         self.json()
     }
 
+    fn message(&self, kind: &'static Kind, revision: u64) -> Result<Bytes, EncodeError> {
+        if revision != self.revision {
+            return Ok(protobuf::message(kind, &self.json_at(revision))?.into());
+        }
+        if let Some((_, message)) = self.message.get().filter(|(own, _)| *own == kind) {
+            return Ok(message.clone());
+        }
+        let message = Bytes::from(protobuf::message(kind, self.json_slice())?);
+        // Another version of the API may be first; then the others are not kept.
+        let _ = self.message.set((kind, message.clone()));
+        Ok(message)
+    }
+
     fn frame(&self, kind: EventType) -> Option<Bytes> {
         self.frame.starts_with(kind.frame_head()).then(|| self.frame.clone())
     }
@@ -226,7 +242,15 @@ impl Draft {
             frame.extend_from_slice(part);
         }
         let object_at = event_head.len() as u32;
-        Stored { revision, frame: frame.into(), object_at, key, uid: self.uid, labels: self.labels }
+        Stored {
+            revision,
+            frame: frame.into(),
+            object_at,
+            key,
+            uid: self.uid,
+            labels: self.labels,
+            message: OnceLock::new(),
+        }
     }
 }
 

@@ -270,7 +270,7 @@ impl WriteRequest<'_> {
 
     /// Negotiates the response form. As in the API server, this precedes the write: a client that gets 406 has written nothing.
     fn form(&self) -> Result<Form, Status> {
-        Form::negotiate(self.headers, &self.info.query, &self.target.resource, Purpose::One)
+        Form::negotiate(self.headers, &self.info.query, &self.target.resource, Purpose::One, true)
     }
 
     /// Returns the object in the negotiated form.
@@ -278,7 +278,7 @@ impl WriteRequest<'_> {
         match written {
             WriteOutcome::Stored(object) => {
                 let now = self.state.clock.now();
-                respond::json_bytes(code, &form.object(object, object.revision(), now))
+                form.respond(code, object, object.revision(), now)
             }
             WriteOutcome::Dry(object) => respond::json(code, object),
         }

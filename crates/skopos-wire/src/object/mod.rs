@@ -171,21 +171,21 @@ impl RawObject {
         }
     }
 
-    /// Returns the object in protobuf, in its envelope: as received, or encoded from the JSON. Members that its kind does
-    /// not have are dropped. `types` are `apiVersion` and `kind`, for the item of a list.
+    /// Returns the object in protobuf, in its envelope: as received, or encoded from the JSON. `types` are `apiVersion` and
+    /// `kind`, for the item of a list.
     ///
     /// # Errors
     /// If the object is not of a built-in kind, or its JSON does not fit its kind.
     pub fn to_protobuf(&self, types: Option<(&str, &str)>) -> Result<Vec<u8>, EncodeError> {
         let (kind, message) = self.to_message(types)?;
-        Ok(crate::protobuf::envelope(kind, &message))
+        Ok(crate::protobuf::object(kind, &message))
     }
 
     /// Returns kind and message of the object, as [`RawObject::to_protobuf`] does.
-    pub(crate) fn to_message(
-        &self,
-        types: Option<(&str, &str)>,
-    ) -> Result<(&'static Kind, Bytes), EncodeError> {
+    ///
+    /// # Errors
+    /// As [`RawObject::to_protobuf`].
+    pub fn to_message(&self, types: Option<(&str, &str)>) -> Result<(&'static Kind, Bytes), EncodeError> {
         if let Encoding::Protobuf { kind, .. } = self.0.encoding() {
             return Ok((kind, self.0.content.clone()));
         }
@@ -194,7 +194,7 @@ impl RawObject {
             _ => ("", ""),
         };
         let kind = crate::protobuf::find(api_version, kind)?;
-        Ok((kind, crate::protobuf::message_from_json(kind, &self.0.content)?.into()))
+        Ok((kind, crate::protobuf::message(kind, &self.0.content)?.into()))
     }
 
     /// Returns whether the object is held in protobuf.
@@ -207,7 +207,7 @@ impl RawObject {
     pub fn to_stored(&self) -> Bytes {
         match self.0.encoding() {
             Encoding::Json => self.0.content.clone(),
-            Encoding::Protobuf { kind, .. } => crate::protobuf::envelope(kind, &self.0.content).into(),
+            Encoding::Protobuf { kind, .. } => crate::protobuf::object(kind, &self.0.content).into(),
         }
     }
 

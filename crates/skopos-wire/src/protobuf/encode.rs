@@ -35,6 +35,15 @@ pub enum EncodeError {
         /// The expected type.
         expected: &'static str,
     },
+    /// A member that the kind does not have, as far as the table of built-in kinds knows it: a newer server may have added it.
+    /// It would be lost.
+    #[error("{message} has no {member:?}, as far as its protobuf is known")]
+    UnknownMember {
+        /// The message, such as `core/v1.PodSpec`.
+        message: &'static str,
+        /// The member's name in JSON.
+        member: Box<str>,
+    },
     /// JSON that nests too deep.
     #[error("{message} nests too deep")]
     TooDeep {
@@ -46,11 +55,14 @@ pub enum EncodeError {
 /// The members of an object's JSON, by their index; absent ones and nulls are `None`.
 type Members<'a> = Vec<Option<&'a [u8]>>;
 
+/// The members that protobuf has outside of the message.
+const TYPES: [&str; 2] = ["apiVersion", "kind"];
+
 /// Encodes an object, which must have `apiVersion` and `kind`, with its envelope.
 pub(crate) fn with_envelope(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
     let mut types = [None, None];
     Cursor::new(json, DEPTH_CAP).members::<SyntaxError>(|cursor, key| {
-        let at = ["apiVersion", "kind"].iter().position(|name| key.is(name));
+        let at = TYPES.iter().position(|name| key.is(name));
         match at {
             Some(at) if cursor.peek() == Some(b'"') => types[at] = cursor.string()?.text(),
             _ => drop(cursor.skip_value()?),
@@ -67,7 +79,7 @@ pub(crate) fn with_envelope(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
     Ok(write::envelope(&api_version, &kind, &message(found.message, json)?))
 }
 
-/// Encodes a message. Members that the table does not know are dropped, as the API server drops them.
+/// Encodes a message.
 pub(crate) fn message(message: MessageId, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
     let mut bytes = Vec::with_capacity(json.len() / 2);
     object(message, Some(json), 0, &mut bytes)?;
@@ -95,7 +107,7 @@ fn members<'a>(message: &MessageType, json: &'a [u8]) -> Result<Members<'a>, Enc
     let mut members = vec![None; message.members.len()];
     // Servers write members in their order, so the next one is mostly the one after the last.
     let mut expected = 0;
-    Cursor::new(json, DEPTH_CAP).members::<SyntaxError>(|cursor, key| {
+    Cursor::new(json, DEPTH_CAP).members::<EncodeError>(|cursor, key| {
         let is_null = cursor.peek() == Some(b'n');
         let range = cursor.skip_value()?;
         let all = message.members.iter().enumerate();
@@ -103,6 +115,8 @@ fn members<'a>(message: &MessageType, json: &'a [u8]) -> Result<Members<'a>, Enc
         if let Some((at, _)) = after.chain(before).find(|(_, field)| key.is(field.name)) {
             expected = at + 1;
             members[at] = (!is_null).then(|| cursor.slice(range));
+        } else if !is_null && !TYPES.iter().any(|name| key.is(name)) {
+            return Err(EncodeError::UnknownMember { message: message.name, member: own_text(key).into() });
         }
         Ok(())
     })?;

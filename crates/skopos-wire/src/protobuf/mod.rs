@@ -72,11 +72,10 @@ pub fn decode<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Box<str>
     decode_view(view(body).map_err(|error| error.to_string())?)
 }
 
-/// Encodes an object's JSON, which must have `apiVersion` and `kind`, with its envelope. Members that its kind does not
-/// have are dropped, as the API server drops them.
+/// Encodes an object's JSON, which must have `apiVersion` and `kind`, with its envelope.
 ///
 /// # Errors
-/// If it is not JSON of a built-in kind: the caller is at fault.
+/// If it is not JSON of a built-in kind, or has members that the kind does not have: they would be lost.
 pub fn from_json(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
     encode::with_envelope(json)
 }
@@ -95,8 +94,25 @@ pub fn list<'a>(
     let items: Vec<Bytes> = objects
         .map(|object| object.to_message(types).map(|(_, message)| message))
         .collect::<Result<_, _>>()?;
-    Ok(write::list(kind, meta, items.iter().map(Bytes::as_ref)))
+    let mut body = list_head(kind, meta, items.iter().map(Bytes::len));
+    items.iter().for_each(|item| list_item(item, &mut body));
+    body.extend_from_slice(LIST_TAIL);
+    Ok(body)
 }
+
+/// Writes a list up to its first item. `kind` is that of the list, `lengths` are those of the items' messages. After it come
+/// the items ([`list_item`]), and [`LIST_TAIL`].
+pub fn list_head(kind: &Kind, meta: &ListMeta, lengths: impl Iterator<Item = usize>) -> Vec<u8> {
+    write::list_head(kind, meta, lengths)
+}
+
+/// Writes an item of a list, from its message.
+pub fn list_item(message: &[u8], body: &mut Vec<u8>) {
+    write::list_item(message, body);
+}
+
+/// What follows the items of a list.
+pub const LIST_TAIL: &[u8] = write::ENVELOPE_TAIL;
 
 /// Writes a frame of a watch: its length in four bytes, and the event with the object's envelope.
 pub fn watch_frame(event_type: &str, envelope: &[u8]) -> Vec<u8> {
@@ -110,7 +126,7 @@ pub(crate) fn find(api_version: &str, kind: &str) -> Result<&'static Kind, Encod
 }
 
 /// Wraps a message in its envelope.
-pub(crate) fn envelope(kind: &Kind, message: &[u8]) -> Vec<u8> {
+pub fn object(kind: &Kind, message: &[u8]) -> Vec<u8> {
     write::envelope(kind.api_version, kind.kind, message)
 }
 
@@ -126,8 +142,11 @@ pub(crate) fn message_to_json(
     Ok(json)
 }
 
-/// Encodes the JSON of an object of this kind.
-pub(crate) fn message_from_json(kind: &Kind, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
+/// Encodes the JSON of an object of this kind, without an envelope.
+///
+/// # Errors
+/// If the JSON is not of this kind, or has members that the kind does not have: they would be lost.
+pub fn message(kind: &Kind, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
     encode::message(kind.message, json)
 }
 

@@ -9,16 +9,12 @@ pub(crate) fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8>
     let mut body = Vec::with_capacity(message.len() + 64);
     begin_envelope(api_version, kind, message.len(), &mut body);
     body.extend_from_slice(message);
-    end_envelope(&mut body);
+    body.extend_from_slice(ENVELOPE_TAIL);
     body
 }
 
-/// Writes the body of a list from the messages of its items. `kind` is that of the list.
-pub(crate) fn list<'a>(
-    kind: &Kind,
-    meta: &ListMeta,
-    items: impl Iterator<Item = &'a [u8]> + Clone,
-) -> Vec<u8> {
+/// Writes a list up to its first item. `lengths` are those of the items' messages.
+pub(crate) fn list_head(kind: &Kind, meta: &ListMeta, lengths: impl Iterator<Item = usize>) -> Vec<u8> {
     let mut message = Vec::new();
     let _: Result<(), std::convert::Infallible> = nested(1, &mut message, |meta_bytes| {
         bytes(1, b"", meta_bytes);
@@ -29,16 +25,20 @@ pub(crate) fn list<'a>(
         }
         Ok(())
     });
-    let size: usize = items.clone().map(|item| 1 + varint_len(item.len() as u64) + item.len()).sum();
-    let mut body = Vec::with_capacity(size + message.len() + 64);
+    let size: usize = lengths.map(|length| 1 + varint_len(length as u64) + length).sum();
+    let mut body = Vec::with_capacity(message.len() + 64);
     begin_envelope(kind.api_version, kind.kind, message.len() + size, &mut body);
     body.extend_from_slice(&message);
-    for item in items {
-        bytes(2, item, &mut body);
-    }
-    end_envelope(&mut body);
     body
 }
+
+/// Writes an item of a list, from its message.
+pub(crate) fn list_item(message: &[u8], body: &mut Vec<u8>) {
+    bytes(2, message, body);
+}
+
+/// What follows the message in an envelope: contentEncoding and contentType, which Go writes even if they are empty.
+pub(crate) const ENVELOPE_TAIL: &[u8] = b"\x1a\x00\x22\x00";
 
 /// Writes a frame of a watch: the length, and the event with the object's envelope.
 pub(crate) fn watch_frame(event_type: &str, envelope: &[u8]) -> Vec<u8> {
@@ -100,12 +100,6 @@ fn begin_envelope(api_version: &str, kind: &str, length: usize, body: &mut Vec<u
     });
     tag(2, 2, body);
     varint(length as u64, body);
-}
-
-fn end_envelope(body: &mut Vec<u8>) {
-    // contentEncoding and contentType, which Go writes even if they are empty.
-    bytes(3, b"", body);
-    bytes(4, b"", body);
 }
 
 fn tag(field: u32, wire_type: u64, out: &mut Vec<u8>) {

@@ -1,0 +1,157 @@
+//! Responses in protobuf: one object, a list, and the frames of a watch.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::{Body, Frame};
+use http_body_util::BodyExt as _;
+use skopos_wire::protobuf::{self, EncodeError, Kind};
+use skopos_wire::{ListMeta, ResourceVersion};
+use tokio::task::yield_now;
+
+use super::list_body::ListHead;
+use crate::event_type::EventType;
+use crate::item::Item;
+use crate::json::partial_object_metadata;
+use crate::resources::ResourceType;
+use crate::respond::{self, BodyError, Response};
+
+/// Form of objects in protobuf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProtobufForm {
+    object: &'static Kind,
+    list: &'static Kind,
+    part: Part,
+}
+
+/// The part of an object that is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Whole,
+    Metadata,
+}
+
+/// Number of objects that are encoded before other tasks of the thread may run.
+const BATCH_SIZE: usize = 256;
+/// Approximate size of a chunk, in bytes.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+impl ProtobufForm {
+    /// Returns the form of full objects; `None` for custom resources, which have no protobuf.
+    pub(super) fn full(resource: &ResourceType) -> Option<Self> {
+        let api_version = resource.api_version();
+        Some(Self {
+            object: Kind::find(&api_version, &resource.kind)?,
+            list: Kind::find(&api_version, &resource.list_kind)?,
+            part: Part::Whole,
+        })
+    }
+
+    /// Returns the form of `PartialObjectMetadata`, which every resource has.
+    pub(super) fn partial() -> Option<Self> {
+        Some(Self {
+            object: Kind::find("meta.k8s.io/v1", "PartialObjectMetadata")?,
+            list: Kind::find("meta.k8s.io/v1", "PartialObjectMetadataList")?,
+            part: Part::Metadata,
+        })
+    }
+
+    pub(super) fn is_partial(&self) -> bool {
+        self.part == Part::Metadata
+    }
+
+    /// Returns an object in its envelope.
+    ///
+    /// # Errors
+    /// If the object's JSON does not fit its kind.
+    pub(super) fn object(&self, item: &impl Item, revision: u64) -> Result<Bytes, EncodeError> {
+        Ok(protobuf::object(self.object, &self.message(item, revision)?).into())
+    }
+
+    /// Returns the frame of an event.
+    ///
+    /// # Errors
+    /// As [`object`](Self::object).
+    pub(super) fn frame(
+        &self,
+        event: EventType,
+        item: &impl Item,
+        revision: u64,
+    ) -> Result<Bytes, EncodeError> {
+        Ok(protobuf::watch_frame(event.name(), &self.object(item, revision)?).into())
+    }
+
+    /// Returns the response to a list.
+    ///
+    /// # Errors
+    /// As [`object`](Self::object).
+    pub(super) async fn list<I: Item>(
+        &self,
+        head: &ListHead,
+        items: Vec<I>,
+    ) -> Result<Response, EncodeError> {
+        let mut messages = Vec::with_capacity(items.len());
+        // The length of a list precedes it, so all items are encoded first.
+        for (at, item) in items.iter().enumerate() {
+            messages.push(self.message(item, item.revision())?);
+            if at % BATCH_SIZE == BATCH_SIZE - 1 {
+                yield_now().await;
+            }
+        }
+        let meta = ListMeta {
+            resource_version: ResourceVersion::from(head.revision),
+            continue_token: head.continue_token.clone(),
+            remaining_item_count: head.remaining.map(|count| count as u64),
+            kind: self.list.kind.to_owned(),
+            api_version: self.list.api_version.to_owned(),
+        };
+        let head = protobuf::list_head(self.list, &meta, messages.iter().map(Bytes::len));
+        let mut response = respond::bytes(StatusCode::OK, protobuf::MEDIA_TYPE, Bytes::new());
+        let body = MessageList { head: Some(head), messages: messages.into_iter(), has_ended: false };
+        *response.body_mut() = body.boxed_unsync();
+        Ok(response)
+    }
+
+    fn message(&self, item: &impl Item, revision: u64) -> Result<Bytes, EncodeError> {
+        match self.part {
+            Part::Whole => item.message(self.object, revision),
+            Part::Metadata => {
+                let partial = partial_object_metadata(&item.json_at(revision));
+                Ok(protobuf::message(self.object, &partial)?.into())
+            }
+        }
+    }
+}
+
+/// The unsent rest of a list.
+struct MessageList {
+    head: Option<Vec<u8>>,
+    messages: std::vec::IntoIter<Bytes>,
+    has_ended: bool,
+}
+
+impl Body for MessageList {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let mut chunk = self.head.take().unwrap_or_default();
+        while chunk.len() < CHUNK_BYTES {
+            let Some(message) = self.messages.next() else {
+                chunk.extend_from_slice(protobuf::LIST_TAIL);
+                self.has_ended = true;
+                break;
+            };
+            protobuf::list_item(&message, &mut chunk);
+        }
+        Poll::Ready(Some(Ok(Frame::data(chunk.into()))))
+    }
+}
