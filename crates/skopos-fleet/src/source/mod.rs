@@ -3,6 +3,7 @@
 //! A source repeatedly publishes its complete list of clusters ([`ClusterSink::publish`]), and the fleet applies the
 //! differences. An unusable entry is a [`SourceProblem`](crate::SourceProblem) of that one cluster.
 
+mod argo_cd;
 mod discovered;
 mod file;
 mod files;

@@ -1,4 +1,4 @@
-//! Clusters from Secrets with kubeconfigs in a host cluster: Cluster API's, and plain ones with a label.
+//! Clusters from Secrets in a host cluster: kubeconfigs of Cluster API, labelled kubeconfigs, and clusters of Argo CD.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use skopos::{Object, RawObject};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use super::Source;
 use super::discovered::{DiscoveredCluster, PowerState};
 use super::host::{Follower, Wanted};
 use super::publish::ClusterSink;
+use super::{Source, argo_cd};
 use crate::cluster::Cluster;
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
 use crate::spec::ClusterSpec;
 use crate::spec_error::SpecError;
 
-/// Kind of Secrets that hold kubeconfigs.
+/// Kind of Secrets that hold clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SecretFlavour {
     /// Cluster API's: `NAME-kubeconfig` with label `cluster.x-k8s.io/cluster-name=NAME`, in key `value`.
@@ -31,9 +31,12 @@ pub enum SecretFlavour {
     /// Secrets with label `skopos.dev/cluster`, whose value is the cluster's name (the Secret's own name if it is
     /// empty). The kubeconfig is in key `kubeconfig` or `value`.
     Plain,
+    /// Argo CD's: label `argocd.argoproj.io/secret-type=cluster`, and keys `name`, `server` and `config`. A cluster without
+    /// `name` has the Secret's own name.
+    ArgoCd,
 }
 
-/// Secrets in a host cluster that hold kubeconfigs.
+/// Secrets in a host cluster that hold clusters, as kubeconfigs or in the format of Argo CD.
 ///
 /// Each is a cluster `NAME.NAMESPACE`, so that writers of Secrets in one namespace cannot take a name of another. Of
 /// several Secrets with one name the first one has it; the others get a hash of their namespace and name appended. The
@@ -65,7 +68,7 @@ impl SecretSource {
     }
 
     async fn follow(self, sink: ClusterSink) {
-        let wanted = [Wanted::new("", "Secret", "secrets", self.flavour.label(), true)];
+        let wanted = [Wanted::new("", "Secret", "secrets", self.flavour.selector(), true)];
         let mut follower = Follower::new(&self.host, &self.namespaces, &wanted, &sink);
         let mut known = Known::default();
         loop {
@@ -86,31 +89,40 @@ impl SecretSource {
 }
 
 impl SecretFlavour {
-    fn label(self) -> &'static str {
+    /// Returns the label selector of these Secrets.
+    fn selector(self) -> &'static str {
         match self {
             Self::ClusterApi => CLUSTER_API_LABEL,
             Self::Plain => CLUSTER_LABEL,
+            Self::ArgoCd => argo_cd::SELECTOR,
         }
     }
 
-    fn keys(self) -> &'static [&'static str] {
-        match self {
-            Self::ClusterApi => &["value"],
-            Self::Plain => &["kubeconfig", "value"],
-        }
-    }
-
-    /// Returns the name of the cluster whose kubeconfig the Secret holds; `None` if it holds something else.
-    fn name(self, secret: &RawObject) -> Option<&str> {
-        let label = secret.label(self.label())?;
+    /// Returns the cluster that the Secret holds: its name, and its connection settings. `None` if it holds something
+    /// else.
+    fn read(
+        self,
+        secret: &RawObject,
+        policy: &KubeconfigPolicy,
+    ) -> Option<(ClusterId, Result<ClusterSpec, SpecError>)> {
         match self {
             // Cluster API's certificates and tokens have the label, too.
             Self::ClusterApi => {
                 let name = secret.name().strip_suffix("-kubeconfig")?;
-                (name == label).then_some(name)
+                let is_kubeconfig = secret.label(CLUSTER_API_LABEL) == Some(name);
+                let id = id(name, secret).filter(|_| is_kubeconfig)?;
+                Some((id, spec(secret, &["value"], policy)))
             }
-            Self::Plain if label.is_empty() => Some(secret.name()),
-            Self::Plain => Some(label),
+            Self::Plain => {
+                let label = secret.label(CLUSTER_LABEL)?;
+                let name = if label.is_empty() { secret.name() } else { label };
+                Some((id(name, secret)?, spec(secret, &["kubeconfig", "value"], policy)))
+            }
+            Self::ArgoCd => {
+                let cluster = argo_cd::read(secret, policy);
+                let name = cluster.name.as_deref().unwrap_or(secret.name());
+                Some((id(name, secret)?, cluster.spec))
+            }
         }
     }
 }
@@ -214,9 +226,8 @@ fn read(
     flavour: SecretFlavour,
     policy: &KubeconfigPolicy,
 ) -> Option<(ClusterId, DiscoveredCluster)> {
-    let id = id(flavour.name(secret)?, secret)?;
+    let (id, spec) = flavour.read(secret, policy)?;
     let labels = secret.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    let spec = spec(secret, flavour.keys(), policy);
     let origin = Some(secret.key().to_string().into());
     let labels = Arc::new(labels);
     Some((
@@ -247,9 +258,10 @@ pub(super) fn spec(
     Ok(Kubeconfig::parse(&decoded, policy)?.cluster(None)?)
 }
 
+/// A Secret with its data in base64.
 #[derive(Deserialize)]
-struct Secret {
-    data: Option<BTreeMap<String, SecretString>>,
+pub(super) struct Secret {
+    pub(super) data: Option<BTreeMap<String, SecretString>>,
 }
 
 impl Source for SecretSource {
@@ -257,6 +269,7 @@ impl Source for SecretSource {
         let what = match self.flavour {
             SecretFlavour::ClusterApi => "Cluster API Secrets",
             SecretFlavour::Plain => "Secrets",
+            SecretFlavour::ArgoCd => "Argo CD Secrets",
         };
         format!("{what} in {}", self.host.id())
     }

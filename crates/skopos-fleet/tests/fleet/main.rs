@@ -1,5 +1,6 @@
 //! Fleets of test servers in memory, in virtual time.
 
+mod argo_cd;
 mod checkpoints;
 mod documents;
 mod isolation;

@@ -28,7 +28,7 @@ fn contexts(hosts: &[&str]) -> String {
     )
 }
 
-fn ids(fleet: &Fleet) -> Vec<String> {
+pub(super) fn ids(fleet: &Fleet) -> Vec<String> {
     let members = fleet.members();
     let there = members.values().filter(|cluster| cluster.state().condition != Condition::Removed);
     there.map(|cluster| cluster.id().to_string()).collect()
@@ -269,7 +269,7 @@ fn secret(
         "metadata": {"namespace": namespace, "name": name, "labels": labels}, "stringData": {key: value}})
 }
 
-async fn host(world: &World) -> (TestServer, Fleet) {
+pub(super) async fn host(world: &World) -> (TestServer, Fleet) {
     let server = world.server("host");
     for name in ["team-a", "team-b"] {
         server

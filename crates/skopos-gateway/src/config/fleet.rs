@@ -178,6 +178,7 @@ pub(crate) async fn follow(
         let flavour = match source.flavour {
             config::SecretFlavour::ClusterApi => SecretFlavour::ClusterApi,
             config::SecretFlavour::Plain => SecretFlavour::Plain,
+            config::SecretFlavour::ArgoCd => SecretFlavour::ArgoCd,
         };
         let secrets = SecretSource::new(host, flavour, policy(source.allow, &addresses));
         fleet.follow(secrets.namespaces(source.namespaces.iter().cloned()));

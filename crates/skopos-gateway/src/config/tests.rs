@@ -73,7 +73,7 @@ nonsense: {a: 1}
             "line 4, column 11: listen.limits.idle: \"soon\" is no span of time: write it as 500ms, 30s, 1m30s or 2h",
             "line 5, column 18: listen.limits.connections: must be at least 1, and is 0",
             "line 6, column 14: listen.limits.streams: must be a whole number, and is a text",
-            "line 9, column 14: clusters.secrets[0].flavour: \"Other\" must be one of ClusterApi, Plain",
+            "line 9, column 14: clusters.secrets[0].flavour: \"Other\" must be one of ClusterApi, Plain, ArgoCd",
             "line 10, column 5: clusters.secrets[1]: \"flavour\" is missing",
             "line 11, column 8: cache: must be a map, and is a number",
             "line 12, column 1: \"nonsense\" is not known; there is authentication, authorization, cache, checkpoints, \

@@ -15,7 +15,7 @@ pub struct Clusters {
     pub kubeconfigs: Vec<KubeconfigSource>,
     /// Watched folders with one kubeconfig per file.
     pub folders: Vec<FolderSource>,
-    /// Secrets in a host cluster that hold kubeconfigs.
+    /// Secrets in a host cluster that hold clusters: kubeconfigs, or clusters of Argo CD.
     pub secrets: Vec<SecretSource>,
     /// Virtual clusters that run in a host cluster.
     pub vclusters: Vec<VclusterSource>,
@@ -93,7 +93,7 @@ pub struct HostCluster {
     pub context: Option<String>,
 }
 
-/// Secrets in a host cluster that hold kubeconfigs.
+/// Secrets in a host cluster that hold clusters: kubeconfigs, or clusters of Argo CD.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SecretSource {
@@ -105,18 +105,20 @@ pub struct SecretSource {
     pub namespaces: Vec<String>,
     /// The kind of Secrets.
     pub flavour: SecretFlavour,
-    /// Features that their kubeconfigs may use beyond the harmless ones.
+    /// Features that they may use beyond the harmless ones.
     #[serde(default)]
     pub allow: KubeconfigSwitches,
 }
 
-/// The kind of Secrets that hold kubeconfigs.
+/// The kind of Secrets that hold clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum SecretFlavour {
     /// `NAME-kubeconfig` of Cluster API.
     ClusterApi,
-    /// Secrets with the label `skopos.dev/cluster`.
+    /// Secrets with the label `skopos.dev/cluster`, which hold a kubeconfig.
     Plain,
+    /// The clusters of Argo CD: Secrets with the label `argocd.argoproj.io/secret-type=cluster`.
+    ArgoCd,
 }
 
 /// Virtual clusters that run in a host cluster.
