@@ -17,19 +17,24 @@
 {{- toYaml $config }}
 {{- end }}
 
-{{- /* The sources that use the pod's service account: `names` of this cluster, and the namespaces of `vclusters` and `secrets`
-       ("" means all). */}}
+{{- /* The sources that use the pod's service account: `names` of this cluster, and the namespaces of `vclusters`, `secrets` and
+       `clusterProfiles` ("" means all). Namespaces of profiles with tokens in Secrets are in `secrets`, too. */}}
 {{- define "skopos.gateway.host" -}}
 {{- $config := fromYaml (include "skopos.gateway.config" .) -}}
 {{- $clusters := default dict $config.clusters -}}
-{{- $host := dict "names" list "vclusters" list "secrets" list -}}
-{{- range $source := list "vclusters" "secrets" -}}
+{{- $host := dict "names" list "vclusters" list "secrets" list "clusterProfiles" list -}}
+{{- range $source := list "vclusters" "secrets" "clusterProfiles" -}}
 {{- range $entry := default list (index $clusters $source) -}}
 {{- $of := default dict $entry.host -}}
 {{- if not (or $of.kubeconfig $of.path) -}}
 {{- $_ := set $host "names" (append $host.names (default "host" $of.name) | uniq) -}}
 {{- $namespaces := default (list "") $entry.namespaces -}}
 {{- $_ := set $host $source (concat (index $host $source) $namespaces | uniq) -}}
+{{- range $provider := default list $entry.providers -}}
+{{- if hasKey $provider "secret" -}}
+{{- $_ := set $host "secrets" (concat $host.secrets $namespaces | uniq) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -97,10 +97,11 @@ fn check_sources(config: &Config, path: &std::path::Path) -> Result<(), CliError
     let none = clusters.kubeconfigs.is_empty()
         && clusters.folders.is_empty()
         && clusters.secrets.is_empty()
-        && clusters.vclusters.is_empty();
+        && clusters.vclusters.is_empty()
+        && clusters.cluster_profiles.is_empty();
     match none {
         true => Err(CliError::new(format!("the configuration {} names no clusters", path.display())).hint(
-            "add clusters.kubeconfigs, folders, secrets or vclusters (docs/reference/gateway.example.yaml)",
+            "add clusters.kubeconfigs, folders, secrets, vclusters or clusterProfiles (docs/reference/gateway.example.yaml)",
         )),
         false => Ok(()),
     }

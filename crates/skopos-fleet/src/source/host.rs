@@ -56,6 +56,14 @@ impl Wanted {
         let (group, kind, plural) = (group.to_owned(), kind.to_owned(), plural.to_owned());
         Self { resource: ApiResource { group, version, api_version, kind, plural }, labels, needed }
     }
+
+    /// Sets another version than v1, for a resource of a group.
+    #[must_use]
+    pub(super) fn version(mut self, version: &str) -> Self {
+        self.resource.api_version = format!("{}/{version}", self.resource.group);
+        self.resource.version = version.to_owned();
+        self
+    }
 }
 
 impl<'a> Follower<'a> {

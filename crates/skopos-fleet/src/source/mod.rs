@@ -4,6 +4,7 @@
 //! differences. An unusable entry is a [`SourceProblem`](crate::SourceProblem) of that one cluster.
 
 mod argo_cd;
+mod cluster_profile;
 mod discovered;
 mod file;
 mod files;
@@ -17,6 +18,9 @@ mod watched;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
+pub use self::cluster_profile::{
+    AccessCredentials, AccessPlugin, AccessProvider, ClusterProfileSource, TokenSecret,
+};
 pub use self::discovered::{DiscoveredCluster, PowerState};
 pub use self::file::KubeconfigFile;
 pub use self::folder::KubeconfigFolder;

@@ -78,7 +78,7 @@ impl SecretSource {
             // Untrusted content is parsed in a blocking thread, where it holds up nothing else.
             let listing = tokio::task::spawn_blocking(move || {
                 let read = |secret: &Object<RawObject>| read(secret.raw(), flavour, &policy);
-                let found = known.list(secrets.iter(), read);
+                let found = known.list(secrets.iter(), own_version, read);
                 (known, found)
             });
             let Ok((back, found)) = listing.await else { return };
@@ -127,7 +127,7 @@ impl SecretFlavour {
     }
 }
 
-/// Parsed versions of Secrets, so that no version is parsed twice.
+/// Parsed versions of objects, so that no version is parsed twice.
 #[derive(Default)]
 pub(super) struct Known {
     by_object: BTreeMap<(String, String), Option<SecretEntry>>,
@@ -149,18 +149,19 @@ pub(super) struct Found {
 }
 
 impl Known {
-    /// Returns the listed clusters; calls `read` for new or changed Secrets. A name stays with the Secret that has it.
-    /// A free name goes to the oldest Secret, because an older one cannot be created later. The others get distinct
-    /// names.
+    /// Returns the listed clusters; calls `read` for objects that are new or have another `version`. A name stays with the
+    /// object that has it. A free name goes to the oldest object, because an older one cannot be created later. The others
+    /// get distinct names.
     pub(super) fn list(
         &mut self,
         objects: impl Iterator<Item = Object<RawObject>>,
+        version: impl Fn(&Object<RawObject>) -> String,
         read: impl Fn(&Object<RawObject>) -> Option<(ClusterId, DiscoveredCluster)>,
     ) -> Found {
         let mut before = std::mem::take(&mut self.by_object);
         let mut by_name: BTreeMap<ClusterId, Vec<SecretEntry>> = BTreeMap::new();
         for object in objects {
-            let version = (object.uid().to_owned(), object.resource_version().to_string());
+            let version = (object.uid().to_owned(), version(&object));
             let entry = before.remove(&version).unwrap_or_else(|| {
                 let (id, listed) = read(&object)?;
                 Some(SecretEntry { id, listed, made: creation_time(object.raw()) })
@@ -205,6 +206,11 @@ impl Known {
             self.names.insert(origin.clone(), (wanted.clone(), id.clone()));
         }
     }
+}
+
+/// Returns the version of an object that is read alone.
+pub(super) fn own_version(object: &Object<RawObject>) -> String {
+    object.resource_version().to_string()
 }
 
 /// Returns the creation time, by the host's clock.

@@ -12,7 +12,7 @@ use super::Source;
 use super::discovered::{DiscoveredCluster, PowerState};
 use super::host::{Follower, Wanted};
 use super::publish::ClusterSink;
-use super::secret::{Known, id};
+use super::secret::{Known, id, own_version};
 use crate::cluster::Cluster;
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
@@ -103,7 +103,7 @@ impl VclusterSource {
                 Reader { host: self.host.clone(), policy: self.policy.clone(), dial: self.dial.clone() };
             // Untrusted content is parsed in a blocking thread, where it holds up nothing else.
             let listing = tokio::task::spawn_blocking(move || {
-                let mut found = known.list(secrets.iter(), |secret| reader.read(secret.raw()));
+                let mut found = known.list(secrets.iter(), own_version, |secret| reader.read(secret.raw()));
                 if let Some(workloads) = workloads {
                     found.clusters = reader.combine(found.clusters, &workloads);
                 }

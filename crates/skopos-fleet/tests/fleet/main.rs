@@ -2,6 +2,7 @@
 
 mod argo_cd;
 mod checkpoints;
+mod cluster_profiles;
 mod documents;
 mod isolation;
 mod kinds;

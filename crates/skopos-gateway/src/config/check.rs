@@ -5,7 +5,7 @@ use std::time::Duration;
 use skopos_config::ModelFault;
 use skopos_wire::label_problems;
 
-use super::{AuthorizationMode, Clusters, Config, LoopbackTrust, MemberDown, Span};
+use super::{AccessProvider, AuthorizationMode, Clusters, Config, LoopbackTrust, MemberDown, Span};
 use crate::bucket::{BucketLocation, Endpoint};
 
 /// Returns every setting that the schema allows and that makes no sense.
@@ -17,6 +17,7 @@ pub(super) fn check(config: &Config) -> Vec<ModelFault> {
     faults.times(config);
     faults.checkpoints(config);
     faults.labels(config);
+    faults.cluster_profiles(config);
     faults.0
 }
 
@@ -133,6 +134,32 @@ impl Faults {
         for (field, labels) in files.chain(folders) {
             for problem in labels.iter().flat_map(|(key, value)| label_problems(key, value)) {
                 self.add(field.clone(), problem);
+            }
+        }
+    }
+
+    fn cluster_profiles(&mut self, config: &Config) {
+        for (n, source) in config.clusters.cluster_profiles.iter().enumerate() {
+            let field = format!("clusters.clusterProfiles[{n}]");
+            if source.providers.is_empty() {
+                self.add(format!("{field}.providers"), "must name at least one, with its credentials");
+            }
+            for (m, provider) in source.providers.iter().enumerate() {
+                let field = format!("{field}.providers[{m}]");
+                let AccessProvider { name, exec, token_file, secret } = provider;
+                let ways = [exec.is_some(), token_file.is_some(), secret.is_some()];
+                if ways.into_iter().filter(|way| *way).count() != 1 {
+                    self.add(field.clone(), "must have one of exec, tokenFile and secret");
+                }
+                if source.providers.iter().take(m).any(|earlier| earlier.name == *name) {
+                    self.add(field.clone(), format!("{name:?} is named before: remove one of them"));
+                }
+                if secret.is_some() && source.namespaces.is_empty() {
+                    self.add(
+                        field,
+                        "has tokens in Secrets, and all Secrets beside the profiles are watched: set namespaces",
+                    );
+                }
             }
         }
     }

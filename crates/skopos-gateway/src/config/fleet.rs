@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -10,19 +9,18 @@ use bytes::Bytes;
 use skopos::journal::JournalOptions;
 use skopos::{InformerOptions, ResourceId, Transform};
 use skopos_fleet::checkpoint::{CheckpointKeeper, Directory, KeeperOptions, KindFilter, private_folder};
-use skopos_fleet::kubeconfig::{KubeconfigPaths, KubeconfigPolicy};
+use skopos_fleet::kubeconfig::KubeconfigPolicy;
 use skopos_fleet::source::{
-    KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource, VclusterDial, VclusterSource,
+    AccessCredentials, AccessPlugin, AccessProvider, ClusterProfileSource, KubeconfigFile, KubeconfigFolder,
+    SecretFlavour, SecretSource, TokenSecret, VclusterDial, VclusterSource,
 };
-use skopos_fleet::{
-    AddressPolicy, Cluster, ClusterId, ClusterOptions, ClusterSpec, Fleet, FleetOptions, InformerConfig,
-    Keeper,
-};
+use skopos_fleet::{AddressPolicy, ClusterId, ClusterOptions, Fleet, FleetOptions, InformerConfig, Keeper};
 use skopos_serve::Registry;
 use skopos_vcluster::Helm;
 
 use crate::bucket;
-use crate::config::{self, Config, HostCluster, LoopbackTrust, ManagedFields};
+use crate::config::hosts::{Hosts, kubeconfig_paths};
+use crate::config::{self, Config, LoopbackTrust, ManagedFields};
 use crate::merged::ResumeStorage;
 
 /// Returns the fleet options of `config`: the content to keep, its lifetime and its bounds.
@@ -161,6 +159,8 @@ pub(crate) async fn follow(
     // Hosts come first, so that a cluster from another source is never taken for one of them.
     let mut hosts = Hosts::new(fleet);
     let secret_hosts = hosts.resolve_all(clusters.secrets.iter().map(|source| &source.host)).await?;
+    let profile_hosts =
+        hosts.resolve_all(clusters.cluster_profiles.iter().map(|source| &source.host)).await?;
     let vcluster_hosts = hosts.resolve_all(clusters.vclusters.iter().map(|source| &source.host)).await?;
     for source in &clusters.kubeconfigs {
         let paths = kubeconfig_paths(&source.path);
@@ -183,6 +183,17 @@ pub(crate) async fn follow(
         let secrets = SecretSource::new(host, flavour, policy(source.allow, &addresses));
         fleet.follow(secrets.namespaces(source.namespaces.iter().cloned()));
     }
+    for (source, (host, _)) in clusters.cluster_profiles.iter().zip(profile_hosts) {
+        let switches = config::KubeconfigSwitches {
+            insecure: source.allow_insecure,
+            ..config::KubeconfigSwitches::default()
+        };
+        let mut policy = policy(switches, &addresses);
+        // Gateways of cloud providers have certificates of public CAs.
+        policy.allow_system_roots = true;
+        let profiles = ClusterProfileSource::new(host, policy).namespaces(source.namespaces.iter().cloned());
+        fleet.follow(profiles.providers(source.providers.iter().filter_map(access_provider)));
+    }
     let mut found = BTreeMap::new();
     for (source, (host, helm)) in clusters.vclusters.iter().zip(vcluster_hosts) {
         let policy = policy(config::KubeconfigSwitches::default(), &addresses);
@@ -199,134 +210,18 @@ pub(crate) async fn follow(
     Ok(found)
 }
 
-/// Host clusters, as members of the fleet with their own names, so that they can review rights.
-struct Hosts<'a> {
-    fleet: &'a Fleet,
-    known: BTreeMap<ClusterId, (HostAccess, Cluster)>,
-}
-
-/// The access to a host cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum HostAccess {
-    /// The cluster in which this process runs.
-    Here,
-    /// A context of a kubeconfig.
-    Context { kubeconfig: KubeconfigPaths, context: String },
-}
-
-impl<'a> Hosts<'a> {
-    fn new(fleet: &'a Fleet) -> Self {
-        Self { fleet, known: BTreeMap::new() }
-    }
-
-    /// Returns the clusters of `hosts`, in their order.
-    async fn resolve_all(
-        &mut self,
-        hosts: impl Iterator<Item = &HostCluster>,
-    ) -> Result<Vec<(Cluster, Helm)>, SourceError> {
-        let mut found = Vec::new();
-        for host in hosts {
-            found.push(self.resolve(host).await?);
-        }
-        Ok(found)
-    }
-
-    /// Returns the cluster and the way in which helm reaches it: by the same context as all other requests, even if the
-    /// current context changes.
-    async fn resolve(&mut self, host: &HostCluster) -> Result<(Cluster, Helm), SourceError> {
-        let (name, access) = host_access(host).await?;
-        let wrong = |error: &dyn std::fmt::Display| access.wrong(error);
-        let id = match &host.name {
-            Some(name) => ClusterId::new(name).map_err(|error| wrong(&error))?,
-            None => ClusterId::from_name(&name),
-        };
-        let helm = access.helm();
-        if let Some((known, cluster)) = self.known.get(&id) {
-            return match *known == access {
-                true => Ok((cluster.clone(), helm)),
-                false => Err(SourceError::SameName {
-                    name: id,
-                    one: known.to_string(),
-                    another: access.to_string(),
-                }),
-            };
-        }
-        let joined = match &access {
-            HostAccess::Context { kubeconfig, context } => {
-                let file = KubeconfigFile::list(kubeconfig.clone(), KubeconfigPolicy::trusted());
-                self.fleet.join_context(id.clone(), file, context).await
-            }
-            HostAccess::Here => {
-                let config = kube::Config::incluster().map_err(|error| wrong(&error))?;
-                self.fleet.join(id.clone(), ClusterSpec::from_config(config))
-            }
-        };
-        let cluster = joined.map_err(|error| wrong(&error))?;
-        self.known.insert(id, (access, cluster.clone()));
-        Ok((cluster, helm))
-    }
-}
-
-impl HostAccess {
-    fn wrong(&self, error: &dyn std::fmt::Display) -> SourceError {
-        SourceError::Host { kubeconfig: self.to_string(), problem: error.to_string() }
-    }
-
-    fn helm(&self) -> Helm {
-        match self.clone() {
-            Self::Here => Helm::default(),
-            Self::Context { kubeconfig, context } => {
-                Helm { kubeconfig: Some(kubeconfig), context: Some(context), ..Helm::default() }
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for HostAccess {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Here => f.write_str("in this pod"),
-            Self::Context { kubeconfig, context } => {
-                write!(f, "{kubeconfig} (context {context})")
-            }
-        }
-    }
-}
-
-/// Returns the name and the access of a host. If no context is configured, reads the current one once.
-async fn host_access(host: &HostCluster) -> Result<(String, HostAccess), SourceError> {
-    let Some(kubeconfig) = host.kubeconfig.as_deref().map(kubeconfig_paths) else {
-        return Ok(("host".to_owned(), HostAccess::Here));
-    };
-    if let Some(context) = host.context.clone() {
-        return Ok((context.clone(), HostAccess::Context { kubeconfig, context }));
-    }
-    let unknown = |error: &dyn std::fmt::Display| SourceError::Host {
-        kubeconfig: kubeconfig.to_string(),
-        problem: format!("which context is meant cannot be read, so say it (`context`): {error}"),
-    };
-    let paths = kubeconfig.clone();
-    let read = tokio::task::spawn_blocking(move || paths.read()).await.map_err(|error| unknown(&error))?;
-    let parsed = read.map_err(|error| unknown(&error))?;
-    let (name, context) = match (parsed.current_context(), parsed.contexts().collect::<Vec<_>>().as_slice()) {
-        (Some(current), _) => (current.to_owned(), current.to_owned()),
-        (None, [only]) => ("host".to_owned(), (*only).to_owned()),
-        (None, _) => return Err(unknown(&"it has no current one")),
-    };
-    Ok((name, HostAccess::Context { kubeconfig, context }))
-}
-
-/// Returns the kubeconfigs in a field of the configuration: a file or a list such as `a:b`. Each path may begin with `~/`.
-fn kubeconfig_paths(field: &Path) -> KubeconfigPaths {
-    let expanded = |path: &Path| match (path.strip_prefix("~"), std::env::home_dir()) {
-        (Ok(below), Some(home)) => home.join(below),
-        _ => path.to_owned(),
-    };
-    let paths: Vec<PathBuf> = std::env::split_paths(field).map(|path| expanded(&path)).collect();
-    match std::env::join_paths(&paths) {
-        Ok(list) if paths.len() > 1 && !field.exists() => KubeconfigPaths::list(list),
-        _ => KubeconfigPaths::file(expanded(field)),
-    }
+/// Returns the credentials for an access provider; `None` if it has none, which the check of the configuration refuses.
+fn access_provider(provider: &config::AccessProvider) -> Option<AccessProvider> {
+    let config::AccessProvider { name, exec, token_file, secret } = provider.clone();
+    let exec = exec.map(|plugin| {
+        let config::AccessPlugin { command, args, env, api_version, provide_cluster_info } = plugin;
+        AccessCredentials::Exec(AccessPlugin { command, args, env, api_version, provide_cluster_info })
+    });
+    let secret = secret.map(|config::TokenSecret { suffix, key }| {
+        AccessCredentials::Secret(TokenSecret { suffix: suffix.unwrap_or_default(), key })
+    });
+    let credentials = exec.or(token_file.map(AccessCredentials::TokenFile)).or(secret)?;
+    Some(AccessProvider { name, credentials })
 }
 
 /// Returns the policy for kubeconfigs of an untrusted source.
@@ -419,7 +314,10 @@ fn without_last_applied(json: &[u8]) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use skopos_fleet::kubeconfig::KubeconfigPaths;
+
     use super::*;
+    use crate::config::HostCluster;
 
     #[test]
     fn strips_last_applied_and_managed_fields() {

@@ -3,6 +3,7 @@
 mod check;
 pub(crate) mod fleet;
 mod follow;
+mod hosts;
 mod kubeconfig;
 mod model;
 pub(crate) mod pem;
@@ -13,11 +14,11 @@ pub use fleet::options as fleet_options;
 pub(crate) use follow::{ConfigFollower, ConfigState};
 pub use kubeconfig::QuickStart;
 pub use model::{
-    Authentication, Authorization, AuthorizationMode, BucketCredentials, BucketSource, Cache, Checkpoints,
-    CidrList, ClientCertificates, Clusters, Config, ConnectPolicy, Dial, FolderSource, HostCluster, Kind,
-    KubeconfigSource, KubeconfigSwitches, Limits, Listen, LoopbackTrust, ManagedFields, MemberDown, Metrics,
-    Observers, Oidc, Outbound, PolicyRule, Reads, SecretFlavour, SecretSource, StreamLimits, Tls,
-    TokenReview, VclusterSource,
+    AccessPlugin, AccessProvider, Authentication, Authorization, AuthorizationMode, BucketCredentials,
+    BucketSource, Cache, Checkpoints, CidrList, ClientCertificates, ClusterProfileSource, Clusters, Config,
+    ConnectPolicy, Dial, FolderSource, HostCluster, Kind, KubeconfigSource, KubeconfigSwitches, Limits,
+    Listen, LoopbackTrust, ManagedFields, MemberDown, Metrics, Observers, Oidc, Outbound, PolicyRule, Reads,
+    SecretFlavour, SecretSource, StreamLimits, Tls, TokenReview, TokenSecret, VclusterSource,
 };
 pub use skopos_config::{ByteSize, ConfigError, Problem, Span};
 use skopos_config::{Configuration, ModelFault};

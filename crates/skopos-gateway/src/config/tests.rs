@@ -212,6 +212,36 @@ checkpoints:
 }
 
 #[test]
+fn access_provider_has_one_kind_of_credentials() {
+    let profiles = |fields: &str| format!("clusters:\n  clusterProfiles:\n  - {fields}\n");
+    let config = Config::parse(&profiles(
+        "{namespaces: [fleet], providers: [{name: google, exec: {command: gke}}, {name: b, tokenFile: /t}, {name: c, secret: {}}]}",
+    ));
+    let config = config.unwrap();
+    let providers = &config.clusters.cluster_profiles[0].providers;
+    let plugin = providers[0].exec.as_ref().unwrap();
+    assert!(plugin.provide_cluster_info && plugin.api_version == "client.authentication.k8s.io/v1");
+    assert_eq!(providers[2].secret.as_ref().unwrap().key, "token");
+    let written = serde_saphyr::to_string(&config).unwrap();
+    assert_eq!(Config::parse(&written).unwrap(), config, "{written}");
+    let found = problems(&profiles(
+        "{providers: [{name: a}, {name: a, tokenFile: /t, exec: {command: c}}, {name: c, secret: {}}]}",
+    ));
+    let found: Vec<&str> = found.iter().map(|problem| problem.split_once(": ").unwrap().1).collect();
+    assert_eq!(
+        found,
+        [
+            "clusters.clusterProfiles[0].providers[0]: must have one of exec, tokenFile and secret",
+            "clusters.clusterProfiles[0].providers[1]: must have one of exec, tokenFile and secret",
+            "clusters.clusterProfiles[0].providers[1]: \"a\" is named before: remove one of them",
+            "clusters.clusterProfiles[0].providers[2]: has tokens in Secrets, and all Secrets beside the profiles are watched: set \
+             namespaces",
+        ]
+    );
+    assert!(problems(&profiles("{}"))[0].contains("must name at least one"));
+}
+
+#[test]
 fn labels_of_clusters_are_labels() {
     let labels =
         |labels: &str| problems(&format!("clusters:\n  folders:\n  - path: /a\n    labels: {labels}\n"));

@@ -19,6 +19,8 @@ pub struct Clusters {
     pub secrets: Vec<SecretSource>,
     /// Virtual clusters that run in a host cluster.
     pub vclusters: Vec<VclusterSource>,
+    /// ClusterProfiles of a hub (Cluster Inventory API of SIG Multicluster).
+    pub cluster_profiles: Vec<ClusterProfileSource>,
     /// Time that the data of a removed cluster stays readable.
     pub retain_removed: Span,
     /// Permitted addresses for the clusters of untrusted kubeconfigs.
@@ -146,6 +148,84 @@ pub enum Dial {
     PortForward,
 }
 
+/// ClusterProfiles of a hub. A writer of their status decides to which server the credentials of an access provider are sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ClusterProfileSource {
+    /// The hub.
+    pub host: HostCluster,
+    /// Namespaces. Default: all.
+    pub namespaces: Vec<String>,
+    /// Credentials for the access providers of the profiles, best first. The first one that a profile names is used.
+    pub providers: Vec<AccessProvider>,
+    /// Skip verification of the server's certificate where a profile says so, and allow plain HTTP.
+    pub allow_insecure: bool,
+}
+
+/// Credentials for the clusters of one access provider: one of `exec`, `tokenFile` and `secret`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AccessProvider {
+    /// The name in `status.accessProviders`.
+    pub name: String,
+    /// A credential plugin, which prints an ExecCredential.
+    #[serde(default)]
+    pub exec: Option<AccessPlugin>,
+    /// File with a token for all clusters of the provider; read again when it changes.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub token_file: Option<PathBuf>,
+    /// A token in a Secret beside each profile. It needs `namespaces`, because all Secrets in them are watched.
+    #[serde(default)]
+    pub secret: Option<TokenSecret>,
+}
+
+/// A credential plugin. It has no terminal.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AccessPlugin {
+    /// The program: a path, or a name that is searched for in `PATH`.
+    pub command: String,
+    /// The arguments. A profile cannot add any.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// Variables added to the environment. A profile cannot add any.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// The version of its protocol: `client.authentication.k8s.io/v1` or `client.authentication.k8s.io/v1beta1`.
+    #[serde(default = "AccessPlugin::api_version")]
+    pub api_version: String,
+    /// Pass the address and the CA of the cluster to it, and what its profile says for plugins.
+    #[serde(default = "AccessPlugin::provide_cluster_info")]
+    pub provide_cluster_info: bool,
+}
+
+/// A Secret with a token, in the namespace of its profile.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct TokenSecret {
+    /// Text after the name of the profile in the name of the Secret. Default: none.
+    pub suffix: Option<String>,
+    /// The key of the token.
+    pub key: String,
+}
+
+impl AccessPlugin {
+    fn api_version() -> String {
+        "client.authentication.k8s.io/v1".to_owned()
+    }
+
+    fn provide_cluster_info() -> bool {
+        true
+    }
+}
+
+impl Default for TokenSecret {
+    fn default() -> Self {
+        Self { suffix: None, key: "token".to_owned() }
+    }
+}
+
 impl Default for Clusters {
     fn default() -> Self {
         Self {
@@ -153,6 +233,7 @@ impl Default for Clusters {
             folders: Vec::new(),
             secrets: Vec::new(),
             vclusters: Vec::new(),
+            cluster_profiles: Vec::new(),
             retain_removed: Span::seconds(600),
             addresses: CidrList::default(),
         }

@@ -17,8 +17,8 @@ pub use self::callers::{
 };
 pub use self::checkpoints::{BucketCredentials, BucketSource, Checkpoints};
 pub use self::clusters::{
-    CidrList, Clusters, Dial, FolderSource, HostCluster, KubeconfigSource, KubeconfigSwitches, SecretFlavour,
-    SecretSource, VclusterSource,
+    AccessPlugin, AccessProvider, CidrList, ClusterProfileSource, Clusters, Dial, FolderSource, HostCluster,
+    KubeconfigSource, KubeconfigSwitches, SecretFlavour, SecretSource, TokenSecret, VclusterSource,
 };
 pub use self::listen::{Limits, Listen, Tls};
 pub use self::outbound::{ConnectPolicy, Outbound, StreamLimits};
