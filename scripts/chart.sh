@@ -160,6 +160,7 @@ refused() {
     refuse 'two notifiers of one balancer' 'notify.replicas is 2, and the sink lvs is of one machine' "notify: {enabled: true, replicas: 2, ipvs: {enabled: true}, config: {sinks: [$lvs]}}"
     refuse 'probes of a notifier on loopback' 'notify.config.listen is 127.0.0.1:9911, which the probes do not reach' "notify: {enabled: true, config: {listen: '127.0.0.1:9911', sinks: [$dns]}}"
     refuse 'a state beyond the volume' 'the volume is mounted at /var/lib/skopos' "notify: {enabled: true, config: {state: {folder: /data}, sinks: [$dns]}}"
+    refuse 'two files of keys' 'gateway.config.replicas.continueKeys names its own file' 'gateway: {continueKeys: {existingSecret: a}, config: {replicas: {continueKeys: /keys}}}'
     refuse 'two problems at once' 'notify.config.sinks has no sink' 'gateway: {pdb: {enabled: true, minAvailable: 1}}
 notify: {enabled: true}'
 }

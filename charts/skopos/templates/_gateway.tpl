@@ -5,6 +5,9 @@
 {{- if not $listen.address }}{{ $_ := set $listen "address" "0.0.0.0:6443" }}{{ end -}}
 {{- if not $listen.tls }}{{ $_ := set $listen "tls" (dict "certificate" "/etc/skopos/tls/tls.crt" "key" "/etc/skopos/tls/tls.key") }}{{ end -}}
 {{- $_ := set $config "listen" $listen -}}
+{{- if .Values.gateway.continueKeys.existingSecret -}}
+{{- $_ := set $config "replicas" (set (default dict $config.replicas) "continueKeys" "/etc/skopos/continue/keys") -}}
+{{- end -}}
 {{- $checkpoints := default dict $config.checkpoints -}}
 {{- if and .Values.gateway.checkpoints.enabled (not $checkpoints.folder) (not $checkpoints.bucket) -}}
 {{- /* A folder in the volume: its root may be open to all users, and may have lost+found. */}}
@@ -75,6 +78,6 @@
 {{- $cache := pick (default dict $config.cache) "kinds" "idleStop" "bytesPerCluster" "compressedBytes" "managedFields" -}}
 {{- $outbound := pick (default dict $config.outbound) "impersonate" "readOnly" -}}
 {{- $loopback := dig "authorization" "loopback" "" $config -}}
-{{- $settings := pick $config "listen" "clusters" "checkpoints" -}}
+{{- $settings := pick $config "listen" "clusters" "checkpoints" "replicas" -}}
 {{- list $settings $authentication.clientCertificates (empty $authentication) $cache $outbound $loopback | toJson | sha256sum }}
 {{- end }}

@@ -52,6 +52,9 @@
 {{- if and $bucket (gt (int $gateway.replicas) 1) -}}
 {{- $problems = append $problems (printf "gateway.replicas is %d with gateway.config.checkpoints.bucket, and each gateway needs a prefix of its own: use one replica, a release for each prefix, or gateway.checkpoints.persistence" (int $gateway.replicas)) -}}
 {{- end -}}
+{{- if and $gateway.continueKeys.existingSecret (dig "replicas" "continueKeys" "" $config) -}}
+{{- $problems = append $problems "gateway.config.replicas.continueKeys names its own file, so the keys of gateway.continueKeys.existingSecret are not used: remove one of them" -}}
+{{- end -}}
 {{- if and $gateway.podMonitor.enabled (not $gateway.podMonitor.authorization) (not $gateway.podMonitor.tlsConfig) -}}
 {{- $problems = append $problems "gateway.podMonitor.enabled needs the credentials of an observer, because /metrics answers observers only: set gateway.podMonitor.authorization (a token) or gateway.podMonitor.tlsConfig (a client certificate), and gateway.config.authorization.observers" -}}
 {{- end -}}

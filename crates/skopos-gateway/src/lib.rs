@@ -46,7 +46,7 @@ pub use gateway::route::{Call, Route};
 pub use gateway::services::{FleetAsk, Services};
 pub use gateway::{Gateway, GatewayBuilder};
 pub use listen::{Drained, ListenError, Peer};
-pub use merged::{KindsOptions, Merged};
+pub use merged::{ContinueKeys, ContinueKeysError, KindsOptions, Merged};
 pub use request::body::LimitedBody;
 pub use request::headers;
 pub use request::path::Path;

@@ -18,7 +18,7 @@ pub use model::{
     BucketSource, Cache, Checkpoints, CidrList, ClientCertificates, ClusterProfileSource, Clusters, Config,
     ConnectPolicy, Dial, FolderSource, HostCluster, Kind, KubeconfigSource, KubeconfigSwitches, Limits,
     Listen, LoopbackTrust, ManagedFields, MemberDown, Metrics, Observers, Oidc, Outbound, PolicyRule, Reads,
-    SecretFlavour, SecretSource, StreamLimits, Tls, TokenReview, TokenSecret, VclusterSource,
+    Replicas, SecretFlavour, SecretSource, StreamLimits, Tls, TokenReview, TokenSecret, VclusterSource,
 };
 pub use skopos_config::{ByteSize, ConfigError, Problem, Span};
 use skopos_config::{Configuration, ModelFault};

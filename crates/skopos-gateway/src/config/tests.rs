@@ -77,7 +77,7 @@ nonsense: {a: 1}
             "line 10, column 5: clusters.secrets[1]: \"flavour\" is missing",
             "line 11, column 8: cache: must be a map, and is a number",
             "line 12, column 1: \"nonsense\" is not known; there is authentication, authorization, cache, checkpoints, \
-             clusters, listen, metrics, outbound",
+             clusters, listen, metrics, outbound, replicas",
         ]
     );
 }

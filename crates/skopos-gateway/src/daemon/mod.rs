@@ -27,7 +27,7 @@ use crate::gateway::Gateway;
 use crate::gateway::services::{FleetAsk, Services};
 use crate::lifecycle::{FleetHosts, Lifecycle};
 use crate::listen::{Drained, Handler, ListenError, ListenOptions, Listener, Peer, TlsFiles, descriptors};
-use crate::merged::{KindsOptions, Merged};
+use crate::merged::{ContinueKeys, ContinueKeysError, KindsOptions, Merged};
 use crate::request::via::{InstanceId, VIA};
 use crate::response::Response;
 use crate::state::State;
@@ -63,6 +63,9 @@ pub enum DaemonError {
         /// The reason.
         error: std::io::Error,
     },
+    /// The keys of continue tokens cannot be used.
+    #[error(transparent)]
+    ContinueKeys(#[from] ContinueKeysError),
     /// The OpenID provider cannot be used.
     #[error(transparent)]
     Oidc(#[from] OidcError),
@@ -133,6 +136,7 @@ impl Daemon {
     ) -> Result<Self, DaemonError> {
         descriptors::raise_limit();
         let listener = Listener::bind(&listen_options(&config))?;
+        let continue_keys = open_continue_keys(&config).await?;
         let cache_policy = CachePolicy::new(config.clone());
         let fleet::Storage { keeper, resume_storage } = open_storage(&config, &cache_policy).await?;
         let keeper = keeper.or_else(|| embedding.fleet.keeper.clone());
@@ -160,6 +164,7 @@ impl Daemon {
                 services.clone(),
                 KindsOptions {
                     resume_storage,
+                    continue_keys,
                     idle_stop: services.config.cache.idle_stop.0,
                     ..KindsOptions::beside(per_cluster)
                 },
@@ -200,6 +205,8 @@ impl Daemon {
         current.state.listening(listener.stats());
         current.state.serving(current.clusters.clone(), current.merged.clone());
         let tasks = TaskTracker::new();
+        let (merged, stopped) = (current.merged.clone(), stop.clone());
+        tasks.spawn(async move { merged.follow_keys(stopped).await });
         if let Some(follower) = follower {
             let mut reload = Reload {
                 started_with: current.services.config.clone(),
@@ -243,6 +250,17 @@ impl Daemon {
 impl std::fmt::Debug for Daemon {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Daemon").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+/// Reads the keys of continue tokens, if the configuration names a file of them.
+async fn open_continue_keys(config: &Config) -> Result<Option<ContinueKeys>, DaemonError> {
+    let Some(path) = config.replicas.continue_keys.clone() else { return Ok(None) };
+    let opening = tokio::task::spawn_blocking(move || ContinueKeys::open(&path));
+    match opening.await {
+        Ok(keys) => Ok(Some(keys?)),
+        // The runtime ends.
+        Err(_) => Ok(None),
     }
 }
 
@@ -372,6 +390,7 @@ fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
             cache(before) != cache(after),
         ),
         ("checkpoints", before.checkpoints != after.checkpoints),
+        ("replicas", before.replicas != after.replicas),
         (
             "outbound.impersonate, outbound.readOnly, authorization.loopback, cache.managedFields: what is kept of objects in memory",
             KeptParts::from_config(before) != KeptParts::from_config(after),

@@ -703,3 +703,30 @@ async fn pause_state_is_right_for_every_pause_method() {
     running.end().await;
     virtuals.stop().await;
 }
+
+#[tokio::test]
+async fn unusable_continue_keys_stop_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys");
+    let with = |path: &std::path::Path| {
+        let mut config = Config::default();
+        config.listen.address = "127.0.0.1:0".parse().unwrap();
+        config.replicas.continue_keys = Some(path.to_owned());
+        config
+    };
+    std::fs::write(&path, "c4n4ry\n").unwrap();
+    let error = Daemon::from_config(with(&path)).await.unwrap_err();
+    let told = error.to_string();
+    assert!(
+        matches!(error, DaemonError::ContinueKeys(_)) && told.contains("openssl rand -base64 32"),
+        "{told}"
+    );
+    assert!(told.contains(&path.display().to_string()) && !told.contains("c4n4ry"), "{told}");
+    std::fs::write(&path, "b2xkb2xkb2xkb2xkb2xkb2xkb2xkb2xkb2xkb2xkb28=\n").unwrap();
+    let daemon = Daemon::from_config(with(&path)).await.unwrap();
+    let stop = CancellationToken::new();
+    stop.cancel();
+    tokio::time::timeout(TIMEOUT, daemon.run(stop)).await.unwrap();
+    let other = folder.path().join("other");
+    assert_eq!(needs_restart(&with(&path), &with(&other)), ["replicas"]);
+}

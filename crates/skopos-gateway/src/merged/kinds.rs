@@ -12,6 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::continue_keys::ContinueKeys;
 use super::feed::{Absences, Feed};
 use super::followed_stores::FollowedStores;
 use super::history::History;
@@ -37,7 +38,9 @@ pub struct KindsOptions {
     pub paged: MemoryBudget,
     /// The source of the time of day. Default: the operating system.
     pub clock: Clock,
-    /// The seed of the key for continue tokens. Default: the operating system's randomness; a seed is for simulations.
+    /// The keys of continue tokens. Default: a random one.
+    pub continue_keys: Option<ContinueKeys>,
+    /// The seed of a random key for continue tokens. Default: the operating system's randomness; a seed is for simulations.
     pub seed: Option<u64>,
 }
 
@@ -98,6 +101,7 @@ impl Default for KindsOptions {
             window: WindowOptions::default(),
             paged: MemoryBudget::unbounded(),
             clock: Clock::system(),
+            continue_keys: None,
             seed: None,
         }
     }

@@ -23,6 +23,7 @@
 //! | `read` | get, list and watch |
 //! | `answer_status` | answers: their missing, stale and denied clusters |
 //! | `watch_authz`, `visibility_log`, `token_signer` | early ends of watches, changed permissions, signed tokens |
+//! | `continue_keys` | the keys of these tokens, which equal replicas may share |
 //!
 //! Clusters: all, `?clusters=a,b`, `?clusterSelector=env=prod` (the clusters' own labels), or, for clients that cannot
 //! add parameters, `labelSelector=skopos.dev/cluster=a`. Lists are sorted by cluster, namespace and name. A list waits up
@@ -54,6 +55,13 @@
 //! A merged version is neither a secret nor a permission: an invented one yields what the caller may read anyway, or
 //! 410. So it is not signed; a decimal integer could not be.
 //!
+//! # Lists over several replicas
+//!
+//! Replicas with the same keys ([`ContinueKeys`]) continue each other's lists. The state of the first page is at the replica
+//! that made it. Another one shows its own state, under the version of the first page. It does so only if both have content of
+//! the same clusters, and if each of these proves that no change from before the request is missing. So the state is at
+//! least as new as that of the version: a watch from there misses nothing. Otherwise the answer is 410.
+//!
 //! # The cluster of an object
 //!
 //! Objects keep their namespace and name. They get the annotation `skopos.dev/cluster`, the label of the same name (if
@@ -75,6 +83,7 @@
 
 mod answer_status;
 mod contents;
+mod continue_keys;
 mod describe;
 mod feed;
 mod followed_stores;
@@ -104,6 +113,7 @@ mod union_cache;
 mod visibility_log;
 mod watch_authz;
 
+pub use continue_keys::{ContinueKeys, ContinueKeysError};
 pub use kinds::KindsOptions;
 pub(crate) use resume_store::ResumeStorage;
 pub use route::Merged;

@@ -2,22 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use skopos_fleet::{Cluster, ClusterId};
 use skopos_serve::{BlockCache, Blocks, ItemFilter, Request, ResourceType, ServeOptions};
 use skopos_wire::{GroupResource, Status};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::answer_status::{Answer, AnswerStatus, StatusBuilder};
+use super::continue_keys::ContinueKeys;
 use super::fresh;
 use super::item::MergedItem;
-use super::kinds::{Kinds, KindsOptions, Shape};
+use super::kinds::{Kind, Kinds, KindsOptions, Shape};
 use super::merged_version::MergedVersion;
 use super::merger::Resume;
 use super::request::{AccessReview, ReadRequest, ReadVerb, WatchStart};
 use super::scope::Scope;
-use super::source::MergedSource;
-use super::token_signer::TokenKey;
+use super::source::{ContinuedList, MergedSource};
+use super::token_signer::TokenSigner;
 use super::visibility_log::VisibilityLog;
 use super::watch_authz::{VisibleClusters, WatchAuthorizer};
 use crate::authz::Attributes;
@@ -32,7 +35,7 @@ use crate::response::terminating_body::end_when;
 pub(super) struct Reader {
     pub(super) kinds: Arc<Kinds>,
     visibility_log: Arc<VisibilityLog>,
-    key: TokenKey,
+    keys: ContinueKeys,
     /// The blocks from which compressed lists are made.
     blocks: Blocks,
     options: ServeOptions,
@@ -56,12 +59,18 @@ const MAX_BLOCK_BYTES: usize = 256 << 20;
 impl Reader {
     /// Makes the views over the clusters of these services.
     pub(super) fn new(services: &Services, catalogs: Catalogs, options: KindsOptions) -> Self {
-        let key = options.seed.map_or_else(TokenKey::random, TokenKey::from_seed);
+        let random = || options.seed.map_or_else(ContinueKeys::random, ContinueKeys::from_seed);
+        let keys = options.continue_keys.clone().unwrap_or_else(random);
         let kinds = Kinds::new(services.fleet.clone(), catalogs, services.listings.clone(), options);
         let blocks = BlockCache::new(MAX_BLOCK_BYTES).blocks();
         let mut options = ServeOptions::default();
         options.max_watch_timeout = Some(WATCH_LIFETIME);
-        Self { kinds: Arc::new(kinds), visibility_log: Arc::default(), key, blocks, options }
+        Self { kinds: Arc::new(kinds), visibility_log: Arc::default(), keys, blocks, options }
+    }
+
+    /// Reads the file of the keys again until cancelled.
+    pub(super) async fn follow_keys(&self, stop: CancellationToken) {
+        self.keys.clone().follow(stop).await;
     }
 
     /// Reads objects of the clusters in scope.
@@ -87,20 +96,30 @@ impl Reader {
         if timeout(cache.member_deadline.0, kind.history.opened_to(&seen)).await.is_err() {
             kind.history.open();
         }
-        let behind = match request.wants_newest.clone()? {
-            true => fresh::catch_up(services, &kind, &scope.seen, &shape.resource, request.max_age).await,
-            false => BTreeMap::new(),
+        let list = request.list.each_ref().map(String::as_str);
+        let signer = Arc::new(self.keys.signer_for(&request.review.who, &list));
+        let mut continued = self.list_of_other_replica(request, &signer, &kind);
+        let behind = if let Some(continued) = &mut continued {
+            let newest = Some(Duration::ZERO);
+            let behind = fresh::catch_up(services, &kind, &scope.seen, &shape.resource, newest).await;
+            continued.is_proven = behind.is_empty();
+            behind
+        } else if request.wants_newest.clone()? {
+            fresh::catch_up(services, &kind, &scope.seen, &shape.resource, request.max_age).await
+        } else {
+            BTreeMap::new()
         };
         // Clusters may also have been replaced meanwhile.
         scope.drop_replaced(&services.fleet);
         let start = AnswerStatus::new(&scope);
         let Scope { seen, considered, .. } = scope;
-        let list = request.list.each_ref().map(String::as_str);
         let (absences, max_age) = (kind.absences.clone(), cache.max_age.0);
         let source = MergedSource {
             kind,
             visible: VisibleClusters::new(seen.iter().map(|cluster| cluster.id().clone())),
-            signer: Arc::new(self.key.signer_for(&request.review.who, &list)),
+            signer,
+            is_shared: self.keys.is_shared(),
+            continued,
             status_builder: Arc::new(StatusBuilder {
                 start,
                 seen,
@@ -110,6 +129,7 @@ impl Reader {
                 behind,
             }),
             last_status: Arc::default(),
+            last_read: Arc::default(),
             blocks: self.blocks.clone(),
         };
         let read = Read { reader: self, services, request, resource, namespace, considered, source };
@@ -118,6 +138,20 @@ impl Reader {
             ReadVerb::List => read.list().await,
             ReadVerb::Watch => read.watch().await,
         }
+    }
+
+    /// Returns the list of another replica that a request continues; `None` if it continues one of this process, or none.
+    fn list_of_other_replica(
+        &self,
+        request: &ReadRequest,
+        signer: &TokenSigner,
+        kind: &Kind,
+    ) -> Option<ContinuedList> {
+        let token = request.continue_token().filter(|_| self.keys.is_shared())?;
+        let (token, clusters) = signer.verify(token, kind.history.now()).ok()?;
+        let version = MergedVersion::new(u64::try_from(token.resource_version).ok()?);
+        let own = kind.history.view().merged_version.instance();
+        (version.instance() != own).then_some(ContinuedList { version, clusters, is_proven: false })
     }
 }
 

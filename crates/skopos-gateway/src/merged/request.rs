@@ -173,6 +173,12 @@ impl ReadRequest {
         self.verb == ReadVerb::Get
     }
 
+    /// Returns the continue token of a list, if the request has one.
+    pub(super) fn continue_token(&self) -> Option<&str> {
+        let token = self.parameters.single("continue").ok().flatten();
+        token.filter(|token| self.verb == ReadVerb::List && !token.is_empty())
+    }
+
     /// Returns the parameters for `skopos-serve`, with the merged version to resume from, if given.
     pub(super) fn parameters(&self, from: Option<MergedVersion>) -> skopos_serve::Query {
         let mut query = self.parameters.clone();

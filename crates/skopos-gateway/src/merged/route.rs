@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use skopos_wire::Status;
+use tokio_util::sync::CancellationToken;
 
 use super::answer_status::Answer;
 use super::describe::{self, Discovery};
@@ -42,6 +43,11 @@ impl Merged {
     #[must_use]
     pub fn renewed(&self, services: Services) -> Self {
         Self { services, discovery: self.discovery.renewed(), reader: self.reader.clone() }
+    }
+
+    /// Reads the file of the keys of continue tokens again until cancelled. Ends at once if there is none.
+    pub async fn follow_keys(&self, stop: CancellationToken) {
+        self.reader.follow_keys(stop).await;
     }
 
     /// Returns the memory held for lists and watches, and the statistics of watches of the kinds in memory.

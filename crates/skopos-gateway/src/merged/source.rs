@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
 use skopos_fleet::ClusterId;
 use skopos_serve::{
     Blocks, Compacted, Contents, LeadingColumn, ReadError, Source, VersionRequirement, Window,
@@ -18,7 +19,7 @@ use super::item::{ListPosition, MergedItem};
 use super::kinds::Kind;
 use super::merged_version::MergedVersion;
 use super::merger::{Member, View};
-use super::token_signer::TokenSigner;
+use super::token_signer::{ClustersHash, TokenSigner};
 use super::watch_authz::VisibleClusters;
 
 /// The merged view of one kind, as one request sees it.
@@ -29,13 +30,31 @@ pub(crate) struct MergedSource {
     pub(crate) visible: VisibleClusters,
     /// The signer of continue tokens.
     pub(crate) signer: Arc<TokenSigner>,
+    /// True if other replicas may continue a list.
+    pub(crate) is_shared: bool,
+    /// The list of another replica that the request continues.
+    pub(crate) continued: Option<ContinuedList>,
     pub(crate) status_builder: Arc<StatusBuilder>,
     /// The state of the clusters at the last read; a list reports it in its metadata.
     pub(crate) last_status: Arc<Mutex<AnswerStatus>>,
+    /// The content of the last read; tokens are signed with its clusters.
+    pub(crate) last_read: Arc<Mutex<Option<MergedContents>>>,
     pub(crate) blocks: Blocks,
 }
 
+/// A list of another replica, as this one continues it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ContinuedList {
+    /// The version of its first page.
+    pub(crate) version: MergedVersion,
+    /// The clusters of its pages.
+    pub(crate) clusters: ClustersHash,
+    /// True if no content of this replica is older than the earlier pages.
+    pub(crate) is_proven: bool,
+}
+
 /// The content at one merged version, as one request sees it.
+#[derive(Clone)]
 pub(crate) struct MergedContents {
     view: View,
     /// The ages of the content.
@@ -53,6 +72,11 @@ impl Source for MergedSource {
 
     async fn read(&self, wanted: VersionRequirement, _limit: Duration) -> Result<MergedContents, ReadError> {
         let contents = match wanted {
+            VersionRequirement::NotOlderThan(requested) | VersionRequirement::Exactly(requested)
+                if self.continues(requested) =>
+            {
+                self.other_replicas(requested)?
+            }
             VersionRequirement::Newest | VersionRequirement::Any => self.newest(),
             VersionRequirement::NotOlderThan(requested) => {
                 let newest = self.newest();
@@ -70,11 +94,15 @@ impl Source for MergedSource {
             }
         };
         *self.last_status.lock() = contents.answer_status(&self.status_builder);
+        *self.last_read.lock() = Some(contents.clone());
         Ok(contents)
     }
 
+    /// Keeps the content for further pages, unless another replica keeps that of this version.
     fn remember(&self, contents: &MergedContents) {
-        self.kind.history.remember(&contents.view, &contents.ages);
+        if !self.continues(contents.revision()) {
+            self.kind.history.remember(&contents.view, &contents.ages);
+        }
     }
 
     fn window(&self) -> &Arc<Window<MergedItem>> {
@@ -98,11 +126,13 @@ impl Source for MergedSource {
     }
 
     fn seal(&self, token: ContinueToken) -> String {
-        self.signer.sign(&token, self.now())
+        let read = self.last_read.lock().clone().filter(|_| self.is_shared);
+        let clusters = read.map(|contents| contents.clusters_hash()).unwrap_or_default();
+        self.signer.sign(&token, clusters, self.now())
     }
 
     fn open(&self, token: &str) -> Result<ContinueToken, Status> {
-        self.signer.verify(token, self.now())
+        self.signer.verify(token, self.now()).map(|(token, _)| token)
     }
 
     fn list_annotations(&self) -> Vec<(String, String)> {
@@ -120,6 +150,25 @@ impl MergedSource {
     pub(crate) fn newest(&self) -> MergedContents {
         let ages = Arc::new(self.kind.followed_stores.ages());
         self.contents(self.kind.history.view(), ages)
+    }
+
+    /// Returns whether this version is that of the list of another replica.
+    fn continues(&self, version: u64) -> bool {
+        self.continued.is_some_and(|continued| continued.version.number() == version)
+    }
+
+    /// Returns the content now, as that of the version of another replica's list.
+    fn other_replicas(&self, requested: u64) -> Result<MergedContents, Compacted> {
+        let newest = self.newest();
+        let is_same =
+            |continued: &ContinuedList| continued.is_proven && continued.clusters == newest.clusters_hash();
+        match self.continued.filter(is_same) {
+            Some(ContinuedList { version: merged_version, .. }) => {
+                let view = View { merged_version, ..newest.view };
+                Ok(MergedContents { view, ..newest })
+            }
+            None => Err(Compacted { requested, oldest: self.window().reached() }),
+        }
     }
 
     fn contents(&self, view: View, ages: Arc<Ages>) -> MergedContents {
@@ -155,6 +204,24 @@ impl MergedContents {
             });
             entries.map(|entry| MergedItem::new(id.clone(), entry.clone()))
         })
+    }
+
+    /// Returns the hash of the visible clusters with content, and of their identities.
+    fn clusters_hash(&self) -> ClustersHash {
+        let mut hash = Sha256::new();
+        let mut update = |part: &str| {
+            // With its length, so that different lists of parts never give the same text.
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        };
+        for (id, member) in self.members(None) {
+            if let Some(position) = &member.position {
+                update(id.as_str());
+                update(position.identity.as_deref().unwrap_or_default());
+            }
+        }
+        let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(hash.finalize());
+        ClustersHash([a, b, c, d, e, f, g, h])
     }
 
     /// Returns the state of the clusters for this content.

@@ -7,6 +7,8 @@ mod clusters;
 mod listen;
 mod outbound;
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +45,19 @@ pub struct Config {
     pub checkpoints: Option<Checkpoints>,
     /// The metrics.
     pub metrics: Metrics,
+    /// Settings that equal replicas of this gateway share.
+    pub replicas: Replicas,
+}
+
+/// Settings that equal replicas of this gateway share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Replicas {
+    /// File with the keys of continue tokens of `/fleet`, so that replicas continue each other's lists. Each line is a key of at
+    /// least 32 bytes in base64. The first one signs, and all verify. Read again when it changes. Default: a random key at each
+    /// start.
+    #[schemars(with = "Option<String>")]
+    pub continue_keys: Option<PathBuf>,
 }
 
 /// The metrics.

@@ -31,6 +31,7 @@ use crate::testing::QuietSource;
 mod custom;
 mod follows;
 mod memory;
+mod replicas;
 
 /// Some clusters and the merged view of them.
 struct Bed {
