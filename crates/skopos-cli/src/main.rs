@@ -31,7 +31,7 @@ use skopos_console::error::CliError;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, LogFormat};
 use crate::signals::Hangup;
 
 #[global_allocator]
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         // Logs and the screen would overwrite each other.
         args.lines |= cli.log.verbose > 0 && std::io::IsTerminal::is_terminal(&std::io::stderr());
     }
-    match run(cli.command) {
+    match run(cli.command, cli.log.log_format) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if let Some(line) = error.line() {
@@ -68,7 +68,7 @@ fn is_daemon(command: &Command) -> bool {
     }
 }
 
-fn run(command: Command) -> Result<(), CliError> {
+fn run(command: Command, log_format: LogFormat) -> Result<(), CliError> {
     match command {
         Command::Watch(args) => until_done(|stop| watch::run(args, stop)),
         Command::Vc(args) => {
@@ -77,7 +77,8 @@ fn run(command: Command) -> Result<(), CliError> {
             if waits { result.or_else(interruption_is_fine) } else { result }
         }
         Command::Serve(args) => {
-            let served = until_done_within(serve::GRACE, Hangup::GoesOn, |stop| serve::run(args, stop));
+            let served =
+                until_done_within(serve::GRACE, Hangup::GoesOn, |stop| serve::run(args, log_format, stop));
             served.or_else(interruption_is_fine)
         }
         Command::Notify(args) => {

@@ -13,7 +13,7 @@ use skopos_gateway::config::{Config, LoopbackTrust, QuickStart};
 use skopos_gateway::{Daemon, DaemonError, ListenError};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::ServeArgs;
+use crate::args::{LogFormat, ServeArgs};
 use crate::cluster::no_kubeconfig;
 use crate::service_manager;
 
@@ -26,8 +26,12 @@ const SOURCES_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of clusters and problems named at the start.
 const MAX_NAMED: usize = 20;
 
-/// Serves until stopped.
-pub(crate) async fn run(args: ServeArgs, stop: CancellationToken) -> Result<(), CliError> {
+/// Serves until stopped. The start is told in the form of the log lines.
+pub(crate) async fn run(
+    args: ServeArgs,
+    log_format: LogFormat,
+    stop: CancellationToken,
+) -> Result<(), CliError> {
     if args.print_schema {
         return print_schema();
     }
@@ -44,11 +48,11 @@ pub(crate) async fn run(args: ServeArgs, stop: CancellationToken) -> Result<(), 
         }
     };
     let daemon = daemon.map_err(start_error)?;
-    introduce(&daemon, &config);
+    introduce(&daemon, &config, log_format);
     let fleet = daemon.fleet().clone();
     let told = async {
         if stop.run_until_cancelled(fleet.unread_sources(SOURCES_TIMEOUT)).await.is_some() {
-            tell_clusters(&fleet, &config);
+            tell_clusters(&fleet, &config, log_format);
         }
     };
     let is_alive = || _ = fleet.stats();
@@ -142,8 +146,11 @@ fn start_error(error: DaemonError) -> CliError {
 }
 
 /// Prints the URL, the callers' rights and the next steps. A script may close its end once it has read what it needs.
-fn introduce(daemon: &Daemon, config: &Config) {
+fn introduce(daemon: &Daemon, config: &Config, log_format: LogFormat) {
     let url = daemon.url();
+    if log_format == LogFormat::Json {
+        return tracing::info!(url, callers = rights(config), "serving");
+    }
     let text = format!(
         "serving at {url}\n\
          {}\n\
@@ -177,10 +184,15 @@ fn rights(config: &Config) -> &'static str {
 }
 
 /// Prints the clusters that there are, and the problems of their sources.
-fn tell_clusters(fleet: &Fleet, config: &Config) {
+fn tell_clusters(fleet: &Fleet, config: &Config, log_format: LogFormat) {
     let members = fleet.members();
     let there = members.values().filter(|cluster| cluster.state().condition != Condition::Removed);
     let names: Vec<String> = there.map(name).collect();
+    if log_format == LogFormat::Json {
+        let (count, clusters) = (names.len(), some(&names));
+        tracing::info!(count, clusters, "clusters are known");
+        return tell_problems(fleet, |problem| tracing::warn!(problem, "a source of clusters has a problem"));
+    }
     let mut text = match names.as_slice() {
         [] => "clusters: none yet\n".to_owned(),
         names => format!("clusters: {}\n", some(names)),
@@ -189,13 +201,18 @@ fn tell_clusters(fleet: &Fleet, config: &Config) {
         let _ = writeln!(text, "all of them: /fleet in place of /clusters/NAME");
     }
     print(&text);
+    tell_problems(fleet, |problem| aside::say(format_args!("problem: {problem}")));
+}
+
+/// Passes the problems of sources to `tell`, each in one line.
+fn tell_problems(fleet: &Fleet, tell: impl Fn(&str)) {
     let problems = fleet.problems();
     for problem in problems.iter().take(MAX_NAMED) {
-        aside::say(format_args!("problem: {}", human::one_line(&problem.to_string(), 500)));
+        tell(&human::one_line(&problem.to_string(), 500));
     }
     if problems.len() > MAX_NAMED {
         let more = problems.len() - MAX_NAMED;
-        aside::say(format_args!("problem: and {more} more: `skopos status` shows all of them"));
+        tell(&format!("and {more} more: `skopos status` shows all of them"));
     }
 }
 

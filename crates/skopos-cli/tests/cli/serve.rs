@@ -57,6 +57,23 @@ fn serve_with_nothing_to_serve_exits_1() {
 }
 
 #[test]
+fn start_is_told_in_json_with_json_logs() {
+    let server = Server::start(&[]);
+    let mut command = skopos();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"]);
+    let process = Running::start(command.args(["--kubeconfig", server.kubeconfig()]));
+    let mut told = Vec::new();
+    while !told.iter().any(|line: &serde_json::Value| line["fields"]["message"] == "clusters are known") {
+        let line = process.next_error_line().unwrap();
+        told.push(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}")));
+    }
+    let serving = told.iter().find(|line| line["fields"]["message"] == "serving").unwrap();
+    assert!(serving["fields"]["url"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{serving}");
+    assert!(serving["fields"]["callers"].as_str().unwrap().contains("writes are refused"), "{serving}");
+    assert_eq!(told.last().unwrap()["fields"]["count"], 1);
+}
+
+#[test]
 fn serve_prints_clusters_and_caller_access() {
     let (one, two) = (Server::start(&[]), Server::start(&[]));
     let folder = tempfile::tempdir().unwrap();
