@@ -377,9 +377,9 @@ async fn serves_metadata_and_tables_refuses_other_forms() {
     let table = get_with(&server, MAPS, &[("accept", accept)]).await.ok();
     assert_eq!((&table["kind"], table["rows"].as_array().map(Vec::len)), (&json!("Table"), Some(1)));
     assert!(table["columnDefinitions"].is_array());
-    let answer = get_with(&server, MAPS, &[("accept", "application/vnd.kubernetes.protobuf")]).await;
+    let answer = get_with(&server, MAPS, &[("accept", "application/cbor")]).await;
     answer.failed(406, "NotAcceptable", "only the following media types are accepted: application/json");
-    let both = [("accept", "application/vnd.kubernetes.protobuf,application/json")];
+    let both = [("accept", "application/cbor,application/json")];
     assert_eq!(get_with(&server, MAPS, &both).await.code, 200);
 }
 

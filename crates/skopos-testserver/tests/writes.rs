@@ -360,7 +360,7 @@ async fn write_without_acceptable_form_changes_nothing() {
     server.create(config_map("a")).unwrap();
     let before = server.resource_version();
     let path = format!("{MAPS}/a");
-    let protobuf = ("accept", "application/vnd.kubernetes.protobuf");
+    let cbor = ("accept", "application/cbor");
     let mut changed = config_map("a");
     changed["data"] = json!({"x": "1"});
     let apply = format!("{MAPS}/b?fieldManager=me");
@@ -371,7 +371,7 @@ async fn write_without_acceptable_form_changes_nothing() {
         (Method::PATCH, &apply, "application/apply-patch+yaml", config_map("b")),
         (Method::DELETE, &path, "application/json", json!({})),
     ] {
-        let answer = send(&server, method.clone(), path, &[("content-type", kind), protobuf], &body).await;
+        let answer = send(&server, method.clone(), path, &[("content-type", kind), cbor], &body).await;
         answer.failed(406, "NotAcceptable", "only the following media types are accepted: application/json");
         assert_eq!(server.resource_version(), before, "{method} {kind}");
     }

@@ -10,7 +10,7 @@ use skopos_fleet::{CachedKind, Cluster, Condition, FleetError, StopReason};
 use skopos_serve::{
     Blocks, Compacted, ReadError, Request, ResourceType, ServeOptions, Source, VersionRequirement, Window,
 };
-use skopos_wire::Status;
+use skopos_wire::{Status, protobuf};
 use tokio::time::{sleep, timeout};
 
 use super::newest::no_number;
@@ -129,7 +129,7 @@ impl Clusters {
             && call.method == Method::GET
             && what.subresource.is_empty()
             && self.services.config.cache.keeps(&what.group, &what.resource)
-            && accepts_json(&call.headers)
+            && accepts_form_of_memory(&call.headers)
     }
 
     async fn respond(
@@ -235,15 +235,15 @@ fn is_away(cluster: &Cluster, error: &FleetError) -> bool {
     }
 }
 
-/// Returns whether the client accepts JSON in some form.
-fn accepts_json(headers: &HeaderMap) -> bool {
+/// Returns whether the client accepts JSON in some form, or protobuf.
+fn accepts_form_of_memory(headers: &HeaderMap) -> bool {
     let mut all = headers.get_all(header::ACCEPT).iter().peekable();
     all.peek().is_none()
         || all.any(|accept| {
             let accept = accept.to_str().unwrap_or_default();
             accept.split(',').any(|kind| {
                 let kind = kind.split(';').next().unwrap_or_default().trim();
-                matches!(kind, "" | "*/*" | "application/*" | "application/json")
+                matches!(kind, "" | "*/*" | "application/*" | "application/json" | protobuf::MEDIA_TYPE)
             })
         })
 }

@@ -213,9 +213,12 @@ async fn a_table_and_metadata_alone() {
     let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let told = lab.get(PODS, &[("accept", partial)]).await.json();
     assert!(told["kind"] == "PartialObjectMetadataList" && told["items"][0]["spec"].is_null(), "{told}");
-    // The member answers requests that memory cannot.
     let protobuf = lab.get(PODS, &[("accept", "application/vnd.kubernetes.protobuf")]).await;
-    assert_eq!(protobuf.header("skopos-source"), "member");
+    assert_eq!(protobuf.header("skopos-source"), "memory");
+    assert_eq!(protobuf.header("content-type"), "application/vnd.kubernetes.protobuf");
+    // The member answers requests that memory cannot.
+    let cbor = lab.get(PODS, &[("accept", "application/cbor")]).await;
+    assert_eq!(cbor.header("skopos-source"), "member");
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,15 +12,18 @@ use http_body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
 use skopos_serve::RequestVerb;
 use skopos_serve::respond::{BodyError, ResponseBody};
+use skopos_wire::{Status, protobuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{Damage, Fault, FaultRule, Faults, RequestAttributes};
+use super::damage::{damaged_json, damaged_protobuf};
+use super::{Fault, FaultRule, Faults, RequestAttributes};
 use crate::log::LogEntry;
 
 /// Response body with its faults.
 #[derive(Debug)]
 pub(crate) struct FaultyBody {
     inner: ResponseBody,
+    is_protobuf: bool,
     faults: Faults,
     attributes: Arc<RequestAttributes>,
     changes: Arc<AtomicWaker>,
@@ -49,8 +52,10 @@ enum BodyAction {
 }
 
 impl FaultyBody {
+    /// Wraps the body of a response whose content type may be protobuf.
     pub(crate) fn new(
         inner: ResponseBody,
+        is_protobuf: bool,
         faults: &Faults,
         attributes: Arc<RequestAttributes>,
         log: LogEntry,
@@ -58,6 +63,7 @@ impl FaultyBody {
         let now = Instant::now();
         Self {
             inner,
+            is_protobuf,
             faults: faults.clone(),
             attributes,
             changes: faults.watch_changes(),
@@ -92,9 +98,7 @@ impl FaultyBody {
                 Fault::Close if self.applies(&rule) => return BodyAction::End,
                 Fault::Reset if self.applies(&rule) => return BodyAction::Fail,
                 Fault::ErrorEvent(status) if self.applies(&rule) => {
-                    return BodyAction::Error(
-                        (json!({"type": "ERROR", "object": status}).to_string() + "\n").into(),
-                    );
+                    return BodyAction::Error(self.error_event(status));
                 }
                 Fault::CloseAfter(time) => {
                     let end = self.opened + *time;
@@ -122,6 +126,15 @@ impl FaultyBody {
         BodyAction::Flow(flow)
     }
 
+    fn error_event(&self, status: &Status) -> Bytes {
+        if self.is_protobuf
+            && let Ok(status) = protobuf::from_json(&status.to_vec())
+        {
+            return protobuf::watch_frame("ERROR", &status).into();
+        }
+        (json!({"type": "ERROR", "object": status}).to_string() + "\n").into()
+    }
+
     /// Returns whether a rule that counts bodies applies to this one.
     fn applies(&mut self, rule: &FaultRule) -> bool {
         if self.hit_rules.contains(&rule.id()) {
@@ -147,7 +160,7 @@ impl FaultyBody {
         let mut rest = chunk;
         while !rest.is_empty() && !self.ended {
             let line = match self.attributes.verb {
-                RequestVerb::Watch => rest.iter().position(|b| *b == b'\n').map_or(rest.len(), |at| at + 1),
+                RequestVerb::Watch => frame_len(&rest, self.is_protobuf),
                 _ => rest.len(),
             };
             let frame = rest.split_to(line);
@@ -156,8 +169,13 @@ impl FaultyBody {
     }
 
     fn apply_to_frame<'a>(&mut self, mut frame: Bytes, rules: impl Iterator<Item = &'a Arc<FaultRule>>) {
-        let bookmark = frame.starts_with(b"{\"type\":\"BOOKMARK\"")
-            || frame.starts_with(b"{\"object\"") && is_bookmark(&frame);
+        let bookmark = match self.is_protobuf {
+            true => frame.get(4..).is_some_and(|event| event.starts_with(b"\x0a\x08BOOKMARK")),
+            false => {
+                frame.starts_with(b"{\"type\":\"BOOKMARK\"")
+                    || frame.starts_with(b"{\"object\"") && is_bookmark(&frame)
+            }
+        };
         let mut repeats = false;
         for rule in rules {
             match rule.fault() {
@@ -169,8 +187,11 @@ impl FaultyBody {
                     self.ended = true;
                     return;
                 }
-                Fault::GarbageFrame if rule.hit() => frame = Bytes::from_static(GARBAGE),
+                Fault::GarbageFrame if rule.hit() => {
+                    frame = Bytes::from_static(if self.is_protobuf { GARBAGE_IN_PROTOBUF } else { GARBAGE });
+                }
                 Fault::Undecodable(damage) if !bookmark && rule.hit() => {
+                    let damaged = if self.is_protobuf { damaged_protobuf } else { damaged_json };
                     frame = damaged(&frame, *damage, self.attributes.verb);
                 }
                 Fault::RepeatEvents if !bookmark && rule.hit() => repeats = true,
@@ -282,43 +303,18 @@ const MAX_HELD_BYTES: usize = 1 << 20;
 
 const GARBAGE: &[u8] = b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":]]\x07garbage\n";
 
+/// A frame of protobuf that is no event.
+const GARBAGE_IN_PROTOBUF: &[u8] = b"\0\0\0\x04\xff\xff\xff\xff";
+
 fn is_bookmark(frame: &[u8]) -> bool {
     serde_json::from_slice::<Value>(frame).is_ok_and(|event| event["type"] == "BOOKMARK")
 }
 
-/// Damages the object of an event, the first item of a list, or the single object.
-fn damaged(frame: &Bytes, damage: Damage, verb: RequestVerb) -> Bytes {
-    let Ok(mut event) = serde_json::from_slice::<Value>(frame) else { return frame.clone() };
-    let object = match verb {
-        RequestVerb::Get => Some(&mut event),
-        _ if event.get("object").is_some() => event.get_mut("object"),
-        _ => event.pointer_mut("/items/0"),
-    };
-    let Some(Value::Object(object)) = object else { return frame.clone() };
-    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
-    match (damage, metadata) {
-        (Damage::Spec, _) => {
-            object.insert("spec".into(), "not a spec".into());
-        }
-        (Damage::Kind, _) => {
-            object.insert("kind".into(), "Nonsense".into());
-        }
-        (Damage::NoMetadata, _) => {
-            object.remove("metadata");
-        }
-        (Damage::Labels, Some(metadata)) => {
-            metadata.insert("labels".into(), 5.into());
-        }
-        (Damage::NoName, Some(metadata)) => {
-            metadata.remove("name");
-        }
-        (Damage::NameWithSlash, Some(metadata)) => {
-            metadata.insert("name".into(), "a/b".into());
-        }
-        (Damage::NoResourceVersion, Some(metadata)) => {
-            metadata.remove("resourceVersion");
-        }
-        (_, None) => {}
+/// Returns the length of the first frame of a watch.
+fn frame_len(chunk: &[u8], is_protobuf: bool) -> usize {
+    if !is_protobuf {
+        return chunk.iter().position(|b| *b == b'\n').map_or(chunk.len(), |at| at + 1);
     }
-    Bytes::from(event.to_string() + "\n")
+    let length = chunk.first_chunk().map_or(0, |length| u32::from_be_bytes(*length) as usize);
+    chunk.len().min(4 + length)
 }

@@ -10,6 +10,7 @@
 mod attributes;
 mod body;
 mod connection;
+mod damage;
 mod fault;
 mod guard;
 mod hostile;

@@ -12,6 +12,7 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use skopos_serve::respond::{self, BodyError, Response};
 use skopos_serve::{RequestInfo, RequestVerb, deadline};
 use skopos_wire::Status;
+use skopos_wire::protobuf::MEDIA_TYPE;
 use tokio::time::timeout;
 
 use super::open_connection::OpenConnection;
@@ -47,7 +48,9 @@ pub(super) async fn answer(
     }
     log.streaming(response.status().as_u16());
     set_date(&mut response, state);
-    let response = response.map(|body| FaultyBody::new(body, &state.faults, attributes, log));
+    let content_type = response.headers().get(header::CONTENT_TYPE);
+    let is_protobuf = content_type.is_some_and(|own| own.as_bytes().starts_with(MEDIA_TYPE.as_bytes()));
+    let response = response.map(|body| FaultyBody::new(body, is_protobuf, &state.faults, attributes, log));
     if rules.iter().any(|rule| matches!(rule.fault(), Fault::HoldHeadersUntilData)) {
         return Ok(await_first_chunk(response).await);
     }

@@ -65,7 +65,9 @@ pub(crate) fn with_envelope(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
         let at = TYPES.iter().position(|name| key.is(name));
         match at {
             Some(at) if cursor.peek() == Some(b'"') => types[at] = cursor.string()?.text(),
-            _ => drop(cursor.skip_value()?),
+            _ => {
+                cursor.skip_value()?;
+            }
         }
         Ok(())
     })?;
