@@ -104,7 +104,7 @@ struct Bug {
     noticed_by: String,
     /// The only fault of the catalogue that shows it: all seeds are of this one.
     fault: Option<u8>,
-    /// The crate whose tests show it, in place of the gate.
+    /// The crate whose tests show it, in place of the gate; with `--test NAME`, a test file of it in place of its library.
     tests: Option<String>,
 }
 
@@ -174,11 +174,12 @@ impl Copy {
         }
     }
 
-    /// Runs the tests of a library. Those that fail have noticed it.
-    fn tests(&self, package: &str) -> Result<Outcome> {
+    /// Runs the tests of a library, or of a test file. Those that fail have noticed it.
+    fn tests(&self, of: &str) -> Result<Outcome> {
+        let (package, file) = of.split_once(' ').unwrap_or((of, "--lib"));
         let run = |how: &str| {
             let mut tests = cargo_with_flags("-A warnings");
-            tests.args(["test", "--package", package, "--lib", how]);
+            tests.args(["test", "--package", package]).args(file.split(' ')).arg(how);
             tests
                 .current_dir(&self.root)
                 .env("CARGO_TARGET_DIR", &self.target)

@@ -4,11 +4,12 @@ use std::convert::Infallible;
 use std::error::Error as StdError;
 
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use serde::Serialize;
 use skopos_wire::Status;
+use skopos_wire::protobuf::{self, MEDIA_TYPE};
 
 /// Error of a response body. Only injected faults make a body fail.
 pub type BodyError = Box<dyn StdError + Send + Sync>;
@@ -42,6 +43,20 @@ pub fn status(status: &Status) -> Response {
     let mut response = json(code, status);
     if let Some(seconds) = status.retry_after_seconds().filter(|seconds| *seconds > 0) {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// Returns an error status in protobuf if the client prefers it, as kube-apiserver does; otherwise in JSON.
+pub fn status_for(accept: &HeaderMap, status: &Status) -> Response {
+    let mut response = self::status(status);
+    let prefers_protobuf = accept
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.trim_start().starts_with(MEDIA_TYPE));
+    if prefers_protobuf && let Ok(body) = protobuf::from_json(&status.to_vec()) {
+        *response.body_mut() = whole(body.into());
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     }
     response
 }

@@ -1,11 +1,14 @@
 //! Protobuf against what Kubernetes' own encoders write: vectors of `peers/protobuf`, and the data that `k8s.io/api` is tested
 //! with, if `SKOPOS_KUBERNETES_TESTDATA` names its folder.
 
+mod bodies;
+
 use std::io::Read as _;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use proptest::prelude::*;
 use serde_json::Value;
 use skopos_wire::{
     FrameError, FrameSplitter, Limits, ListBody, ListError, ListSplitter, RawObject, ScanError, Status,
@@ -393,4 +396,68 @@ fn refuses_broken_and_deep_objects() {
     ]
     .concat();
     assert!(scan(&body).is_err());
+}
+
+/// Changes, drops, repeats or inserts bytes at some places.
+fn mutate(bytes: &mut Vec<u8>, changes: &[(u32, u8, u8)]) {
+    for &(place, how, byte) in changes {
+        let at = place as usize % (bytes.len() + 1);
+        match how % 4 {
+            0 if at < bytes.len() => bytes[at] = byte,
+            1 if at < bytes.len() => drop(bytes.remove(at)),
+            2 => bytes.insert(at, byte),
+            _ => {
+                let copy: Vec<u8> = bytes[at..bytes.len().min(at + 20)].to_vec();
+                bytes.splice(at..at, copy);
+            }
+        }
+    }
+}
+
+fn changes() -> impl Strategy<Value = Vec<(u32, u8, u8)>> {
+    proptest::collection::vec(any::<(u32, u8, u8)>(), 0..6)
+}
+
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Vectors of objects with an identity, so that they are scanned and not only refused.
+fn identified() -> &'static [Vec<u8>] {
+    static VECTORS: std::sync::LazyLock<Vec<Vec<u8>>> = std::sync::LazyLock::new(|| {
+        let all = vectors().into_iter().filter(|vector| vector.is_object() && vector.protobuf.len() < 20_000);
+        all.map(|vector| vector.protobuf).collect()
+    });
+    &VECTORS
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn mutated_objects_have_value_or_error(which in any::<u32>(), changes in changes()) {
+        let all = identified();
+        let mut bytes = all[which as usize % all.len()].clone();
+        mutate(&mut bytes, &changes);
+        bodies::protobuf_object(&bytes);
+    }
+
+    #[test]
+    fn mutated_lists_have_value_or_error(cuts in any::<[u8; 4]>(), changes in changes()) {
+        let (mut body, _) = pods();
+        mutate(&mut body, &changes);
+        bodies::protobuf_list(&[&cuts.map(|cut| cut % 40)[..], &body].concat());
+    }
+
+    #[test]
+    fn mutated_streams_have_value_or_error(cuts in any::<[u8; 4]>(), changes in changes()) {
+        static STREAM: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| {
+            let frames = vectors().into_iter().filter(|vector| vector.what.starts_with("watch"));
+            frames.flat_map(|frame| frame.protobuf).collect()
+        });
+        let mut stream = STREAM.clone();
+        mutate(&mut stream, &changes);
+        bodies::protobuf_frames(&[&cuts.map(|cut| cut % 40)[..], &stream].concat());
+    }
 }

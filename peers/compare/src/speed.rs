@@ -44,13 +44,15 @@ struct Mode {
     flags: &'static [&'static str],
 }
 
-const MODES: [Mode; 6] = [
+const MODES: [Mode; 8] = [
     Mode { who: Who::ClientGo, name: "protobuf", flags: &["--encoding", "protobuf"] },
     Mode { who: Who::ClientGo, name: "JSON", flags: &["--encoding", "json"] },
     Mode { who: Who::KubeRs, name: "default", flags: &[] },
     Mode { who: Who::KubeRs, name: "streaming list", flags: &["--watch-list", "on"] },
     Mode { who: Who::Skopos, name: "raw", flags: &[] },
     Mode { who: Who::Skopos, name: "typed handler", flags: &["--typed"] },
+    Mode { who: Who::Skopos, name: "raw, JSON", flags: &["--encoding", "json"] },
+    Mode { who: Who::Skopos, name: "typed handler, JSON", flags: &["--typed", "--encoding", "json"] },
 ];
 
 pub(crate) async fn run(options: &Options) -> Result<()> {

@@ -13,7 +13,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use peer_protocol::{Arguments, Change, EventLine, Reporter, Resource, Version, WatchList, What, digest};
 use serde::de::DeserializeOwned;
 use skopos::{
-    Event, FactoryOptions, Freshness, HandlerOptions, Informer, InformerFactory, InformerOptions,
+    Encoding, Event, FactoryOptions, Freshness, HandlerOptions, Informer, InformerFactory, InformerOptions,
     InitialList, Object, Transport, TransportOptions, sync_handler,
 };
 
@@ -28,19 +28,31 @@ struct Command {
     /// Decode every object to a typed one in the handler, as one does that looks at more than the metadata.
     #[arg(long)]
     typed: bool,
+    /// The encoding that is asked for.
+    #[arg(long, value_enum, default_value_t = Asked::Protobuf)]
+    encoding: Asked,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Asked {
+    /// Protobuf where the server has it, which is the default of the library.
+    Protobuf,
+    /// JSON only.
+    Json,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let Command { arguments, typed } = Command::parse();
+    let Command { arguments, typed, encoding } = Command::parse();
+    let encoding = if encoding == Asked::Json { Encoding::Json } else { Encoding::Protobuf };
     let kubeconfig = Kubeconfig::read_from(&arguments.kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.headers.push((USER_AGENT, HeaderValue::from_static("peer-skopos")));
     let reporter = Arc::new(Reporter::start("skopos", &arguments));
     let transport = Transport::from_config(config, TransportOptions::default())?;
     match arguments.resource {
-        Resource::Pods => run::<Pod>(transport, &arguments, typed, reporter).await,
-        Resource::Configmaps => run::<ConfigMap>(transport, &arguments, typed, reporter).await,
+        Resource::Pods => run::<Pod>(transport, &arguments, typed, encoding, reporter).await,
+        Resource::Configmaps => run::<ConfigMap>(transport, &arguments, typed, encoding, reporter).await,
     }
 }
 
@@ -48,12 +60,13 @@ async fn run<K>(
     transport: Transport,
     arguments: &Arguments,
     typed: bool,
+    encoding: Encoding,
     reporter: Arc<Reporter>,
 ) -> Result<()>
 where
     K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + DeserializeOwned + 'static,
 {
-    let mut options = FactoryOptions::default();
+    let mut options = FactoryOptions { encoding, ..FactoryOptions::default() };
     if arguments.watch_list == WatchList::Off {
         options.machine.initial = InitialList::Paged;
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use skopos::checkpoint::{self, WallTime};
 use skopos::{
-    FactoryOptions, InformerFactory, InformerOptions, InitialList, Limits, MachineOptions, SleepClock,
-    Transport, TransportOptions,
+    Encoding, FactoryOptions, InformerFactory, InformerOptions, InitialList, Limits, MachineOptions,
+    SleepClock, Transport, TransportOptions,
 };
 use skopos_transport::{ConfigError, WallClock};
 use tokio::time::Instant;
@@ -216,6 +216,7 @@ fn factory_options(scene: &Scene, plan: &ClientPlan, seed: u64) -> FactoryOption
             page_size: plan.page_size,
             ..MachineOptions::default()
         },
+        encoding: if seed.is_multiple_of(2) { Encoding::Protobuf } else { Encoding::Json },
         limits: limits(),
         seed: Some(seed),
         sleep_clock: SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into()),

@@ -17,7 +17,8 @@ pub(crate) async fn handle(state: &ServerState, info: &RequestInfo, parts: &Part
     let Some(target) = &info.target else {
         return non_resource(state, info, parts).await;
     };
-    resource(state, info, target, parts, body).await.unwrap_or_else(|status| respond::status(&status))
+    let response = resource(state, info, target, parts, body).await;
+    response.unwrap_or_else(|status| respond::status_for(&parts.headers, &status))
 }
 
 async fn resource(

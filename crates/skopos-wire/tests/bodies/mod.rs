@@ -10,11 +10,15 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use skopos_wire::{
     BrokenFrame, BrokenItem, ContinueToken, FieldSelector, FrameError, FrameSplitter, LabelSelector, Limits,
-    ListBody, ListError, ListSplitter, RawObject, ResourceVersion, ScanError, WatchEvent, transform,
+    ListBody, ListError, ListSplitter, RawObject, ResourceVersion, ScanError, WatchEvent, protobuf,
+    transform,
 };
 
 /// Checks that scanned objects agree with serde_json, and that rejected ones are invalid.
 pub fn object(data: &[u8]) {
+    if data.starts_with(protobuf::MAGIC) {
+        return protobuf_object(data);
+    }
     let scanned = RawObject::copy_from(data, &Limits::default());
     let tree = serde_json::from_slice::<Value>(data);
     RawObject::identify(data);
@@ -99,6 +103,9 @@ fn has_duplicates_or_is_large(error: &ScanError) -> bool {
 /// Checks that the chunks of a body make no difference, and that the items are those that serde_json finds.
 pub fn list(data: &[u8]) {
     let (cuts, body) = data.split_at(data.len().min(4));
+    if body.starts_with(&protobuf::MAGIC[..1]) {
+        return protobuf_list(data);
+    }
     let whole = split_list([body].into_iter());
     let parts = split_list(chunks(cuts, body).into_iter());
     assert_eq!(whole.0, parts.0, "the same items");
@@ -348,4 +355,66 @@ fn chunks<'a>(cuts: &[u8], mut data: &'a [u8]) -> Vec<&'a [u8]> {
         data = rest;
     }
     chunks
+}
+
+/// Checks an object in protobuf: all readers agree on it, and what is written can be read again.
+pub fn protobuf_object(body: &[u8]) {
+    let scanned = RawObject::copy_from(body, &Limits::default());
+    RawObject::identify(body);
+    let json = protobuf::to_json(body);
+    let Ok(json) = json else {
+        assert!(scanned.is_err(), "what cannot be written as JSON is not accepted");
+        return;
+    };
+    let Ok(tree) = serde_json::from_slice::<Value>(&json) else {
+        // A text that JSON holds, and a tree cannot: half a surrogate pair in raw JSON.
+        serde_json::from_slice::<IgnoredAny>(&json).expect("it is JSON");
+        return;
+    };
+    if let Ok(decoded) = protobuf::decode::<Value>(body) {
+        assert_eq!(decoded, tree, "the deserializer has what the JSON has");
+    }
+    if let Ok(again) = protobuf::from_json(&json) {
+        assert!(protobuf::to_json(&again).is_ok(), "what was written can be read");
+    }
+    let Ok(object) = scanned else { return };
+    assert_eq!(object.json(), json);
+    agrees(&object, &tree);
+    let stored =
+        RawObject::copy_from(&object.to_stored(), &Limits::default()).expect("it was scanned before");
+    assert!(stored.is_same_content(&object));
+    let smaller = object.without_managed_fields(&Limits::default()).expect("it was scanned before");
+    assert_eq!((smaller.key(), smaller.uid()), (object.key(), object.uid()));
+    assert!(smaller.to_value()["metadata"]["managedFields"].is_null());
+}
+
+/// Checks that the chunks of a list in protobuf make no difference. The first four bytes choose the chunks.
+pub fn protobuf_list(data: &[u8]) {
+    let (cuts, body) = data.split_at(data.len().min(4));
+    let whole = split_list([body].into_iter());
+    let parts = split_list(chunks(cuts, body).into_iter());
+    assert_eq!(whole.1.is_ok(), parts.1.is_ok(), "{:?} and {:?}", whole.1, parts.1);
+    if let (Ok(list), Ok(again)) = (&whole.1, &parts.1) {
+        assert_eq!((list, &whole.0), (again, &parts.0));
+        assert_eq!(scan_list([body].into_iter()), scan_list(chunks(cuts, body).into_iter()));
+    }
+}
+
+/// Checks that the chunks of a watch in protobuf make no difference. The first four bytes choose the chunks.
+pub fn protobuf_frames(data: &[u8]) {
+    let (cuts, stream) = data.split_at(data.len().min(4));
+    let read = |chunks: Vec<&[u8]>| {
+        let mut splitter = FrameSplitter::protobuf(Limits::default());
+        let mut events = Vec::new();
+        for chunk in chunks {
+            splitter.push(Bytes::copy_from_slice(chunk));
+            while let Ok(Some(event)) = splitter.next_event() {
+                events.push(event);
+            }
+        }
+        (events, splitter.finish())
+    };
+    let (events, end) = read(vec![stream]);
+    let (again, end_again) = read(chunks(cuts, stream));
+    assert_eq!((events, end.is_ok()), (again, end_again.is_ok()));
 }
