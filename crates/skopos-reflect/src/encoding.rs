@@ -21,7 +21,7 @@ pub enum Encoding {
     Json,
 }
 
-/// What is known about the encodings of one resource on one server. Clones share it, so that a server that refuses protobuf
+/// The known encodings of one resource on one server. Clones share it, so that a server that refuses protobuf
 /// is asked once.
 #[derive(Clone, Debug)]
 pub struct Negotiation {

@@ -208,7 +208,7 @@ fn split(body: &[u8], chunk: usize, limits: &Limits) -> Result<(Vec<RawObject>, 
     Ok((items, splitter.finish()?))
 }
 
-/// A list of two pods, and the pods in JSON.
+/// Returns a list of two pods, and the pods in JSON.
 fn pods() -> (Vec<u8>, Vec<String>) {
     let pod = |name: &str| {
         format!(
@@ -226,7 +226,7 @@ fn pods() -> (Vec<u8>, Vec<String>) {
         kind: "PodList".to_owned(),
         api_version: "v1".to_owned(),
     };
-    (protobuf::list(&meta, objects.iter()).expect("pods have protobuf"), vec![pod("a"), pod("b")])
+    (meta.to_protobuf(objects.iter()).expect("pods have protobuf"), vec![pod("a"), pod("b")])
 }
 
 #[test]
@@ -309,6 +309,25 @@ fn reads_objects_like_their_json() {
     let typed: k8s_openapi::api::core::v1::Pod = own.decode().expect("it is a pod");
     let from_json: k8s_openapi::api::core::v1::Pod = json.decode().expect("it is a pod");
     assert_eq!(typed, from_json);
+}
+
+#[test]
+fn fields_of_newer_server_stay_in_bytes() {
+    let (_, pods) = pods();
+    let plain = protobuf::from_json(pods[0].as_bytes()).expect("pods have protobuf");
+    let envelope = protobuf::Envelope::read(&plain).expect("it is an envelope");
+    // Field 99 of the pod, a text.
+    let newer = [envelope.object, b"\x9a\x06\x03new"].concat();
+    let kind = protobuf::Kind::find("v1", "Pod").expect("pods are built in");
+    let limits = Limits::default();
+    let object = RawObject::copy_from(&protobuf::object(kind, &newer), &limits).expect("it is an object");
+    let old = RawObject::copy_from(&plain, &limits).expect("it is an object");
+    assert_eq!(object.json(), old.json());
+    assert!(!object.is_same_content(&old), "the bytes differ");
+    let has_field = |object: &RawObject| object.content().ends_with(b"\x9a\x06\x03new");
+    assert!(has_field(&object));
+    assert!(has_field(&object.without_managed_fields(&limits).expect("it is an object")));
+    assert!(has_field(&RawObject::copy_from(&object.to_stored(), &limits).expect("it can be stored")));
 }
 
 #[test]

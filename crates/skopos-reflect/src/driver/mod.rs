@@ -30,7 +30,7 @@ pub struct DriverOptions {
     pub clock: Clock,
     /// The seed of every random choice, for repeatable tests. Default: random.
     pub seed: Option<u64>,
-    /// What is known about the encodings of the target's resource, and the preferred one. Default: protobuf, where the
+    /// The known encodings of the target's resource, and the preferred one. Default: protobuf, where the
     /// server has it.
     pub negotiation: Negotiation,
 }

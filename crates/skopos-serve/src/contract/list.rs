@@ -4,7 +4,8 @@ use skopos_wire::{ContinueToken, Status};
 use tokio::task::yield_now;
 
 use super::form::Purpose;
-use super::list_body::{ListBody, ListHead, accepts_gzip};
+use super::list_body::{ListBody, accepts_gzip};
+use super::list_head::ListHead;
 use super::options::{ListOptions, RequestedVersion, VersionMatch};
 use super::{Form, ItemFilter, Request, Selection, ServeOptions};
 use crate::item::Item;

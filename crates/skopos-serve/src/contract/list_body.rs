@@ -10,19 +10,10 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 
 use super::Form;
+use super::list_head::ListHead;
 use crate::gzip::{BlockKey, BlockPart, Blocks, GzipMember};
 use crate::item::Item;
-use crate::json::quoted;
 use crate::respond::{self, BodyError, Response};
-
-/// Metadata of a list.
-#[derive(Debug)]
-pub(super) struct ListHead {
-    pub(super) revision: u64,
-    pub(super) continue_token: Option<String>,
-    pub(super) remaining: Option<usize>,
-    pub(super) annotations: Vec<(String, String)>,
-}
 
 /// Unwritten rest of a list's text.
 pub(super) struct ListBody<I> {
@@ -70,26 +61,6 @@ pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
             .any(|coding| coding == "gzip")
     };
     headers.get_all(header::ACCEPT_ENCODING).iter().any(accepts)
-}
-
-impl ListHead {
-    /// Returns the list's metadata as JSON, its fields in the order in which kube-apiserver writes them.
-    fn metadata_json(&self) -> String {
-        let mut fields = vec![format!("\"resourceVersion\":\"{}\"", self.revision)];
-        if let Some(token) = &self.continue_token {
-            fields.push(format!("\"continue\":{}", quoted(token)));
-        }
-        if let Some(remaining) = self.remaining {
-            fields.push(format!("\"remainingItemCount\":{remaining}"));
-        }
-        if !self.annotations.is_empty() {
-            let annotations = self.annotations.iter();
-            let annotations: Vec<String> =
-                annotations.map(|(name, value)| format!("{}:{}", quoted(name), quoted(value))).collect();
-            fields.push(format!("\"annotations\":{{{}}}", annotations.join(",")));
-        }
-        format!("{{{}}}", fields.join(","))
-    }
 }
 
 impl<I: Item> ListBody<I> {
@@ -236,26 +207,5 @@ impl ListSink for GzipSink {
 
     fn chunk_bytes(&self) -> usize {
         self.out.len() + self.text.len() + self.compressed
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metadata_fields_follow_kube_apiserver_order() {
-        let mut head = ListHead {
-            revision: 7,
-            continue_token: Some("t".to_owned()),
-            remaining: Some(3),
-            annotations: Vec::new(),
-        };
-        let begin = r#"{"resourceVersion":"7","continue":"t","remainingItemCount":3"#;
-        assert_eq!(head.metadata_json(), format!("{begin}}}"));
-        head.annotations = vec![("a/b".to_owned(), "\"c\"".to_owned()), ("d".to_owned(), String::new())];
-        assert_eq!(head.metadata_json(), format!(r#"{begin},"annotations":{{"a/b":"\"c\"","d":""}}}}"#));
-        head = ListHead { revision: 8, continue_token: None, remaining: None, annotations: Vec::new() };
-        assert_eq!(head.metadata_json(), r#"{"resourceVersion":"8"}"#);
     }
 }

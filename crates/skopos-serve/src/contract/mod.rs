@@ -21,6 +21,7 @@ mod form;
 mod get;
 mod list;
 mod list_body;
+mod list_head;
 mod options;
 mod protobuf;
 mod request;

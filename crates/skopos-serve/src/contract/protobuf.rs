@@ -8,10 +8,9 @@ use http::StatusCode;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use skopos_wire::protobuf::{self, EncodeError, Kind};
-use skopos_wire::{ListMeta, ResourceVersion};
 use tokio::task::yield_now;
 
-use super::list_body::ListHead;
+use super::list_head::ListHead;
 use crate::event_type::EventType;
 use crate::item::Item;
 use crate::json::partial_object_metadata;
@@ -23,12 +22,12 @@ use crate::respond::{self, BodyError, Response};
 pub(super) struct ProtobufForm {
     object: &'static Kind,
     list: &'static Kind,
-    part: Part,
+    part: ObjectPart,
 }
 
 /// The part of an object that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum ObjectPart {
     Whole,
     Metadata,
 }
@@ -45,7 +44,7 @@ impl ProtobufForm {
         Some(Self {
             object: Kind::find(&api_version, &resource.kind)?,
             list: Kind::find(&api_version, &resource.list_kind)?,
-            part: Part::Whole,
+            part: ObjectPart::Whole,
         })
     }
 
@@ -54,12 +53,12 @@ impl ProtobufForm {
         Some(Self {
             object: Kind::find("meta.k8s.io/v1", "PartialObjectMetadata")?,
             list: Kind::find("meta.k8s.io/v1", "PartialObjectMetadataList")?,
-            part: Part::Metadata,
+            part: ObjectPart::Metadata,
         })
     }
 
     pub(super) fn is_partial(&self) -> bool {
-        self.part == Part::Metadata
+        self.part == ObjectPart::Metadata
     }
 
     /// Returns an object in its envelope.
@@ -100,14 +99,13 @@ impl ProtobufForm {
                 yield_now().await;
             }
         }
-        let meta = ListMeta {
-            resource_version: ResourceVersion::from(head.revision),
-            continue_token: head.continue_token.clone(),
-            remaining_item_count: head.remaining.map(|count| count as u64),
-            kind: self.list.kind.to_owned(),
-            api_version: self.list.api_version.to_owned(),
-        };
-        let head = protobuf::list_head(self.list, &meta, messages.iter().map(Bytes::len));
+        let head = protobuf::list_head(
+            self.list,
+            &head.revision.to_string(),
+            head.continue_token.as_deref(),
+            head.remaining.map(|count| count as u64),
+            messages.iter().map(Bytes::len),
+        );
         let mut response = respond::bytes(StatusCode::OK, protobuf::MEDIA_TYPE, Bytes::new());
         let body = MessageList { head: Some(head), messages: messages.into_iter(), has_ended: false };
         *response.body_mut() = body.boxed_unsync();
@@ -116,8 +114,8 @@ impl ProtobufForm {
 
     fn message(&self, item: &impl Item, revision: u64) -> Result<Bytes, EncodeError> {
         match self.part {
-            Part::Whole => item.message(self.object, revision),
-            Part::Metadata => {
+            ObjectPart::Whole => item.message(self.object, revision),
+            ObjectPart::Metadata => {
                 let partial = partial_object_metadata(&item.json_at(revision));
                 Ok(protobuf::message(self.object, &partial)?.into())
             }

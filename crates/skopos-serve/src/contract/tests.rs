@@ -587,3 +587,57 @@ impl Wake for Woken {
         self.0.store(true, Ordering::Release);
     }
 }
+
+/// The pods of the source in memory have a member that no pod has, as those of a newer server may.
+#[tokio::test(start_paused = true)]
+async fn members_unknown_to_protobuf_are_sent_in_json() {
+    let client = Client::new().accept("application/vnd.kubernetes.protobuf,application/json;q=0.9");
+    let mut before = client.watch("watch=1&resourceVersion=0").await;
+    client.source.put("a", "x", &[], "text");
+    let mut frames = skopos_wire::FrameSplitter::protobuf(skopos_wire::Limits::default());
+    frames.push(before.chunk().await.unwrap());
+    let Ok(Some(Ok(skopos_wire::WatchEvent::Error(status)))) = frames.next_event() else {
+        panic!("the stream must end with an error")
+    };
+    assert_eq!(status.code, 410, "the client has to list again");
+    assert_eq!(client.list("").await.unwrap()["items"][0]["spec"]["text"], "text");
+    let mut after = client.watch("watch=1&resourceVersion=0").await;
+    client.source.put("a", "y", &[], "text");
+    assert_eq!(after.event().await.unwrap()["object"]["spec"]["text"], "text");
+    let only = Client {
+        source: client.source.clone(),
+        ..Client::new().accept("application/vnd.kubernetes.protobuf")
+    };
+    assert_eq!(only.list("").await.unwrap_err().code, 406);
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_whose_object_does_not_fit_falls_back_to_json() {
+    let client = Client::new().accept("application/vnd.kubernetes.protobuf,application/json;q=0.9");
+    client.source.put("a", "x", &[], "text");
+    assert_eq!(client.list("").await.unwrap()["items"][0]["spec"]["text"], "text");
+    assert_eq!(client.get("x").await.unwrap()["spec"]["text"], "text");
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_is_sent_in_protobuf() {
+    let accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let client = Client::new().accept(accept);
+    client.source.put("a", "x", &[("app", "web")], "text");
+    let response = client.list_response("").await.unwrap();
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "application/vnd.kubernetes.protobuf");
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let list: Value = skopos_wire::protobuf::decode(&body).unwrap();
+    assert_eq!(
+        (&list["kind"], &list["metadata"]["resourceVersion"]),
+        (&json!("PartialObjectMetadataList"), &json!("1"))
+    );
+    assert_eq!(list["items"][0]["metadata"]["labels"], json!({"app": "web"}));
+    let mut stream = client.watch("watch=1&resourceVersion=0&allowWatchBookmarks=true").await;
+    client.source.put("a", "y", &[], "text");
+    let mut frames = skopos_wire::FrameSplitter::protobuf(skopos_wire::Limits::default());
+    frames.push(stream.chunk().await.unwrap());
+    let event = frames.next_event().unwrap().unwrap().unwrap();
+    let object = event.object().unwrap();
+    assert_eq!((object.name(), object.kind()), ("y", Some("PartialObjectMetadata")));
+}

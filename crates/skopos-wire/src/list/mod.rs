@@ -8,7 +8,7 @@ use bytes::Bytes;
 use self::json::JsonList;
 use self::protobuf::ProtobufList;
 use crate::json::SyntaxError;
-use crate::protobuf::{InvalidProtobuf, Kind, MAGIC};
+use crate::protobuf::{self as protobuf_format, EncodeError, InvalidProtobuf, Kind, MAGIC};
 use crate::{InvalidResourceVersion, Limits, ObjectKey, RawObject, ResourceVersion, ScanError, Status};
 
 /// Splits the body of a list response into its items, as the chunks of the body arrive.
@@ -155,6 +155,33 @@ pub struct BrokenItem {
     pub key: Option<ObjectKey>,
     /// The reason.
     pub reason: ScanError,
+}
+
+impl ListMeta {
+    /// Writes the body of a list in protobuf.
+    ///
+    /// # Errors
+    /// If the list's kind is not a built-in one, or an object does not fit it: the caller is at fault.
+    pub fn to_protobuf<'a>(
+        &self,
+        objects: impl Iterator<Item = &'a RawObject>,
+    ) -> Result<Vec<u8>, EncodeError> {
+        let kind = protobuf_format::find(&self.api_version, &self.kind)?;
+        let types = Some((kind.api_version, kind.kind.strip_suffix("List").unwrap_or_default()));
+        let items: Vec<Bytes> = objects
+            .map(|object| object.to_message(types).map(|(_, message)| message))
+            .collect::<Result<_, _>>()?;
+        let mut body = protobuf_format::list_head(
+            kind,
+            &self.resource_version.to_string(),
+            self.continue_token.as_deref(),
+            self.remaining_item_count,
+            items.iter().map(Bytes::len),
+        );
+        items.iter().for_each(|item| protobuf_format::list_item(item, &mut body));
+        body.extend_from_slice(protobuf_format::LIST_TAIL);
+        Ok(body)
+    }
 }
 
 impl ListSplitter {

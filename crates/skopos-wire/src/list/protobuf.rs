@@ -26,7 +26,7 @@ enum Level {
     /// The magic number is next.
     Magic,
     Envelope,
-    /// The list, of which this many bytes are left.
+    /// The list: this many bytes of it are left.
     List(usize),
 }
 

@@ -519,7 +519,7 @@ impl Span {
     }
 
     /// Creates the span of a part of `whole`.
-    fn of(part: &[u8], whole: &[u8]) -> Self {
+    fn new_within(part: &[u8], whole: &[u8]) -> Self {
         let start = part.as_ptr().addr().wrapping_sub(whole.as_ptr().addr());
         if part.is_empty() { Self::default() } else { Self::new(start..start + part.len(), 0) }
     }

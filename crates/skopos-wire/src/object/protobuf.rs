@@ -168,7 +168,7 @@ fn scan(kind: &'static Kind, has_types: bool, message: &[u8], limits: &Limits) -
         .ok_or(ScanError::Missing { field: "metadata.resourceVersion" })?
         .parse()?;
     let namespace = text(found.namespace, "metadata.namespace")?;
-    let span = |part: &[u8]| Span::of(part, message);
+    let span = |part: &[u8]| Span::new_within(part, message);
     Ok(Inner {
         key: ObjectKey::checked(namespace, name)?,
         resource_version,

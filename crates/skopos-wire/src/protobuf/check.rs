@@ -1,14 +1,14 @@
 //! Check of a whole message, once, so that everything read from it later is valid.
 
 use super::InvalidProtobuf;
-use super::reader::{Problem, Reader, TOO_DEEP, WireValue};
-use super::schema::{Content, Field, MessageId, Shape, Type};
+use super::reader::{BadEncoding, Reader, TOO_DEEP, WireValue};
+use super::schema::{Field, FieldPlace, MessageId, Shape, Type};
 use super::view::MAX_DEPTH;
 use crate::json::{Cursor, DEPTH_CAP};
 
-const WRONG_WIRE_TYPE: Problem = "a field has the wire type of another type";
-const INVALID_JSON: Problem = "a field that holds JSON holds something else";
-const NOT_FINITE: Problem = "a number is not one that JSON has";
+const WRONG_WIRE_TYPE: BadEncoding = "a field has the wire type of another type";
+const INVALID_JSON: BadEncoding = "a field that holds JSON holds something else";
+const NOT_FINITE: BadEncoding = "a number is not one that JSON has";
 
 /// Checks the encoding of a message and of all messages in it. Fields that the table does not know are skipped.
 pub(crate) fn check(message: MessageId, bytes: &[u8]) -> Result<(), InvalidProtobuf> {
@@ -17,7 +17,7 @@ pub(crate) fn check(message: MessageId, bytes: &[u8]) -> Result<(), InvalidProto
 
 fn nested(message: MessageId, bytes: &[u8], depth: usize) -> Result<(), InvalidProtobuf> {
     let message = message.get();
-    let invalid = InvalidProtobuf::of(message.name);
+    let invalid = InvalidProtobuf::in_message(message.name);
     if depth > MAX_DEPTH {
         return Err(invalid(TOO_DEEP));
     }
@@ -25,8 +25,10 @@ fn nested(message: MessageId, bytes: &[u8], depth: usize) -> Result<(), InvalidP
     while let Some((number, value)) = reader.next().map_err(&invalid)? {
         match message.field(number) {
             None => {}
-            Some(Content::Inline(inner, _)) => nested(inner, content(value).map_err(&invalid)?, depth + 1)?,
-            Some(Content::Member(at)) => {
+            Some(FieldPlace::Inline(inner, _)) => {
+                nested(inner, content(value).map_err(&invalid)?, depth + 1)?
+            }
+            Some(FieldPlace::Member(at)) => {
                 let Some(field) = message.members.get(usize::from(at)) else { continue };
                 if let (Type::Message(inner), Shape::Value | Shape::Pointer | Shape::List) =
                     (field.r#type, field.shape)
@@ -45,12 +47,12 @@ fn nested(message: MessageId, bytes: &[u8], depth: usize) -> Result<(), InvalidP
 }
 
 enum Defect {
-    Here(Problem),
+    Here(BadEncoding),
     Inside(InvalidProtobuf),
 }
 
-impl From<Problem> for Defect {
-    fn from(problem: Problem) -> Self {
+impl From<BadEncoding> for Defect {
+    fn from(problem: BadEncoding) -> Self {
         Self::Here(problem)
     }
 }
@@ -133,7 +135,7 @@ fn fields(bytes: &[u8], is_valid: impl Fn(u32, WireValue<'_>) -> bool) -> Result
     Ok(())
 }
 
-fn content(value: WireValue<'_>) -> Result<&[u8], Problem> {
+fn content(value: WireValue<'_>) -> Result<&[u8], BadEncoding> {
     match value {
         WireValue::Bytes(bytes) => Ok(bytes),
         _ => Err(WRONG_WIRE_TYPE),

@@ -60,7 +60,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'_, 'de> {
             Value::Raw(json) => serde_json::Deserializer::from_slice(json)
                 .deserialize_any(visitor)
                 .map_err(|error| Error(error.to_string())),
-            Value::Object(view) => visitor.visit_map(Members::of(&view)),
+            Value::Object(view) => visitor.visit_map(Members::new(&view)),
             Value::List(elements) => visitor.visit_seq(List(elements.iter())),
             Value::Map(entries) => visitor.visit_map(Entries { rest: entries.into_iter(), value: None }),
         }
@@ -124,7 +124,7 @@ struct Members<'v, 'a> {
 }
 
 impl<'v, 'a> Members<'v, 'a> {
-    fn of(view: &'v View<'a>) -> Self {
+    fn new(view: &'v View<'a>) -> Self {
         let types = view.types().map(|types| vec![("apiVersion", types.api_version), ("kind", types.kind)]);
         Self { view, position: Position::default(), types: types.unwrap_or_default(), value: None }
     }

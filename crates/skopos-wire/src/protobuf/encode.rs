@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::schema::{Content, Field, Kind, MessageId, MessageType, Shape, Type};
+use super::schema::{Field, FieldPlace, Kind, MessageId, MessageType, Shape, Type};
 use super::view::MAX_DEPTH;
 use super::{parse, write};
 use crate::json::{Cursor, DEPTH_CAP, RawStr, SyntaxError};
@@ -135,11 +135,11 @@ fn fields(
     bytes: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
     for encoded in &message.encoded {
-        match encoded.content {
-            Content::Inline(inner, at) => write::nested(encoded.number, bytes, |bytes| {
+        match encoded.place {
+            FieldPlace::Inline(inner, at) => write::nested(encoded.number, bytes, |bytes| {
                 fields(whole, inner.get(), base + usize::from(at), members, depth, bytes)
             })?,
-            Content::Member(at) => {
+            FieldPlace::Member(at) => {
                 let at = base + usize::from(at);
                 let (Some(field), Some(json)) = (whole.members.get(at), members.get(at)) else { continue };
                 let writer = FieldWriter { message: whole.name, field, number: encoded.number, depth };

@@ -1,6 +1,6 @@
 //! Bytes that are not the protobuf of a Kubernetes object.
 
-use super::reader::Problem;
+use super::reader::BadEncoding;
 
 /// Bytes that are not the protobuf of the message they should be. The sender is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +14,7 @@ pub struct InvalidProtobuf {
 
 impl InvalidProtobuf {
     /// Creates a function that adds the message to a defect.
-    pub(crate) fn of(message: &'static str) -> impl Fn(Problem) -> Self {
+    pub(crate) fn in_message(message: &'static str) -> impl Fn(BadEncoding) -> Self {
         move |problem| Self { message, problem }
     }
 }

@@ -25,8 +25,6 @@ mod special;
 mod view;
 mod write;
 
-use bytes::Bytes;
-
 pub(crate) use self::check::check;
 pub(crate) use self::deserialize::ValueDeserializer;
 pub use self::encode::EncodeError;
@@ -38,7 +36,6 @@ pub(crate) use self::special::time;
 use self::view::TypeMeta;
 pub(crate) use self::view::{Position, Value, View};
 pub(crate) use self::write::bytes as write_bytes;
-use crate::{ListMeta, RawObject};
 /// The media type of Kubernetes' protobuf.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
@@ -80,30 +77,16 @@ pub fn from_json(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
     encode::with_envelope(json)
 }
 
-/// Writes the body of a list. The kind of the list is that of `meta`.
-///
-/// # Errors
-/// If the kind is not a built-in one, or an object does not fit it: the caller is at fault.
-pub fn list<'a>(
-    meta: &ListMeta,
-    objects: impl Iterator<Item = &'a RawObject>,
-) -> Result<Vec<u8>, EncodeError> {
-    let kind = find(&meta.api_version, &meta.kind)?;
-    let item = kind.kind.strip_suffix("List").unwrap_or_default();
-    let types = Some((kind.api_version, item));
-    let items: Vec<Bytes> = objects
-        .map(|object| object.to_message(types).map(|(_, message)| message))
-        .collect::<Result<_, _>>()?;
-    let mut body = list_head(kind, meta, items.iter().map(Bytes::len));
-    items.iter().for_each(|item| list_item(item, &mut body));
-    body.extend_from_slice(LIST_TAIL);
-    Ok(body)
-}
-
 /// Writes a list up to its first item. `kind` is that of the list, `lengths` are those of the items' messages. After it come
 /// the items ([`list_item`]), and [`LIST_TAIL`].
-pub fn list_head(kind: &Kind, meta: &ListMeta, lengths: impl Iterator<Item = usize>) -> Vec<u8> {
-    write::list_head(kind, meta, lengths)
+pub fn list_head(
+    kind: &Kind,
+    resource_version: &str,
+    continue_token: Option<&str>,
+    remaining: Option<u64>,
+    lengths: impl Iterator<Item = usize>,
+) -> Vec<u8> {
+    write::list_head(kind, resource_version, continue_token.unwrap_or_default(), remaining, lengths)
 }
 
 /// Writes an item of a list, from its message.
@@ -111,7 +94,7 @@ pub fn list_item(message: &[u8], body: &mut Vec<u8>) {
     write::list_item(message, body);
 }
 
-/// What follows the items of a list.
+/// The end of a list, behind its items.
 pub const LIST_TAIL: &[u8] = write::ENVELOPE_TAIL;
 
 /// Writes a frame of a watch: its length in four bytes, and the event with the object's envelope.
@@ -167,7 +150,7 @@ pub(crate) fn decode_view<T: serde::de::DeserializeOwned>(view: View<'_>) -> Res
 }
 
 fn view(body: &[u8]) -> Result<View<'_>, InvalidProtobuf> {
-    let unknown = InvalidProtobuf::of("runtime.Unknown");
+    let unknown = InvalidProtobuf::in_message("runtime.Unknown");
     let envelope = Envelope::read(body).ok_or(unknown("it is not an envelope"))?;
     let kind = Kind::find(envelope.api_version, envelope.kind).ok_or(unknown("its kind is not known"))?;
     check(kind.message, envelope.object)?;

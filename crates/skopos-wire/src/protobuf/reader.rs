@@ -15,13 +15,13 @@ pub(crate) enum WireValue<'a> {
 pub(crate) struct Reader<'a>(&'a [u8]);
 
 /// A defect of the encoding.
-pub(crate) type Problem = &'static str;
+pub(crate) type BadEncoding = &'static str;
 
-pub(crate) const TRUNCATED: Problem = "it ends within a field";
-pub(crate) const TOO_DEEP: Problem = "it nests too deep";
-const LONG_VARINT: Problem = "a number has more than 10 bytes";
-const WIRE_TYPE: Problem = "a field has a wire type that Kubernetes does not use";
-const FIELD_ZERO: Problem = "a field has the number 0";
+pub(crate) const TRUNCATED: BadEncoding = "it ends within a field";
+pub(crate) const TOO_DEEP: BadEncoding = "it nests too deep";
+const LONG_VARINT: BadEncoding = "a number has more than 10 bytes";
+const WIRE_TYPE: BadEncoding = "a field has a wire type that Kubernetes does not use";
+const FIELD_ZERO: BadEncoding = "a field has the number 0";
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(message: &'a [u8]) -> Self {
@@ -30,7 +30,7 @@ impl<'a> Reader<'a> {
 
     /// Returns the number and the value of the next field; `None` at the end of the message.
     #[inline]
-    pub(crate) fn next(&mut self) -> Result<Option<(u32, WireValue<'a>)>, Problem> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u32, WireValue<'a>)>, BadEncoding> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
 
     /// Skips a group, which no type of Kubernetes has, but a newer one may. Groups in it need no recursion.
     #[cold]
-    fn skip_group(&mut self) -> Result<(), Problem> {
+    fn skip_group(&mut self) -> Result<(), BadEncoding> {
         let mut open = 1u32;
         while open > 0 {
             match self.varint()? & 7 {
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a number of up to 10 bytes with 7 bits each, the low ones first.
     #[inline]
-    pub(crate) fn varint(&mut self) -> Result<u64, Problem> {
+    pub(crate) fn varint(&mut self) -> Result<u64, BadEncoding> {
         if let Some((&byte, rest)) = self.0.split_first()
             && byte < 0x80
         {
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         self.long_varint()
     }
 
-    fn long_varint(&mut self) -> Result<u64, Problem> {
+    fn long_varint(&mut self) -> Result<u64, BadEncoding> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let (&byte, rest) = self.0.split_first().ok_or(TRUNCATED)?;
@@ -107,13 +107,13 @@ impl<'a> Reader<'a> {
         self.0
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Problem> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], BadEncoding> {
         let (head, tail) = self.0.split_at_checked(length).ok_or(TRUNCATED)?;
         self.0 = tail;
         Ok(head)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadEncoding> {
         let (head, tail) = self.0.split_first_chunk().ok_or(TRUNCATED)?;
         self.0 = tail;
         Ok(*head)

@@ -31,7 +31,7 @@ pub(crate) struct MessageType {
     pub(crate) name: &'static str,
     /// The members of its JSON, in their order: its own, and those of messages that JSON flattens into it.
     pub(crate) members: Vec<Field>,
-    /// What its encoding has, in the order of the numbers.
+    /// The fields of its encoding, in the order of the numbers.
     pub(crate) encoded: Vec<Encoded>,
     /// By number: the index in `encoded` plus 1, or 0.
     by_number: Vec<u16>,
@@ -51,12 +51,12 @@ pub(crate) struct Field {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoded {
     pub(crate) number: u32,
-    pub(crate) content: Content,
+    pub(crate) place: FieldPlace,
 }
 
 /// The place of a field in the JSON.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Content {
+pub(crate) enum FieldPlace {
     /// The member at this index.
     Member(u16),
     /// A message whose members are among those of this one, from this index on.
@@ -76,7 +76,7 @@ pub(crate) enum Shape {
     Inline,
 }
 
-/// What JSON has of a field without content.
+/// The JSON of a field without content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Empty {
     /// `null`, `0`, `""`, `false` or an empty struct.
@@ -151,7 +151,7 @@ impl Kind {
     pub(crate) fn items(&self) -> Option<MessageId> {
         let message = self.message.get();
         // Of `meta.k8s.io/v1beta1` metadata and items have each other's number.
-        let Some(Content::Member(at)) = message.field(2) else { return None };
+        let Some(FieldPlace::Member(at)) = message.field(2) else { return None };
         let items = message.members.get(usize::from(at)).filter(|field| field.name == "items")?;
         match (items.shape, items.r#type) {
             (Shape::List, Type::Message(message)) => Some(message),
@@ -176,17 +176,17 @@ impl MessageType {
         let mut message = Self { name, members: Vec::new(), encoded: Vec::new(), by_number: Vec::new() };
         for field in fields {
             let at = u16::try_from(message.members.len()).unwrap_or(u16::MAX);
-            let content = match (field.shape, field.r#type) {
+            let place = match (field.shape, field.r#type) {
                 (Shape::Inline, Type::Message(inner)) => {
                     flatten(inner, all, &mut message.members);
-                    Content::Inline(inner, at)
+                    FieldPlace::Inline(inner, at)
                 }
                 _ => {
                     message.members.push(field.clone());
-                    Content::Member(at)
+                    FieldPlace::Member(at)
                 }
             };
-            message.encoded.push(Encoded { number: field.number, content });
+            message.encoded.push(Encoded { number: field.number, place });
         }
         message.encoded.sort_by_key(|field| field.number);
         for (index, field) in (1u16..).zip(&message.encoded) {
@@ -199,9 +199,9 @@ impl MessageType {
 
     /// Returns the place of the field with this number; `None` if the table does not know it.
     #[inline]
-    pub(crate) fn field(&self, number: u32) -> Option<Content> {
+    pub(crate) fn field(&self, number: u32) -> Option<FieldPlace> {
         let index = self.by_number.get(number as usize)?.checked_sub(1)?;
-        self.encoded.get(usize::from(index)).map(|field| field.content)
+        self.encoded.get(usize::from(index)).map(|field| field.place)
     }
 }
 
@@ -318,7 +318,7 @@ mod tests {
         let pod = Kind::find("v1", "Pod").unwrap().message.get();
         assert_eq!(pod.name, "core/v1.Pod");
         let name = |number| match pod.field(number) {
-            Some(Content::Member(at)) => pod.members[usize::from(at)].name,
+            Some(FieldPlace::Member(at)) => pod.members[usize::from(at)].name,
             _ => "",
         };
         assert_eq!([name(0), name(1), name(2), name(3), name(4)], ["", "metadata", "spec", "status", ""]);
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(message.get().members.len(), 2);
         let volume = SCHEMA.messages.iter().find(|message| message.name == "core/v1.Volume").unwrap();
         assert!(volume.encoded.len() == 2 && volume.members.len() > 20);
-        assert!(matches!(volume.field(2), Some(Content::Inline(_, 1))));
+        assert!(matches!(volume.field(2), Some(FieldPlace::Inline(_, 1))));
     }
 
     #[test]

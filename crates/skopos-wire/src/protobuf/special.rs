@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::reader::{Problem, Reader, WireValue};
+use super::reader::{BadEncoding, Reader, WireValue};
 
 /// An `IntOrString`.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum IntOrString<'a> {
 
 /// The Unix time of Go's zero time: the first second of the year 1.
 pub(crate) const ZERO_TIME: i64 = -62_135_596_800;
-const WRONG_WIRE_TYPE: Problem = "a field has the wire type of another type";
+const WRONG_WIRE_TYPE: BadEncoding = "a field has the wire type of another type";
 
 /// Returns bytes as JSON has them.
 pub(crate) fn base64(bytes: &[u8]) -> String {
@@ -26,13 +26,13 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
 }
 
 /// Formats a `Time` in RFC 3339 with seconds; `None` for the zero time.
-pub(crate) fn time(message: &[u8]) -> Result<Option<String>, Problem> {
+pub(crate) fn time(message: &[u8]) -> Result<Option<String>, BadEncoding> {
     let (seconds, _) = numbers(message)?;
     Ok((!message.is_empty() && seconds != ZERO_TIME).then(|| format!("{}Z", date_and_time(seconds))))
 }
 
 /// Formats a `MicroTime` in RFC 3339 with microseconds; `None` for the zero time.
-pub(crate) fn micro_time(message: &[u8]) -> Result<Option<String>, Problem> {
+pub(crate) fn micro_time(message: &[u8]) -> Result<Option<String>, BadEncoding> {
     let (seconds, nanos) = numbers(message)?;
     let total = i128::from(seconds) * 1_000_000 + i128::from(nanos / 1000);
     let seconds = i64::try_from(total.div_euclid(1_000_000)).unwrap_or_default();
@@ -42,7 +42,7 @@ pub(crate) fn micro_time(message: &[u8]) -> Result<Option<String>, Problem> {
 }
 
 /// Formats a `Duration` as Go does: `1h2m3.5s`.
-pub(crate) fn duration(message: &[u8]) -> Result<String, Problem> {
+pub(crate) fn duration(message: &[u8]) -> Result<String, BadEncoding> {
     let (nanos, _) = numbers(message)?;
     let sign = if nanos < 0 { "-" } else { "" };
     let nanos = nanos.unsigned_abs();
@@ -65,7 +65,7 @@ pub(crate) fn duration(message: &[u8]) -> Result<String, Problem> {
 }
 
 /// Returns the text of a `Quantity`.
-pub(crate) fn quantity(message: &[u8]) -> Result<Cow<'_, str>, Problem> {
+pub(crate) fn quantity(message: &[u8]) -> Result<Cow<'_, str>, BadEncoding> {
     match first_bytes(message)? {
         None | Some([]) => Ok("0".into()),
         Some(text) => {
@@ -79,7 +79,7 @@ pub(crate) fn quantity(message: &[u8]) -> Result<Cow<'_, str>, Problem> {
 }
 
 /// Reads an `IntOrString`.
-pub(crate) fn int_or_string(message: &[u8]) -> Result<IntOrString<'_>, Problem> {
+pub(crate) fn int_or_string(message: &[u8]) -> Result<IntOrString<'_>, BadEncoding> {
     let (mut is_text, mut number, mut text) = (false, 0, &[][..]);
     let mut reader = Reader::new(message);
     while let Some(field) = reader.next()? {
@@ -95,7 +95,7 @@ pub(crate) fn int_or_string(message: &[u8]) -> Result<IntOrString<'_>, Problem> 
 }
 
 /// Returns the bytes of field 1; the last ones win.
-pub(crate) fn first_bytes(message: &[u8]) -> Result<Option<&[u8]>, Problem> {
+pub(crate) fn first_bytes(message: &[u8]) -> Result<Option<&[u8]>, BadEncoding> {
     let mut first = None;
     let mut reader = Reader::new(message);
     while let Some(field) = reader.next()? {
@@ -109,7 +109,7 @@ pub(crate) fn first_bytes(message: &[u8]) -> Result<Option<&[u8]>, Problem> {
 }
 
 /// Returns the numbers in the fields 1 and 2, or 0.
-fn numbers(message: &[u8]) -> Result<(i64, i32), Problem> {
+fn numbers(message: &[u8]) -> Result<(i64, i32), BadEncoding> {
     let (mut first, mut second) = (0, 0);
     let mut reader = Reader::new(message);
     while let Some(field) = reader.next()? {

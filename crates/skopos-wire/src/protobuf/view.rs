@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::InvalidProtobuf;
 use super::reader::{Reader, TOO_DEEP, WireValue};
-use super::schema::{Content, Empty, Field, MessageId, MessageType, Shape, Type};
+use super::schema::{Empty, Field, FieldPlace, MessageId, MessageType, Shape, Type};
 use super::special;
 
 /// A message whose fields were found. Nested messages are read when their value is.
@@ -93,7 +93,7 @@ impl<'a> View<'a> {
         depth: usize,
     ) -> Result<Self, InvalidProtobuf> {
         let message = message.get();
-        let invalid = InvalidProtobuf::of(message.name);
+        let invalid = InvalidProtobuf::in_message(message.name);
         if depth > MAX_DEPTH {
             return Err(invalid(TOO_DEEP));
         }
@@ -114,11 +114,11 @@ impl<'a> View<'a> {
             match (message.field(number), value) {
                 // A newer server's.
                 (None, _) => {}
-                (Some(Content::Member(at)), value) => self.found.push(Found { at: base + at, value }),
-                (Some(Content::Inline(inner, at)), WireValue::Bytes(bytes)) => {
+                (Some(FieldPlace::Member(at)), value) => self.found.push(Found { at: base + at, value }),
+                (Some(FieldPlace::Inline(inner, at)), WireValue::Bytes(bytes)) => {
                     self.find(inner.get(), base + at, bytes)?;
                 }
-                (Some(Content::Inline(..)), _) => return Err(WRONG_WIRE_TYPE),
+                (Some(FieldPlace::Inline(..)), _) => return Err(WRONG_WIRE_TYPE),
             }
         }
         Ok(())
@@ -141,7 +141,7 @@ impl<'a> View<'a> {
             let count = rest.iter().take_while(|found| usize::from(found.at) == at).count();
             position.found += count;
             let found = &rest[..count];
-            let value = self.value(field, found).map_err(InvalidProtobuf::of(self.message.name));
+            let value = self.value(field, found).map_err(InvalidProtobuf::in_message(self.message.name));
             match value? {
                 Written::Value(value) => return Ok(Some((field.name, value))),
                 Written::Message(message) => {
@@ -159,7 +159,7 @@ impl<'a> View<'a> {
     fn nested(&self, message: MessageId, found: &[Found<'a>]) -> Result<View<'a>, InvalidProtobuf> {
         let bytes = |value| match value {
             WireValue::Bytes(bytes) => Ok(bytes),
-            _ => Err(InvalidProtobuf::of(self.message.name)(WRONG_WIRE_TYPE)),
+            _ => Err(InvalidProtobuf::in_message(self.message.name)(WRONG_WIRE_TYPE)),
         };
         match found {
             [] => Self::merge(message, [], self.depth + 1),
@@ -252,7 +252,9 @@ impl<'a> View<'a> {
                 (Shape::Value, r#type) => {
                     let value = Some(found.value);
                     let element = Element { r#type, value, depth: self.depth, message: self.message };
-                    element.is_zero(Empty::ZeroOmitted).map_err(InvalidProtobuf::of(self.message.name))?
+                    element
+                        .is_zero(Empty::ZeroOmitted)
+                        .map_err(InvalidProtobuf::in_message(self.message.name))?
                 }
                 _ => false,
             };
@@ -271,7 +273,7 @@ pub(crate) struct Position {
     found: usize,
 }
 
-/// What JSON has of a field.
+/// The JSON of a field.
 enum Written<'v, 'a> {
     Nothing,
     Value(Value<'v, 'a>),
@@ -299,7 +301,7 @@ impl<'a> Element<'a> {
     pub(crate) fn read(self) -> Result<Value<'a, 'a>, InvalidProtobuf> {
         match self.r#type {
             Type::Message(message) => self.nested(message, self.value).map(Value::Object),
-            _ => self.value().map_err(InvalidProtobuf::of(self.message.name)),
+            _ => self.value().map_err(InvalidProtobuf::in_message(self.message.name)),
         }
     }
 
@@ -307,7 +309,7 @@ impl<'a> Element<'a> {
         match value {
             Some(WireValue::Bytes(bytes)) => View::merge(message, [bytes], self.depth + 1),
             None => View::merge(message, [], self.depth + 1),
-            Some(_) => Err(InvalidProtobuf::of(self.message.name)(WRONG_WIRE_TYPE)),
+            Some(_) => Err(InvalidProtobuf::in_message(self.message.name)(WRONG_WIRE_TYPE)),
         }
     }
 

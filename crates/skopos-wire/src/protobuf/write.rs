@@ -2,7 +2,6 @@
 
 use super::MAGIC;
 use super::schema::Kind;
-use crate::ListMeta;
 
 /// Wraps a message in its envelope: the body of an object.
 pub(crate) fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
@@ -14,13 +13,19 @@ pub(crate) fn envelope(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8>
 }
 
 /// Writes a list up to its first item. `lengths` are those of the items' messages.
-pub(crate) fn list_head(kind: &Kind, meta: &ListMeta, lengths: impl Iterator<Item = usize>) -> Vec<u8> {
+pub(crate) fn list_head(
+    kind: &Kind,
+    resource_version: &str,
+    continue_token: &str,
+    remaining: Option<u64>,
+    lengths: impl Iterator<Item = usize>,
+) -> Vec<u8> {
     let mut message = Vec::new();
     let _: Result<(), std::convert::Infallible> = nested(1, &mut message, |meta_bytes| {
         bytes(1, b"", meta_bytes);
-        bytes(2, meta.resource_version.to_string().as_bytes(), meta_bytes);
-        bytes(3, meta.continue_token.as_deref().unwrap_or_default().as_bytes(), meta_bytes);
-        if let Some(count) = meta.remaining_item_count {
+        bytes(2, resource_version.as_bytes(), meta_bytes);
+        bytes(3, continue_token.as_bytes(), meta_bytes);
+        if let Some(count) = remaining {
             number(4, count, meta_bytes);
         }
         Ok(())
@@ -37,7 +42,7 @@ pub(crate) fn list_item(message: &[u8], body: &mut Vec<u8>) {
     bytes(2, message, body);
 }
 
-/// What follows the message in an envelope: contentEncoding and contentType, which Go writes even if they are empty.
+/// The end of an envelope, behind the message: contentEncoding and contentType, which Go writes even if they are empty.
 pub(crate) const ENVELOPE_TAIL: &[u8] = b"\x1a\x00\x22\x00";
 
 /// Writes a frame of a watch: the length, and the event with the object's envelope.

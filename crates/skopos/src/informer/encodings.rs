@@ -1,4 +1,4 @@
-//! What the server is known to encode, per resource.
+//! Encodings that the server is known to have, per resource.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl Encodings {
     }
 
     /// Returns what is known about the target's resource.
-    pub(crate) fn of(&self, target: &Target) -> Negotiation {
+    pub(crate) fn negotiation(&self, target: &Target) -> Negotiation {
         let resource = [&target.group, &target.version, &target.plural].map(String::clone);
         let mut known = self.known.lock();
         if known.len() >= MAX_RESOURCES && !known.contains_key(&resource) {

@@ -98,7 +98,7 @@ pub(crate) fn start(parts: ReflectorParts<'_>) -> Reflector {
     let needs_comparison = Arc::new(AtomicBool::new(false));
     let (cell, clock) = (store.freshness().clone(), context.freshness.clock);
     let limits = context.options.limits.clone();
-    let negotiation = context.encodings.of(&target);
+    let negotiation = context.encodings.negotiation(&target);
     let options = DriverOptions { machine, limits, clock, seed: Some(seed), negotiation };
     let driver = Driver::new(context.transport.clone(), target.clone(), options);
     let handle = driver.handle();

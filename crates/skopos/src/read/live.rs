@@ -173,7 +173,7 @@ impl LiveClient {
         let options =
             RequestOptions { class: Some(class), deadline: Some(deadline), ..RequestOptions::default() };
         request.extensions_mut().insert(options);
-        let negotiation = self.encodings.of(target);
+        let negotiation = self.encodings.negotiation(target);
         negotiation.ask(target, &mut request);
         let response = negotiation.send(&self.transport, request).await?;
         let code = response.status();
