@@ -633,11 +633,12 @@ async fn metadata_is_sent_in_protobuf() {
         (&json!("PartialObjectMetadataList"), &json!("1"))
     );
     assert_eq!(list["items"][0]["metadata"]["labels"], json!({"app": "web"}));
+    let accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let client = Client { source: client.source.clone(), ..Client::new().accept(accept) };
     let mut stream = client.watch("watch=1&resourceVersion=0&allowWatchBookmarks=true").await;
-    client.source.put("a", "y", &[], "text");
     let mut frames = skopos_wire::FrameSplitter::protobuf(skopos_wire::Limits::default());
     frames.push(stream.chunk().await.unwrap());
     let event = frames.next_event().unwrap().unwrap().unwrap();
     let object = event.object().unwrap();
-    assert_eq!((object.name(), object.kind()), ("y", Some("PartialObjectMetadata")));
+    assert_eq!((object.name(), object.kind()), ("x", Some("PartialObjectMetadata")));
 }

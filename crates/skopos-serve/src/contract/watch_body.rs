@@ -144,6 +144,7 @@ impl<S: Source> WatchBody<S> {
                     // W10: too far behind for the window.
                     None => self.phase = WatchPhase::End,
                     Some(chunk) if !chunk.is_empty() => return Poll::Ready(Some(chunk)),
+                    Some(_) if self.has_ended() => {}
                     Some(_) if self.is_at_end() => self.phase = WatchPhase::End,
                     Some(_) if self.is_bookmark_due() => return Poll::Ready(Some(self.bookmark(false))),
                     Some(_) => {
@@ -155,6 +156,10 @@ impl<S: Source> WatchBody<S> {
                 },
             }
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        !matches!(self.phase, WatchPhase::Live)
     }
 
     fn is_at_end(&self) -> bool {
@@ -220,6 +225,9 @@ impl<S: Source> WatchBody<S> {
                     self.revision_pause.start(event.revision());
                     chunk.push(frame);
                 }
+                if self.has_ended() {
+                    return Some(chunk.into_bytes());
+                }
             }
             if unread.len() > 0 {
                 break;
@@ -264,6 +272,7 @@ impl<S: Source> WatchBody<S> {
         let frame = window.frame(event, kind, form.shape(), || make(false).unwrap_or_default());
         if frame.is_empty() {
             self.refuse_protobuf();
+            return None;
         }
         Some(frame)
     }

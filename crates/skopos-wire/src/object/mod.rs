@@ -290,11 +290,10 @@ impl RawObject {
         }
     }
 
-    /// Returns whether this is what the server writes as JSON of an object in protobuf.
+    /// Returns whether this JSON is an object in protobuf. Compared in protobuf, in which servers have one way to write an
+    /// object, whatever its JSON leaves out.
     fn is_json_of(&self, kind: &'static Kind, object: &RawObject) -> bool {
-        let has_types = self.kind().is_some();
-        crate::protobuf::message_to_json(kind, has_types, &object.0.content)
-            .is_ok_and(|json| json == self.0.content)
+        crate::protobuf::message(kind, &self.0.content).is_ok_and(|message| message == object.0.content)
     }
 
     /// Returns whether this is `item` plus only the `kind` and `apiVersion` that it lacks, at the beginning.
