@@ -38,7 +38,7 @@ pub mod table;
 mod testing;
 mod window;
 
-pub use contract::{Form, ItemFilter, Purpose, Request, Selection, ServeOptions, get, list, watch};
+pub use contract::{Form, ItemFilter, Purpose, Request, Selection, ServeOptions, error, get, list, watch};
 pub use event_type::EventType;
 pub use gzip::{Block, BlockCache, BlockStats, Blocks, GzipMember};
 pub use item::{Item, object_key};

@@ -4,12 +4,13 @@ use std::convert::Infallible;
 use std::error::Error as StdError;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use futures::stream;
+use http::{HeaderValue, StatusCode, header};
+use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde::Serialize;
 use skopos_wire::Status;
-use skopos_wire::protobuf::{self, MEDIA_TYPE};
 
 /// Error of a response body. Only injected faults make a body fail.
 pub type BodyError = Box<dyn StdError + Send + Sync>;
@@ -47,20 +48,6 @@ pub fn status(status: &Status) -> Response {
     response
 }
 
-/// Returns an error status in protobuf if the client prefers it, as kube-apiserver does; otherwise in JSON.
-pub fn status_for(accept: &HeaderMap, status: &Status) -> Response {
-    let mut response = self::status(status);
-    let prefers_protobuf = accept
-        .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.trim_start().starts_with(MEDIA_TYPE));
-    if prefers_protobuf && let Ok(body) = protobuf::from_json(&status.to_vec()) {
-        *response.body_mut() = whole(body.into());
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
-    }
-    response
-}
-
 /// Returns a whole body of any type.
 pub fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Response {
     let mut response = http::Response::new(whole(body));
@@ -74,4 +61,9 @@ pub fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Respo
 /// Returns a body of one chunk.
 pub fn whole(body: Bytes) -> ResponseBody {
     Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
+}
+
+/// Returns a body of chunks that are made while it is sent.
+pub fn chunks(chunks: impl Iterator<Item = Bytes> + Send + 'static) -> ResponseBody {
+    StreamBody::new(stream::iter(chunks.map(|chunk| Ok(Frame::data(chunk))))).boxed_unsync()
 }

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use skopos_wire::protobuf::{self, MEDIA_TYPE};
 use skopos_wire::{Status, StatusReason};
 
 use super::list_body::ListSink;
+use super::media_range::{self, media_ranges};
 use super::protobuf::ProtobufForm;
+use super::request::Request;
 use crate::event_type::{EventType, FRAME_TAIL};
 use crate::gzip::BlockPart;
 use crate::item::Item;
@@ -18,6 +20,7 @@ use crate::json::{has_type_meta, partial_object_metadata, quoted, with_type_meta
 use crate::request::Query;
 use crate::resources::ResourceType;
 use crate::respond::{self, Response};
+use crate::source::Source;
 use crate::table::{IncludeObject, LeadingColumn, TableWriter};
 use crate::window::{FrameShape, Layout};
 
@@ -28,6 +31,8 @@ const WATCH_MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch
 #[derive(Debug)]
 pub struct Form {
     kind: FormKind,
+    /// `None` for JSON.
+    protobuf: Option<ProtobufForm>,
     resource: Arc<ResourceType>,
 }
 
@@ -39,8 +44,6 @@ enum FormKind {
     Partial,
     /// `Table`.
     Table(Box<TableWriter>),
-    /// Full objects or `PartialObjectMetadata`, in protobuf.
-    Protobuf(ProtobufForm),
 }
 
 /// Kind of request that a form is negotiated for.
@@ -55,6 +58,20 @@ pub enum Purpose {
 }
 
 impl Form {
+    /// Returns the form of the response to a request to this source.
+    ///
+    /// # Errors
+    /// As [`negotiate`](Self::negotiate).
+    pub(super) fn for_request<S: Source>(
+        source: &S,
+        request: &Request<'_, S::Item>,
+        purpose: Purpose,
+    ) -> Result<Self, Status> {
+        let Request { headers, query, resource, .. } = request;
+        let form = Self::negotiate(headers, query, resource, purpose, source.window().has_protobuf())?;
+        Ok(form.with_leading_columns(source.columns()))
+    }
+
     /// Returns the first form in `Accept` that is supported; protobuf only if the source has it.
     ///
     /// # Errors
@@ -66,15 +83,13 @@ impl Form {
         purpose: Purpose,
         protobuf: bool,
     ) -> Result<Self, Status> {
-        let accept: Vec<&str> =
-            headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
-        let kind = FormKind::negotiate(&accept.join(","), query, resource, purpose, protobuf)?;
-        Ok(Self { kind, resource: resource.clone() })
+        let (kind, protobuf) =
+            FormKind::negotiate(&media_range::accept(headers), query, resource, purpose, protobuf)?;
+        Ok(Self { kind, protobuf, resource: resource.clone() })
     }
 
     /// Puts these columns before all others of a table.
-    #[must_use]
-    pub fn with_leading_columns(mut self, columns: &[LeadingColumn]) -> Self {
+    fn with_leading_columns(mut self, columns: &[LeadingColumn]) -> Self {
         if let FormKind::Table(writer) = &mut self.kind {
             writer.set_leading_columns(columns);
         }
@@ -83,7 +98,7 @@ impl Form {
 
     /// Returns the response with one object, as to a GET. A table has this `revision`, and its ages are those at `now`.
     pub fn respond(&self, code: StatusCode, item: &impl Item, revision: u64, now: Timestamp) -> Response {
-        if let FormKind::Protobuf(form) = &self.kind
+        if let Some(form) = &self.protobuf
             && let Ok(object) = form.object(item, item.revision())
         {
             return respond::bytes(code, MEDIA_TYPE, object);
@@ -94,29 +109,27 @@ impl Form {
 
     /// Returns the form of responses in protobuf.
     pub(super) fn protobuf(&self) -> Option<&ProtobufForm> {
-        match &self.kind {
-            FormKind::Protobuf(form) => Some(form),
-            _ => None,
-        }
+        self.protobuf.as_ref()
     }
 
     /// Returns the content type of a watch.
     pub(super) fn watch_type(&self) -> &'static str {
-        if self.protobuf().is_some() { WATCH_MEDIA_TYPE } else { "application/json" }
+        if self.protobuf.is_some() { WATCH_MEDIA_TYPE } else { "application/json" }
     }
 
     /// Returns the frame of an ERROR event.
     pub(super) fn error_frame(&self, status: &Status) -> Bytes {
-        let status = json!(status);
-        self.encoded_frame("ERROR", &status)
-            .unwrap_or_else(|| Bytes::from(json!({"type": "ERROR", "object": status}).to_string() + "\n"))
+        self.frame_without_item("ERROR", &json!(status))
     }
 
-    /// Returns the frame of an event in protobuf, if that is the form.
-    fn encoded_frame(&self, event_type: &str, object: &Value) -> Option<Bytes> {
-        self.protobuf()?;
-        let object = protobuf::from_json(object.to_string().as_bytes()).ok()?;
-        Some(protobuf::watch_frame(event_type, &object).into())
+    /// Returns the frame of an event whose object the server makes.
+    fn frame_without_item(&self, event_type: &str, object: &Value) -> Bytes {
+        if self.protobuf.is_some()
+            && let Ok(object) = protobuf::from_json(object.to_string().as_bytes())
+        {
+            return protobuf::watch_frame(event_type, &object).into();
+        }
+        Bytes::from(json!({"type": event_type, "object": object}).to_string() + "\n")
     }
 
     /// Returns the frame of an event, which shows the object with the event's revision. With `definitions`, a table includes its
@@ -129,7 +142,7 @@ impl Form {
         now: Timestamp,
         definitions: bool,
     ) -> Option<Bytes> {
-        if let FormKind::Protobuf(form) = &self.kind {
+        if let Some(form) = &self.protobuf {
             return form.frame(kind, item, revision).ok();
         }
         let object = self.render(item, item.json_at(revision), revision, now, definitions);
@@ -138,7 +151,8 @@ impl Form {
 
     /// Returns the frame of an event if the item has one ready.
     pub(super) fn ready_frame(&self, kind: EventType, item: &impl Item, revision: u64) -> Option<Bytes> {
-        if !matches!(self.kind, FormKind::Full) || item.revision() != revision {
+        let is_json = self.protobuf.is_none();
+        if !is_json || !matches!(self.kind, FormKind::Full) || item.revision() != revision {
             return None;
         }
         let frame = item.frame(kind)?;
@@ -149,7 +163,7 @@ impl Form {
     /// Returns the frame of a bookmark. `definitions` as in [`frame`](Self::frame).
     pub(super) fn bookmark_frame(&self, metadata: Value, now: Timestamp, definitions: bool) -> Bytes {
         let (kind, api_version) = match &self.kind {
-            kind if kind.is_partial() => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
+            FormKind::Partial => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
             _ => (self.resource.kind.as_str(), self.resource.api_version()),
         };
         let revision = json!({"resourceVersion": metadata["resourceVersion"]});
@@ -158,8 +172,7 @@ impl Form {
         if let FormKind::Table(writer) = &self.kind {
             object = writer.table(revision, vec![writer.row(&object, Vec::new(), now)], definitions);
         }
-        self.encoded_frame("BOOKMARK", &object)
-            .unwrap_or_else(|| Bytes::from(json!({"type": "BOOKMARK", "object": object}).to_string() + "\n"))
+        self.frame_without_item("BOOKMARK", &object)
     }
 
     /// Returns the properties that tell the frames of one event apart.
@@ -167,13 +180,11 @@ impl Form {
         let layout = match &self.kind {
             FormKind::Full => Layout::Full,
             FormKind::Partial => Layout::Partial,
-            FormKind::Protobuf(form) if form.is_partial() => Layout::PartialProtobuf,
-            FormKind::Protobuf(_) => Layout::Protobuf,
             FormKind::Table(writer) => {
                 Layout::Table { include: writer.include(), columns: writer.identity() }
             }
         };
-        FrameShape { layout, version: &self.resource.version }
+        FrameShape { layout, is_protobuf: self.protobuf.is_some(), version: &self.resource.version }
     }
 
     pub(super) fn is_table(&self) -> bool {
@@ -183,9 +194,9 @@ impl Form {
     /// Returns the text before the items of a list; `]}` and a newline follow them.
     pub(super) fn list_prefix(&self, metadata: &str) -> String {
         let (kind, api_version) = match &self.kind {
-            kind if kind.is_partial() => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
+            FormKind::Partial => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
             FormKind::Table(_) => ("Table", "meta.k8s.io/v1".to_owned()),
-            _ => (self.resource.list_kind.as_str(), self.resource.api_version()),
+            FormKind::Full => (self.resource.list_kind.as_str(), self.resource.api_version()),
         };
         let (kind, api_version) = (quoted(kind), quoted(&api_version));
         let items = match &self.kind {
@@ -198,15 +209,13 @@ impl Form {
     /// Writes one object as an item of a list.
     pub(super) fn write_item(&self, item: &impl Item, now: Timestamp, out: &mut impl ListSink) {
         match &self.kind {
-            kind if kind.is_partial() => write_metadata(item, out),
             FormKind::Full if self.resource.custom => self.write_whole(item, out),
             // Items of typed lists carry no kind and apiVersion of their own.
-            FormKind::Full | FormKind::Partial | FormKind::Protobuf(_) => {
-                out.part(item, BlockPart::Tail, |text| {
-                    text.push(b'{');
-                    text.extend_from_slice(&without_type_meta(&item.json()));
-                })
-            }
+            FormKind::Full => out.part(item, BlockPart::Tail, |text| {
+                text.push(b'{');
+                text.extend_from_slice(&without_type_meta(&item.json()));
+            }),
+            FormKind::Partial => write_metadata(item, out),
             FormKind::Table(writer) => {
                 let object = serde_json::from_slice(&item.json()).unwrap_or_default();
                 let cells = writer.cells(&object, item.cells(), now);
@@ -243,10 +252,8 @@ impl Form {
         definitions: bool,
     ) -> Bytes {
         match &self.kind {
-            kind if kind.is_partial() => partial_object_metadata(&json),
-            FormKind::Full | FormKind::Partial | FormKind::Protobuf(_) => {
-                with_type_meta(json, &self.resource)
-            }
+            FormKind::Full => with_type_meta(json, &self.resource),
+            FormKind::Partial => partial_object_metadata(&json),
             FormKind::Table(writer) => {
                 let metadata = json!({"resourceVersion": revision.to_string()});
                 writer.table(metadata, vec![row(writer, item, &json, now)], definitions).to_string().into()
@@ -267,24 +274,15 @@ fn row(writer: &TableWriter, item: &impl Item, json: &[u8], now: Timestamp) -> V
 }
 
 impl FormKind {
-    /// Returns whether only metadata is sent.
-    fn is_partial(&self) -> bool {
-        match self {
-            Self::Partial => true,
-            Self::Protobuf(form) => form.is_partial(),
-            Self::Full | Self::Table(_) => false,
-        }
-    }
-
     fn negotiate(
         accept: &str,
         query: &Query,
         resource: &ResourceType,
         purpose: Purpose,
         protobuf: bool,
-    ) -> Result<Self, Status> {
+    ) -> Result<(Self, Option<ProtobufForm>), Status> {
         if accept.trim().is_empty() {
-            return Ok(Self::Full);
+            return Ok((Self::Full, None));
         }
         for media_range in media_ranges(accept) {
             let json = matches!(media_range.media, "application/json" | "application/*" | "*/*");
@@ -295,11 +293,11 @@ impl FormKind {
             match media_range.kind {
                 // Custom resources and tables have no protobuf.
                 None if is_protobuf => match ProtobufForm::full(resource) {
-                    Some(form) => return Ok(Self::Protobuf(form)),
                     None => continue,
+                    form => return Ok((Self::Full, form)),
                 },
                 Some("Table") if is_protobuf => {}
-                None => return Ok(Self::Full),
+                None => return Ok((Self::Full, None)),
                 Some(_) if media_range.group != Some("meta.k8s.io") => {}
                 Some("Table") if matches!(media_range.version, Some("v1" | "v1beta1")) => {
                     let include = query.get("includeObject").unwrap_or_default();
@@ -308,13 +306,12 @@ impl FormKind {
                             "Unable to convert to Table as requested: includeObject: Invalid value: {include:?}: must be 'Metadata', 'Object', 'None', or empty"
                         ))
                     })?;
-                    return Ok(Self::Table(Box::new(TableWriter::new(resource, include))));
+                    return Ok((Self::Table(Box::new(TableWriter::new(resource, include))), None));
                 }
                 Some(kind @ ("PartialObjectMetadata" | "PartialObjectMetadataList"))
                     if kind.ends_with("List") == (purpose == Purpose::List) =>
                 {
-                    let form = ProtobufForm::partial().filter(|_| is_protobuf);
-                    return Ok(form.map_or(Self::Partial, Self::Protobuf));
+                    return Ok((Self::Partial, ProtobufForm::partial().filter(|_| is_protobuf)));
                 }
                 Some("PartialObjectMetadata") => {
                     return Err(plurality_mismatch(
@@ -348,43 +345,4 @@ fn plurality_mismatch(resource: &ResourceType, requested: &str, is: &str, kind: 
     };
     let message = format!("you requested {requested}, but the requested object is {is} (*{package}.{kind})");
     Status::failure(406, StatusReason::NotAcceptable, message)
-}
-
-/// One of the media types that the client accepts.
-#[derive(Debug, PartialEq)]
-struct MediaRange<'a> {
-    media: &'a str,
-    kind: Option<&'a str>,
-    group: Option<&'a str>,
-    version: Option<&'a str>,
-    stream: Option<&'a str>,
-    /// Quality in thousandths.
-    quality: u32,
-}
-
-/// Returns the clauses of `Accept`, best first.
-fn media_ranges(accept: &str) -> Vec<MediaRange<'_>> {
-    let mut media_ranges: Vec<MediaRange<'_>> = accept
-        .split(',')
-        .map(|media_range| {
-            let mut parts = media_range.split(';').map(str::trim);
-            let media = parts.next().unwrap_or_default();
-            let mut parsed =
-                MediaRange { media, kind: None, group: None, version: None, stream: None, quality: 1000 };
-            for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-                match name {
-                    "as" => parsed.kind = Some(value),
-                    "g" => parsed.group = Some(value),
-                    "v" => parsed.version = Some(value),
-                    "stream" => parsed.stream = Some(value),
-                    "q" => parsed.quality = value.parse::<f32>().map_or(0, |q| (q * 1000.0) as u32),
-                    _ => {}
-                }
-            }
-            parsed
-        })
-        .filter(|media_range| media_range.quality > 0)
-        .collect();
-    media_ranges.sort_by_key(|media_range| std::cmp::Reverse(media_range.quality));
-    media_ranges
 }

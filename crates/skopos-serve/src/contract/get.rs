@@ -20,14 +20,7 @@ pub async fn get<S: Source>(
     options: &ServeOptions,
     request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
-    let form = Form::negotiate(
-        request.headers,
-        request.query,
-        request.resource,
-        Purpose::One,
-        source.window().has_protobuf(),
-    )?
-    .with_leading_columns(source.columns());
+    let form = Form::for_request(source, request, Purpose::One)?;
     let text = request.query.get("resourceVersion").unwrap_or_default();
     let wanted = match RequestedVersion::parse(text).ok_or_else(|| unmapped_version_error(text))? {
         RequestedVersion::Unset => VersionRequirement::Newest,

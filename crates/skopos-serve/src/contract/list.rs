@@ -22,11 +22,7 @@ pub async fn list<S: Source>(
     options: &ServeOptions,
     request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
-    let form = |protobuf| {
-        Form::negotiate(request.headers, request.query, request.resource, Purpose::List, protobuf)
-            .map(|form| form.with_leading_columns(source.columns()))
-    };
-    let mut negotiated = form(source.window().has_protobuf())?;
+    let mut form = Form::for_request(source, request, Purpose::List)?;
     let params = ListOptions::parse(request.query, |token| source.open(token))?;
     let selection = Selection::from_query(request.query, request.resource, request.namespace, request.name)?;
     let page_request = PageRequest::from_options(&params, source)?;
@@ -43,14 +39,14 @@ pub async fn list<S: Source>(
         remaining: page.remaining.filter(|_| source.counts()),
         annotations: source.list_annotations(),
     };
-    if let Some(protobuf) = negotiated.protobuf() {
-        if let Ok(response) = protobuf.list(&head, page.items.clone()).await {
+    if let Some(protobuf) = form.protobuf() {
+        if let Ok(response) = protobuf.list(&head, &page.items).await {
             return Ok(response);
         }
         source.window().refuse_protobuf();
-        negotiated = form(false)?;
+        form = Form::for_request(source, request, Purpose::List)?;
     }
-    let list = ListBody::new(negotiated, &head, page.items, source.now());
+    let list = ListBody::new(form, &head, page.items, source.now());
     if pretty::is_wanted(request.query) {
         return Ok(pretty::indent(list.respond(None, options.gzip_from)));
     }

@@ -1,19 +1,14 @@
 //! Body of a LIST, written while it is sent: stored bytes are sent unchanged, and the whole text never exists at once.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use http_body::{Body, Frame};
-use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 
 use super::Form;
 use super::list_head::ListHead;
 use crate::gzip::{BlockKey, BlockPart, Blocks, GzipMember};
 use crate::item::Item;
-use crate::respond::{self, BodyError, Response};
+use crate::respond::{self, Response};
 
 /// Unwritten rest of a list's text.
 pub(super) struct ListBody<I> {
@@ -78,7 +73,7 @@ impl<I: Item> ListBody<I> {
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
         }
-        *response.body_mut() = self.boxed_unsync();
+        *response.body_mut() = respond::chunks(std::iter::from_fn(move || self.next_chunk()));
         response
     }
 
@@ -132,21 +127,6 @@ impl<I: Item> ListBody<I> {
             self.form.write_item(&item, self.now, out);
         }
         false
-    }
-}
-
-// No field is pinned.
-impl<I> Unpin for ListBody<I> {}
-
-impl<I: Item> Body for ListBody<I> {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Poll::Ready(self.next_chunk().map(|chunk| Ok(Frame::data(chunk))))
     }
 }
 

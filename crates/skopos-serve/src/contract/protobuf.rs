@@ -1,21 +1,18 @@
 //! Responses in protobuf: one object, a list, and the frames of a watch.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use bytes::Bytes;
-use http::StatusCode;
-use http_body::{Body, Frame};
-use http_body_util::BodyExt as _;
-use skopos_wire::protobuf::{self, EncodeError, Kind};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use skopos_wire::Status;
+use skopos_wire::protobuf::{self, EncodeError, Kind, MEDIA_TYPE};
 use tokio::task::yield_now;
 
 use super::list_head::ListHead;
+use super::media_range::{self, media_ranges};
 use crate::event_type::EventType;
 use crate::item::Item;
 use crate::json::partial_object_metadata;
 use crate::resources::ResourceType;
-use crate::respond::{self, BodyError, Response};
+use crate::respond::{self, Response};
 
 /// Form of objects in protobuf.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +23,7 @@ pub(super) struct ProtobufForm {
 }
 
 /// The part of an object that is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum ObjectPart {
     Whole,
     Metadata,
@@ -57,10 +54,6 @@ impl ProtobufForm {
         })
     }
 
-    pub(super) fn is_partial(&self) -> bool {
-        self.part == ObjectPart::Metadata
-    }
-
     /// Returns an object in its envelope.
     ///
     /// # Errors
@@ -86,11 +79,7 @@ impl ProtobufForm {
     ///
     /// # Errors
     /// As [`object`](Self::object).
-    pub(super) async fn list<I: Item>(
-        &self,
-        head: &ListHead,
-        items: Vec<I>,
-    ) -> Result<Response, EncodeError> {
+    pub(super) async fn list<I: Item>(&self, head: &ListHead, items: &[I]) -> Result<Response, EncodeError> {
         let mut messages = Vec::with_capacity(items.len());
         // The length of a list precedes it, so all items are encoded first.
         for (at, item) in items.iter().enumerate() {
@@ -107,8 +96,8 @@ impl ProtobufForm {
             messages.iter().map(Bytes::len),
         );
         let mut response = respond::bytes(StatusCode::OK, protobuf::MEDIA_TYPE, Bytes::new());
-        let body = MessageList { head: Some(head), messages: messages.into_iter(), has_ended: false };
-        *response.body_mut() = body.boxed_unsync();
+        let mut list = MessageList { head: Some(head), messages: messages.into_iter(), has_ended: false };
+        *response.body_mut() = respond::chunks(std::iter::from_fn(move || list.next_chunk()));
         Ok(response)
     }
 
@@ -130,16 +119,10 @@ struct MessageList {
     has_ended: bool,
 }
 
-impl Body for MessageList {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+impl MessageList {
+    fn next_chunk(&mut self) -> Option<Bytes> {
         if self.has_ended {
-            return Poll::Ready(None);
+            return None;
         }
         let mut chunk = self.head.take().unwrap_or_default();
         while chunk.len() < CHUNK_BYTES {
@@ -150,6 +133,18 @@ impl Body for MessageList {
             };
             protobuf::list_item(&message, &mut chunk);
         }
-        Poll::Ready(Some(Ok(Frame::data(chunk.into()))))
+        Some(chunk.into())
     }
+}
+
+/// Returns an error status in protobuf if the client prefers it, as kube-apiserver does; otherwise in JSON.
+pub fn error(headers: &HeaderMap, status: &Status) -> Response {
+    let mut response = respond::status(status);
+    let accept = media_range::accept(headers);
+    let prefers_protobuf = media_ranges(&accept).first().is_some_and(|first| first.media == MEDIA_TYPE);
+    if prefers_protobuf && let Ok(body) = protobuf::from_json(&status.to_vec()) {
+        *response.body_mut() = respond::whole(body.into());
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    }
+    response
 }

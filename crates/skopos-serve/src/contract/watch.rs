@@ -27,14 +27,7 @@ pub async fn watch<S: Source>(
     options: &ServeOptions,
     request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
-    let form = Form::negotiate(
-        request.headers,
-        request.query,
-        request.resource,
-        Purpose::Watch,
-        source.window().has_protobuf(),
-    )?
-    .with_leading_columns(source.columns());
+    let form = Form::for_request(source, request, Purpose::Watch)?;
     let params = WatchOptions::parse(request.query, options.watch_list)?;
     let selection = Selection::from_query(request.query, request.resource, request.namespace, request.name)?;
     // Subscribed before the state is read, so that nothing in between is missed.

@@ -15,6 +15,8 @@ use crate::table::IncludeObject;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameShape<'a> {
     pub(crate) layout: Layout,
+    /// True for protobuf, false for JSON.
+    pub(crate) is_protobuf: bool,
     /// API version of the objects, or of the columns.
     pub(crate) version: &'a str,
 }
@@ -24,8 +26,6 @@ pub(crate) struct FrameShape<'a> {
 pub(crate) enum Layout {
     Full,
     Partial,
-    Protobuf,
-    PartialProtobuf,
     Table {
         include: IncludeObject,
         /// Identity of the columns: callers may have different ones, and the cells of one do not fit the headings of another.
@@ -49,6 +49,7 @@ pub(super) struct Frames {
 struct EncodedFrame {
     kind: EventType,
     layout: Layout,
+    is_protobuf: bool,
     version: Box<str>,
     bytes: Bytes,
 }
@@ -100,8 +101,13 @@ impl Frames {
         }
         let bytes = make();
         self.encoded += 1;
-        let frame =
-            EncodedFrame { kind, layout: shape.layout, version: shape.version.into(), bytes: bytes.clone() };
+        let frame = EncodedFrame {
+            kind,
+            layout: shape.layout,
+            is_protobuf: shape.is_protobuf,
+            version: shape.version.into(),
+            bytes: bytes.clone(),
+        };
         self.bytes.set(self.bytes.bytes() + frame.cost());
         event_frames.push(frame);
         while self.bytes() > self.max_bytes && self.pop_oldest().is_some() {}
@@ -136,7 +142,8 @@ impl Evictable for Mutex<Frames> {
 
 impl EncodedFrame {
     fn is(&self, kind: EventType, shape: FrameShape<'_>) -> bool {
-        (self.kind, self.layout) == (kind, shape.layout) && *self.version == *shape.version
+        (self.kind, self.layout, self.is_protobuf) == (kind, shape.layout, shape.is_protobuf)
+            && *self.version == *shape.version
     }
 
     fn cost(&self) -> usize {
@@ -156,7 +163,7 @@ mod tests {
     use super::*;
     use crate::memory_budget::MemoryBudget;
 
-    const FULL: FrameShape<'_> = FrameShape { layout: Layout::Full, version: "v1" };
+    const FULL: FrameShape<'_> = FrameShape { layout: Layout::Full, is_protobuf: false, version: "v1" };
 
     #[test]
     fn encodes_frame_once_per_event_type_and_shape() {
@@ -169,8 +176,9 @@ mod tests {
         assert_eq!(get(1, EventType::Modified, FULL, "b"), "b");
         assert_eq!(get(1, EventType::Added, FrameShape { layout: Layout::Partial, ..FULL }, "c"), "c");
         assert_eq!(get(1, EventType::Added, FrameShape { version: "v2", ..FULL }, "d"), "d");
+        assert_eq!(get(1, EventType::Added, FrameShape { is_protobuf: true, ..FULL }, "p"), "p");
         assert_eq!(get(2, EventType::Added, FULL, "e"), "e");
-        assert_eq!(frames.encoded(), 5);
+        assert_eq!(frames.encoded(), 6);
     }
 
     #[test]

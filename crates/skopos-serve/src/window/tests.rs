@@ -327,7 +327,7 @@ async fn tidy_drops_old_events_without_new_ones() {
     let options = WindowOptions { min_events: 2, ..WindowOptions::default() };
     let window = window(options.clone());
     window.extend((1..=1000).map(event));
-    let shape = FrameShape { layout: Layout::Full, version: "v1" };
+    let shape = FrameShape { is_protobuf: false, layout: Layout::Full, version: "v1" };
     for event in window.read(&Cursor::after(0), None, 1000).unwrap() {
         window.frame(&event, EventType::Added, shape, || Bytes::from(vec![0; 1000]));
     }
@@ -443,7 +443,7 @@ async fn evicts_older_events_before_unread_recent_ones() {
 #[tokio::test(start_paused = true)]
 async fn frame_budget_is_shared_and_keeps_newest_frames() {
     let (options, windows) = sharing(100_000, 50);
-    let shape = FrameShape { layout: Layout::Full, version: "v1" };
+    let shape = FrameShape { is_protobuf: false, layout: Layout::Full, version: "v1" };
     let get = |window: &Window<Object>, make: &dyn Fn() -> Bytes| {
         let event = window.read(&Cursor::after(window.reached() - 1), None, 1).unwrap().remove(0);
         window.frame(&event, EventType::Added, shape, make);
@@ -474,7 +474,7 @@ async fn frame_budget_is_shared_and_keeps_newest_frames() {
 fn threads_that_share_an_allowance_keep_to_it() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (options, windows) = runtime.block_on(async { sharing(100_000, 4) });
-    let shape = FrameShape { layout: Layout::Full, version: "v1" };
+    let shape = FrameShape { is_protobuf: false, layout: Layout::Full, version: "v1" };
     std::thread::scope(|threads| {
         for window in &windows {
             threads.spawn(|| {

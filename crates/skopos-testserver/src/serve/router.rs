@@ -18,7 +18,7 @@ pub(crate) async fn handle(state: &ServerState, info: &RequestInfo, parts: &Part
         return non_resource(state, info, parts).await;
     };
     let response = resource(state, info, target, parts, body).await;
-    response.unwrap_or_else(|status| respond::status_for(&parts.headers, &status))
+    response.unwrap_or_else(|status| skopos_serve::error(&parts.headers, &status))
 }
 
 async fn resource(

@@ -142,7 +142,7 @@ async fn respond(
     };
     match handled {
         Ok(Ok(response)) => response,
-        Ok(Err(status)) => respond::status_for(&parts.headers, &status),
+        Ok(Err(status)) => skopos_serve::error(&parts.headers, &status),
         Err(_) => {
             respond::status(&Status::timeout("request did not complete within the allotted timeout", 0))
         }
