@@ -1,7 +1,9 @@
 //! Lists in protobuf: an envelope around `metadata = 1` and `items = 2`, each with its length before it.
 
 use super::{Items, ListBody, ListError, ListMeta};
-use crate::protobuf::{Field, InvalidProtobuf, Kind, MAGIC, Message};
+use crate::protobuf::{
+    BadEncoding, Field, InvalidProtobuf, Kind, MAGIC, Message, Reader, TRUNCATED, WIRE_TYPE,
+};
 use crate::{Limits, Status};
 
 /// A splitter of one body in protobuf.
@@ -38,9 +40,6 @@ struct FieldBytes {
     /// The length of the content.
     length: usize,
 }
-
-/// The longest tag and length.
-const MAX_HEAD_BYTES: usize = 20;
 
 impl ProtobufList {
     pub(super) fn new(limits: Limits) -> Self {
@@ -182,7 +181,7 @@ impl ProtobufList {
         let is_item = matches!((self.level, field.number), (Level::List(_), 2));
         let limit = if is_item { self.limits.max_object_bytes } else { self.limits.max_envelope_bytes };
         match field.length <= limit {
-            true => Ok(field.head + field.length),
+            true => Ok(field.head.saturating_add(field.length)),
             false if is_item => Err(ListError::ItemTooLarge { index: self.items, limit }),
             false => Err(ListError::EnvelopeTooLarge { limit }),
         }
@@ -196,37 +195,28 @@ impl ProtobufList {
 
 /// Reads the tag and the length at the start of the bytes; `None` if they are incomplete.
 fn field(bytes: &[u8]) -> Result<Option<FieldBytes>, ListError> {
-    let head = &bytes[..bytes.len().min(MAX_HEAD_BYTES)];
-    let Some((tag, tag_len)) = varint(head)? else { return Ok(None) };
-    let number = tag >> 3;
-    let (head, length) = match tag & 7 {
-        0 => match varint(&head[tag_len..])? {
-            None => return Ok(None),
-            Some((_, len)) => (tag_len, len),
-        },
-        1 => (tag_len, 8),
-        2 => match varint(&head[tag_len..])? {
-            None => return Ok(None),
-            Some((length, len)) => {
-                let length = usize::try_from(length).ok().filter(|length| *length <= isize::MAX as usize / 2);
-                (tag_len + len, length.ok_or(invalid("a field is longer than memory"))?)
-            }
-        },
-        5 => (tag_len, 4),
-        _ => return Err(invalid("a field has a wire type that Kubernetes does not use").into()),
-    };
-    Ok(Some(FieldBytes { number, head, length }))
+    let mut reader = Reader::new(bytes);
+    match tag_and_length(&mut reader) {
+        Ok((number, length)) => {
+            Ok(Some(FieldBytes { number, head: bytes.len() - reader.rest().len(), length }))
+        }
+        Err(TRUNCATED) => Ok(None),
+        Err(problem) => Err(invalid(problem).into()),
+    }
 }
 
-fn varint(bytes: &[u8]) -> Result<Option<(u64, usize)>, ListError> {
-    let mut value = 0u64;
-    for (at, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * at);
-        if *byte < 0x80 {
-            return Ok(Some((value, at + 1)));
-        }
-    }
-    if bytes.len() >= 10 { Err(invalid("a number has more than 10 bytes").into()) } else { Ok(None) }
+fn tag_and_length(reader: &mut Reader<'_>) -> Result<(u64, usize), BadEncoding> {
+    let tag = reader.varint()?;
+    let length = match tag & 7 {
+        // The number is part of the head.
+        0 => reader.varint().map(|_| 0)?,
+        1 => 8,
+        // What is longer than memory exceeds every limit.
+        2 => usize::try_from(reader.varint()?).unwrap_or(usize::MAX),
+        5 => 4,
+        _ => return Err(WIRE_TYPE),
+    };
+    Ok((tag >> 3, length))
 }
 
 /// Reads the kind of the body, and finds that of its items.

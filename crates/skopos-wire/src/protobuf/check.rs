@@ -1,12 +1,11 @@
 //! Check of a whole message, once, so that everything read from it later is valid.
 
 use super::InvalidProtobuf;
-use super::reader::{BadEncoding, Reader, TOO_DEEP, WireValue};
+use super::reader::{BadEncoding, Reader, TOO_DEEP, WRONG_WIRE_TYPE, WireValue};
 use super::schema::{Field, FieldPlace, MessageId, Shape, Type};
 use super::view::MAX_DEPTH;
 use crate::json::{Cursor, DEPTH_CAP};
 
-const WRONG_WIRE_TYPE: BadEncoding = "a field has the wire type of another type";
 const INVALID_JSON: BadEncoding = "a field that holds JSON holds something else";
 const NOT_FINITE: BadEncoding = "a number is not one that JSON has";
 

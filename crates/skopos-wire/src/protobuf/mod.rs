@@ -30,7 +30,7 @@ pub(crate) use self::deserialize::ValueDeserializer;
 pub use self::encode::EncodeError;
 pub use self::error::InvalidProtobuf;
 pub use self::message::{Envelope, Field, Message};
-pub(crate) use self::reader::{Reader, WireValue};
+pub(crate) use self::reader::{BadEncoding, Reader, TRUNCATED, WIRE_TYPE, WireValue};
 pub use self::schema::Kind;
 pub(crate) use self::special::time;
 use self::view::TypeMeta;

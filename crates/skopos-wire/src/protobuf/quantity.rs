@@ -63,16 +63,16 @@ fn parse(text: &str) -> Option<Parsed> {
     }
     let mantissa: i128 = format!("0{whole}{fraction}").parse().ok()?;
     let mantissa = if text.starts_with('-') { -mantissa } else { mantissa };
-    let scale = scale_of(fraction);
-    let digits = [whole.trim_start_matches('0'), fraction].concat();
-    let whole_len = i32::try_from(whole.trim_start_matches('0').len().max(1)).ok()?;
+    // The power of ten of the last digit.
+    let scale = -i32::try_from(fraction.len()).ok()?;
+    let significant = whole.trim_start_matches('0');
+    let whole_len = i32::try_from(significant.len().max(1)).ok()?;
     let is_kept = |power: i32| {
-        let scale = scale + power;
-        whole_len - self::scale_of(fraction) <= MAX_FAST_DIGITS
-            && scale >= NANO
-            && scale % 3 == 0
-            && !digits.ends_with("000")
-            && !whole.trim_start_matches('0').is_empty()
+        whole_len - scale <= MAX_FAST_DIGITS
+            && scale + power >= NANO
+            && (scale + power) % 3 == 0
+            && !format!("{significant}{fraction}").ends_with("000")
+            && !significant.is_empty()
     };
     let (number, format, keeps_text) =
         if let Some((_, power)) = DECIMAL.iter().find(|(own, _)| *own == suffix) {
@@ -92,11 +92,6 @@ fn parse(text: &str) -> Option<Parsed> {
         };
     let number = if number.scale < NANO { number.rescaled(NANO)? } else { number };
     Some(Parsed { number, format, keeps_text })
-}
-
-/// Returns the power of ten of the last digit.
-fn scale_of(fraction: &str) -> i32 {
-    -i32::try_from(fraction.len()).unwrap_or(i32::MAX)
 }
 
 impl Number {

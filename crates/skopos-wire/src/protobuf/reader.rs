@@ -19,8 +19,9 @@ pub(crate) type BadEncoding = &'static str;
 
 pub(crate) const TRUNCATED: BadEncoding = "it ends within a field";
 pub(crate) const TOO_DEEP: BadEncoding = "it nests too deep";
+pub(crate) const WRONG_WIRE_TYPE: BadEncoding = "a field has the wire type of another type";
 const LONG_VARINT: BadEncoding = "a number has more than 10 bytes";
-const WIRE_TYPE: BadEncoding = "a field has a wire type that Kubernetes does not use";
+pub(crate) const WIRE_TYPE: BadEncoding = "a field has a wire type that Kubernetes does not use";
 const FIELD_ZERO: BadEncoding = "a field has the number 0";
 
 impl<'a> Reader<'a> {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::reader::{BadEncoding, Reader, WireValue};
+use super::reader::{BadEncoding, Reader, WRONG_WIRE_TYPE, WireValue};
 
 /// An `IntOrString`.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +18,6 @@ pub(crate) enum IntOrString<'a> {
 
 /// The Unix time of Go's zero time: the first second of the year 1.
 pub(crate) const ZERO_TIME: i64 = -62_135_596_800;
-const WRONG_WIRE_TYPE: BadEncoding = "a field has the wire type of another type";
 
 /// Returns bytes as JSON has them.
 pub(crate) fn base64(bytes: &[u8]) -> String {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::InvalidProtobuf;
-use super::reader::{Reader, TOO_DEEP, WireValue};
+use super::reader::{Reader, TOO_DEEP, WRONG_WIRE_TYPE, WireValue};
 use super::schema::{Empty, Field, FieldPlace, MessageId, MessageType, Shape, Type};
 use super::special;
 
@@ -72,7 +72,6 @@ pub(crate) struct Element<'a> {
 /// The deepest nesting of messages, as in serde_json the deepest nesting of JSON: readers recurse.
 pub(crate) const MAX_DEPTH: usize = 64;
 
-const WRONG_WIRE_TYPE: &str = "a field has the wire type of another type";
 const EMPTY: &[u8] = &[];
 
 impl<'a> View<'a> {
