@@ -28,6 +28,7 @@ mod limits;
 mod listen;
 mod merged;
 mod request;
+mod reread;
 mod response;
 mod state;
 #[cfg(test)]

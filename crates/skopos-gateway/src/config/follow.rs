@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{Config, ConfigError};
 use crate::limits::log_limit::LogLimit;
 use crate::listen::descriptors;
+use crate::reread::reread;
 
 /// The configuration in force, and the change refused since, if any.
 #[derive(Clone, Debug)]
@@ -71,23 +71,17 @@ impl ConfigFollower {
         stop: CancellationToken,
         mut take: impl FnMut(&Arc<Config>) -> Result<(), Arc<str>> + Send,
     ) {
-        let mut ticks = interval(POLL_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-            let path = self.path.clone();
-            // A file system that hangs must not block other tasks.
-            let read = tokio::task::spawn_blocking(move || {
-                (std::fs::read_to_string(&path).ok(), Config::read(&path))
-            });
-            let Some(Ok((text, parsed))) = stop.run_until_cancelled(read).await else { continue };
-            if self.last.as_ref() == Some(&text) {
-                continue;
+        let path = self.path.clone();
+        let read = move || (std::fs::read_to_string(&path).ok(), Config::read(&path));
+        reread(POLL_INTERVAL, &stop, read, |(text, parsed)| {
+            if self.last.as_ref() != Some(&text) {
+                self.last = match self.look(parsed, &mut take) {
+                    Handled::Yes => Some(text),
+                    Handled::Retry => None,
+                };
             }
-            self.last = match self.look(parsed, &mut take) {
-                Handled::Yes => Some(text),
-                Handled::Retry => None,
-            };
-        }
+        })
+        .await;
     }
 
     fn look(

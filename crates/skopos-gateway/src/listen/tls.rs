@@ -11,10 +11,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::TlsFiles;
+use crate::reread::reread;
 
 /// The reason why certificates cannot be used, with the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,23 +76,23 @@ impl TlsReloader {
         stop: CancellationToken,
         clients_changed: impl Fn(&Settings) + Send,
     ) {
-        let mut ticks = interval(RELOAD_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-            let files = self.files.clone();
-            let reading = tokio::task::spawn_blocking(move || read(&files));
-            match stop.run_until_cancelled(reading).await {
-                Some(Ok(Ok((contents, settings)))) => {
+        let files = self.files.clone();
+        reread(
+            RELOAD_INTERVAL,
+            &stop,
+            move || read(&files),
+            |found| match found {
+                Ok((contents, settings)) => {
                     if let Some(settings) = self.replace(contents, settings) {
                         clients_changed(&settings);
                     }
                 }
-                Some(Ok(Err(error))) => {
-                    tracing::warn!(%error, "certificates cannot be read again, the old ones stay")
+                Err(error) => {
+                    tracing::warn!(%error, "certificates cannot be read again, the old ones stay");
                 }
-                _ => {}
-            }
-        }
+            },
+        )
+        .await;
     }
 
     /// Installs new settings if the files have changed. Returns them if the CAs of clients have changed.

@@ -10,12 +10,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use super::token_signer::{TokenKey, TokenSigner};
 use crate::auth::Identity;
+use crate::reread::reread;
 
 /// The keys of continue tokens. Cheap to clone; all clones share the same keys.
 #[derive(Clone)]
@@ -81,14 +81,14 @@ impl ContinueKeys {
     /// Reads the file again until cancelled. If it cannot be used, the old keys stay. Ends at once without a file.
     pub(super) async fn follow(self, stop: CancellationToken) {
         let Some(file) = self.file.clone() else { return };
-        let mut ticks = interval(RELOAD_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let path = file.clone();
         let mut failed = None;
-        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-            let path = file.clone();
-            let reading = tokio::task::spawn_blocking(move || read(&path));
-            match stop.run_until_cancelled(reading).await {
-                Some(Ok(Ok(keys))) => {
+        reread(
+            RELOAD_INTERVAL,
+            &stop,
+            move || read(&path),
+            |found| match found {
+                Ok(keys) => {
                     failed = None;
                     if **self.keys.load() != keys {
                         let count = keys.len();
@@ -96,13 +96,14 @@ impl ContinueKeys {
                         tracing::info!(path = %file.display(), count, "keys of continue tokens changed");
                     }
                 }
-                Some(Ok(Err(error))) if failed.as_ref() != Some(&error) => {
+                Err(error) if failed.as_ref() != Some(&error) => {
                     tracing::warn!(%error, "keys of continue tokens cannot be read again, the old ones stay");
                     failed = Some(error);
                 }
-                _ => {}
-            }
-        }
+                Err(_) => {}
+            },
+        )
+        .await;
     }
 }
 
