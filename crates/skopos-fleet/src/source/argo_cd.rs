@@ -9,16 +9,14 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use skopos::RawObject;
-use zeroize::Zeroizing;
 
-use super::secret::Secret;
-use crate::kubeconfig::{Kubeconfig, KubeconfigError, KubeconfigPolicy};
+use super::generated;
+use super::secret::{NotText, Secret};
+use crate::kubeconfig::{KubeconfigError, KubeconfigPolicy};
 use crate::spec::ClusterSpec;
 use crate::spec_error::SpecError;
 
@@ -38,25 +36,24 @@ pub(super) fn read(secret: &RawObject, policy: &KubeconfigPolicy) -> ArgoCdClust
         place: format!("Secret {} of Argo CD", secret.key()),
         reason: reason.to_owned(),
     };
-    let Ok(data) = secret.decode::<Secret>() else {
+    let Ok(content) = secret.decode::<Secret>() else {
         return ArgoCdCluster { name: None, spec: Err(unreadable("it is no Secret")) };
     };
-    let data = data.data.unwrap_or_default();
-    let name = text(&data, "name").ok().filter(|name| !name.is_empty()).map(|name| name.to_string());
-    ArgoCdCluster { name, spec: spec(&data, policy, &unreadable) }
+    let name = content.text("name").ok().filter(|name| !name.is_empty()).map(|name| name.to_string());
+    ArgoCdCluster { name, spec: spec(&content, policy, &unreadable) }
 }
 
 fn spec(
-    data: &BTreeMap<String, SecretString>,
+    content: &Secret,
     policy: &KubeconfigPolicy,
     unreadable: &dyn Fn(&str) -> SpecError,
 ) -> Result<ClusterSpec, SpecError> {
     let no_text = |key: &str| unreadable(&format!("key {key} is not a text in base64"));
-    let server = text(data, "server").map_err(|NotText| no_text("server"))?;
+    let server = content.text("server").map_err(|NotText| no_text("server"))?;
     if server.is_empty() {
         return Err(unreadable("key server is missing: write the URL of the cluster's API server"));
     }
-    let config = text(data, "config").map_err(|NotText| no_text("config"))?;
+    let config = content.text("config").map_err(|NotText| no_text("config"))?;
     // The reason would show a part of the value.
     let config: ArgoCdConfig = match config.is_empty() {
         true => ArgoCdConfig::default(),
@@ -73,8 +70,8 @@ fn spec(
             "config.awsAuthConfig is not supported: use bearerToken, or execProviderConfig where programs are allowed",
         ));
     }
-    let kubeconfig = Zeroizing::new(config.into_kubeconfig(&server).to_string());
-    let parsed = Kubeconfig::parse(kubeconfig.as_bytes(), policy).and_then(|parsed| parsed.cluster(None));
+    let (cluster, user) = config.into_cluster_and_user(&server);
+    let parsed = generated::spec("argo-cd", &cluster, &user, policy);
     parsed.map_err(|error| SpecError::Kubeconfig(in_words_of_argo_cd(error)))
 }
 
@@ -82,17 +79,6 @@ fn spec(
 fn is_in_cluster(server: &str) -> bool {
     let host = server.strip_prefix("https://").unwrap_or(server);
     host.split([':', '/']).next().is_some_and(|host| host.starts_with("kubernetes.default.svc"))
-}
-
-/// Error of a value that is not base64 of a text.
-struct NotText;
-
-/// Returns the value of a key, without white space around it; empty if the key is missing.
-fn text(data: &BTreeMap<String, SecretString>, key: &str) -> Result<Zeroizing<String>, NotText> {
-    let encoded = data.get(key).map(|value| value.expose_secret()).unwrap_or_default();
-    let decoded = STANDARD.decode(encoded).map(Zeroizing::new).map_err(|_| NotText)?;
-    let text = std::str::from_utf8(&decoded).map_err(|_| NotText)?;
-    Ok(Zeroizing::new(text.trim().to_owned()))
 }
 
 /// The JSON in key `config`.
@@ -138,8 +124,8 @@ impl ArgoCdConfig {
         tls && user && self.exec_provider_config.is_none() && self.aws_auth_config.is_none()
     }
 
-    /// Returns the kubeconfig with the same meaning.
-    fn into_kubeconfig(self, server: &str) -> Value {
+    /// Returns the cluster and the user of a kubeconfig with the same meaning.
+    fn into_cluster_and_user(self, server: &str) -> (Value, Value) {
         let tls = self.tls_client_config.unwrap_or_default();
         let exposed =
             |secret: &Option<SecretString>| secret.as_ref().map(|secret| json!(secret.expose_secret()));
@@ -159,14 +145,7 @@ impl ArgoCdConfig {
             ("client-key-data", exposed(&tls.key_data)),
             ("exec", self.exec_provider_config.map(ExecProviderConfig::into_exec)),
         ]);
-        json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "argo-cd",
-            "clusters": [{"name": "argo-cd", "cluster": cluster}],
-            "users": [{"name": "argo-cd", "user": user}],
-            "contexts": [{"name": "argo-cd", "context": {"cluster": "argo-cd", "user": "argo-cd"}}],
-        })
+        (cluster, user)
     }
 }
 

@@ -13,24 +13,21 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
-use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use skopos::{Object, ObjectKey, RawObject, Snapshot};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use super::Source;
 use super::discovered::{DiscoveredCluster, PowerState};
 use super::host::{Follower, Wanted};
 use super::publish::ClusterSink;
-use super::secret::{Known, Secret, id};
+use super::secret::{Known, NotText, Secret, id};
+use super::{Source, generated};
 use crate::cluster::Cluster;
 use crate::id::ClusterId;
-use crate::kubeconfig::{Kubeconfig, KubeconfigError, KubeconfigPolicy};
+use crate::kubeconfig::{KubeconfigError, KubeconfigPolicy};
 use crate::spec::ClusterSpec;
 use crate::spec_error::SpecError;
 
@@ -93,9 +90,6 @@ pub struct TokenSecret {
     /// The key of the token.
     pub key: String,
 }
-
-/// The name of contexts, clusters and users in generated kubeconfigs.
-const GENERATED: &str = "profile";
 
 impl ClusterProfileSource {
     /// Creates a source of the profiles of all namespaces. [`KubeconfigPolicy::hostile`] with
@@ -215,21 +209,9 @@ impl Reader {
                 json!({"token": &*token})
             }
         };
-        let kubeconfig = Zeroizing::new(
-            json!({
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": GENERATED,
-                "clusters": [{"name": GENERATED, "cluster": access.cluster}],
-                "users": [{"name": GENERATED, "user": user}],
-                "contexts": [{"name": GENERATED, "context": {"cluster": GENERATED, "user": GENERATED}}],
-            })
-            .to_string(),
-        );
         // The operator named the plugin or the file. Everything else is the profile's.
         let policy = KubeconfigPolicy { allow_exec: true, allow_token_file: true, ..self.policy.clone() };
-        let parsed =
-            Kubeconfig::parse(kubeconfig.as_bytes(), &policy).and_then(|parsed| parsed.cluster(None));
+        let parsed = generated::spec("profile", &access.cluster, &user, &policy);
         parsed.map_err(|error| match error {
             KubeconfigError::Malformed { .. } => {
                 unreadable("the cluster of its access provider is not as the API describes it".to_owned())
@@ -245,14 +227,9 @@ impl Reader {
         let no_text = || format!("the token in Secret {place}, key {}, is not a text in base64", secret.key);
         let key = secret.key_for(profile).ok_or_else(missing)?;
         let object = self.secrets.as_ref().and_then(|secrets| secrets.get(&key)).ok_or_else(missing)?;
-        let data = object.raw().decode::<Secret>().map_err(|_| missing())?.data.unwrap_or_default();
-        let value = data.get(&secret.key).ok_or_else(missing)?;
-        let decoded = STANDARD.decode(value.expose_secret()).map(Zeroizing::new).map_err(|_| no_text())?;
-        let text = std::str::from_utf8(&decoded).map_err(|_| no_text())?.trim();
-        match text {
-            "" => Err(missing()),
-            text => Ok(Zeroizing::new(text.to_owned())),
-        }
+        let content = object.raw().decode::<Secret>().map_err(|_| missing())?;
+        let text = content.text(&secret.key).map_err(|NotText| no_text())?;
+        if text.is_empty() { Err(missing()) } else { Ok(text) }
     }
 }
 

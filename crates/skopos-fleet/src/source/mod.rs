@@ -9,6 +9,7 @@ mod discovered;
 mod file;
 mod files;
 mod folder;
+mod generated;
 mod host;
 mod publish;
 mod secret;

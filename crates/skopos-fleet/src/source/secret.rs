@@ -267,7 +267,21 @@ pub(super) fn spec(
 /// A Secret with its data in base64.
 #[derive(Deserialize)]
 pub(super) struct Secret {
-    pub(super) data: Option<BTreeMap<String, SecretString>>,
+    data: Option<BTreeMap<String, SecretString>>,
+}
+
+/// Error of a value that is not base64 of a text.
+pub(super) struct NotText;
+
+impl Secret {
+    /// Returns the text of a key, without white space around it; empty if the key is missing.
+    pub(super) fn text(&self, key: &str) -> Result<Zeroizing<String>, NotText> {
+        let encoded = self.data.as_ref().and_then(|data| data.get(key));
+        let encoded = encoded.map(|value| value.expose_secret()).unwrap_or_default();
+        let decoded = STANDARD.decode(encoded).map(Zeroizing::new).map_err(|_| NotText)?;
+        let text = std::str::from_utf8(&decoded).map_err(|_| NotText)?;
+        Ok(Zeroizing::new(text.trim().to_owned()))
+    }
 }
 
 impl Source for SecretSource {
