@@ -98,6 +98,12 @@ async fn server_without_protobuf_costs_one_request() {
     // The first attempt at a streamed list was before.
     let watches = accepted(&world, "watch", "configmaps");
     assert_eq!(watches.last().map(String::as_str), Some("application/json"));
+    // Another informer of the resource knows it already.
+    world.server.clear_requests();
+    let other = world.factory.informer::<ConfigMap>(InformerOptions::namespace("b")).unwrap();
+    other.wait_synced(PLENTY).await.unwrap();
+    let asked = [accepted(&world, "list", "configmaps"), accepted(&world, "watch", "configmaps")].concat();
+    assert!(!asked.is_empty() && asked.iter().all(|accept| accept == "application/json"), "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]
