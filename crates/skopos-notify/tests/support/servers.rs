@@ -1,17 +1,24 @@
 //! Real servers on loopback, each with its own folder and port. A test without the program prints this and passes.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use domain::base::iana::{Class, Opcode, Rcode, Rtype};
+use domain::base::rdata::UnknownRecordData;
+use domain::base::{Message, MessageBuilder, Name, Ttl};
+use domain::rdata::tsig::Time48;
+use domain::rdata::{A, Txt};
+use domain::tsig::{Algorithm, ClientTransaction, Key};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use skopos_notify::sink::dns::{DnsKey, DnsOptions, DnsSink};
 use skopos_notify::sink::haproxy::{HaproxyOptions, HaproxySink};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 pub const ZONE: &str = "apps.example.test";
 const SECRET: &[u8] = b"a secret of thirty-two bytes....";
@@ -197,28 +204,43 @@ impl DnsServer {
         secret(SECRET)
     }
 
-    /// Changes the zone with lines of nsupdate.
-    pub fn nsupdate(&self, lines: &str) {
-        let key = format!("hmac-sha256:skopos:{}", secret(SECRET));
-        let mut command = Command::new("nsupdate");
-        let mut child = command.args(["-v", "-y", &key]).stdin(Stdio::piped()).spawn().expect("nsupdate");
-        let (ip, port) = (self.address.ip(), self.address.port());
-        let script = format!("server {ip} {port}\nzone {ZONE}\n{lines}\nsend\n");
-        let mut stdin = child.stdin.take().expect("piped");
-        std::io::Write::write_all(&mut stdin, script.as_bytes()).expect("it reads");
-        drop(stdin);
-        assert!(child.wait().expect("it ends").success(), "{lines}");
+    /// Replaces the addresses of a name, as another program does (RFC 2136).
+    pub async fn set_address(&self, name: &str, address: Ipv4Addr) {
+        let zone: Name<Vec<u8>> = ZONE.parse().expect("a zone");
+        let at: Name<Vec<u8>> = format!("{name}.{ZONE}").parse().expect("a name");
+        let mut message = MessageBuilder::new_vec();
+        message.header_mut().set_opcode(Opcode::UPDATE);
+        let mut message = message.question();
+        message.push((&zone, Rtype::SOA, Class::IN)).expect("room");
+        let mut message = message.authority();
+        let none = UnknownRecordData::from_octets(Rtype::A, Vec::new()).expect("short");
+        message.push((&at, Class::ANY, Ttl::ZERO, none)).expect("room");
+        message.push((&at, Class::IN, Ttl::from_secs(30), A::new(address))).expect("room");
+        let mut message = message.additional();
+        let key = Key::new(Algorithm::Sha256, SECRET, "skopos".parse().expect("a name"), None, None);
+        let transaction = ClientTransaction::request(key.expect("a key"), &mut message, Time48::now());
+        let mut answer = self.exchange(&message.finish()).await;
+        transaction.expect("room").answer(&mut answer, Time48::now()).expect("the server's signature");
+        assert_eq!(answer.header().rcode(), Rcode::NOERROR, "{name} {address}");
     }
 
     /// Reads the text at a name, as other programs see it.
     pub async fn text(&self, at: &str) -> Option<String> {
-        let (ip, port) = (self.address.ip().to_string(), self.address.port().to_string());
-        let output = Command::new("dig")
-            .args(["+tcp", "+short", "-p", &port, &format!("@{ip}"), at, "TXT"])
-            .output()
-            .expect("dig");
-        let text = String::from_utf8_lossy(&output.stdout).trim().replace(['"', ' '], "");
-        (!text.is_empty()).then_some(text)
+        let at: Name<Vec<u8>> = at.parse().expect("a name");
+        let mut message = MessageBuilder::new_vec().question();
+        message.push((&at, Rtype::TXT, Class::IN)).expect("room");
+        let answer = self.exchange(&message.finish()).await;
+        let mut texts = answer.answer().expect("an answer").limit_to::<Txt<_>>();
+        texts.next().map(|text| String::from_utf8(text.expect("a text").data().text()).expect("UTF-8"))
+    }
+
+    async fn exchange(&self, message: &[u8]) -> Message<Vec<u8>> {
+        let mut stream = tokio::net::TcpStream::connect(self.address).await.expect("it listens");
+        stream.write_u16(message.len().try_into().expect("short")).await.expect("it reads");
+        stream.write_all(message).await.expect("it reads");
+        let mut answer = vec![0; stream.read_u16().await.expect("an answer").into()];
+        stream.read_exact(&mut answer).await.expect("an answer");
+        Message::from_octets(answer).expect("a message")
     }
 }
 
@@ -271,7 +293,6 @@ impl Haproxy {
 
     /// Sends a command to HAProxy.
     pub async fn command(&self, command: &str) -> String {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let mut stream = tokio::net::UnixStream::connect(&self.socket).await.expect("a socket");
         stream.write_all(format!("{command}\n").as_bytes()).await.expect("it takes it");
         let mut answer = String::new();
