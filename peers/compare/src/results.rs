@@ -83,6 +83,8 @@ pub(crate) struct SpeedResult {
     pub(crate) pods: usize,
     pub(crate) sync_s: f64,
     pub(crate) sync_cpu_us_per_pod: f64,
+    /// CPU of the server while the client synced; `None` for the test server, which shares a process with this program.
+    pub(crate) server_cpu_us_per_pod: Option<f64>,
     pub(crate) peak_kib_per_pod: f64,
     pub(crate) steady_kib_per_pod: f64,
     pub(crate) events: u64,

@@ -75,6 +75,14 @@ impl Server {
         }
     }
 
+    /// The CPU time of the server so far; `None` for the test server, which shares this process.
+    pub(crate) fn cpu(&self) -> Option<Duration> {
+        match self {
+            Self::Test(_) => None,
+            Self::Real(server) => Some(server.cpu()),
+        }
+    }
+
     /// The test server; only its faults ask for it.
     pub(crate) fn test(&self) -> Result<&TestServer> {
         match self {
@@ -265,6 +273,11 @@ impl Real {
         self.child.id()
     }
 
+    /// The CPU time of the process so far.
+    pub(crate) fn cpu(&self) -> Duration {
+        self.pid().map_or(Duration::ZERO, cpu_of)
+    }
+
     pub(crate) async fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder().method(method).uri(path).header(http::header::CONTENT_TYPE, kind);
@@ -332,4 +345,14 @@ async fn launch(
     timeout(LONGEST_START, output.read_line(&mut line)).await.context("the real server does not start")??;
     anyhow::ensure!(line.starts_with("ready"), "the real server ended before it was ready");
     Ok((child, output))
+}
+
+/// The CPU time of a process, as the kernel counts it.
+fn cpu_of(pid: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: u64 =
+        after_name.split_whitespace().skip(11).take(2).filter_map(|part| part.parse::<u64>().ok()).sum();
+    // Linux tells it in hundredths of a second on every machine of today.
+    Duration::from_millis(ticks * 10)
 }

@@ -68,8 +68,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         let server = Server::start(kind, pods).await?;
         let wanted =
             |mode: &&Mode| options.modes.is_empty() || options.modes.iter().any(|name| name == mode.name);
-        let spoken = |mode: &&Mode| kind == Kind::Real || mode.name != "protobuf";
-        for mode in MODES.iter().filter(wanted).filter(spoken) {
+        for mode in MODES.iter().filter(wanted) {
             let row = measure(&server, kind, mode, pods, options.events).await?;
             println!("{row:?}");
             let same = |other: &SpeedResult| {
@@ -101,6 +100,7 @@ async fn measure(
 ) -> Result<SpeedResult> {
     let mut kubeconfig = tempfile::NamedTempFile::new()?;
     kubeconfig.write_all(server.kubeconfig()?.as_bytes())?;
+    let idle = server.cpu();
     let (mut client, mut lines, start) = begin(mode, kubeconfig.path()).await?;
     let (sync_ms, synced) = next(&mut lines, |what| match what {
         What::Synced { usage, .. } => Some(*usage),
@@ -108,6 +108,7 @@ async fn measure(
     })
     .await
     .context("no sync")?;
+    let server_cpu = server.cpu().zip(idle).map(|(now, before)| now.saturating_sub(before));
     server.churn(events).await?;
     server.create(LAST).await?;
     let (_, done) = next(&mut lines, usage).await.context("the last event did not come")?;
@@ -125,6 +126,7 @@ async fn measure(
         pods,
         sync_s: sync_ms / 1000.0,
         sync_cpu_us_per_pod: (synced.cpu_us - start.cpu_us) as f64 / pods as f64,
+        server_cpu_us_per_pod: server_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / pods as f64),
         peak_kib_per_pod: per_pod(steady.peak_kib),
         steady_kib_per_pod: per_pod(steady.rss_kib),
         events: live,

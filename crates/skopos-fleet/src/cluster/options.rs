@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skopos::transport::ConfigError;
-use skopos::{Encoding, FactoryOptions, InformerOptions, ResourceId, Transform, Transport, TransportOptions};
+use skopos::{FactoryOptions, InformerOptions, ResourceId, Transform, Transport, TransportOptions};
 
 use crate::id::ClusterId;
 use crate::spec::ClusterSpec;
@@ -64,8 +64,7 @@ impl Default for ClusterOptions {
             unreachable_after: Duration::from_secs(5),
             shutdown_limit: Duration::from_secs(2),
             transport: TransportOptions::default(),
-            // Most clients of a gateway read JSON, which is served as the member sent it.
-            factory: FactoryOptions { encoding: Encoding::Json, ..FactoryOptions::default() },
+            factory: FactoryOptions::default(),
             informer: InformerConfig::default(),
         }
     }

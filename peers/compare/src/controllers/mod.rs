@@ -198,7 +198,7 @@ impl<L: Stream<Item = Line> + Unpin> Scene<'_, L> {
 
     /// Kills the server. Its CPU time so far is added up.
     async fn end_server(&mut self) -> Result<()> {
-        self.server_cpu += self.server.pid().map_or(Duration::ZERO, cpu_of);
+        self.server_cpu += self.server.cpu();
         self.server.kill().await
     }
 
@@ -223,14 +223,4 @@ impl<L: Stream<Item = Line> + Unpin> Scene<'_, L> {
         let answer = self.server.send("POST", &path, &Value::Null).await?;
         answer["revision"].as_u64().context("no number of changes")
     }
-}
-
-/// The CPU time of a process, as the kernel counts it.
-fn cpu_of(pid: u32) -> Duration {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: u64 =
-        after_name.split_whitespace().skip(11).take(2).filter_map(|part| part.parse::<u64>().ok()).sum();
-    // Linux tells it in hundredths of a second on every machine of today.
-    Duration::from_millis(ticks * 10)
 }

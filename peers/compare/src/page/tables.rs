@@ -110,17 +110,18 @@ pub(super) fn starts(results: &FaultResults) -> String {
 /// Speed and memory.
 pub(super) fn speed(results: &SpeedResults) -> String {
     let mut table = String::from(
-        "| server | pods | client | sync, s | sync, CPU µs per pod | peak KiB per pod | steady KiB per pod | events per \
-         CPU second |\n|---|--:|---|--:|--:|--:|--:|--:|\n",
+        "| server | pods | client | sync, s | sync, CPU µs per pod | the server's | peak KiB per pod | steady KiB per pod | events per \
+         CPU second |\n|---|--:|---|--:|--:|--:|--:|--:|--:|\n",
     );
     for row in &results.rows {
+        let server = row.server_cpu_us_per_pod.map_or_else(|| "–".to_owned(), |cpu| format!("{cpu:.1}"));
         let events = match row.events {
             0..=FEW => "not measured".to_owned(),
             _ => format!("{:.0}", row.events_per_cpu_second),
         };
         let _ = writeln!(
             table,
-            "| {} | {} | {}, {} | {:.1} | {:.1} | {:.1} | {:.1} | {events} |",
+            "| {} | {} | {}, {} | {:.1} | {:.1} | {server} | {:.1} | {:.1} | {events} |",
             row.server.name(),
             row.pods,
             row.client.name(),
