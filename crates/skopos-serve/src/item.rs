@@ -33,12 +33,21 @@ pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
         }
     }
 
+    /// Returns the object's message with this resourceVersion, if the object is held in protobuf.
+    fn message_at(&self, revision: u64) -> Option<Bytes> {
+        let _ = revision;
+        None
+    }
+
     /// Returns the object's message in protobuf with this resourceVersion, as an object of `kind`.
     ///
     /// # Errors
     /// If the JSON does not fit the kind.
     fn message(&self, kind: &'static Kind, revision: u64) -> Result<Bytes, EncodeError> {
-        Ok(protobuf::message(kind, &self.json_at(revision))?.into())
+        match self.message_at(revision) {
+            Some(message) => Ok(message),
+            None => Ok(protobuf::message(kind, &self.json_at(revision))?.into()),
+        }
     }
 
     /// Returns the buffer that the JSON is, or is made from. Within one source, the same buffer and revision always give the same
@@ -88,6 +97,10 @@ impl<T: Item> Item for Arc<T> {
 
     fn json_at(&self, revision: u64) -> Bytes {
         (**self).json_at(revision)
+    }
+
+    fn message_at(&self, revision: u64) -> Option<Bytes> {
+        (**self).message_at(revision)
     }
 
     fn message(&self, kind: &'static Kind, revision: u64) -> Result<Bytes, EncodeError> {

@@ -39,7 +39,7 @@ pub use json::SyntaxError;
 pub use key::{InvalidKey, ObjectKey};
 pub use limits::Limits;
 pub use list::{BrokenItem, ListBody, ListError, ListMeta, ListSplitter};
-pub use object::{DecodeError, Identity, Labels, RawObject, ScanError};
+pub use object::{DecodeError, Identity, Labels, MetadataChange, RawObject, ScanError};
 pub use rv::{InvalidResourceVersion, ResourceVersion};
 pub use selector::{
     FieldRequirement, FieldSelector, FieldSource, LabelOperator, LabelRequirement, LabelSelector,

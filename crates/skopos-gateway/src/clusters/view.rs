@@ -15,8 +15,7 @@ use skopos::journal::{Change, Cursor, Journal};
 use skopos::{Object, RawObject, Snapshot};
 use skopos_fleet::{CachedKind, StopReason, StopWatcher};
 use skopos_serve::{Blocks, Event, Item, MemoryBudget, Window};
-use skopos_wire::protobuf::{self, EncodeError, Kind};
-use skopos_wire::{FieldSource, LabelSource};
+use skopos_wire::{FieldSource, LabelSource, MetadataChange};
 use tokio::time::Instant;
 
 use crate::consistency::Listing;
@@ -222,11 +221,19 @@ impl Item for Row {
         self.object.raw().json()
     }
 
-    fn message(&self, kind: &'static Kind, revision: u64) -> Result<Bytes, EncodeError> {
-        if self.object.raw().is_protobuf() && revision == self.revision {
-            return self.object.raw().to_message(None).map(|(_, message)| message);
+    fn message_at(&self, revision: u64) -> Option<Bytes> {
+        let raw = self.object.raw();
+        if revision == self.revision {
+            return raw.message();
         }
-        Ok(protobuf::message(kind, &self.json_at(revision))?.into())
+        raw.message_with(&MetadataChange {
+            resource_version: &revision.to_string(),
+            ..MetadataChange::default()
+        })
+    }
+
+    fn origin(&self) -> Bytes {
+        self.object.raw().buffer().clone()
     }
 }
 

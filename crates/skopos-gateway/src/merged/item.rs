@@ -74,8 +74,12 @@ impl Item for MergedItem {
         render::render(self.object(), &self.cluster, MergedVersion::new(revision))
     }
 
+    fn message_at(&self, revision: u64) -> Option<Bytes> {
+        render::render_message(self.object(), &self.cluster, MergedVersion::new(revision))
+    }
+
     fn origin(&self) -> Bytes {
-        self.object().json()
+        self.object().buffer().clone()
     }
 
     fn key(&self, namespace: Option<&str>) -> String {

@@ -8,7 +8,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use skopos_fleet::ClusterId;
-use skopos_wire::RawObject;
+use skopos_wire::{MetadataChange, RawObject};
 
 use super::merged_version::MergedVersion;
 
@@ -26,14 +26,35 @@ pub(crate) fn render(object: &RawObject, cluster: &ClusterId, merged_version: Me
     written(&json, cluster, &version, merged_version).map_or_else(|_| json.clone(), Bytes::from)
 }
 
+/// Returns the message of an object that is held in protobuf, changed as [`render`] changes it.
+pub(crate) fn render_message(
+    object: &RawObject,
+    cluster: &ClusterId,
+    merged_version: MergedVersion,
+) -> Option<Bytes> {
+    let version = object.resource_version().to_string();
+    object.message_with(&MetadataChange {
+        resource_version: &merged_version.to_string(),
+        labels: &labels(cluster),
+        annotations: &annotations(cluster, &version),
+    })
+}
+
+fn labels(cluster: &ClusterId) -> [(&str, &str); 1] {
+    [(CLUSTER, cluster.label_value())]
+}
+
+fn annotations<'a>(cluster: &'a ClusterId, version: &'a str) -> [(&'a str, &'a str); 2] {
+    [(CLUSTER, cluster.as_str()), (MEMBER_VERSION, version)]
+}
+
 fn written(
     json: &[u8],
     cluster: &ClusterId,
     version: &str,
     merged_version: MergedVersion,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    let labels = [(CLUSTER, cluster.label_value())];
-    let annotations = [(CLUSTER, cluster.as_str()), (MEMBER_VERSION, version)];
+    let (labels, annotations) = (labels(cluster), annotations(cluster, version));
     let object: Members<'_> = serde_json::from_slice(json)?;
     let mut out = Vec::with_capacity(json.len() + 160);
     let mut writer = Writer::begin(&mut out);
@@ -179,7 +200,7 @@ impl<'a> Writer<'a> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use skopos_wire::Limits;
+    use skopos_wire::{Limits, protobuf};
 
     use super::*;
 
@@ -199,6 +220,21 @@ mod tests {
         expected["metadata"]["labels"][CLUSTER] = json!("north");
         expected["metadata"]["annotations"] = json!({CLUSTER: "north", MEMBER_VERSION: "7"});
         assert_eq!(rendered(&object, "north"), expected);
+    }
+
+    #[test]
+    fn protobuf_is_changed_as_json_is() {
+        let object = json!({"kind": "Pod", "apiVersion": "v1", "spec": {"nodeName": "n"},
+            "metadata": {"name": "a", "uid": "u", "resourceVersion": "7",
+                "labels": {"app": "web", CLUSTER: "other"}, "annotations": {MEMBER_VERSION: "1", "x": "y"}}});
+        let body = protobuf::from_json(object.to_string().as_bytes()).unwrap();
+        let raw = RawObject::scan(body.into(), &Limits::default()).unwrap();
+        for name in ["north", "arn:aws:x"] {
+            let (cluster, version) = (ClusterId::new(name).unwrap(), MergedVersion::new(99));
+            let (kind, _) = raw.to_message(None).unwrap();
+            let message = render_message(&raw, &cluster, version).unwrap();
+            assert_eq!(message, protobuf::message(kind, &render(&raw, &cluster, version)).unwrap());
+        }
     }
 
     #[test]

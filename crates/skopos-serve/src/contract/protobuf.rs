@@ -105,8 +105,13 @@ impl ProtobufForm {
         match self.part {
             ObjectPart::Whole => item.message(self.object, revision),
             ObjectPart::Metadata => {
-                let partial = partial_object_metadata(&item.json_at(revision));
-                Ok(protobuf::message(self.object, &partial)?.into())
+                let metadata = match item.message_at(revision) {
+                    Some(message) => protobuf::metadata_only(&message),
+                    None => {
+                        protobuf::message(self.object, &partial_object_metadata(&item.json_at(revision)))?
+                    }
+                };
+                Ok(metadata.into())
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Objects as the server sent them, plus the metadata that a cache needs.
 
 mod labels;
+mod metadata_change;
 mod parts;
 mod protobuf;
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 pub use labels::Labels;
+pub use metadata_change::MetadataChange;
 pub use parts::{Identity, ScanError};
 pub(crate) use parts::{Parts, check_read, check_text};
 pub(crate) use protobuf::{is_annotated, metadata, open, resource_version};
@@ -186,8 +188,8 @@ impl RawObject {
     /// # Errors
     /// As [`RawObject::to_protobuf`].
     pub fn to_message(&self, types: Option<(&str, &str)>) -> Result<(&'static Kind, Bytes), EncodeError> {
-        if let Encoding::Protobuf { kind, .. } = self.0.encoding() {
-            return Ok((kind, self.0.content.clone()));
+        if let (Encoding::Protobuf { kind, .. }, Some(message)) = (self.0.encoding(), self.message()) {
+            return Ok((kind, message));
         }
         let (api_version, kind) = match (self.api_version(), self.kind(), types) {
             (Some(api_version), Some(kind), _) | (_, _, Some((api_version, kind))) => (api_version, kind),
@@ -195,6 +197,11 @@ impl RawObject {
         };
         let kind = crate::protobuf::find(api_version, kind)?;
         Ok((kind, crate::protobuf::message(kind, &self.0.content)?.into()))
+    }
+
+    /// Returns the message of an object that is held in protobuf.
+    pub fn message(&self) -> Option<Bytes> {
+        self.is_protobuf().then(|| self.0.content.clone())
     }
 
     /// Returns whether the object is held in protobuf.
@@ -213,6 +220,11 @@ impl RawObject {
 
     /// Returns the bytes that are held: the JSON, or the message of protobuf without its envelope.
     pub fn content(&self) -> &Bytes {
+        &self.0.content
+    }
+
+    /// Returns the buffer that holds the object. The same buffer always holds the same object.
+    pub fn buffer(&self) -> &Bytes {
         &self.0.content
     }
 

@@ -9,20 +9,20 @@ use crate::protobuf::{self, Envelope, InvalidProtobuf, Kind, Position, Reader, V
 use crate::{Limits, ObjectKey};
 
 /// The numbers of the fields of `ObjectMeta`.
-mod field {
-    pub(super) const NAME: u32 = 1;
-    pub(super) const NAMESPACE: u32 = 3;
-    pub(super) const UID: u32 = 5;
-    pub(super) const RESOURCE_VERSION: u32 = 6;
-    pub(super) const GENERATION: u32 = 7;
-    pub(super) const DELETION_TIMESTAMP: u32 = 9;
-    pub(super) const LABELS: u32 = 11;
-    pub(super) const ANNOTATIONS: u32 = 12;
-    pub(super) const MANAGED_FIELDS: u32 = 17;
+pub(super) mod field {
+    pub(in crate::object) const NAME: u32 = 1;
+    pub(in crate::object) const NAMESPACE: u32 = 3;
+    pub(in crate::object) const UID: u32 = 5;
+    pub(in crate::object) const RESOURCE_VERSION: u32 = 6;
+    pub(in crate::object) const GENERATION: u32 = 7;
+    pub(in crate::object) const DELETION_TIMESTAMP: u32 = 9;
+    pub(in crate::object) const LABELS: u32 = 11;
+    pub(in crate::object) const ANNOTATIONS: u32 = 12;
+    pub(in crate::object) const MANAGED_FIELDS: u32 = 17;
 }
 
 /// The number of the metadata of every object and list.
-const METADATA: u32 = 1;
+pub(super) const METADATA: u32 = 1;
 
 impl RawObject {
     /// Scans an object in its envelope.
@@ -202,7 +202,7 @@ fn text_in(message: &[u8], number: u32) -> Option<&[u8]> {
     byte_fields(message).filter(|(own, _)| *own == number).last().map(|(_, bytes)| bytes)
 }
 
-fn entries(message: &[u8], number: u32) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+pub(super) fn entries(message: &[u8], number: u32) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
     byte_fields(message).filter(move |(own, _)| *own == number).map(|(_, bytes)| entry(bytes))
 }
 
@@ -212,7 +212,7 @@ fn entry(entry: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Copies the fields whose number is wanted, byte for byte.
-fn copy_fields(message: &[u8], copy: &mut Vec<u8>, is_wanted: impl Fn(u32) -> bool) -> Option<()> {
+pub(super) fn copy_fields(message: &[u8], copy: &mut Vec<u8>, is_wanted: impl Fn(u32) -> bool) -> Option<()> {
     let mut reader = Reader::new(message);
     loop {
         let before = reader.rest();

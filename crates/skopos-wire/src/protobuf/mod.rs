@@ -35,7 +35,8 @@ pub use self::schema::Kind;
 pub(crate) use self::special::time;
 use self::view::TypeMeta;
 pub(crate) use self::view::{Position, Value, View};
-pub(crate) use self::write::bytes as write_bytes;
+pub(crate) use self::write::{bytes as write_bytes, nested};
+
 /// The media type of Kubernetes' protobuf.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
@@ -111,6 +112,14 @@ pub(crate) fn find(api_version: &str, kind: &str) -> Result<&'static Kind, Encod
 /// Wraps a message in its envelope.
 pub fn object(kind: &Kind, message: &[u8]) -> Vec<u8> {
     write::envelope(kind.api_version, kind.kind, message)
+}
+
+/// Returns the message of a `PartialObjectMetadata`: the metadata of an object's message, byte for byte.
+pub fn metadata_only(message: &[u8]) -> Vec<u8> {
+    let metadata = crate::object::metadata(message).unwrap_or_default();
+    let mut partial = Vec::with_capacity(metadata.len() + 8);
+    write_bytes(1, metadata, &mut partial);
+    partial
 }
 
 /// Writes the JSON of a message that was checked.
