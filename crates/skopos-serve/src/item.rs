@@ -50,6 +50,11 @@ pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
         }
     }
 
+    /// Returns whether the JSON is made from another form at each call, so that it is worth caching.
+    fn is_transcoded(&self) -> bool {
+        false
+    }
+
     /// Returns the buffer that the JSON is, or is made from. Within one source, the same buffer and revision always give the same
     /// JSON.
     fn origin(&self) -> Bytes {
@@ -105,6 +110,10 @@ impl<T: Item> Item for Arc<T> {
 
     fn message(&self, kind: &'static Kind, revision: u64) -> Result<Bytes, EncodeError> {
         (**self).message(kind, revision)
+    }
+
+    fn is_transcoded(&self) -> bool {
+        (**self).is_transcoded()
     }
 
     fn origin(&self) -> Bytes {

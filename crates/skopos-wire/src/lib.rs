@@ -18,6 +18,7 @@
 // Compiles the README's code with the documentation tests.
 #![cfg_attr(doctest, doc = include_str!("../README.md"))]
 
+mod dictionary;
 mod event;
 mod frames;
 mod json;
@@ -33,6 +34,7 @@ mod status;
 mod token;
 pub mod transform;
 
+pub use dictionary::{Dictionary, TrainingError};
 pub use event::{BrokenFrame, BrokenReason, INITIAL_EVENTS_END, WatchEvent};
 pub use frames::{FrameError, FrameSplitter};
 pub use json::SyntaxError;

@@ -263,7 +263,7 @@ impl CachedInformer {
     }
 
     fn bytes(&self) -> u64 {
-        self.informer.snapshot().json_bytes()
+        self.informer.snapshot().held_bytes()
     }
 }
 

@@ -124,7 +124,7 @@ impl Memory {
 
     fn state_of(&self, content: Snapshot<RawObject>, live: bool) -> Result<State, ReadError> {
         self.record_read(content.freshness(), live);
-        let own = if live { usize::try_from(content.json_bytes()).unwrap_or(usize::MAX) } else { 0 };
+        let own = if live { usize::try_from(content.held_bytes()).unwrap_or(usize::MAX) } else { 0 };
         State::new(content, own).ok_or_else(no_number)
     }
 }

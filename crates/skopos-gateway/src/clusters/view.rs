@@ -121,7 +121,7 @@ impl View {
             match cursor.read(BATCH_SIZE) {
                 Ok(batch) => {
                     let more = batch.reached.is_none();
-                    let size = |old: &Object<RawObject>| old.raw().content().len();
+                    let size = |old: &Object<RawObject>| old.raw().buffer().len();
                     self.replaced(batch.changes.iter().map(|change| change.old.as_ref().map_or(0, size)));
                     let events = batch.changes.iter().filter_map(event);
                     if !gap.is_empty() || batch.changes.iter().any(|change| change.gap) {
@@ -147,7 +147,7 @@ impl View {
                     let (snapshot, begun) = journal.begin();
                     *cursor = begun;
                     let Some(start) = snapshot.resource_version().as_u64() else { return PumpEnd::Closed };
-                    self.replaced([snapshot.json_bytes() as usize]);
+                    self.replaced([snapshot.held_bytes() as usize]);
                     self.window.restart(start);
                 }
             }
@@ -230,6 +230,10 @@ impl Item for Row {
             resource_version: &revision.to_string(),
             ..MetadataChange::default()
         })
+    }
+
+    fn is_transcoded(&self) -> bool {
+        self.object.raw().is_protobuf() || self.object.raw().is_compact()
     }
 
     fn origin(&self) -> Bytes {

@@ -165,7 +165,7 @@ impl History {
     fn apply(&self, change: impl FnOnce(&mut Merger, Timestamp) -> Vec<Event>) {
         let mut core = self.core.lock();
         let events = change(&mut core.merger, self.now());
-        let size = |old: &Entry| old.object.content().len();
+        let size = |old: &Entry| old.object.buffer().len();
         let gone = core.paged.replaced(events.iter().map(|event| event.old.as_ref().map_or(0, size)));
         self.window.append(events.into_iter().map(|event| {
             let item = |entry| MergedItem::new(event.cluster.clone(), entry);
@@ -192,10 +192,8 @@ impl History {
             let contents = view.roster.get(cluster).map(|member| member.contents.clone());
             drop(view);
             let had_any = core.merger.vanish(cluster, self.now());
-            let sizes = contents
-                .iter()
-                .flat_map(|contents| contents.iter())
-                .map(|entry| entry.object.content().len());
+            let sizes =
+                contents.iter().flat_map(|contents| contents.iter()).map(|entry| entry.object.buffer().len());
             (had_any, (core.paged.replaced(sizes), contents))
         };
         drop(gone);

@@ -78,6 +78,10 @@ impl Item for MergedItem {
         render::render_message(self.object(), &self.cluster, MergedVersion::new(revision))
     }
 
+    fn is_transcoded(&self) -> bool {
+        self.object().is_protobuf() || self.object().is_compact()
+    }
+
     fn origin(&self) -> Bytes {
         self.object().buffer().clone()
     }

@@ -284,7 +284,7 @@ impl Machine {
         }
         for item in items {
             listing.on_page += 1;
-            let bytes = item.as_ref().map_or(0, |object| object.content().len());
+            let bytes = item.as_ref().map_or(0, |object| object.content_len());
             if let Err(verdict) = listing.progress.take(bytes, &self.options) {
                 self.actions.push_back(Action::Cancel { id: listing.id });
                 return self.on_list_failed(verdict, sink);

@@ -91,7 +91,7 @@ impl Machine {
                 return;
             }
             let bytes = match &event {
-                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => Some(object.content().len()),
+                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => Some(object.content_len()),
                 Ok(_) => None,
                 Err(_) => Some(0),
             };

@@ -48,10 +48,10 @@ pub async fn list<S: Source>(
     }
     let list = ListBody::new(form, &head, page.items, source.now());
     if pretty::is_wanted(request.query) {
-        return Ok(pretty::indent(list.respond(None, options.gzip_from)));
+        return Ok(pretty::indent(list.respond(source.blocks(), None)));
     }
-    let blocks = source.blocks().filter(|_| accepts_gzip(request.headers));
-    Ok(list.respond(blocks, options.gzip_from))
+    let gzip_from = accepts_gzip(request.headers).then_some(options.gzip_from);
+    Ok(list.respond(source.blocks(), gzip_from))
 }
 
 /// Start and size of a list: a state, the first key and a limit.

@@ -21,7 +21,8 @@ pub(super) struct ListBody<I> {
 }
 
 enum Output {
-    Plain,
+    /// With the cache of texts that were made from another form, if any.
+    Plain(Option<Blocks>),
     Gzip(Gzip),
     /// Everything is written.
     Done,
@@ -61,13 +62,15 @@ pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
 impl<I: Item> ListBody<I> {
     pub(super) fn new(form: Form, head: &ListHead, items: Vec<I>, now: Timestamp) -> Self {
         let prefix = Some(form.list_prefix(&head.metadata_json()));
-        Self { prefix, items: items.into_iter(), first: true, form, now, output: Output::Plain }
+        Self { prefix, items: items.into_iter(), first: true, form, now, output: Output::Plain(None) }
     }
 
-    /// Returns the response. It is compressed with `blocks`, if given, when the text has at least `gzip_from` bytes.
-    pub(super) fn respond(mut self, blocks: Option<&Blocks>, gzip_from: usize) -> Response {
+    /// Returns the response. Its parts come from `blocks`, if given. With `gzip_from` the text is compressed if it has at least
+    /// that many bytes.
+    pub(super) fn respond(mut self, blocks: Option<&Blocks>, gzip_from: Option<usize>) -> Response {
         let mut response = respond::bytes(StatusCode::OK, "application/json", Bytes::new());
-        if let Some(blocks) = blocks.filter(|_| self.is_at_least(gzip_from)) {
+        self.output = Output::Plain(blocks.cloned());
+        if let Some(blocks) = blocks.filter(|_| gzip_from.is_some_and(|bytes| self.is_at_least(bytes))) {
             self.output = Output::Gzip(Gzip { member: None, blocks: blocks.clone() });
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -91,9 +94,13 @@ impl<I: Item> ListBody<I> {
         let mut out = Vec::with_capacity(CHUNK_BYTES + 8 * 1024);
         match std::mem::replace(&mut self.output, Output::Done) {
             Output::Done => return None,
-            Output::Plain => {
-                if !self.write(&mut out) {
-                    self.output = Output::Plain;
+            Output::Plain(blocks) => {
+                let mut sink = PlainSink { blocks, out };
+                let ended = self.write(&mut sink);
+                let PlainSink { blocks, .. } = sink;
+                out = sink.out;
+                if !ended {
+                    self.output = Output::Plain(blocks);
                 }
             }
             Output::Gzip(Gzip { member, blocks }) => {
@@ -130,17 +137,29 @@ impl<I: Item> ListBody<I> {
     }
 }
 
-impl ListSink for Vec<u8> {
+/// Plain output, with cached texts of objects in another form.
+struct PlainSink {
+    blocks: Option<Blocks>,
+    out: Vec<u8>,
+}
+
+impl ListSink for PlainSink {
     fn text(&mut self, text: &[u8]) {
-        self.extend_from_slice(text);
+        self.out.extend_from_slice(text);
     }
 
-    fn part(&mut self, _: &impl Item, _: BlockPart, write: impl FnOnce(&mut Vec<u8>)) {
-        write(self);
+    fn part(&mut self, item: &impl Item, part: BlockPart, write: impl FnOnce(&mut Vec<u8>)) {
+        match self.blocks.as_ref().filter(|_| item.is_transcoded()) {
+            Some(blocks) => {
+                let key = BlockKey { origin: item.origin(), revision: item.revision(), part };
+                self.out.extend_from_slice(&blocks.get_or_write(key, write));
+            }
+            None => write(&mut self.out),
+        }
     }
 
     fn chunk_bytes(&self) -> usize {
-        self.len()
+        self.out.len()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Cache of compressed blocks for the next lists, bounded in bytes.
+//! Cache of compressed blocks, and of JSON made from another form, for the next lists; bounded in bytes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 
 use super::Block;
 
-/// Cache of the compressed blocks of a process. Clones share it.
+/// Cache of the compressed blocks of a process, and of JSON that objects in another form were rendered as. Clones share it.
 ///
-/// A block is keyed by the buffer of its object. The cache keeps that buffer as long as the block, so that no other object can
+/// A block or text is keyed by the buffer of its object. The cache keeps that buffer as long as the block, so that no other object can
 /// reuse the address. The bound counts both the block and the buffer that it keeps alive.
 #[derive(Clone, Debug)]
 pub struct BlockCache {
@@ -78,7 +78,7 @@ struct ClockCache {
     refused: usize,
 }
 
-/// Address of the buffer of a block's object, and the revision and part of the text.
+/// Address of the buffer of a block's object, and the revision, part and form of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct EntryKey {
     space: u64,
@@ -86,14 +86,22 @@ struct EntryKey {
     len: usize,
     revision: u64,
     part: BlockPart,
+    is_compressed: bool,
 }
 
 struct CachedBlock {
     entry_key: EntryKey,
     origin: Bytes,
-    block: Arc<Block>,
+    text: CachedText,
     /// True if the entry was requested since the hand passed.
     used: bool,
+}
+
+/// A text, compressed or not.
+#[derive(Clone)]
+enum CachedText {
+    Compressed(Arc<Block>),
+    Plain(Bytes),
 }
 
 impl BlockCache {
@@ -135,32 +143,56 @@ impl Blocks {
     /// Returns the block of a text; on a miss, `write` writes the text.
     pub(crate) fn get_or_compress(&self, key: BlockKey, write: impl FnOnce(&mut Vec<u8>)) -> Arc<Block> {
         let inner = &self.cache.inner;
-        let entry_key = EntryKey {
+        let entry_key = self.entry_key(&key, true);
+        if let Some(CachedText::Compressed(block)) = inner.clock_cache.lock().find(&entry_key) {
+            inner.found.fetch_add(1, Ordering::Relaxed);
+            return block;
+        }
+        let block = Arc::new(Block::new(&written(&key, write)));
+        inner.compressed.fetch_add(1, Ordering::Relaxed);
+        self.insert(entry_key, key.origin, CachedText::Compressed(block.clone()));
+        block
+    }
+
+    /// Returns a text, which is worth caching if it takes time to write; on a miss, `write` writes it.
+    pub(crate) fn get_or_write(&self, key: BlockKey, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+        let entry_key = self.entry_key(&key, false);
+        if let Some(CachedText::Plain(text)) = self.cache.inner.clock_cache.lock().find(&entry_key) {
+            return text;
+        }
+        let text = Bytes::from(written(&key, write).into_boxed_slice());
+        self.insert(entry_key, key.origin, CachedText::Plain(text.clone()));
+        text
+    }
+
+    fn entry_key(&self, key: &BlockKey, is_compressed: bool) -> EntryKey {
+        EntryKey {
             space: self.space,
             address: key.origin.as_ptr() as usize,
             len: key.origin.len(),
             revision: key.revision,
             part: key.part,
-        };
-        if let Some(block) = inner.clock_cache.lock().find(&entry_key) {
-            inner.found.fetch_add(1, Ordering::Relaxed);
-            return block;
+            is_compressed,
         }
-        let mut text = Vec::with_capacity(key.origin.len() + 128);
-        write(&mut text);
-        let block = Arc::new(Block::new(&text));
-        inner.compressed.fetch_add(1, Ordering::Relaxed);
-        let entry = CachedBlock { entry_key, origin: key.origin, block: block.clone(), used: false };
-        inner.clock_cache.lock().insert(entry, inner.max_bytes);
-        block
+    }
+
+    fn insert(&self, entry_key: EntryKey, origin: Bytes, text: CachedText) {
+        let entry = CachedBlock { entry_key, origin, text, used: false };
+        self.cache.inner.clock_cache.lock().insert(entry, self.cache.inner.max_bytes);
     }
 }
 
+fn written(key: &BlockKey, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut text = Vec::with_capacity(key.origin.len() + 128);
+    write(&mut text);
+    text
+}
+
 impl ClockCache {
-    fn find(&mut self, entry_key: &EntryKey) -> Option<Arc<Block>> {
+    fn find(&mut self, entry_key: &EntryKey) -> Option<CachedText> {
         let entry = &mut self.entries[*self.index.get(entry_key)?];
         entry.used = true;
-        Some(entry.block.clone())
+        Some(entry.text.clone())
     }
 
     /// Caches a block if there is room. Room is made slowly, and from entries not requested lately: otherwise a list longer than
@@ -217,7 +249,11 @@ const REFUSALS_PER_EVICTION: usize = 4;
 
 impl CachedBlock {
     fn cost(&self) -> usize {
-        self.block.size() + self.origin.len() + OVERHEAD
+        let text = match &self.text {
+            CachedText::Compressed(block) => block.size(),
+            CachedText::Plain(text) => text.len(),
+        };
+        text + self.origin.len() + OVERHEAD
     }
 }
 
@@ -267,6 +303,23 @@ mod tests {
             |_| {},
         );
         assert_eq!((cache.stats().compressed, cache.stats().blocks), (8, 8));
+    }
+
+    #[test]
+    fn plain_and_compressed_texts_are_apart() {
+        let cache = BlockCache::new(1 << 20);
+        let (blocks, object) = (cache.blocks(), Bytes::from_static(b"object"));
+        let key = || BlockKey { origin: object.clone(), revision: 1, part: BlockPart::Tail };
+        let mut made = 0;
+        for _ in 0..3 {
+            let text = blocks.get_or_write(key(), |text| {
+                made += 1;
+                text.extend_from_slice(b"json");
+            });
+            assert_eq!(text, "json");
+            blocks.get_or_compress(key(), |text| text.extend_from_slice(b"json"));
+        }
+        assert_eq!((made, cache.stats().compressed, cache.stats().blocks), (1, 1, 2));
     }
 
     #[test]

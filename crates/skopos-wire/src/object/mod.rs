@@ -1,23 +1,27 @@
 //! Objects as the server sent them, plus the metadata that a cache needs.
 
+mod content;
+mod fields;
 mod labels;
+mod lookup;
 mod metadata_change;
 mod parts;
 mod protobuf;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 pub use labels::Labels;
+pub(crate) use lookup::lookup_text;
 pub use metadata_change::MetadataChange;
 pub use parts::{Identity, ScanError};
 pub(crate) use parts::{Parts, check_read, check_text};
 pub(crate) use protobuf::{is_annotated, metadata, open, resource_version};
 use serde::de::DeserializeOwned;
 
+use self::content::Content;
 use crate::json::{Cursor, RawStr};
 use crate::protobuf::{EncodeError, Kind, MAGIC, View};
 use crate::{Limits, ObjectKey, ResourceVersion};
@@ -42,9 +46,9 @@ use crate::{Limits, ObjectKey, ResourceVersion};
 #[derive(Clone)]
 pub struct RawObject(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
-    /// The JSON text, or the message without its envelope.
-    content: Bytes,
+    content: Content,
     /// The kind whose message the content is; `None` for JSON.
     message: Option<&'static Kind>,
     key: ObjectKey,
@@ -77,7 +81,7 @@ struct Span {
 }
 
 /// Fields with escapes, which cannot be read in place. Servers do not write such fields, but may.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Unescaped {
     uid: Option<Box<str>>,
     deletion_timestamp: Option<Box<str>>,
@@ -108,7 +112,7 @@ impl RawObject {
             let parts = Parts::from_document(&json, limits)?;
             parts.into_inner(0)?
         };
-        Ok(Self(Arc::new(Inner { content: json, ..inner })))
+        Ok(Self(Arc::new(Inner { content: Content::Plain(json), ..inner })))
     }
 
     /// Scans an object and copies it into a buffer of exactly its size.
@@ -121,7 +125,7 @@ impl RawObject {
         }
         let json = json.trim_ascii();
         let inner = Parts::from_document(json, limits)?.into_inner(0)?;
-        Ok(Self(Arc::new(Inner { content: Bytes::copy_from_slice(json), ..inner })))
+        Ok(Self(Arc::new(Inner { content: Content::Plain(Bytes::copy_from_slice(json)), ..inner })))
     }
 
     /// Scans the object at the start of `text` and returns it with its length. Returns `None` if the object does not end
@@ -137,7 +141,7 @@ impl RawObject {
     /// Creates an object from the parts scanned at `json`, which starts at `base` in the text that `parts` points into.
     pub(crate) fn from_parts(json: &[u8], parts: Parts<'_>, base: usize) -> Result<Self, ScanError> {
         let inner = parts.into_inner(base)?;
-        Ok(Self(Arc::new(Inner { content: Bytes::copy_from_slice(json), ..inner })))
+        Ok(Self(Arc::new(Inner { content: Content::Plain(Bytes::copy_from_slice(json)), ..inner })))
     }
 
     /// Scans a JSON tree, for tests and for servers that build their objects.
@@ -164,10 +168,10 @@ impl RawObject {
     /// as much as one parse of the JSON.
     pub fn json(&self) -> Bytes {
         match self.0.encoding() {
-            Encoding::Json => self.0.content.clone(),
+            Encoding::Json => self.content(),
             Encoding::Protobuf { kind, has_types } => {
                 // The content was checked when it was scanned, so there is no error.
-                let json = crate::protobuf::message_to_json(kind, has_types, &self.0.content);
+                let json = crate::protobuf::message_to_json(kind, has_types, &self.content());
                 json.unwrap_or_else(|_| b"{}".to_vec()).into()
             }
         }
@@ -196,12 +200,12 @@ impl RawObject {
             _ => ("", ""),
         };
         let kind = crate::protobuf::find(api_version, kind)?;
-        Ok((kind, crate::protobuf::message(kind, &self.0.content)?.into()))
+        Ok((kind, crate::protobuf::message(kind, &self.content())?.into()))
     }
 
     /// Returns the message of an object that is held in protobuf.
     pub fn message(&self) -> Option<Bytes> {
-        self.is_protobuf().then(|| self.0.content.clone())
+        self.is_protobuf().then(|| self.content())
     }
 
     /// Returns whether the object is held in protobuf.
@@ -213,19 +217,24 @@ impl RawObject {
     /// envelope.
     pub fn to_stored(&self) -> Bytes {
         match self.0.encoding() {
-            Encoding::Json => self.0.content.clone(),
-            Encoding::Protobuf { kind, .. } => crate::protobuf::object(kind, &self.0.content).into(),
+            Encoding::Json => self.content(),
+            Encoding::Protobuf { kind, .. } => crate::protobuf::object(kind, &self.content()).into(),
         }
     }
 
-    /// Returns the bytes that are held: the JSON, or the message of protobuf without its envelope.
-    pub fn content(&self) -> &Bytes {
-        &self.0.content
+    /// Returns the JSON, or the message of protobuf without its envelope.
+    pub fn content(&self) -> Bytes {
+        self.0.content.bytes()
     }
 
-    /// Returns the buffer that holds the object. The same buffer always holds the same object.
+    /// Returns the length of the content in bytes, also while it is held compressed.
+    pub fn content_len(&self) -> usize {
+        self.0.content.len()
+    }
+
+    /// Returns the buffer that holds the content, compressed or not. The same buffer always holds the same object.
     pub fn buffer(&self) -> &Bytes {
-        &self.0.content
+        self.0.content.buffer()
     }
 
     /// Returns the object without `metadata.managedFields`, in the same form.
@@ -234,10 +243,11 @@ impl RawObject {
     /// If the result cannot be scanned, which happens only if the object could not be either.
     pub fn without_managed_fields(&self, limits: &Limits) -> Result<Self, ScanError> {
         match self.0.encoding() {
-            Encoding::Json => Self::scan(crate::transform::drop_managed_fields(&self.0.content), limits),
+            Encoding::Json => Self::scan(crate::transform::drop_managed_fields(&self.content()), limits),
             Encoding::Protobuf { kind, has_types } => {
-                let message = protobuf::without_managed_fields(&self.0.content);
-                let message = message.as_deref().unwrap_or(&self.0.content);
+                let content = self.content();
+                let message = protobuf::without_managed_fields(&content);
+                let message = message.as_deref().unwrap_or(&content);
                 let object = Self::from_message(kind, message, limits)?;
                 Ok(if has_types { object.with_types(kind) } else { object })
             }
@@ -289,10 +299,7 @@ impl RawObject {
         }
         match (self.0.encoding(), other.0.encoding()) {
             (Encoding::Json, Encoding::Json) => {
-                // The frequent case: both share the same buffer.
-                std::ptr::eq(self.0.content.as_ref(), other.0.content.as_ref())
-                    || self.is_with_types(other)
-                    || other.is_with_types(self)
+                self.0.content == other.0.content || self.is_with_types(other) || other.is_with_types(self)
             }
             (Encoding::Protobuf { kind, .. }, Encoding::Protobuf { kind: theirs, .. }) => {
                 kind == theirs && self.0.content == other.0.content
@@ -305,7 +312,7 @@ impl RawObject {
     /// Returns whether this JSON is an object in protobuf. Compared in protobuf, in which servers have one way to write an
     /// object, whatever its JSON leaves out.
     fn is_json_of(&self, kind: &'static Kind, object: &RawObject) -> bool {
-        crate::protobuf::message(kind, &self.0.content).is_ok_and(|message| message == object.0.content)
+        crate::protobuf::message(kind, &self.content()).is_ok_and(|message| message == object.content())
     }
 
     /// Returns whether this is `item` plus only the `kind` and `apiVersion` that it lacks, at the beginning.
@@ -316,7 +323,7 @@ impl RawObject {
         };
         let added = member("kind", self.kind(), item.kind())
             + member("apiVersion", self.api_version(), item.api_version());
-        let (own, item) = (&self.0.content, &item.0.content);
+        let (own, item) = (self.content(), item.content());
         own.len() == item.len() + added && item.strip_prefix(b"{").is_some_and(|rest| own.ends_with(rest))
     }
 
@@ -356,53 +363,6 @@ impl RawObject {
         self.labels().find_map(|(own, value)| (own == key).then_some(value))
     }
 
-    /// Returns the value of one annotation. Scans the metadata on each call.
-    pub fn annotation(&self, key: &str) -> Option<Cow<'_, str>> {
-        let metadata = self.slice(self.0.metadata);
-        match self.0.encoding() {
-            Encoding::Json => lookup_text(metadata, &["annotations", key]),
-            Encoding::Protobuf { .. } => protobuf::annotation(metadata, key),
-        }
-    }
-
-    /// Returns `metadata.generation`. Scans the metadata on each call.
-    pub fn generation(&self) -> Option<i64> {
-        let metadata = self.slice(self.0.metadata);
-        match self.0.encoding() {
-            Encoding::Json => lookup_text(metadata, &["generation"])?.parse().ok(),
-            Encoding::Protobuf { .. } => protobuf::generation(metadata),
-        }
-    }
-
-    /// Returns the text of the field at a path such as `status.phase`: a string, number or boolean. Returns `None` if the
-    /// field is absent, null, an object or an array. Scans the object up to the field on each call.
-    pub fn field(&self, path: &str) -> Option<String> {
-        self.field_text(path).map(Cow::into_owned)
-    }
-
-    pub(crate) fn field_text(&self, path: &str) -> Option<Cow<'_, str>> {
-        match path {
-            "metadata.name" => Some(self.name().into()),
-            "metadata.namespace" => self.namespace().map(Cow::from),
-            _ if self.is_protobuf() => protobuf::lookup(self.view()?, &split_path(path)),
-            _ => match path.strip_prefix("metadata.") {
-                Some(rest) => lookup_text(self.slice(self.0.metadata), &split_path(rest)),
-                None => self.lookup_beside_metadata(&split_path(path)),
-            },
-        }
-    }
-
-    /// Finds a field as [`lookup_text`] does, and skips the metadata, which is the larger part of many objects.
-    fn lookup_beside_metadata(&self, path: &[&str]) -> Option<Cow<'_, str>> {
-        let (first, rest) = path.split_first()?;
-        let metadata = self.0.metadata.range();
-        let mut cursor = Cursor::new(&self.0.content, crate::json::DEPTH_CAP);
-        if !enter(&mut cursor, first, Some(metadata)) {
-            return None;
-        }
-        lookup_text_at(cursor, rest)
-    }
-
     /// Decodes the object into a type, such as a k8s-openapi struct. The type reads protobuf as it would read the JSON.
     ///
     /// # Errors
@@ -413,11 +373,12 @@ impl RawObject {
             target: std::any::type_name::<T>(),
             message,
         };
-        if let Some(view) = self.view() {
+        let content = self.content();
+        if let Some(view) = self.view(&content) {
             return crate::protobuf::decode_view(view).map_err(failed);
         }
         // As text, so that serde_json need not check the UTF-8 of each string.
-        let text = std::str::from_utf8(&self.0.content).map_err(|error| failed(error.to_string().into()))?;
+        let text = std::str::from_utf8(&content).map_err(|error| failed(error.to_string().into()))?;
         serde_json::from_str(text).map_err(|error| failed(error.to_string().into()))
     }
 
@@ -430,13 +391,13 @@ impl RawObject {
     pub fn memory_bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
         let key = COUNTS + self.name().len() + 1 + self.namespace().map_or(0, str::len);
-        COUNTS + size_of::<Inner>() + key + self.0.content.len()
+        COUNTS + size_of::<Inner>() + key + self.buffer().len()
     }
 
-    /// Returns the members of an object in protobuf.
-    fn view(&self) -> Option<View<'_>> {
+    /// Returns the members of an object in protobuf, whose content this is.
+    fn view<'a>(&self, content: &'a [u8]) -> Option<View<'a>> {
         let Encoding::Protobuf { kind, has_types } = self.0.encoding() else { return None };
-        let view = View::read(kind.message, &self.0.content).ok()?;
+        let view = View::read(kind.message, content).ok()?;
         Some(view.with_types(has_types.then(|| kind.types())))
     }
 
@@ -449,7 +410,7 @@ impl RawObject {
     }
 
     fn slice(&self, span: Span) -> &[u8] {
-        self.0.content.get(span.range()).unwrap_or_default()
+        self.0.content.head().get(span.range()).unwrap_or_default()
     }
 
     fn text<'a>(
@@ -490,7 +451,7 @@ impl fmt::Debug for RawObject {
             .field("key", self.key())
             .field("uid", &self.uid())
             .field("resource_version", self.resource_version())
-            .field("bytes", &self.content().len())
+            .field("bytes", &self.content_len())
             .finish()
     }
 }
@@ -538,56 +499,6 @@ impl Span {
     fn range(self) -> Range<usize> {
         let start = self.start as usize;
         start..start + self.len as usize
-    }
-}
-
-fn split_path(path: &str) -> Vec<&str> {
-    path.split('.').collect()
-}
-
-/// Returns the text of the scalar at `path` in the object `json`, which must be valid.
-pub(crate) fn lookup_text<'a>(json: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
-    lookup_text_at(Cursor::new(json, crate::json::DEPTH_CAP), path)
-}
-
-fn lookup_text_at<'a>(mut cursor: Cursor<'a>, path: &[&str]) -> Option<Cow<'a, str>> {
-    for segment in path {
-        if !enter(&mut cursor, segment, None) {
-            return None;
-        }
-    }
-    match cursor.peek()? {
-        b'"' => cursor.string().ok()?.text(),
-        b'{' | b'[' | b'n' => None,
-        _ => {
-            let range = cursor.skip_value().ok()?;
-            std::str::from_utf8(cursor.slice(range)).ok().map(Cow::from)
-        }
-    }
-}
-
-/// Moves to the value of member `key` of the next object. Skips the value at `known` without reading it.
-fn enter(cursor: &mut Cursor<'_>, key: &str, known: Option<Range<usize>>) -> bool {
-    if !cursor.eat(b'{') {
-        return false;
-    }
-    loop {
-        let Ok(own) = cursor.string() else { return false };
-        if !cursor.eat(b':') {
-            return false;
-        }
-        if own.is(key) {
-            return true;
-        }
-        cursor.peek();
-        match &known {
-            Some(known) if known.start == cursor.position() => cursor.jump(known.end),
-            _ if cursor.skip_value().is_err() => return false,
-            _ => {}
-        }
-        if !cursor.eat(b',') {
-            return false;
-        }
     }
 }
 

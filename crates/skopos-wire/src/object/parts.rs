@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::content::Content;
 use super::{Inner, Pair, Span, Unescaped, owned};
 use crate::json::{Cursor, RawStr, SyntaxError, TOO_DEEP};
 use crate::key::InvalidKey;
@@ -276,7 +277,7 @@ impl<'a> Parts<'a> {
             text.map_or(Span::default(), |text| Span::new(text.start()..text.start() + text.len(), base))
         };
         Ok(Inner {
-            content: Bytes::new(),
+            content: Content::Plain(Bytes::new()),
             message: None,
             key: ObjectKey::checked(namespace.as_deref(), &name)?,
             resource_version,

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::{HAS_TYPES, Identity, Inner, Pair, RawObject, ScanError, Span, Unescaped, lookup_text};
+use super::content::Content;
+use super::lookup::lookup_text;
+use super::{HAS_TYPES, Identity, Inner, Pair, RawObject, ScanError, Span, Unescaped};
 use crate::protobuf::{self, Envelope, InvalidProtobuf, Kind, Position, Reader, Value, View, WireValue};
 use crate::{Limits, ObjectKey};
 
@@ -180,7 +182,7 @@ fn scan(kind: &'static Kind, has_types: bool, message: &[u8], limits: &Limits) -
         labels: Span::default(),
         unescaped: found.unescaped()?,
         message: Some(kind),
-        content: Bytes::copy_from_slice(message),
+        content: Content::Plain(Bytes::copy_from_slice(message)),
     })
 }
 
@@ -198,7 +200,7 @@ fn byte_fields(message: &[u8]) -> impl Iterator<Item = (u32, &[u8])> + Clone {
 }
 
 /// Returns the content of a field; the last one wins.
-fn text_in(message: &[u8], number: u32) -> Option<&[u8]> {
+pub(super) fn text_in(message: &[u8], number: u32) -> Option<&[u8]> {
     byte_fields(message).filter(|(own, _)| *own == number).last().map(|(_, bytes)| bytes)
 }
 

@@ -116,10 +116,24 @@ fn text_of_bytes(text: &[u8], json: &mut Vec<u8>) {
     json.push(b'"');
 }
 
+/// By byte: whether it may need an escape.
+const MAY_NEED_ESCAPE: [bool; 256] = {
+    let mut needs = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        needs[byte] = matches!(byte as u8, 0..0x20 | b'<' | b'>' | b'&' | b'"' | b'\\' | 0xe2);
+        byte += 1;
+    }
+    needs
+};
+
 /// Writes the content of a text. Text that is JSON already (`whole` is false) has only those escapes that it lacks.
 fn escaped(text: &[u8], whole: bool, json: &mut Vec<u8>) {
     let mut plain = 0;
     for (at, &byte) in text.iter().enumerate() {
+        if !MAY_NEED_ESCAPE[usize::from(byte)] {
+            continue;
+        }
         let escape: &[u8] = match byte {
             b'<' => b"\\u003c",
             b'>' => b"\\u003e",

@@ -35,6 +35,8 @@ pub(crate) struct MessageType {
     pub(crate) encoded: Vec<Encoded>,
     /// By number: the index in `encoded` plus 1, or 0.
     by_number: Vec<u16>,
+    /// By member: the first from it on that the JSON may have without content.
+    next_shown: Vec<u16>,
 }
 
 /// A field of a message, which is a member of its JSON.
@@ -171,9 +173,27 @@ impl MessageId {
     }
 }
 
+impl Field {
+    /// Returns whether the JSON certainly lacks the member if the bytes do.
+    fn is_omitted_if_absent(&self) -> bool {
+        let is_scalar = matches!(
+            self.r#type,
+            Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double | Type::Bytes
+        );
+        let is_optional = matches!(self.shape, Shape::List | Shape::Map | Shape::Pointer);
+        self.empty != Empty::Written && (is_optional || (self.shape == Shape::Value && is_scalar))
+    }
+}
+
 impl MessageType {
     fn new(name: &'static str, fields: &[Field], all: &[(&'static str, Vec<Field>)]) -> Self {
-        let mut message = Self { name, members: Vec::new(), encoded: Vec::new(), by_number: Vec::new() };
+        let mut message = Self {
+            name,
+            members: Vec::new(),
+            encoded: Vec::new(),
+            by_number: Vec::new(),
+            next_shown: Vec::new(),
+        };
         for field in fields {
             let at = u16::try_from(message.members.len()).unwrap_or(u16::MAX);
             let place = match (field.shape, field.r#type) {
@@ -194,7 +214,20 @@ impl MessageType {
             message.by_number.resize(message.by_number.len().max(number + 1), 0);
             message.by_number[number] = index;
         }
+        let count = u16::try_from(message.members.len()).unwrap_or(u16::MAX);
+        let mut next = count;
+        for (at, field) in (0..count).zip(&message.members).rev() {
+            next = if field.is_omitted_if_absent() { next } else { at };
+            message.next_shown.push(next);
+        }
+        message.next_shown.reverse();
         message
+    }
+
+    /// Returns the index of the first member from `at` on that the JSON may have without content.
+    #[inline]
+    pub(crate) fn next_shown(&self, at: usize) -> usize {
+        self.next_shown.get(at).map_or(self.members.len(), |next| usize::from(*next))
     }
 
     /// Returns the place of the field with this number; `None` if the table does not know it.

@@ -133,10 +133,13 @@ impl<'a> View<'a> {
         &'v self,
         position: &mut Position,
     ) -> Result<Option<(&'static str, Value<'v, 'a>)>, InvalidProtobuf> {
-        while let Some(field) = self.message.members.get(position.member) {
-            let at = position.member;
-            position.member += 1;
+        loop {
             let rest = self.found.get(position.found..).unwrap_or_default();
+            // Most members of most messages are absent.
+            let shown = self.message.next_shown(position.member);
+            let at = rest.first().map_or(shown, |found| shown.min(usize::from(found.at)));
+            let Some(field) = self.message.members.get(at) else { return Ok(None) };
+            position.member = at + 1;
             let count = rest.iter().take_while(|found| usize::from(found.at) == at).count();
             position.found += count;
             let found = &rest[..count];
@@ -152,7 +155,6 @@ impl<'a> View<'a> {
                 Written::Nothing => {}
             }
         }
-        Ok(None)
     }
 
     fn nested(&self, message: MessageId, found: &[Found<'a>]) -> Result<View<'a>, InvalidProtobuf> {

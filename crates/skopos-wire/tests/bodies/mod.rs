@@ -251,7 +251,7 @@ pub fn event(data: &[u8]) {
                 assert_eq!(object.to_value(), tree["object"]);
                 agrees(object, &tree["object"]);
                 // The object of an event equals a scan of its JSON.
-                let again = RawObject::copy_from(object.content(), &Limits::default())
+                let again = RawObject::copy_from(&object.content(), &Limits::default())
                     .expect("it was scanned before");
                 assert_eq!((again.key(), again.uid()), (object.key(), object.uid()));
                 assert!(again.labels().eq(object.labels()));

@@ -202,7 +202,7 @@ impl InformerFactory {
             informers: informers.len(),
             synced: contents.iter().filter(|content| content.is_confirmed()).count(),
             objects: contents.iter().map(|content| content.objects.len()).sum(),
-            bytes: contents.iter().map(|content| content.json_bytes).sum(),
+            bytes: contents.iter().map(|content| content.held_bytes).sum(),
             probers: probers.len(),
             probes: probes.iter().map(|(sent, _)| sent).sum(),
             probe_failures: probes.iter().map(|(_, failed)| failed).sum(),

@@ -11,6 +11,7 @@ use super::context::FactoryContext;
 use crate::error::BuildError;
 use crate::freshness::prober::{ProbeFuture, ProbeTimes, Prober};
 use crate::informer::assembly::{assemble, store_for};
+use crate::informer::compaction::Compaction;
 use crate::informer::options::{InformerOptions, SharingKey};
 use crate::informer::reflector::Reflector;
 use crate::informer::resource::ResourceId;
@@ -59,7 +60,8 @@ impl InformerRegistry {
             return Ok(new_handle(running, options));
         }
         // Not under the lock: the user's functions compute the indexes.
-        let store = store_for(context, &options);
+        let mut compaction = Compaction::new(&resource, options.compact_above);
+        let store = store_for(context, &options, &mut compaction);
         let mut entries = self.entries.lock();
         // Another caller may have been quicker.
         if let Some(running) = entries.running(context, &key)? {
@@ -68,8 +70,8 @@ impl InformerRegistry {
         }
         let resync = options.resync;
         let prober = entries.prober(context, &resource);
-        let running =
-            Arc::new(InformerGuard::new(assemble(context, &prober, store, resource, form, options)));
+        let informer = assemble(context, &prober, store, resource, form, &compaction, options);
+        let running = Arc::new(InformerGuard::new(informer));
         let replaced = entries.informers.insert(key, InformerEntry::new(&running));
         entries.replaced.extend(replaced.filter(InformerEntry::is_held));
         Ok(Informer::new(running, resync))

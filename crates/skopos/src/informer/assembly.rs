@@ -5,6 +5,7 @@ use std::sync::Arc;
 use skopos_reflect::{Form, InitialList, MachineOptions, Resume, Target};
 use tokio::time::Instant;
 
+use super::compaction::Compaction;
 use super::options::InformerOptions;
 use super::reflector::{self, Reflector, ReflectorParts};
 use super::resource::{ResourceId, Scope};
@@ -17,15 +18,20 @@ use crate::sync::{Mutex, deadline};
 
 /// Creates the store of an informer, with the restored content. The user's functions compute its indexes; they may be slow,
 /// and may call the factory.
-pub(crate) fn store_for(context: &FactoryContext, options: &InformerOptions) -> Arc<StoreCore> {
+pub(crate) fn store_for(
+    context: &FactoryContext,
+    options: &InformerOptions,
+    compaction: &mut Compaction,
+) -> Arc<StoreCore> {
     let restored = options.restored.as_ref();
-    let content = match (restored, &options.scope) {
+    let mut content = match (restored, &options.scope) {
         (Some(checkpoint), _) => checkpoint.content().clone(),
         (None, Scope::All) => StoreContent::unsynced(),
         (None, Scope::Namespaces(namespaces)) => {
             StoreContent::unsynced_set(namespaces.iter().map(String::as_str))
         }
     };
+    content.compact(|object| compaction.listed(object));
     let mut evidence = Evidence::new(context.freshness.clone(), content.parts.len().max(1));
     if let Some(checkpoint) = restored {
         // First: time that passes before the other clock is read counts twice, rather than never.
@@ -48,6 +54,7 @@ pub(crate) fn assemble(
     store: Arc<StoreCore>,
     resource: ResourceId,
     form: Form,
+    compaction: &Compaction,
     options: InformerOptions,
 ) -> InformerInner {
     let targets = targets(&resource, form, &options);
@@ -67,6 +74,7 @@ pub(crate) fn assemble(
                 prober: prober.clone(),
                 machine: machine.clone(),
                 transform: options.transform.clone(),
+                compaction: compaction.clone(),
                 stop: stop.clone(),
                 seed: context.seed(),
                 resume: restored.map(|checkpoint| Resume {

@@ -3,6 +3,7 @@
 #[cfg(feature = "kube-runtime")]
 pub(crate) mod adapters;
 pub(crate) mod assembly;
+pub(crate) mod compaction;
 pub(crate) mod encodings;
 pub(crate) mod options;
 pub(crate) mod quarantine;
@@ -384,7 +385,7 @@ impl InformerInner {
             resource: self.resource.clone(),
             freshness: evidence.freshness(),
             objects: content.objects.len(),
-            bytes: content.json_bytes,
+            bytes: content.held_bytes,
             resource_version: content.rv.clone(),
             epoch: content.epoch,
             events: store.applied,

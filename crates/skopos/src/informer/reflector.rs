@@ -13,6 +13,7 @@ use skopos_reflect::{
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 use tokio_util::sync::CancellationToken;
 
+use super::compaction::Compaction;
 use super::quarantine::{Quarantine, UnreadableObjects};
 use super::resource::ResourceId;
 use super::stats::TroubleLog;
@@ -69,6 +70,7 @@ pub(crate) struct ReflectorParts<'a> {
     pub(crate) prober: Arc<Prober>,
     pub(crate) machine: MachineOptions,
     pub(crate) transform: Transform,
+    pub(crate) compaction: Compaction,
     pub(crate) stop: CancellationToken,
     pub(crate) seed: u64,
     /// The position of the restored content.
@@ -86,6 +88,7 @@ pub(crate) fn start(parts: ReflectorParts<'_>) -> Reflector {
         prober,
         mut machine,
         transform,
+        compaction,
         stop,
         seed,
         resume,
@@ -114,6 +117,7 @@ pub(crate) fn start(parts: ReflectorParts<'_>) -> Reflector {
     let writer = StoreWriter::new(store.clone(), part, observer);
     let sink = StoreSink {
         part,
+        store: store.clone(),
         writer,
         cell: cell.clone(),
         troubles: troubles.clone(),
@@ -121,6 +125,7 @@ pub(crate) fn start(parts: ReflectorParts<'_>) -> Reflector {
         needs_comparison: needs_comparison.clone(),
         staged: BTreeSet::new(),
         transform,
+        compaction,
         resource: resource.clone(),
         watch_list_support: context.watch_list_support.clone(),
     };
@@ -199,10 +204,11 @@ impl ReflectorObserver for FreshnessObserver {
     }
 }
 
-/// The sink between the driver and the store: applies the transform, and records complete lists and objects that cannot be
-/// read.
+/// The sink between the driver and the store: applies the transform and the compaction, and records complete lists and
+/// objects that cannot be read.
 struct StoreSink {
     part: usize,
+    store: Arc<StoreCore>,
     writer: StoreWriter,
     cell: Arc<FreshnessCell>,
     troubles: Arc<TroubleLog>,
@@ -211,6 +217,7 @@ struct StoreSink {
     /// The unreadable objects of the list that is being received.
     staged: BTreeSet<ObjectKey>,
     transform: Transform,
+    compaction: Compaction,
     resource: ResourceId,
     watch_list_support: Arc<WatchListSupport>,
 }
@@ -218,11 +225,13 @@ struct StoreSink {
 impl Sink for StoreSink {
     fn begin_replace(&mut self) {
         self.staged.clear();
+        self.compaction.begin_list();
         self.writer.begin_replace();
     }
 
     fn stage(&mut self, object: RawObject) {
-        self.writer.stage(self.transform.refine(object));
+        let object = self.compaction.listed(self.transform.refine(object));
+        self.writer.stage(object);
     }
 
     fn unstage(&mut self, key: &ObjectKey) {
@@ -248,9 +257,10 @@ impl Sink for StoreSink {
     }
 
     fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
+        let held = self.store.current().json_bytes;
         for change in changes.iter_mut() {
             if let Change::Put(object) | Change::Deleted(object) = change {
-                *object = self.transform.refine(object.clone());
+                *object = self.compaction.held(self.transform.refine(object.clone()), held);
             }
         }
         self.quarantine.remove(changes.iter().map(Change::key));

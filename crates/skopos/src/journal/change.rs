@@ -100,7 +100,7 @@ impl ChangeRecord {
     /// not, that is the old version of another record.
     pub(super) fn bytes(&self) -> u64 {
         let kept = [&self.old, &self.last].into_iter().flatten();
-        RECORD_OVERHEAD + kept.map(|entry| RECORD_OVERHEAD + entry.raw().content().len() as u64).sum::<u64>()
+        RECORD_OVERHEAD + kept.map(|entry| RECORD_OVERHEAD + entry.raw().buffer().len() as u64).sum::<u64>()
     }
 
     pub(super) fn change<K>(&self) -> Change<K> {

@@ -191,7 +191,7 @@ impl LiveClient {
 impl ListBudget {
     fn take(&mut self, object: &RawObject) -> Result<(), LiveError> {
         let objects = self.objects.checked_sub(1);
-        let bytes = self.bytes.checked_sub(object.content().len() as u64);
+        let bytes = self.bytes.checked_sub(object.content_len() as u64);
         let (Some(objects), Some(bytes)) = (objects, bytes) else {
             return Err(malformed(
                 "the list is larger than MachineOptions::max_list_objects or max_list_bytes",

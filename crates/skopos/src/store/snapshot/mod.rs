@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::core::DynamicObject;
-use skopos_wire::{LabelSelector, ObjectKey, ResourceVersion};
+use skopos_wire::{LabelSelector, ObjectKey, RawObject, ResourceVersion};
 use tokio::time::Instant;
 
 use super::digest::Digest;
@@ -95,9 +95,15 @@ impl<K> Snapshot<K> {
         self.len() == 0
     }
 
-    /// Returns the size of all objects as JSON, in bytes.
+    /// Returns the size of all objects in bytes, in the form in which they came (JSON or protobuf).
     pub fn json_bytes(&self) -> u64 {
         self.content.json_bytes
+    }
+
+    /// Returns the size of all objects in bytes as they are held: less than [`json_bytes`](Self::json_bytes) if they are
+    /// compressed ([`InformerOptions::compact_above`](crate::InformerOptions::compact_above)).
+    pub fn held_bytes(&self) -> u64 {
+        self.content.held_bytes
     }
 
     /// Returns the digest of all objects' keys, uids and RVs. Costs nothing: it is updated with each change.
@@ -291,6 +297,8 @@ pub(crate) struct StoreContent {
     pub(crate) indexes: Vec<StoreIndex>,
     pub(crate) digest: Digest,
     pub(crate) json_bytes: u64,
+    /// The size of the objects as they are held.
+    pub(crate) held_bytes: u64,
     /// A hash of the content that lists have changed in objects whose versions stayed, which the digest does not show.
     /// Equal for equal changes, and 0 for none.
     pub(crate) rewritten: u64,
@@ -326,6 +334,17 @@ impl StoreContent {
         objects.iter().for_each(|entry| content.account(None, Some(entry)));
         content.objects = objects;
         content.for_checkpoint()
+    }
+
+    /// Replaces objects by their compressed form, which `compact` returns.
+    pub(crate) fn compact(&mut self, mut compact: impl FnMut(RawObject) -> RawObject) {
+        let held = self.objects.clone();
+        for entry in held.iter() {
+            let object = compact(entry.raw().clone());
+            if object.is_compact() {
+                self.put(StoredObject::new(object));
+            }
+        }
     }
 
     /// Returns this content in the form of a checkpoint: not confirmed by the server, and with only the objects.
@@ -436,6 +455,7 @@ impl StoreContent {
             indexes: Vec::new(),
             digest: Digest::EMPTY,
             json_bytes: 0,
+            held_bytes: 0,
             rewritten: 0,
             journal_position: None,
         }
@@ -459,11 +479,13 @@ impl StoreContent {
     pub(crate) fn account(&mut self, old: Option<&StoredObject>, new: Option<&StoredObject>) {
         if let Some(entry) = old {
             self.digest.remove(entry.raw().key(), entry.uid(), entry.rv());
-            self.json_bytes -= entry.raw().content().len() as u64;
+            self.json_bytes -= entry.raw().content_len() as u64;
+            self.held_bytes -= entry.raw().buffer().len() as u64;
         }
         if let Some(entry) = new {
             self.digest.add(entry.raw().key(), entry.uid(), entry.rv());
-            self.json_bytes += entry.raw().content().len() as u64;
+            self.json_bytes += entry.raw().content_len() as u64;
+            self.held_bytes += entry.raw().buffer().len() as u64;
         }
         if let (Some(old), Some(new)) = (old, new)
             && old.is_same_version(new)

@@ -315,7 +315,9 @@ enum Staged {
 impl Staging {
     fn stage(&mut self, object: RawObject) {
         let known = self.base.objects.get(object.key());
-        let known = known.filter(|known| known.has_content_of(&object)).cloned();
+        // A compressed object replaces the same object that is not.
+        let is_compacted = |known: &StoredObject| object.is_compact() && !known.raw().is_compact();
+        let known = known.filter(|known| !is_compacted(known) && known.has_content_of(&object)).cloned();
         self.items.push(Staged::Object(known.unwrap_or_else(|| StoredObject::new(object))));
     }
 
@@ -479,6 +481,9 @@ impl Merge<'_> {
         // differently than before (a new default, a fixed conversion, an upgrade), without an event.
         if before.is_same(&listed) || before.has_content_of(listed.raw()) {
             self.stats.kept += 1;
+            if listed.raw().is_compact() && !before.raw().is_compact() {
+                self.content.put(listed);
+            }
             return;
         }
         if before.uid() == listed.uid() {
