@@ -30,7 +30,7 @@ skopos serve --print-schema
 | size | `64Ki`, `512Mi`, `2Gi`, or a number of bytes in quotes |
 | text | not empty, unless its meaning says that it may be |
 | changes | the file is read again every two seconds. A change with errors is refused, and the gateway keeps the previous configuration |
-| next start | changes of these take effect at the next start, and the log names them: `listen`, `clusters`, `checkpoints`, `authentication.clientCertificates`, whether callers authenticate at all, `cache.kinds`, `cache.idleStop`, `cache.bytesPerCluster`, `cache.compressedBytes` |
+| next start | changes of these take effect at the next start, and the log names them: `listen`, `clusters`, `checkpoints`, `authentication.clientCertificates`, whether callers authenticate at all, `cache.kinds`, `cache.idleStop`, `cache.bytesPerCluster`, `cache.compactAbove`, `cache.encoding`, `cache.compressedBytes` |
 | objects in memory | `outbound.impersonate`, `outbound.readOnly`, `authorization.loopback` and `cache.managedFields` take effect at once, except for the parts of objects that are kept in memory: those at the next start |
 ",
 };

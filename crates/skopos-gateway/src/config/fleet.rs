@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use skopos::journal::JournalOptions;
-use skopos::{InformerOptions, ResourceId, Transform};
+use skopos::{Encoding, FactoryOptions, InformerOptions, ResourceId, Transform};
 use skopos_fleet::checkpoint::{CheckpointKeeper, Directory, KeeperOptions, KindFilter, private_folder};
 use skopos_fleet::kubeconfig::KubeconfigPolicy;
 use skopos_fleet::source::{
@@ -20,7 +20,7 @@ use skopos_vcluster::Helm;
 
 use crate::bucket;
 use crate::config::hosts::{Hosts, kubeconfig_paths};
-use crate::config::{self, Config, LoopbackTrust, ManagedFields};
+use crate::config::{self, Config, LoopbackTrust, ManagedFields, MemberEncoding};
 use crate::merged::ResumeStorage;
 
 /// Returns the fleet options of `config`: the content to keep, its lifetime and its bounds.
@@ -37,14 +37,23 @@ pub fn options(config: &Config) -> FleetOptions {
         known.map(|known| resource_id(&known))
     });
     let kept = KeptParts::from_config(config);
+    let compact_above = config.cache.compact_above.0;
+    let encoding = match config.cache.encoding {
+        MemberEncoding::Protobuf => Encoding::Protobuf,
+        MemberEncoding::Json => Encoding::Json,
+    };
     let cluster = ClusterOptions {
         kinds: pinned.collect(),
         prefetch_documents: true,
         idle_stop: Some(config.cache.idle_stop.0),
         memory_budget: Some(config.cache.bytes_per_cluster.0),
         informer: InformerConfig::new(move |_, _| {
-            InformerOptions::all().journal(JournalOptions::default()).transform(kept.transform())
+            InformerOptions::all()
+                .journal(JournalOptions::default())
+                .transform(kept.transform())
+                .compact_above(compact_above)
         }),
+        factory: FactoryOptions { encoding, ..FactoryOptions::default() },
         ..ClusterOptions::default()
     };
     FleetOptions { cluster, retain_removed: config.clusters.retain_removed.0, ..FleetOptions::default() }

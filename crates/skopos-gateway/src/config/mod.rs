@@ -17,8 +17,9 @@ pub use model::{
     AccessPlugin, AccessProvider, Authentication, Authorization, AuthorizationMode, BucketCredentials,
     BucketSource, Cache, Checkpoints, CidrList, ClientCertificates, ClusterProfileSource, Clusters, Config,
     ConnectPolicy, Dial, FolderSource, HostCluster, Kind, KubeconfigSource, KubeconfigSwitches, Limits,
-    Listen, LoopbackTrust, ManagedFields, MemberDown, Metrics, Observers, Oidc, Outbound, PolicyRule, Reads,
-    Replicas, SecretFlavour, SecretSource, StreamLimits, Tls, TokenReview, TokenSecret, VclusterSource,
+    Listen, LoopbackTrust, ManagedFields, MemberDown, MemberEncoding, Metrics, Observers, Oidc, Outbound,
+    PolicyRule, Reads, Replicas, SecretFlavour, SecretSource, StreamLimits, Tls, TokenReview, TokenSecret,
+    VclusterSource,
 };
 pub use skopos_config::{ByteSize, ConfigError, Problem, Span};
 use skopos_config::{Configuration, ModelFault};

@@ -376,7 +376,8 @@ impl Reload {
 fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
     let cache = |config: &Config| {
         let cache = &config.cache;
-        (cache.kinds.clone(), cache.idle_stop, cache.bytes_per_cluster, cache.compressed_bytes)
+        let sizes = (cache.bytes_per_cluster, cache.compact_above, cache.compressed_bytes);
+        (cache.kinds.clone(), cache.idle_stop, sizes, cache.encoding)
     };
     let ways = |config: &Config| {
         (config.authentication.client_certificates.clone(), config.authentication.is_configured())
@@ -386,7 +387,7 @@ fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         ("authentication.clientCertificates", ways(before) != ways(after)),
         ("clusters", before.clusters != after.clusters),
         (
-            "cache.kinds, cache.idleStop, cache.bytesPerCluster, cache.compressedBytes",
+            "cache.kinds, cache.idleStop, cache.bytesPerCluster, cache.compactAbove, cache.encoding, cache.compressedBytes",
             cache(before) != cache(after),
         ),
         ("checkpoints", before.checkpoints != after.checkpoints),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::cache::{Cache, Kind, ManagedFields, Reads};
+pub use self::cache::{Cache, Kind, ManagedFields, MemberEncoding, Reads};
 pub use self::callers::{
     Authentication, Authorization, AuthorizationMode, ClientCertificates, LoopbackTrust, MemberDown,
     Observers, Oidc, PolicyRule, TokenReview,
