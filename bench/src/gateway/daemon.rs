@@ -5,12 +5,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use skopos_fleet::{Condition, Paused, PausedBy};
+use serde::{Deserialize, Serialize};
+use skopos::{ObjectKey, RawObject, Snapshot};
+use skopos_fleet::{Condition, Fleet, Paused, PausedBy};
 use skopos_gateway::Daemon;
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// How long reads of single objects took, in microseconds: the median, and the time within which 99 of 100 were done.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct GetTimes {
+    /// As they came.
+    pub(crate) held: [f64; 2],
+    /// As JSON.
+    pub(crate) json: [f64; 2],
+}
 
 /// How long anything may take that is waited for.
 const TIMEOUT: Duration = Duration::from_secs(500);
@@ -20,6 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(500);
 /// - `live CLUSTERS KINDS` waits until so many clusters are live with so many live kinds each, and says how many
 ///   milliseconds after the start that was
 /// - `pause NAME` says that the cluster is switched off
+/// - `gets COUNT` reads so many objects from memory, and says how long that took ([`GetTimes`])
 /// - `dials` says how many connections were begun to each cluster
 pub(crate) async fn run(config: PathBuf) -> Result<()> {
     let started = Instant::now();
@@ -65,6 +77,7 @@ pub(crate) async fn run(config: PathBuf) -> Result<()> {
                 cluster.pause(Paused { by: PausedBy::ScaledDown, since: None });
                 println!("done");
             }
+            ["gets", count] => println!("{}", serde_json::to_string(&gets(&fleet, count.parse()?))?),
             ["dials"] => {
                 let dials = |cluster: &skopos_fleet::Cluster| {
                     cluster.stats().transport.map_or(0, |transport| transport.dials)
@@ -79,4 +92,37 @@ pub(crate) async fn run(config: PathBuf) -> Result<()> {
     stop.cancel();
     while running.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Reads objects of all clusters, spread over all that there are.
+fn gets(fleet: &Fleet, count: usize) -> GetTimes {
+    let clusters = fleet.members();
+    let snapshots: Vec<Snapshot<RawObject>> = clusters
+        .values()
+        .flat_map(|cluster| cluster.kinds())
+        .map(|kind| kind.informer().snapshot())
+        .collect();
+    let objects: usize = snapshots.iter().map(Snapshot::len).sum();
+    let stride = (objects / count.max(1)).max(1);
+    let mut keys: Vec<(usize, ObjectKey)> = Vec::new();
+    for (at, snapshot) in snapshots.iter().enumerate() {
+        keys.extend(snapshot.iter().step_by(stride).map(|object| (at, object.key().clone())));
+    }
+    fastrand::shuffle(&mut keys);
+    let timed = |read: fn(&RawObject) -> usize| {
+        let mut times: Vec<f64> = keys
+            .iter()
+            .map(|(at, key)| {
+                let begun = std::time::Instant::now();
+                let read = snapshots[*at].get(key).map(|object| read(object.raw()));
+                let took = begun.elapsed().as_secs_f64() * 1e6;
+                std::hint::black_box(read);
+                took
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default();
+        [at(0.5), at(0.99)]
+    };
+    GetTimes { held: timed(|object| object.content().len()), json: timed(|object| object.json().len()) }
 }

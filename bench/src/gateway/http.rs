@@ -142,7 +142,9 @@ impl Connection {
             Sender::Http1(_) => Request::get(uri).header(header::HOST, "localhost"),
             Sender::Http2(_) => Request::get(format!("http://localhost{uri}")),
         };
-        request = request.header(header::ACCEPT, "application/json");
+        if headers.iter().all(|(name, _)| name != header::ACCEPT) {
+            request = request.header(header::ACCEPT, "application/json");
+        }
         for (name, value) in headers {
             request = request.header(name, *value);
         }

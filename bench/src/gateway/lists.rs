@@ -47,6 +47,7 @@ pub(crate) struct Options {
 enum Form {
     Plain,
     Gzip,
+    Protobuf,
 }
 
 /// One server in one form, for a while.
@@ -91,7 +92,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 
     let mut measured = Vec::new();
     for _ in 0..options.rounds {
-        for form in [Form::Plain, Form::Gzip] {
+        for form in Form::ALL {
             for (name, process, target) in &both {
                 let figures = measure(process, target, form, &options).await?;
                 measured.push((form, *name, figures));
@@ -106,6 +107,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 /// Lists with each server in each form: all must be the same when unpacked. How many bytes that are.
 async fn same_bytes(peer: &Target, gateway: &Target) -> Result<usize> {
     let mut seen: Option<(usize, Vec<u8>)> = None;
+    let mut protobuf: Option<Vec<u8>> = None;
     for (name, target) in [("peer", peer), ("gateway", gateway)] {
         let mut connection = target.connect().await?;
         // The first list with gzip compresses; that is not what a list costs.
@@ -123,6 +125,10 @@ async fn same_bytes(peer: &Target, gateway: &Target) -> Result<usize> {
             }
             seen = Some((len, digest));
         }
+        let answer = connection.get(PATH, Form::Protobuf.headers()).await?;
+        let (len, digest) = unpacked(Form::Protobuf, &answer.body)?;
+        let same = *protobuf.get_or_insert_with(|| digest.clone()) == digest;
+        ensure!(same, "{name} sent {len} bytes of protobuf that differ from those before");
     }
     Ok(seen.map_or(0, |(len, _)| len))
 }
@@ -131,7 +137,7 @@ fn unpacked(form: Form, body: &Bytes) -> Result<(usize, Vec<u8>)> {
     let mut hasher = Sha256::new();
     let mut len = 0;
     match form {
-        Form::Plain => {
+        Form::Plain | Form::Protobuf => {
             hasher.update(body);
             len = body.len();
         }
@@ -189,7 +195,7 @@ fn print(options: &Options, bytes: usize, measured: &[(Form, &str, Figures)]) ->
         let rounds = measured.iter().filter(|(f, n, _)| *f == form && *n == name);
         median(rounds.map(|(_, _, figures)| figure(figures)).collect())
     };
-    let rows = [Form::Plain, Form::Gzip].into_iter().flat_map(|form| {
+    let rows = Form::ALL.into_iter().flat_map(|form| {
         ["apiserver", "skopos"].map(|name| {
             let with = |figure: fn(&Figures) -> f64, digits: usize| {
                 let (value, base) = (of(form, name, figure), of(form, "apiserver", figure));
@@ -222,10 +228,13 @@ fn print(options: &Options, bytes: usize, measured: &[(Form, &str, Figures)]) ->
 }
 
 impl Form {
+    const ALL: [Self; 3] = [Self::Plain, Self::Gzip, Self::Protobuf];
+
     fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
             Self::Gzip => "gzip",
+            Self::Protobuf => "protobuf",
         }
     }
 
@@ -233,6 +242,7 @@ impl Form {
         match self {
             Self::Plain => &[],
             Self::Gzip => &[(header::ACCEPT_ENCODING, "gzip")],
+            Self::Protobuf => &[(header::ACCEPT, "application/vnd.kubernetes.protobuf")],
         }
     }
 }

@@ -7,6 +7,7 @@ mod http;
 mod idle;
 mod lists;
 mod members;
+mod memory;
 mod reads;
 mod setup;
 mod watches;
@@ -19,7 +20,7 @@ use clap::Subcommand;
 /// What is measured of the gateway, and the processes that take part.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// A long list from memory, plain and gzip, beside the API server's own libraries (needs peers/apiserver).
+    /// A long list from memory, plain, gzip and protobuf, beside the API server's own libraries (needs peers/apiserver).
     GatewayLists(lists::Options),
     /// Gets by name at an even rate, the gateway on one core (needs taskset).
     GatewayGet(get::Options),
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     GatewayWatches(watches::Options),
     /// Reads of healthy clusters beside many that are ill, against all well.
     FleetFaults(faults::Options),
+    /// A million pods, compressed and not.
+    GatewayMemory(memory::Options),
     /// A thousand small clusters with nothing to do.
     FleetIdle(idle::Options),
     /// The clusters' process.
@@ -59,6 +62,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
         Command::GatewayReads(options) => reads::run(options).await,
         Command::GatewayWatches(options) => watches::run(options).await,
         Command::FleetFaults(options) => faults::run(options).await,
+        Command::GatewayMemory(options) => memory::run(options).await,
         Command::FleetIdle(options) => idle::run(options).await,
         Command::Members(options) => members::run(options).await,
         Command::Gateway { config } => daemon::run(config).await,

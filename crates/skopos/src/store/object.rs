@@ -195,6 +195,13 @@ impl StoredObject {
         }
     }
 
+    /// Returns whether one is the other, compressed: no change.
+    fn is_compressed_form_of(&self, other: &StoredObject) -> bool {
+        self.raw().is_compact() != other.raw().is_compact()
+            && self.is_same_version(other)
+            && self.has_content_of(other.raw())
+    }
+
     /// Returns a hash that distinguishes contents, within one process.
     pub(crate) fn content_hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -228,7 +235,7 @@ impl TreeItem for StoredObject {
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.0, &other.0) || self.is_compressed_form_of(other)
     }
 
     fn touch(&self) -> usize {

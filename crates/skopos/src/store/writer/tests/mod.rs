@@ -225,6 +225,27 @@ fn relist_shares_memory_of_unchanged_objects() {
 }
 
 #[test]
+fn relist_compresses_unchanged_objects_without_events() {
+    let object = |number: u64| object("ns", &format!("a{number}"), &format!("uid-{number}"), number);
+    let samples: Vec<_> = (1..400).map(|number| object(number).content()).collect();
+    let dictionary = Arc::new(skopos_wire::Dictionary::train(&samples).unwrap());
+    let (core, mut writer) = store();
+    let reader: Store = core.clone().into();
+    list(&mut writer, (1..100).map(object), commit(500, 0, false));
+    let (plain, queue) = (reader.snapshot(), Arc::new(EventQueue::new(200)));
+    core.subscribe(&queue).unwrap();
+    drain(&queue);
+    list(&mut writer, (1..100).map(|number| object(number).compact(&dictionary)), commit(600, 0, true));
+    let compact = reader.snapshot();
+    assert!(compact.iter().all(|object| object.raw().is_compact()));
+    assert!(compact.held_bytes() < plain.held_bytes() && compact.json_bytes() == plain.json_bytes());
+    assert_eq!((compact.digest(), drain(&queue)), (plain.digest(), Vec::new()));
+    // A list in which they are plain changes nothing.
+    list(&mut writer, (1..100).map(object), commit(700, 0, true));
+    assert!(reader.snapshot().iter().all(|object| object.raw().is_compact()));
+}
+
+#[test]
 fn rollback_replaces_content_at_same_version() {
     let (core, mut writer) = store();
     let reader: Store = core.into();
