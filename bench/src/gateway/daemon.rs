@@ -113,7 +113,7 @@ fn gets(fleet: &Fleet, count: usize) -> GetTimes {
         let mut times: Vec<f64> = keys
             .iter()
             .map(|(at, key)| {
-                let begun = std::time::Instant::now();
+                let begun = Instant::now();
                 let read = snapshots[*at].get(key).map(|object| read(object.raw()));
                 let took = begun.elapsed().as_secs_f64() * 1e6;
                 std::hint::black_box(read);

@@ -1,5 +1,6 @@
 //! Objects as the server sent them, plus the metadata that a cache needs.
 
+mod compact;
 mod content;
 mod fields;
 mod labels;

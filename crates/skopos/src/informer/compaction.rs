@@ -57,7 +57,7 @@ impl Compaction {
         self.held(object, self.listed)
     }
 
-    /// Returns the form in which an object is held, beside others that take so many bytes.
+    /// Returns the form in which an object is held, beside others that take `others` bytes.
     pub(crate) fn held(&mut self, object: RawObject, others: u64) -> RawObject {
         let Some(above) = self.above else { return object };
         // Objects before the limit are samples too: those after it may be of a few namespaces only.
@@ -99,7 +99,7 @@ impl Compaction {
 #[derive(Clone, Debug)]
 struct Sampler {
     samples: Vec<Bytes>,
-    /// Every so many objects one is taken.
+    /// Distance between two objects that are taken.
     stride: usize,
     offered: usize,
 }
@@ -212,7 +212,7 @@ mod tests {
         let size = object(1, "web").content_len();
         assert!(first * size >= 55_000 && first < 400, "{first} objects of {size} bytes");
         assert!(compact[first..].iter().all(|is_compact| *is_compact));
-        // So does a change, while much is held; a small list is held as it comes.
+        // So does a change, while much is held; a small list stays plain.
         assert!(compaction.held(object(5, "web"), 200_000).is_compact());
         compaction.begin_list();
         assert!(listed(&mut compaction, 0..50, "web").iter().all(|is_compact| !is_compact));
