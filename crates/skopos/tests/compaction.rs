@@ -99,3 +99,20 @@ async fn secrets_are_never_compressed() {
     assert!(secrets.snapshot().iter().all(|secret| !secret.raw().is_compact()));
     assert!(maps.snapshot().iter().any(|map| map.raw().is_compact()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn dictionary_of_one_cluster_serves_no_other() {
+    let new = || world_with(TestServer::builder(), quiet());
+    let [many, few] = [new().await, new().await];
+    many.server.load_pods(1_000);
+    // Fewer than a dictionary is trained on.
+    few.server.load_pods(60);
+    let held = async |world: &World| {
+        let informer = world.factory.informer::<Pod>(InformerOptions::all().compact_above(0)).unwrap();
+        informer.wait_synced(PLENTY).await.unwrap();
+        let pods = informer.snapshot();
+        pods.iter().filter(|pod| pod.raw().is_compact()).count()
+    };
+    assert!(held(&many).await > 800);
+    assert_eq!(held(&few).await, 0);
+}

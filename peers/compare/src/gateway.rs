@@ -1,6 +1,6 @@
 //! `skopos serve` in a process of its own, in front of one cluster.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use tokio::time::timeout;
 /// It is killed when this is dropped.
 pub(crate) struct Gateway {
     child: Child,
+    /// The file with the certificate that clients trust, if it speaks TLS.
+    certificate: Option<PathBuf>,
     port: u16,
     cluster: String,
 }
@@ -22,13 +24,40 @@ const PLENTY: Duration = Duration::from_secs(60);
 impl Gateway {
     /// Of the cluster that a kubeconfig's current context names.
     pub(crate) async fn start(program: &Path, folder: &Path, member: &str) -> Result<Self> {
+        Self::launch(program, folder, member, "{}", None).await
+    }
+
+    /// The same over TLS, with this cache.
+    pub(crate) async fn start_with_tls(
+        program: &Path,
+        folder: &Path,
+        member: &str,
+        cache: &str,
+    ) -> Result<Self> {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
+        let (certificate, key) = (folder.join("gateway.crt"), folder.join("gateway.key"));
+        std::fs::write(&certificate, made.cert.pem())?;
+        std::fs::write(&key, made.signing_key.serialize_pem())?;
+        Self::launch(program, folder, member, cache, Some((certificate, key))).await
+    }
+
+    async fn launch(
+        program: &Path,
+        folder: &Path,
+        member: &str,
+        cache: &str,
+        tls: Option<(PathBuf, PathBuf)>,
+    ) -> Result<Self> {
         let context = member.lines().find_map(|line| line.trim().strip_prefix("current-context:"));
         let cluster = context.context("the kubeconfig has no current context")?.trim().trim_matches('"');
         let kubeconfig = folder.join("member.yaml");
         std::fs::write(&kubeconfig, member)?;
         let config = folder.join("gateway.yaml");
+        let tls_text = tls.as_ref().map_or_else(String::new, |(certificate, key)| {
+            format!(", tls: {{certificate: '{}', key: '{}'}}", certificate.display(), key.display())
+        });
         let text = format!(
-            "listen: {{address: '127.0.0.1:0'}}\nauthorization: {{loopback: Trusted}}\n\
+            "listen: {{address: '127.0.0.1:0'{tls_text}}}\nauthorization: {{loopback: Trusted}}\ncache: {cache}\n\
              clusters: {{kubeconfigs: [{{path: '{}'}}]}}\n",
             kubeconfig.display()
         );
@@ -46,7 +75,8 @@ impl Gateway {
         let first = timeout(PLENTY, lines.next_line()).await??.context("the gateway ended")?;
         let port = first.rsplit(':').next().and_then(|port| port.trim_end_matches('/').parse().ok());
         let port = port.with_context(|| format!("no port in {first:?}"))?;
-        Ok(Self { child, port, cluster: cluster.to_owned() })
+        let certificate = tls.map(|(certificate, _)| certificate);
+        Ok(Self { child, certificate, port, cluster: cluster.to_owned() })
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -55,9 +85,13 @@ impl Gateway {
 
     /// For clients of the cluster, through a port in front of the gateway.
     pub(crate) fn kubeconfig(&self, port: u16) -> String {
-        let server = format!("http://127.0.0.1:{port}/clusters/{}", self.cluster);
+        let (scheme, trust) = match &self.certificate {
+            Some(file) => ("https", format!(", certificate-authority: '{}'", file.display())),
+            None => ("http", String::new()),
+        };
+        let server = format!("{scheme}://127.0.0.1:{port}/clusters/{}", self.cluster);
         format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n\
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{server}'{trust}}}}}]\n\
              contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n"
         )
     }

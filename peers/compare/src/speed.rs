@@ -10,6 +10,7 @@ use peer_protocol::{Line, Usage, What};
 use tokio::time::timeout;
 
 use crate::client::{Client, Who};
+use crate::gateway::Gateway;
 use crate::machine::Machine;
 use crate::programs;
 use crate::results::{self, SpeedResult, SpeedResults};
@@ -26,8 +27,9 @@ pub(crate) struct Options {
     /// The test server instead of the real one.
     #[arg(long)]
     test_server: bool,
-    /// Only these ways: protobuf, JSON, default, streaming list, raw, typed handler.
-    #[arg(long, value_delimiter = ',')]
+    /// Only these ways: protobuf; "protobuf, through the gateway"; JSON; default; streaming list; raw; typed handler. May be given
+    /// several times.
+    #[arg(long = "mode")]
     modes: Vec<String>,
     /// Build the programs first.
     #[arg(long)]
@@ -44,8 +46,12 @@ struct Mode {
     flags: &'static [&'static str],
 }
 
-const MODES: [Mode; 8] = [
+/// client-go in protobuf, through a gateway in front of the server.
+const THROUGH: &str = "protobuf, through the gateway";
+
+const MODES: [Mode; 9] = [
     Mode { who: Who::ClientGo, name: "protobuf", flags: &["--encoding", "protobuf"] },
+    Mode { who: Who::ClientGo, name: THROUGH, flags: &["--encoding", "protobuf"] },
     Mode { who: Who::ClientGo, name: "JSON", flags: &["--encoding", "json"] },
     Mode { who: Who::KubeRs, name: "default", flags: &[] },
     Mode { who: Who::KubeRs, name: "streaming list", flags: &["--watch-list", "on"] },
@@ -98,8 +104,17 @@ async fn measure(
     pods: usize,
     events: usize,
 ) -> Result<SpeedResult> {
+    let folder = tempfile::tempdir()?;
+    let mut gateway = None;
+    let mut text = server.kubeconfig()?;
+    if mode.name == THROUGH {
+        let cache = "{kinds: [{resource: pods}], bytesPerCluster: 8Gi}";
+        let started = Gateway::start_with_tls(&programs::skopos(), folder.path(), &text, cache).await?;
+        text = started.kubeconfig(started.port());
+        gateway = Some(started);
+    }
     let mut kubeconfig = tempfile::NamedTempFile::new()?;
-    kubeconfig.write_all(server.kubeconfig()?.as_bytes())?;
+    kubeconfig.write_all(text.as_bytes())?;
     let idle = server.cpu();
     let (mut client, mut lines, start) = begin(mode, kubeconfig.path()).await?;
     let (sync_ms, synced) = next(&mut lines, |what| match what {
@@ -116,6 +131,9 @@ async fn measure(
     client.ask("usage").await;
     let (_, steady) = next(&mut lines, usage).await.context("no usage")?;
     client.quit().await;
+    if let Some(gateway) = gateway {
+        gateway.stop().await?;
+    }
     server.delete(LAST).await?;
     let per_pod = |kib: u64| kib.saturating_sub(start.rss_kib) as f64 / pods as f64;
     let live = done.live_events - synced.live_events;
