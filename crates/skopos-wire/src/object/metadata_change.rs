@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn encodes_as_changed_json_does() {
         let mut object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {
-            "name": "a", "uid": "u", "resourceVersion": "7", "labels": {"z": "1"}, "annotations": {"b": "2"}}});
+            "name": "a", "uid": "u", "resourceVersion": "7", "labels": {"z": "1", "m/cluster": "forged"}, "annotations": {"b": "2"}}});
         let body = protobuf::from_json(object.to_string().as_bytes()).unwrap();
         let raw = RawObject::scan(body.into(), &Limits::default()).unwrap();
         let (kind, _) = raw.to_message(None).unwrap();
