@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long reads of single objects took, in microseconds: the median, and the time within which 99 of 100 were done.
+/// Durations of reads of single objects, in microseconds: the median and the 99th percentile.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct GetTimes {
     /// As they came.
@@ -31,7 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(500);
 /// - `live CLUSTERS KINDS` waits until so many clusters are live with so many live kinds each, and says how many
 ///   milliseconds after the start that was
 /// - `pause NAME` says that the cluster is switched off
-/// - `gets COUNT` reads so many objects from memory, and says how long that took ([`GetTimes`])
+/// - `gets COUNT` reads COUNT objects from memory, and prints the durations ([`GetTimes`])
 /// - `dials` says how many connections were begun to each cluster
 pub(crate) async fn run(config: PathBuf) -> Result<()> {
     let started = Instant::now();

@@ -14,19 +14,19 @@ use crate::process::Process;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How many clusters.
+    /// Number of clusters.
     #[arg(long, default_value_t = 10)]
     clusters: usize,
     /// Pods in each.
     #[arg(long, default_value_t = 100_000)]
     pods: usize,
-    /// Objects that are read by name.
+    /// Number of objects that are read by name.
     #[arg(long, default_value_t = 100_000)]
     gets: usize,
-    /// Changes of pods of one cluster.
+    /// Number of changes of pods of one cluster.
     #[arg(long, default_value_t = 20_000)]
     events: usize,
-    /// Changes a second.
+    /// Rate of these changes, per second.
     #[arg(long, default_value_t = 2_000.0)]
     rate: f64,
 }
