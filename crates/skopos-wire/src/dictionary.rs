@@ -36,7 +36,8 @@ thread_local! {
 }
 
 impl Dictionary {
-    /// Trains a dictionary on the [content](crate::RawObject::content) of objects. Some hundred objects are enough, and some dozens make a usable one.
+    /// Trains a dictionary on the [content](crate::RawObject::content) of objects. Some hundred objects are enough, and some
+    /// dozens make a usable one.
     ///
     /// # Errors
     /// If there are too few samples, or they have nothing in common.

@@ -70,7 +70,9 @@ impl<I: Item> ListBody<I> {
     pub(super) fn respond(mut self, blocks: Option<&Blocks>, gzip_from: Option<usize>) -> Response {
         let mut response = respond::bytes(StatusCode::OK, "application/json", Bytes::new());
         self.output = Output::Plain(blocks.cloned());
-        if let Some(blocks) = blocks.filter(|_| gzip_from.is_some_and(|bytes| self.is_at_least(bytes))) {
+        if let (Some(blocks), Some(bytes)) = (blocks, gzip_from)
+            && self.is_at_least(bytes)
+        {
             self.output = Output::Gzip(Gzip { member: None, blocks: blocks.clone() });
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -97,10 +99,9 @@ impl<I: Item> ListBody<I> {
             Output::Plain(blocks) => {
                 let mut sink = PlainSink { blocks, out };
                 let ended = self.write(&mut sink);
-                let PlainSink { blocks, .. } = sink;
                 out = sink.out;
                 if !ended {
-                    self.output = Output::Plain(blocks);
+                    self.output = Output::Plain(sink.blocks);
                 }
             }
             Output::Gzip(Gzip { member, blocks }) => {

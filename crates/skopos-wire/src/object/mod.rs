@@ -193,8 +193,8 @@ impl RawObject {
     /// # Errors
     /// As [`RawObject::to_protobuf`].
     pub fn to_message(&self, types: Option<(&str, &str)>) -> Result<(&'static Kind, Bytes), EncodeError> {
-        if let (Encoding::Protobuf { kind, .. }, Some(message)) = (self.0.encoding(), self.message()) {
-            return Ok((kind, message));
+        if let Encoding::Protobuf { kind, .. } = self.0.encoding() {
+            return Ok((kind, self.content()));
         }
         let (api_version, kind) = match (self.api_version(), self.kind(), types) {
             (Some(api_version), Some(kind), _) | (_, _, Some((api_version, kind))) => (api_version, kind),

@@ -257,7 +257,7 @@ impl Sink for StoreSink {
     }
 
     fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
-        let held = self.store.current().json_bytes;
+        let held = self.store.peek().json_bytes;
         for change in changes.iter_mut() {
             if let Change::Put(object) | Change::Deleted(object) = change {
                 *object = self.compaction.held(self.transform.refine(object.clone()), held);
