@@ -13,6 +13,8 @@ mod dependence_tests;
 #[cfg(test)]
 mod discovery_tests;
 mod documents;
+#[cfg(test)]
+mod encoding_tests;
 mod errors;
 #[cfg(test)]
 mod history_tests;
