@@ -45,15 +45,17 @@ impl RawObject {
             _ => {}
         }
         match self.0.content.plain() {
-            Some(content) if self.is_protobuf() => protobuf::lookup(self.view(content)?, &split_path(path)),
+            Some(content) if self.is_protobuf() => {
+                protobuf::lookup(&self.message_in(content)?, &split_path(path))
+            }
             Some(content) => match path.strip_prefix("metadata.") {
                 Some(rest) => lookup_text(self.slice(self.0.metadata), &split_path(rest)),
                 None => self.lookup_beside_metadata(content, &split_path(path)),
             },
             None => {
                 let content = self.content();
-                let found = match self.view(&content) {
-                    Some(view) => protobuf::lookup(view, &split_path(path)),
+                let found = match self.message_in(&content) {
+                    Some(message) => protobuf::lookup(&message, &split_path(path)),
                     None => lookup_text(&content, &split_path(path)),
                 };
                 found.map(own)

@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 
 use self::content::Content;
 use crate::json::{Cursor, RawStr};
-use crate::protobuf::{EncodeError, Kind, MAGIC, View};
+use crate::protobuf::{EncodeError, Kind, MAGIC, Object};
 use crate::{Limits, ObjectKey, ResourceVersion};
 
 /// A Kubernetes object: its JSON or protobuf as the server sent it, and the metadata scanned from it.
@@ -375,8 +375,10 @@ impl RawObject {
             message,
         };
         let content = self.content();
-        if let Some(view) = self.view(&content) {
-            return crate::protobuf::decode_view(view).map_err(failed);
+        if let Encoding::Protobuf { kind, has_types } = self.0.encoding() {
+            let types = has_types.then(|| kind.types());
+            return crate::protobuf::decode_object(Object::new(kind.message, &content), types)
+                .map_err(failed);
         }
         // As text, so that serde_json need not check the UTF-8 of each string.
         let text = std::str::from_utf8(&content).map_err(|error| failed(error.to_string().into()))?;
@@ -395,11 +397,9 @@ impl RawObject {
         COUNTS + size_of::<Inner>() + key + self.buffer().len()
     }
 
-    /// Returns the members of an object in protobuf, whose content this is.
-    fn view<'a>(&self, content: &'a [u8]) -> Option<View<'a>> {
-        let Encoding::Protobuf { kind, has_types } = self.0.encoding() else { return None };
-        let view = View::read(kind.message, content).ok()?;
-        Some(view.with_types(has_types.then(|| kind.types())))
+    /// Returns the message of an object in protobuf, whose content this is.
+    fn message_in<'a>(&self, content: &'a [u8]) -> Option<Object<'a>> {
+        self.0.message.map(|kind| Object::new(kind.message, content))
     }
 
     /// Adds `kind` and `apiVersion` to the JSON of an object in protobuf.

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use super::content::Content;
 use super::lookup::lookup_text;
 use super::{HAS_TYPES, Identity, Inner, Pair, RawObject, ScanError, Span, Unescaped};
-use crate::protobuf::{self, Envelope, InvalidProtobuf, Kind, Position, Reader, Value, View, WireValue};
+use crate::protobuf::{
+    self, Envelope, InvalidProtobuf, Kind, Object, Position, Reader, Value, View, WireValue,
+};
 use crate::{Limits, ObjectKey};
 
 /// The numbers of the fields of `ObjectMeta`.
@@ -123,8 +125,9 @@ pub(super) fn without_managed_fields(message: &[u8]) -> Option<Bytes> {
 }
 
 /// Returns the text of the scalar at a path.
-pub(super) fn lookup<'a>(view: View<'a>, path: &[&str]) -> Option<Cow<'a, str>> {
+pub(super) fn lookup<'a>(object: &Object<'a>, path: &[&str]) -> Option<Cow<'a, str>> {
     let (name, rest) = path.split_first()?;
+    let view = View::read(object).ok()?;
     let mut position = Position::default();
     while let Some((own, value)) = view.next_member(&mut position).ok()? {
         if own == *name {
@@ -134,7 +137,7 @@ pub(super) fn lookup<'a>(view: View<'a>, path: &[&str]) -> Option<Cow<'a, str>> 
     None
 }
 
-fn text_at<'a>(value: Value<'_, 'a>, path: &[&str]) -> Option<Cow<'a, str>> {
+fn text_at<'a>(value: Value<'a>, path: &[&str]) -> Option<Cow<'a, str>> {
     match (value, path) {
         (Value::Bool(value), []) => Some(value.to_string().into()),
         (Value::Integer(number), []) => Some(number.to_string().into()),
@@ -142,9 +145,9 @@ fn text_at<'a>(value: Value<'_, 'a>, path: &[&str]) -> Option<Cow<'a, str>> {
         (Value::Text(text), []) => Some(text),
         (Value::BrokenText(bytes), []) => Some(String::from_utf8_lossy(bytes)),
         (Value::Raw(json), path) => lookup_text(json, path),
-        (Value::Object(view), path) => lookup(view, path),
-        (Value::Map(entries), [key, rest @ ..]) => {
-            let (_, element) = entries.into_iter().find(|(own, _)| *own == key.as_bytes())?;
+        (Value::Object(object), path) => lookup(&object, path),
+        (Value::Map(mut entries), [key, rest @ ..]) => {
+            let (_, element) = entries.find(|(own, _)| *own == key.as_bytes())?;
             text_at(element.read().ok()?, rest)
         }
         _ => None,

@@ -3,7 +3,7 @@
 use super::InvalidProtobuf;
 use super::reader::{BadEncoding, Reader, TOO_DEEP, WRONG_WIRE_TYPE, WireValue};
 use super::schema::{Field, FieldPlace, MessageId, Shape, Type};
-use super::view::MAX_DEPTH;
+use super::value::MAX_DEPTH;
 use crate::json::{Cursor, DEPTH_CAP};
 
 const INVALID_JSON: BadEncoding = "a field that holds JSON holds something else";

@@ -13,7 +13,10 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use super::InvalidProtobuf;
-use super::view::{Element, Position, Value, View};
+use super::in_order::InOrder;
+use super::schema::TypeMeta;
+use super::value::{Element, Elements, Entries, Object, Value};
+use super::view::{Position, View};
 
 /// An object that does not fit the type that it is read into.
 #[derive(Debug)]
@@ -39,10 +42,63 @@ impl From<InvalidProtobuf> for Error {
     }
 }
 
-/// A value that is being read.
-pub(crate) struct ValueDeserializer<'v, 'a>(pub(crate) Value<'v, 'a>);
+/// An object that is being read.
+pub(crate) struct ObjectDeserializer<'a> {
+    object: Object<'a>,
+    types: Types<'a>,
+}
 
-impl<'de> Deserializer<'de> for ValueDeserializer<'_, 'de> {
+impl<'a> ObjectDeserializer<'a> {
+    /// Reads an object, to whose members `kind` and `apiVersion` belong if they are given.
+    pub(crate) fn new(object: Object<'a>, types: Option<TypeMeta<'a>>) -> Self {
+        let types = types.map_or([None, None], |types| {
+            [Some(("apiVersion", types.api_version)), Some(("kind", types.kind))]
+        });
+        Self { object, types }
+    }
+
+    fn visit<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Error> {
+        let view;
+        let source = match InOrder::read(&self.object)? {
+            Some(members) => Source::InOrder(members),
+            None => {
+                view = View::read(&self.object)?;
+                Source::View(&view, Position::default())
+            }
+        };
+        visitor.visit_map(Members { source, types: self.types, value: None })
+    }
+}
+
+impl<'de> Deserializer<'de> for ObjectDeserializer<'de> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.visit(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        seq tuple tuple_struct map struct identifier enum ignored_any
+    }
+}
+
+/// A value that is being read.
+struct ValueDeserializer<'a>(Value<'a>);
+
+impl<'de> Deserializer<'de> for ValueDeserializer<'de> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -60,9 +116,9 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'_, 'de> {
             Value::Raw(json) => serde_json::Deserializer::from_slice(json)
                 .deserialize_any(visitor)
                 .map_err(|error| Error(error.to_string())),
-            Value::Object(view) => visitor.visit_map(Members::new(&view)),
-            Value::List(elements) => visitor.visit_seq(List(elements.iter())),
-            Value::Map(entries) => visitor.visit_map(Entries { rest: entries.into_iter(), value: None }),
+            Value::Object(object) => ObjectDeserializer::new(object, None).visit(visitor),
+            Value::List(elements) => visitor.visit_seq(List(elements)),
+            Value::Map(entries) => visitor.visit_map(MapEntries { rest: entries, value: None }),
         }
     }
 
@@ -114,33 +170,32 @@ fn whole(number: f64) -> Option<i64> {
     is_whole.then_some(number as i64)
 }
 
+/// `apiVersion` and `kind`, as far as they are left.
+type Types<'a> = [Option<(&'static str, &'a str)>; 2];
+
 /// The members of an object.
 struct Members<'v, 'a> {
-    view: &'v View<'a>,
-    position: Position,
-    /// `kind` and `apiVersion`, as far as they are left.
-    types: Vec<(&'static str, &'a str)>,
-    value: Option<Value<'v, 'a>>,
+    source: Source<'v, 'a>,
+    types: Types<'a>,
+    value: Option<Value<'a>>,
 }
 
-impl<'v, 'a> Members<'v, 'a> {
-    fn new(view: &'v View<'a>) -> Self {
-        let types = view.types().map(|types| vec![("apiVersion", types.api_version), ("kind", types.kind)]);
-        Self { view, position: Position::default(), types: types.unwrap_or_default(), value: None }
-    }
+enum Source<'v, 'a> {
+    InOrder(InOrder<'a>),
+    View(&'v View<'a>, Position),
 }
 
 impl<'a> MapAccess<'a> for Members<'_, 'a> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        let (name, value) = match self.types.pop() {
-            Some((name, text)) => (name, Value::Text(text.into())),
-            None => match self.view.next_member(&mut self.position)? {
-                Some(member) => member,
-                None => return Ok(None),
-            },
+        let types = self.types.iter_mut().find_map(Option::take);
+        let next = match (types, &mut self.source) {
+            (Some((name, text)), _) => Some((name, Value::Text(text.into()))),
+            (None, Source::InOrder(members)) => members.next_member()?,
+            (None, Source::View(view, position)) => view.next_member(position)?,
         };
+        let Some((name, value)) = next else { return Ok(None) };
         self.value = Some(value);
         seed.deserialize(StrDeserializer::new(name)).map(Some)
     }
@@ -150,12 +205,12 @@ impl<'a> MapAccess<'a> for Members<'_, 'a> {
     }
 }
 
-struct Entries<'a> {
-    rest: std::vec::IntoIter<(&'a [u8], Element<'a>)>,
+struct MapEntries<'a> {
+    rest: Entries<'a>,
     value: Option<Element<'a>>,
 }
 
-impl<'a> MapAccess<'a> for Entries<'a> {
+impl<'a> MapAccess<'a> for MapEntries<'a> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
@@ -173,9 +228,9 @@ impl<'a> MapAccess<'a> for Entries<'a> {
     }
 }
 
-struct List<I>(I);
+struct List<'a>(Elements<'a>);
 
-impl<'a, I: Iterator<Item = Element<'a>>> SeqAccess<'a> for List<I> {
+impl<'a> SeqAccess<'a> for List<'a> {
     type Error = Error;
 
     fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
@@ -184,7 +239,7 @@ impl<'a, I: Iterator<Item = Element<'a>>> SeqAccess<'a> for List<I> {
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.0.size_hint().1
+        Some(self.0.len())
     }
 }
 

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::schema::{Field, FieldPlace, Kind, MessageId, MessageType, Shape, Type};
-use super::view::MAX_DEPTH;
+use super::value::MAX_DEPTH;
 use super::{parse, write};
 use crate::json::{Cursor, DEPTH_CAP, RawStr, SyntaxError};
 

@@ -1,63 +1,70 @@
 //! JSON of a message, as Go's encoder writes it: escapes `<`, `>` and `&`, no white space.
 
 use super::InvalidProtobuf;
-use super::view::{Position, Value, View};
+use super::schema::TypeMeta;
+use super::value::{Object, Value};
+use super::view::{Position, View};
 use crate::json::Cursor;
 
-/// Writes an object as JSON.
-pub(crate) fn write(object: &View<'_>, json: &mut Vec<u8>) -> Result<(), InvalidProtobuf> {
+/// Writes an object as JSON, with `kind` and `apiVersion` if they are given.
+pub(crate) fn write(
+    object: &Object<'_>,
+    types: Option<TypeMeta<'_>>,
+    json: &mut Vec<u8>,
+) -> Result<(), InvalidProtobuf> {
     json.push(b'{');
-    if let Some(types) = object.types() {
+    if let Some(types) = types {
         json.extend_from_slice(b"\"kind\":");
         text(types.kind, json);
         json.extend_from_slice(b",\"apiVersion\":");
         text(types.api_version, json);
     }
-    let mut is_first = object.types().is_none();
+    let view = View::read(object)?;
+    let mut is_first = types.is_none();
     let mut position = Position::default();
-    while let Some((name, value)) = object.next_member(&mut position)? {
+    while let Some((name, value)) = view.next_member(&mut position)? {
         if !std::mem::take(&mut is_first) {
             json.push(b',');
         }
         json.push(b'"');
         json.extend_from_slice(name.as_bytes());
         json.extend_from_slice(b"\":");
-        self::value(&value, json)?;
+        self::value(value, json)?;
     }
     json.push(b'}');
     Ok(())
 }
 
-fn value(value: &Value<'_, '_>, json: &mut Vec<u8>) -> Result<(), InvalidProtobuf> {
+fn value(value: Value<'_>, json: &mut Vec<u8>) -> Result<(), InvalidProtobuf> {
     match value {
         Value::Null => json.extend_from_slice(b"null"),
         Value::Bool(true) => json.extend_from_slice(b"true"),
         Value::Bool(false) => json.extend_from_slice(b"false"),
-        Value::Integer(number) => json.extend_from_slice(itoa(*number, &mut [0; 20])),
-        Value::Double(number) => json.extend_from_slice(double(*number).as_bytes()),
-        Value::Text(own) => text(own, json),
+        Value::Integer(number) => json.extend_from_slice(itoa(number, &mut [0; 20])),
+        Value::Double(number) => json.extend_from_slice(double(number).as_bytes()),
+        Value::Text(own) => text(&own, json),
         Value::BrokenText(bytes) => text_of_bytes(bytes, json),
         Value::Raw(raw) => compact(raw, json),
-        Value::Object(object) => write(object, json)?,
+        Value::Object(object) => write(&object, None, json)?,
         Value::List(elements) => {
             json.push(b'[');
-            for (at, element) in elements.iter().enumerate() {
+            for (at, element) in elements.enumerate() {
                 if at > 0 {
                     json.push(b',');
                 }
-                self::value(&element.read()?, json)?;
+                self::value(element.read()?, json)?;
             }
             json.push(b']');
         }
         Value::Map(entries) => {
             json.push(b'{');
-            for (at, (key, element)) in entries.iter().enumerate() {
+            for (at, (key, element)) in entries.enumerate() {
                 if at > 0 {
                     json.push(b',');
                 }
                 text_of_bytes(key, json);
                 json.push(b':');
-                self::value(&element.read()?, json)?;
+                self::value(element.read()?, json)?;
             }
             json.push(b'}');
         }

@@ -1,8 +1,8 @@
 //! Kubernetes' protobuf: the envelope, and the fields of the built-in kinds by a table.
 //!
 //! ```text
-//!  schema.txt ─▶ Kind ─▶ check ─▶ View ─▶ JSON as Go writes it
-//!                 │                 └───▶ serde, so any type that reads the JSON
+//!  schema.txt ─▶ Kind ─▶ check ─▶ View ────▶ JSON as Go writes it
+//!                 │         └───▶ InOrder ─▶ serde, so any type that reads the JSON
 //!                 └── encode ◀── JSON
 //! ```
 //!
@@ -15,6 +15,7 @@ mod check;
 mod deserialize;
 mod encode;
 mod error;
+mod in_order;
 mod json;
 mod message;
 mod parse;
@@ -22,19 +23,21 @@ mod quantity;
 mod reader;
 mod schema;
 mod special;
+mod value;
 mod view;
 mod write;
 
 pub(crate) use self::check::check;
-pub(crate) use self::deserialize::ValueDeserializer;
+use self::deserialize::ObjectDeserializer;
 pub use self::encode::EncodeError;
 pub use self::error::InvalidProtobuf;
 pub use self::message::{Envelope, Field, Message};
 pub(crate) use self::reader::{BadEncoding, Reader, TRUNCATED, WIRE_TYPE, WireValue};
 pub use self::schema::Kind;
+use self::schema::TypeMeta;
 pub(crate) use self::special::time;
-use self::view::TypeMeta;
-pub(crate) use self::view::{Position, Value, View};
+pub(crate) use self::value::{Object, Value};
+pub(crate) use self::view::{Position, View};
 pub(crate) use self::write::{bytes as write_bytes, nested};
 
 /// The media type of Kubernetes' protobuf.
@@ -58,7 +61,8 @@ pub const MAGIC: &[u8] = b"k8s\0";
 /// ```
 pub fn to_json(body: &[u8]) -> Result<Vec<u8>, InvalidProtobuf> {
     let mut json = Vec::with_capacity(body.len() * 2);
-    json::write(&view(body)?, &mut json)?;
+    let (object, types) = open(body)?;
+    json::write(&object, Some(types), &mut json)?;
     Ok(json)
 }
 
@@ -67,7 +71,8 @@ pub fn to_json(body: &[u8]) -> Result<Vec<u8>, InvalidProtobuf> {
 /// # Errors
 /// If the bytes are not an object of a built-in kind, or do not fit the type.
 pub fn decode<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Box<str>> {
-    decode_view(view(body).map_err(|error| error.to_string())?)
+    let (object, types) = open(body).map_err(|error| error.to_string())?;
+    decode_object(object, Some(types))
 }
 
 /// Encodes an object's JSON, which must have `apiVersion` and `kind`, with its envelope.
@@ -129,8 +134,8 @@ pub(crate) fn message_to_json(
     message: &[u8],
 ) -> Result<Vec<u8>, InvalidProtobuf> {
     let mut json = Vec::with_capacity(message.len() * 2);
-    let view = View::read(kind.message, message)?.with_types(has_types.then(|| kind.types()));
-    json::write(&view, &mut json)?;
+    let object = Object::new(kind.message, message);
+    json::write(&object, has_types.then(|| kind.types()), &mut json)?;
     Ok(json)
 }
 
@@ -148,21 +153,23 @@ pub(crate) fn decode_message<T: serde::de::DeserializeOwned>(
     message: &[u8],
 ) -> Result<T, Box<str>> {
     check(kind.message, message).map_err(|error| error.to_string())?;
-    let view = View::read(kind.message, message).map_err(|error| error.to_string())?;
-    decode_view(view.with_types(Some(kind.types())))
+    decode_object(Object::new(kind.message, message), Some(kind.types()))
 }
 
 /// Decodes a message that was checked.
-pub(crate) fn decode_view<T: serde::de::DeserializeOwned>(view: View<'_>) -> Result<T, Box<str>> {
-    let value = T::deserialize(ValueDeserializer(Value::Object(view)));
-    value.map_err(|error| error.to_string().into())
+pub(crate) fn decode_object<T: serde::de::DeserializeOwned>(
+    object: Object<'_>,
+    types: Option<TypeMeta<'_>>,
+) -> Result<T, Box<str>> {
+    T::deserialize(ObjectDeserializer::new(object, types)).map_err(|error| error.to_string().into())
 }
 
-fn view(body: &[u8]) -> Result<View<'_>, InvalidProtobuf> {
+/// Opens an envelope, and checks the message in it.
+fn open(body: &[u8]) -> Result<(Object<'_>, TypeMeta<'_>), InvalidProtobuf> {
     let unknown = InvalidProtobuf::in_message("runtime.Unknown");
     let envelope = Envelope::read(body).ok_or(unknown("it is not an envelope"))?;
     let kind = Kind::find(envelope.api_version, envelope.kind).ok_or(unknown("its kind is not known"))?;
     check(kind.message, envelope.object)?;
     let types = TypeMeta { api_version: envelope.api_version, kind: envelope.kind };
-    Ok(View::read(kind.message, envelope.object)?.with_types(Some(types)))
+    Ok((Object::new(kind.message, envelope.object), types))
 }

@@ -46,6 +46,22 @@ pub(crate) fn canonical(text: &str) -> Option<String> {
     }
 }
 
+/// Returns whether this is certainly the canonical form, as nearly all quantities are that servers send.
+pub(crate) fn is_short_canonical(text: &str) -> bool {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, suffix) = text.split_at(digits);
+    // Up to six digits, no number is too large for its suffix.
+    let Some(number @ 1..) = number.parse::<u32>().ok().filter(|_| digits <= 6 && !text.starts_with('0'))
+    else {
+        return false;
+    };
+    match suffix {
+        "" | "m" | "k" | "M" => number % 1000 != 0,
+        "Ki" | "Mi" | "Gi" | "Ti" => number % 1024 != 0,
+        _ => false,
+    }
+}
+
 struct Parsed {
     number: Number,
     format: Format,
@@ -141,6 +157,29 @@ fn binary(mut number: i128) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_canonical_form_is_canonical() {
+        let suffixes =
+            ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3"];
+        let numbers =
+            (0..2100).chain([4096, 10_000, 65_536, 99_999, 131_072, 999_000, 999_424, 999_999, 1_000_001]);
+        let mut short = 0;
+        for number in numbers {
+            for suffix in suffixes {
+                for text in
+                    [format!("{number}{suffix}"), format!("0{number}{suffix}"), format!("-{number}{suffix}")]
+                {
+                    if is_short_canonical(&text) {
+                        assert_eq!(canonical(&text).as_deref(), Some(text.as_str()));
+                        short += 1;
+                    }
+                }
+            }
+        }
+        assert!(short > 16_000, "{short}");
+        assert!(!is_short_canonical("") && !is_short_canonical("m") && !is_short_canonical("1.5"));
+    }
 
     #[test]
     fn writes_canonical_form() {

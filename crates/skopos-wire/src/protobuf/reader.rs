@@ -30,7 +30,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the number and the value of the next field; `None` at the end of the message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<(u32, WireValue<'a>)>, BadEncoding> {
         if self.0.is_empty() {
             return Ok(None);
@@ -48,8 +48,7 @@ impl<'a> Reader<'a> {
                 WireValue::Bytes(self.take(usize::try_from(length).map_err(|_| TRUNCATED)?)?)
             }
             3 => {
-                self.skip_group()?;
-                return self.next();
+                return self.next_behind_group();
             }
             5 => WireValue::Fixed32(u32::from_le_bytes(self.array()?)),
             _ => return Err(WIRE_TYPE),
@@ -57,8 +56,14 @@ impl<'a> Reader<'a> {
         Ok(Some((number, value)))
     }
 
-    /// Skips a group, which no type of Kubernetes has, but a newer one may. Groups in it need no recursion.
+    /// Skips a group, which no type of Kubernetes has, but a newer one may.
     #[cold]
+    fn next_behind_group(&mut self) -> Result<Option<(u32, WireValue<'a>)>, BadEncoding> {
+        self.skip_group()?;
+        self.next()
+    }
+
+    /// Skips to the end of a group. Groups in it need no recursion.
     fn skip_group(&mut self) -> Result<(), BadEncoding> {
         let mut open = 1u32;
         while open > 0 {

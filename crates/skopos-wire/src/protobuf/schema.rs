@@ -4,8 +4,6 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::view::TypeMeta;
-
 /// The table. Its first lines name the versions of the Go modules.
 const TABLE: &str = include_str!("schema.txt");
 
@@ -19,6 +17,13 @@ pub struct Kind {
     /// `kind`, such as `Deployment`.
     pub kind: &'static str,
     pub(crate) message: MessageId,
+}
+
+/// `kind` and `apiVersion`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TypeMeta<'a> {
+    pub(crate) api_version: &'a str,
+    pub(crate) kind: &'a str,
 }
 
 /// The number of a message in the table.
@@ -35,8 +40,8 @@ pub(crate) struct MessageType {
     pub(crate) encoded: Vec<Encoded>,
     /// By number: the index in `encoded` plus 1, or 0.
     by_number: Vec<u16>,
-    /// By member: the first from it on that the JSON may have without content.
-    next_shown: Vec<u16>,
+    /// By member, a bit for each that the JSON may have without content.
+    pub(crate) shown: u128,
 }
 
 /// A field of a message, which is a member of its JSON.
@@ -174,6 +179,12 @@ impl MessageId {
 }
 
 impl Field {
+    /// Returns whether the field may come several times.
+    #[inline]
+    pub(crate) fn is_repeated(&self) -> bool {
+        matches!(self.shape, Shape::List | Shape::Map)
+    }
+
     /// Returns whether the JSON certainly lacks the member if the bytes do.
     fn is_omitted_if_absent(&self) -> bool {
         let is_scalar = matches!(
@@ -187,13 +198,8 @@ impl Field {
 
 impl MessageType {
     fn new(name: &'static str, fields: &[Field], all: &[(&'static str, Vec<Field>)]) -> Self {
-        let mut message = Self {
-            name,
-            members: Vec::new(),
-            encoded: Vec::new(),
-            by_number: Vec::new(),
-            next_shown: Vec::new(),
-        };
+        let mut message =
+            Self { name, members: Vec::new(), encoded: Vec::new(), by_number: Vec::new(), shown: 0 };
         for field in fields {
             let at = u16::try_from(message.members.len()).unwrap_or(u16::MAX);
             let place = match (field.shape, field.r#type) {
@@ -214,20 +220,19 @@ impl MessageType {
             message.by_number.resize(message.by_number.len().max(number + 1), 0);
             message.by_number[number] = index;
         }
-        let count = u16::try_from(message.members.len()).unwrap_or(u16::MAX);
-        let mut next = count;
-        for (at, field) in (0..count).zip(&message.members).rev() {
-            next = if field.is_omitted_if_absent() { next } else { at };
-            message.next_shown.push(next);
+        for (at, _) in message.members.iter().enumerate().filter(|(_, field)| !field.is_omitted_if_absent()) {
+            message.shown |= 1 << at;
         }
-        message.next_shown.reverse();
         message
     }
 
     /// Returns the index of the first member from `at` on that the JSON may have without content.
     #[inline]
     pub(crate) fn next_shown(&self, at: usize) -> usize {
-        self.next_shown.get(at).map_or(self.members.len(), |next| usize::from(*next))
+        match u32::try_from(at).ok().and_then(|at| self.shown.checked_shr(at)) {
+            None | Some(0) => self.members.len(),
+            Some(shown) => at + shown.trailing_zeros() as usize,
+        }
     }
 
     /// Returns the place of the field with this number; `None` if the table does not know it.
@@ -344,6 +349,16 @@ mod tests {
         let kinds: usize = SCHEMA.kinds.values().map(HashMap::len).sum();
         assert_eq!(kinds + SCHEMA.messages.len() + fields, lines.count());
         assert!(kinds > 300, "{kinds}");
+    }
+
+    #[test]
+    fn has_bit_for_each_member_and_omits_only_times_that_are_zero() {
+        for message in &SCHEMA.messages {
+            assert!(message.members.len() <= 128, "{}", message.name);
+            let is_message = |field: &&Field| matches!(field.r#type, Type::Message(_));
+            let omitted = message.members.iter().filter(|field| field.empty == Empty::ZeroOmitted);
+            assert_eq!(omitted.filter(is_message).count(), 0, "{}", message.name);
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
 /// Formats a `Time` in RFC 3339 with seconds; `None` for the zero time.
 pub(crate) fn time(message: &[u8]) -> Result<Option<String>, BadEncoding> {
     let (seconds, _) = numbers(message)?;
-    Ok((!message.is_empty() && seconds != ZERO_TIME).then(|| format!("{}Z", date_and_time(seconds))))
+    Ok((!message.is_empty() && seconds != ZERO_TIME).then(|| date_and_time(seconds) + "Z"))
 }
 
 /// Formats a `MicroTime` in RFC 3339 with microseconds; `None` for the zero time.
@@ -69,6 +69,9 @@ pub(crate) fn quantity(message: &[u8]) -> Result<Cow<'_, str>, BadEncoding> {
         None | Some([]) => Ok("0".into()),
         Some(text) => {
             let text = String::from_utf8_lossy(text);
+            if super::quantity::is_short_canonical(&text) {
+                return Ok(text);
+            }
             Ok(match super::quantity::canonical(&text) {
                 Some(canonical) if canonical != text => canonical.into(),
                 _ => text,
@@ -122,12 +125,32 @@ fn numbers(message: &[u8]) -> Result<(i64, i32), BadEncoding> {
     Ok((first, second))
 }
 
-/// Formats a Unix time as `2026-11-28T09:00:00`, in UTC.
+/// Formats a Unix time as `2026-11-28T09:00:00`, in UTC, with room for what follows.
 fn date_and_time(unix: i64) -> String {
     let (year, month, day) = date(unix.div_euclid(86_400));
     let second = unix.rem_euclid(86_400);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
+    let mut text = String::with_capacity("2026-11-28T09:00:00.000000Z".len());
+    match u8::try_from(year.div_euclid(100)) {
+        Ok(century @ ..100) => {
+            push_digits(century.into(), &mut text);
+            push_digits(year % 100, &mut text);
+        }
+        _ => text.push_str(&format!("{year:04}")),
+    }
+    for (mark, number) in
+        [('-', month), ('-', day), ('T', second / 3600), (':', second / 60 % 60), (':', second % 60)]
+    {
+        text.push(mark);
+        push_digits(number, &mut text);
+    }
+    text
+}
+
+/// Writes a number below 100 with two digits; formatting it as text takes ten times as long.
+fn push_digits(number: i64, text: &mut String) {
+    let digit = |number: i64| char::from(b'0' + (number % 10) as u8);
+    text.push(digit(number / 10));
+    text.push(digit(number));
 }
 
 /// Returns the date of a day after 1970-01-01 in the Gregorian calendar.
@@ -174,6 +197,10 @@ mod tests {
         assert_eq!(format(0).as_deref(), Some("1970-01-01T00:00:00Z"));
         assert_eq!(format(1_709_164_800).as_deref(), Some("2024-02-29T00:00:00Z"));
         assert_eq!(format(-1).as_deref(), Some("1969-12-31T23:59:59Z"));
+        assert_eq!(format(253_402_300_799).as_deref(), Some("9999-12-31T23:59:59Z"));
+        assert_eq!(format(253_402_300_800).as_deref(), Some("10000-01-01T00:00:00Z"));
+        assert_eq!(format(ZERO_TIME + 1).as_deref(), Some("0001-01-01T00:00:01Z"));
+        assert_eq!(format(ZERO_TIME - 31_622_401).as_deref(), Some("-001-12-31T23:59:59Z"));
         assert_eq!((format(ZERO_TIME), time(&[]).unwrap()), (None, None));
         assert_eq!(micro_time(&message(1, 1_500)).unwrap().as_deref(), Some("1970-01-01T00:00:01.000001Z"));
     }
