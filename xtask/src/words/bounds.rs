@@ -1,5 +1,6 @@
 //! The bounds of what is measured. They may fall, and they do not rise: each has a goal, below which nothing more is asked.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -18,8 +19,9 @@ pub(super) struct Bounds {
     /// The least share of function docs that begin with a verb.
     verb_docs_percent: f64,
     of_functions: usize,
-    repeated_types: usize,
     circles: usize,
+    /// The names that more than two types may have, each with the reason.
+    repeated_types: BTreeMap<String, String>,
 }
 
 /// The shares below and above which nothing more is asked, in percent: first words are told by their form, and some verbs have another.
@@ -36,8 +38,8 @@ impl Bounds {
             question_docs_percent: percent(figures.question_docs, figures.docs),
             verb_docs_percent: percent(figures.verb_docs, figures.function_docs),
             of_functions: figures.of_functions,
-            repeated_types: figures.repeated_types,
             circles: figures.circles,
+            repeated_types: figures.repeated_types.iter().map(|name| (name.clone(), String::new())).collect(),
         }
     }
 
@@ -54,8 +56,9 @@ impl Bounds {
         fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Returns the stricter of two bounds, each.
+    /// Returns the stricter of two bounds, each. Reasons are those of this one.
     pub(super) fn lowest(&self, other: &Self) -> Self {
+        let is_repeated = |(name, _): &(&String, &String)| other.repeated_types.contains_key(*name);
         Self {
             banned_in_code: self.banned_in_code.min(other.banned_in_code),
             banned_in_docs: self.banned_in_docs.min(other.banned_in_docs),
@@ -65,8 +68,13 @@ impl Bounds {
                 .max(QUESTION_DOCS_GOAL),
             verb_docs_percent: self.verb_docs_percent.max(other.verb_docs_percent).min(VERB_DOCS_GOAL),
             of_functions: self.of_functions.min(other.of_functions),
-            repeated_types: self.repeated_types.min(other.repeated_types),
             circles: self.circles.min(other.circles),
+            repeated_types: self
+                .repeated_types
+                .iter()
+                .filter(is_repeated)
+                .map(|(name, reason)| (name.clone(), reason.clone()))
+                .collect(),
         }
     }
 
@@ -76,7 +84,6 @@ impl Bounds {
             ("banned phrases in the code", measured.banned_in_code, self.banned_in_code),
             ("banned phrases in docs/", measured.banned_in_docs, self.banned_in_docs),
             ("functions named `of` or `of_...`", measured.of_functions, self.of_functions),
-            ("names of more than two types", measured.repeated_types, self.repeated_types),
             ("circles of files", measured.circles, self.circles),
         ];
         let more = most.into_iter().filter(|(_, measured, bound)| measured > bound);
@@ -95,6 +102,27 @@ impl Bounds {
                 "docs of functions that begin with a verb: {measured} %, at least {bound} % are demanded"
             ));
         }
+        problems.extend(self.unlisted_types(measured));
+        problems
+    }
+
+    /// Returns a line for each name of more than two types that is not listed with a reason, and for each that is listed
+    /// and no longer one.
+    fn unlisted_types(&self, measured: &Self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for name in measured.repeated_types.keys() {
+            match self.repeated_types.get(name).map(|reason| reason.trim()) {
+                None => problems.push(format!(
+                    "{name} is the name of more than two types: rename one, or list it in xtask/words.toml with a reason"
+                )),
+                Some("") => problems.push(format!("{name} is listed in xtask/words.toml without a reason")),
+                Some(_) => {}
+            }
+        }
+        let gone = self.repeated_types.keys().filter(|name| !measured.repeated_types.contains_key(*name));
+        problems.extend(gone.map(|name| {
+            format!("{name} is no longer the name of more than two types: remove it with `cargo xtask words --tighten`")
+        }));
         problems
     }
 }
@@ -122,5 +150,23 @@ mod tests {
         assert_eq!(bounds.exceeded(&better), [""; 0]);
         assert_eq!(better.exceeded(&bounds).len(), 2);
         assert_eq!(bounds.lowest(&better), better);
+    }
+
+    #[test]
+    fn names_of_many_types_need_a_reason() {
+        let named = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(name, reason)| ((*name).to_owned(), (*reason).to_owned()));
+            Bounds { repeated_types: pairs.collect(), ..Bounds::from_figures(&Figures::default(), 0) }
+        };
+        let bounds = named(&[("Kind", "of the API"), ("Step", " "), ("Gone", "was once")]);
+        let problems = bounds.exceeded(&named(&[("Kind", ""), ("Step", ""), ("New", "")]));
+        let starts = ["New is the name", "Step is listed", "Gone is no longer"];
+        assert_eq!(problems.len(), starts.len(), "{problems:?}");
+        assert!(
+            problems.iter().zip(starts).all(|(problem, start)| problem.starts_with(start)),
+            "{problems:?}"
+        );
+        let left = bounds.lowest(&named(&[("Kind", "")])).repeated_types;
+        assert_eq!(left, named(&[("Kind", "of the API")]).repeated_types);
     }
 }

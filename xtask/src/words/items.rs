@@ -47,14 +47,16 @@ impl Items {
         self.visit_file(&source.syntax);
     }
 
-    /// Returns a line for each name that has more than two definitions, of which one is public.
-    pub(super) fn repeated_types(&self) -> Vec<String> {
-        let repeated = |(name, (is_public, places)): (&String, &(bool, Vec<String>))| {
-            let is_repeated = *is_public && places.len() > 2 && !COMMON_NAMES.contains(&name.as_str());
-            is_repeated
-                .then(|| format!("{name} is the name of {} types: {}", places.len(), places.join(", ")))
+    /// Returns each name that has more than two definitions, of which one is public, and their places.
+    pub(super) fn repeated_types(&self) -> impl Iterator<Item = (&str, &[String])> {
+        let is_repeated = |name: &str, is_public: bool, places: &[String]| {
+            is_public && places.len() > 2 && !COMMON_NAMES.contains(&name)
         };
-        self.types.iter().filter_map(repeated).collect()
+        let types = self
+            .types
+            .iter()
+            .filter(move |(name, (is_public, places))| is_repeated(name, *is_public, places));
+        types.map(|(name, (_, places))| (name.as_str(), places.as_slice()))
     }
 
     fn place(&self, item: &impl Spanned) -> String {
@@ -196,8 +198,8 @@ mod tests {
             "pub struct A; mod one { struct A; pub struct B; pub struct Inner; } mod two { enum A {} struct B; struct Inner; fn of() {} } \
              mod three { struct C; struct Inner; impl C { fn of_all() {} } }",
         );
-        let repeated = items.repeated_types();
-        assert!(repeated.len() == 1 && repeated[0].starts_with("A is the name of 3 types"), "{repeated:?}");
+        let repeated: Vec<_> = items.repeated_types().map(|(name, places)| (name, places.len())).collect();
+        assert_eq!(repeated, [("A", 3)]);
         assert_eq!(items.of_functions.len(), 2);
     }
 }

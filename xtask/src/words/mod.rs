@@ -41,7 +41,8 @@ struct Figures {
     verb_docs: usize,
     /// Functions `of` and `of_*`.
     of_functions: usize,
-    repeated_types: usize,
+    /// Names of more than two types.
+    repeated_types: Vec<String>,
     circles: usize,
     /// Each place with what is wrong there.
     places: Vec<String>,
@@ -122,9 +123,11 @@ impl Figures {
                 .iter()
                 .map(|place| format!("{place}: a function `of`: call it `new` or `from_...`")),
         );
-        let repeated = all.repeated_types();
-        figures.repeated_types = repeated.len();
-        figures.places.extend(repeated);
+        for (name, places) in all.repeated_types() {
+            figures.repeated_types.push(name.to_owned());
+            let count = places.len();
+            figures.places.push(format!("{name} is the name of {count} types: {}", places.join(", ")));
+        }
         let circles = circles::circles(sources);
         figures.circles = circles.len();
         figures
@@ -149,7 +152,7 @@ impl Figures {
             share(self.question_docs, self.docs, 100.0),
             share(self.verb_docs, self.function_docs, 100.0),
             self.of_functions,
-            self.repeated_types,
+            self.repeated_types.len(),
             self.circles
         );
         if list {
