@@ -51,6 +51,11 @@ struct Current {
 }
 
 impl Credentials {
+    /// Returns the address of the server that the credentials are for.
+    pub(crate) fn server(&self) -> &http::Uri {
+        &self.config.cluster_url
+    }
+
     /// Creates the credentials and reports mistakes early. A plugin is not run here: the first request runs it.
     pub(crate) fn from_config(
         config: &kube::Config,

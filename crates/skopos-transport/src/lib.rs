@@ -41,6 +41,7 @@ mod ping;
 mod plugin;
 mod pool;
 mod proxy;
+mod request_log;
 mod single_flight;
 mod stats;
 mod tcp;

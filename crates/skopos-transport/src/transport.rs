@@ -24,6 +24,7 @@ use crate::lag::Expired;
 use crate::options::TransportOptions;
 use crate::owner::Owner;
 use crate::pool::PoolKind;
+use crate::request_log::RequestLog;
 use crate::stats::TransportStats;
 use crate::tcp::{SharedTcpDialer, TcpDialer};
 use crate::upgrade::{DedicatedConnection, Upgrade};
@@ -258,8 +259,11 @@ impl<'a> Call<'a> {
                 TransportErrorKind::request("for another protocol there is Transport::upgrade").into()
             );
         }
+        let log = RequestLog::begin(owner.credentials.server(), &request);
         let call = Call::new(owner, gate, &mut request);
-        call.within_deadline(call.send_request(request)).await
+        let result = call.within_deadline(call.send_request(request)).await;
+        RequestLog::end(log, result.as_ref().map(Response::status));
+        result
     }
 
     async fn upgrade(
@@ -267,8 +271,11 @@ impl<'a> Call<'a> {
         gate: Option<&'a CancellationToken>,
         mut request: Request<Body>,
     ) -> Result<Upgrade, TransportError> {
+        let log = RequestLog::begin(owner.credentials.server(), &request);
         let call = Call::new(owner, gate, &mut request);
-        call.within_deadline(call.send_upgrade(request)).await
+        let result = call.within_deadline(call.send_upgrade(request)).await;
+        RequestLog::end(log, result.as_ref().map(Upgrade::status));
+        result
     }
 
     fn new(owner: &'a Arc<Owner>, gate: Option<&'a CancellationToken>, request: &mut Request<Body>) -> Self {

@@ -42,6 +42,15 @@ pub enum Upgrade {
     Answered(Response<Bytes>),
 }
 
+impl Upgrade {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Switched(response) => response.status(),
+            Self::Answered(response) => response.status(),
+        }
+    }
+}
+
 /// A stream to a server that has switched to another protocol. Closed when dropped.
 ///
 /// It stays open as long as its owner keeps it, and otherwise ends only when the server ends it. The owner must end it when

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::json::{Cursor, RawStr, SyntaxError};
 use crate::object::{Parts, ScanError};
-use crate::protobuf::{self, Message};
+use crate::protobuf;
 use crate::{Limits, ObjectKey, RawObject, ResourceVersion, Status};
 
 /// The annotation of the bookmark that ends the initial events of a streamed list (`sendInitialEvents=true`).
@@ -74,9 +74,9 @@ impl WatchEvent {
     /// # Errors
     /// As [`WatchEvent::parse`].
     pub fn parse_protobuf(frame: &[u8], limits: &Limits) -> Result<Self, BrokenFrame> {
-        let fields = Message::read(frame);
-        let event_type = fields.as_ref().and_then(|event| event.text(1));
-        let envelope = fields.as_ref().and_then(|event| event.message(2)?.bytes(1));
+        let [event_type, object] = protobuf::first_two(frame).unwrap_or_default();
+        let event_type = event_type.and_then(|text| std::str::from_utf8(text).ok());
+        let envelope = object.and_then(|object| protobuf::first_two(object)?[0]);
         read_protobuf(event_type, envelope, limits).map_err(|reason| {
             let identity = RawObject::identify(envelope.unwrap_or_default());
             BrokenFrame {

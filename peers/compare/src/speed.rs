@@ -64,6 +64,7 @@ const MODES: [Mode; 9] = [
 pub(crate) async fn run(options: &Options) -> Result<()> {
     if options.build {
         programs::build()?;
+        programs::build_skopos()?;
     }
     let out = options.out.clone().unwrap_or_else(|| results::folder().join("speed.json"));
     let mut rows: Vec<SpeedResult> =

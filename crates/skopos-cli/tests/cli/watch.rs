@@ -56,6 +56,16 @@ fn names_are_kubectls() {
 }
 
 #[test]
+fn each_request_is_logged_on_demand() {
+    let server = Server::start(&["--objects", "1"]);
+    let watch = server.watch(&["pods", "-A", "-o", "name", "-vv"]);
+    let line = watch.error_line(|line| line.contains("path=/api/v1/pods?"));
+    for part in ["request", "server=127.0.0.1:", "method=GET", "status=200", "took="] {
+        assert!(line.contains(part), "{line}");
+    }
+}
+
+#[test]
 fn server_evaluates_selectors() {
     let server = Server::start(&["--objects", "50"]);
     let watch = server.watch(&["pods", "-A", "-l", "app=nobody", "-o", "json"]);

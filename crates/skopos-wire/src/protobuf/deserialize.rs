@@ -113,9 +113,13 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'de> {
             Value::Text(Cow::Borrowed(text)) => visitor.visit_borrowed_str(text),
             Value::Text(Cow::Owned(text)) => visitor.visit_string(text),
             Value::BrokenText(bytes) => visitor.visit_string(String::from_utf8_lossy(bytes).into_owned()),
-            Value::Raw(json) => serde_json::Deserializer::from_slice(json)
-                .deserialize_any(visitor)
-                .map_err(|error| Error(error.to_string())),
+            // As text, so that serde_json need not check the UTF-8 of each string.
+            Value::Raw(json) => match std::str::from_utf8(json) {
+                Ok(json) => serde_json::Deserializer::from_str(json)
+                    .deserialize_any(visitor)
+                    .map_err(|error| Error(error.to_string())),
+                Err(error) => Err(Error(error.to_string())),
+            },
             Value::Object(object) => ObjectDeserializer::new(object, None).visit(visitor),
             Value::List(elements) => visitor.visit_seq(List(elements)),
             Value::Map(entries) => visitor.visit_map(MapEntries { rest: entries, value: None }),

@@ -32,14 +32,26 @@ pub enum Field<'a> {
 impl<'a> Envelope<'a> {
     /// Reads an envelope; returns `None` if the body is not one.
     pub fn read(body: &'a [u8]) -> Option<Self> {
-        let envelope = Message::read(body.strip_prefix(MAGIC)?)?;
-        let type_meta = Message::read(envelope.bytes(1)?)?;
+        let [types, object] = first_two(body.strip_prefix(MAGIC)?)?;
+        let [api_version, kind] = first_two(types?)?;
         Some(Self {
-            api_version: type_meta.text(1)?,
-            kind: type_meta.text(2)?,
-            object: envelope.bytes(2).unwrap_or_default(),
+            api_version: std::str::from_utf8(api_version?).ok()?,
+            kind: std::str::from_utf8(kind?).ok()?,
+            object: object.unwrap_or_default(),
         })
     }
+}
+
+/// Returns the bytes of the fields 1 and 2; the last ones win. Each object has an envelope, so nothing is collected.
+pub(crate) fn first_two(message: &[u8]) -> Option<[Option<&[u8]>; 2]> {
+    let mut found = [None; 2];
+    let mut reader = Reader::new(message);
+    while let Some((number, value)) = reader.next().ok()? {
+        if let (1 | 2, WireValue::Bytes(bytes)) = (number, value) {
+            found[number as usize - 1] = Some(bytes);
+        }
+    }
+    Some(found)
 }
 
 impl<'a> Message<'a> {

@@ -31,6 +31,7 @@ pub(crate) use self::check::check;
 use self::deserialize::ObjectDeserializer;
 pub use self::encode::EncodeError;
 pub use self::error::InvalidProtobuf;
+pub(crate) use self::message::first_two;
 pub use self::message::{Envelope, Field, Message};
 pub(crate) use self::reader::{BadEncoding, Reader, TRUNCATED, WIRE_TYPE, WireValue};
 pub use self::schema::Kind;

@@ -38,8 +38,7 @@ pub(crate) struct MessageType {
     pub(crate) members: Vec<Field>,
     /// The fields of its encoding, in the order of the numbers.
     pub(crate) encoded: Vec<Encoded>,
-    /// By number: the index in `encoded` plus 1, or 0.
-    by_number: Vec<u16>,
+    by_number: Vec<Option<FieldPlace>>,
     /// By member, a bit for each that the JSON may have without content.
     pub(crate) shown: u128,
 }
@@ -215,10 +214,10 @@ impl MessageType {
             message.encoded.push(Encoded { number: field.number, place });
         }
         message.encoded.sort_by_key(|field| field.number);
-        for (index, field) in (1u16..).zip(&message.encoded) {
-            let number = field.number as usize;
-            message.by_number.resize(message.by_number.len().max(number + 1), 0);
-            message.by_number[number] = index;
+        for Encoded { number, place } in &message.encoded {
+            let number = *number as usize;
+            message.by_number.resize(message.by_number.len().max(number + 1), None);
+            message.by_number[number] = Some(*place);
         }
         for (at, _) in message.members.iter().enumerate().filter(|(_, field)| !field.is_omitted_if_absent()) {
             message.shown |= 1 << at;
@@ -238,8 +237,7 @@ impl MessageType {
     /// Returns the place of the field with this number; `None` if the table does not know it.
     #[inline]
     pub(crate) fn field(&self, number: u32) -> Option<FieldPlace> {
-        let index = self.by_number.get(number as usize)?.checked_sub(1)?;
-        self.encoded.get(usize::from(index)).map(|field| field.place)
+        self.by_number.get(number as usize).copied().flatten()
     }
 }
 
