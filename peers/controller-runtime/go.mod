@@ -9,7 +9,10 @@ require (
 	k8s.io/client-go v0.37.2
 	k8s.io/klog/v2 v2.140.0
 	sigs.k8s.io/controller-runtime v0.25.2
+	skopos.dev/peers/client-go v0.0.0
 )
+
+replace skopos.dev/peers/client-go => ../client-go
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

@@ -1,5 +1,5 @@
 // Controller-runtime runs a controller of controller-runtime at the job that the compared controllers have: peers/protocol/src/job.rs says
-// which, and peers/protocol describes the flags and lines.
+// which, and peers/protocol describes the flags and lines. With --informer it runs a manager that says what its cache sees.
 package main
 
 import (
@@ -26,22 +26,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"skopos.dev/peers/client-go/peer"
 )
 
 type options struct {
-	kubeconfig     string
+	*peer.Arguments
+	informer       bool
 	workers        int
 	readYourWrites bool
 }
 
 func main() {
-	var o options
 	flags := flag.NewFlagSet("controller-runtime", flag.ExitOnError)
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "the server")
+	o := options{Arguments: peer.Register(flags)}
+	flags.BoolVar(&o.informer, "informer", false, "watch a resource by a manager's cache instead of the job")
 	flags.IntVar(&o.workers, "workers", 16, "the most reconciliations at the same time")
 	flags.BoolVar(&o.readYourWrites, "read-your-writes", false, "let reads from the cache wait for the writes of this program")
 	_ = flags.Parse(os.Args[1:])
-	if err := run(o); err != nil {
+	program := run
+	if o.informer {
+		program = inform
+	}
+	if err := program(o); err != nil {
 		fmt.Fprintln(os.Stderr, "controller-runtime:", err)
 		os.Exit(1)
 	}
@@ -51,7 +58,7 @@ func run(o options) error {
 	// What is logged tells nobody anything here, and costs.
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {
 		return err
 	}

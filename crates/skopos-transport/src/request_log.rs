@@ -40,11 +40,12 @@ impl RequestLog {
     }
 }
 
-/// Returns path and query, except where the query holds what a user types: commands for `exec` and `attach`.
+/// Returns path and query, except where the query is of a user's making, and may hold secrets: commands of `exec`, and
+/// requests to pods and services through a proxy.
 fn loggable(uri: &Uri) -> String {
-    let has_commands = uri.path().ends_with("/exec") || uri.path().ends_with("/attach");
+    let is_foreign = |segment| matches!(segment, "exec" | "attach" | "proxy");
     match uri.query() {
-        Some(query) if !has_commands => format!("{}?{query}", uri.path()),
+        Some(query) if !uri.path().split('/').any(is_foreign) => format!("{}?{query}", uri.path()),
         _ => uri.path().to_owned(),
     }
 }
@@ -54,11 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_query_without_commands() {
+    fn logs_query_without_that_of_users() {
         let logged = |uri: &str| loggable(&uri.parse().expect("it is a URI"));
         assert_eq!(logged("/api/v1/pods?limit=500"), "/api/v1/pods?limit=500");
         assert_eq!(logged("/api/v1/pods"), "/api/v1/pods");
         let exec = "/api/v1/namespaces/a/pods/b/exec";
         assert_eq!(logged(&format!("{exec}?command=passwd&command=secret")), exec);
+        let proxy = "/api/v1/namespaces/a/services/b/proxy/login";
+        assert_eq!(logged(&format!("{proxy}?token=secret")), proxy);
     }
 }

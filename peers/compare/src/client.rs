@@ -24,16 +24,20 @@ use crate::programs;
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Who {
     ClientGo,
+    /// A manager of controller-runtime, whose cache is made of client-go's informers.
+    ControllerRuntime,
     KubeRs,
     Skopos,
 }
 
 impl Who {
+    /// The clients that are compared through all faults.
     pub(crate) const ALL: [Who; 3] = [Who::ClientGo, Who::KubeRs, Who::Skopos];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Who::ClientGo => "client-go",
+            Who::ControllerRuntime => "controller-runtime",
             Who::KubeRs => "kube-rs",
             Who::Skopos => "Skopos",
         }
@@ -43,6 +47,7 @@ impl Who {
     pub(crate) fn user_agent(self) -> &'static str {
         match self {
             Who::ClientGo => "peer-client-go",
+            Who::ControllerRuntime => "peer-controller-runtime",
             Who::KubeRs => "peer-kube-rs",
             Who::Skopos => "peer-skopos",
         }
@@ -63,7 +68,8 @@ impl Client {
         kubeconfig: &Path,
         flags: &[&str],
     ) -> Result<(Self, impl Stream<Item = Line> + Send + Unpin + use<>)> {
-        Self::start_program(&programs::of(who)?, kubeconfig, flags)
+        let own: &[&str] = if who == Who::ControllerRuntime { &["--informer"] } else { &[] };
+        Self::start_program(&programs::of(who)?, kubeconfig, &[own, flags].concat())
     }
 
     /// Starts a program that speaks the protocol, and gives what it writes.

@@ -22,6 +22,7 @@ pub(crate) fn repository() -> PathBuf {
 pub(crate) fn of(who: Who) -> Result<PathBuf> {
     let program = match who {
         Who::ClientGo => peers().join("bin/client-go"),
+        Who::ControllerRuntime => peers().join("bin/controller-runtime"),
         Who::KubeRs => peers().join("target/release/peer-kube-rs"),
         Who::Skopos => peers().join("target/release/peer-skopos"),
     };
@@ -62,13 +63,14 @@ pub(crate) fn skopos() -> PathBuf {
 /// Builds the clients and the real server.
 pub(crate) fn build() -> Result<()> {
     build_client_go()?;
+    build_controller_runtime()?;
     build_apiserver()?;
     run(cargo().args(["build", "--release", "-p", "peer-kube-rs", "-p", "peer-skopos"]).current_dir(peers()))
 }
 
 /// Builds the controllers and the real server.
 pub(crate) fn build_controllers() -> Result<()> {
-    build_go("controller-runtime")?;
+    build_controller_runtime()?;
     build_apiserver()?;
     run(cargo().args(["build", "--release", "-p", "peer-kube-rs", "-p", "peer-skopos"]).current_dir(peers()))
 }
@@ -76,6 +78,11 @@ pub(crate) fn build_controllers() -> Result<()> {
 /// Builds client-go's client alone.
 pub(crate) fn build_client_go() -> Result<()> {
     build_go("client-go")
+}
+
+/// Builds controller-runtime's controller, which is a client as well.
+pub(crate) fn build_controller_runtime() -> Result<()> {
+    build_go("controller-runtime")
 }
 
 /// Builds the real server alone.

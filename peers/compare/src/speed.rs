@@ -49,9 +49,11 @@ struct Mode {
 /// client-go in protobuf, through a gateway in front of the server.
 const THROUGH: &str = "protobuf, through the gateway";
 
-const MODES: [Mode; 9] = [
+const MODES: [Mode; 11] = [
     Mode { who: Who::ClientGo, name: "protobuf", flags: &["--encoding", "protobuf"] },
     Mode { who: Who::ClientGo, name: THROUGH, flags: &["--encoding", "protobuf"] },
+    Mode { who: Who::ControllerRuntime, name: "protobuf", flags: &["--encoding", "protobuf"] },
+    Mode { who: Who::ControllerRuntime, name: THROUGH, flags: &["--encoding", "protobuf"] },
     Mode { who: Who::ClientGo, name: "JSON", flags: &["--encoding", "json"] },
     Mode { who: Who::KubeRs, name: "default", flags: &[] },
     Mode { who: Who::KubeRs, name: "streaming list", flags: &["--watch-list", "on"] },

@@ -128,8 +128,8 @@ pub(super) fn without_managed_fields(message: &[u8]) -> Option<Bytes> {
 pub(super) fn lookup<'a>(object: &Object<'a>, path: &[&str]) -> Option<Cow<'a, str>> {
     let (name, rest) = path.split_first()?;
     let view = View::read(object).ok()?;
-    let mut position = Position::default();
-    while let Some((own, value)) = view.next_member(&mut position).ok()? {
+    let (mut position, mut value) = (Position::default(), Value::Null);
+    while let Some(own) = view.next_member(&mut position, &mut value).ok()? {
         if own == *name {
             return text_at(value, rest);
         }

@@ -45,36 +45,39 @@ impl From<InvalidProtobuf> for Error {
 /// An object that is being read.
 pub(crate) struct ObjectDeserializer<'a> {
     object: Object<'a>,
-    types: Types<'a>,
+    types: Option<TypeMeta<'a>>,
 }
 
 impl<'a> ObjectDeserializer<'a> {
     /// Reads an object, to whose members `kind` and `apiVersion` belong if they are given.
     pub(crate) fn new(object: Object<'a>, types: Option<TypeMeta<'a>>) -> Self {
-        let types = types.map_or([None, None], |types| {
-            [Some(("apiVersion", types.api_version)), Some(("kind", types.kind))]
-        });
         Self { object, types }
     }
+}
 
-    fn visit<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Error> {
-        let view;
-        let source = match InOrder::read(&self.object)? {
-            Some(members) => Source::InOrder(members),
-            None => {
-                view = View::read(&self.object)?;
-                Source::View(&view, Position::default())
-            }
-        };
-        visitor.visit_map(Members { source, types: self.types, value: None })
-    }
+fn visit_object<'a, V: Visitor<'a>>(
+    object: &Object<'a>,
+    types: Option<TypeMeta<'a>>,
+    visitor: V,
+) -> Result<V::Value, Error> {
+    let view;
+    let source = match InOrder::read(object)? {
+        Some(members) => Source::InOrder(members),
+        None => {
+            view = View::read(object)?;
+            Source::View(&view, Position::default())
+        }
+    };
+    let types = types
+        .map_or([None, None], |types| [Some(("apiVersion", types.api_version)), Some(("kind", types.kind))]);
+    visitor.visit_map(Members { source, types, value: Value::Null })
 }
 
 impl<'de> Deserializer<'de> for ObjectDeserializer<'de> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.visit(visitor)
+        visit_object(&self.object, self.types, visitor)
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -95,23 +98,23 @@ impl<'de> Deserializer<'de> for ObjectDeserializer<'de> {
     }
 }
 
-/// A value that is being read.
-struct ValueDeserializer<'a>(Value<'a>);
+/// A value that is being read. It stays where it is, because serde passes a deserializer on several times.
+struct ValueDeserializer<'v, 'a>(&'v mut Value<'a>);
 
-impl<'de> Deserializer<'de> for ValueDeserializer<'de> {
+impl<'de> Deserializer<'de> for ValueDeserializer<'_, 'de> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.0 {
             Value::Null => visitor.visit_unit(),
-            Value::Bool(value) => visitor.visit_bool(value),
-            Value::Integer(number) => visitor.visit_i64(number),
-            Value::Double(number) => match whole(number) {
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Integer(number) => visitor.visit_i64(*number),
+            Value::Double(number) => match whole(*number) {
                 Some(number) => visitor.visit_i64(number),
-                None => visitor.visit_f64(number),
+                None => visitor.visit_f64(*number),
             },
             Value::Text(Cow::Borrowed(text)) => visitor.visit_borrowed_str(text),
-            Value::Text(Cow::Owned(text)) => visitor.visit_string(text),
+            Value::Text(Cow::Owned(text)) => visitor.visit_string(std::mem::take(text)),
             Value::BrokenText(bytes) => visitor.visit_string(String::from_utf8_lossy(bytes).into_owned()),
             // As text, so that serde_json need not check the UTF-8 of each string.
             Value::Raw(json) => match std::str::from_utf8(json) {
@@ -120,8 +123,8 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'de> {
                     .map_err(|error| Error(error.to_string())),
                 Err(error) => Err(Error(error.to_string())),
             },
-            Value::Object(object) => ObjectDeserializer::new(object, None).visit(visitor),
-            Value::List(elements) => visitor.visit_seq(List(elements)),
+            Value::Object(object) => visit_object(object, None, visitor),
+            Value::List(elements) => visitor.visit_seq(ListElements { rest: elements, value: Value::Null }),
             Value::Map(entries) => visitor.visit_map(MapEntries { rest: entries, value: None }),
         }
     }
@@ -148,7 +151,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'de> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         match self.0 {
-            Value::Text(text) => visitor.visit_enum(UnitVariant(text)),
+            Value::Text(text) => visitor.visit_enum(UnitVariant(std::mem::take(text))),
             Value::Raw(json) => serde_json::Deserializer::from_slice(json)
                 .deserialize_enum(name, variants, visitor)
                 .map_err(|error| Error(error.to_string())),
@@ -174,14 +177,12 @@ fn whole(number: f64) -> Option<i64> {
     is_whole.then_some(number as i64)
 }
 
-/// `apiVersion` and `kind`, as far as they are left.
-type Types<'a> = [Option<(&'static str, &'a str)>; 2];
-
 /// The members of an object.
 struct Members<'v, 'a> {
     source: Source<'v, 'a>,
-    types: Types<'a>,
-    value: Option<Value<'a>>,
+    /// `kind` and `apiVersion`, as far as they are left.
+    types: [Option<(&'static str, &'a str)>; 2],
+    value: Value<'a>,
 }
 
 enum Source<'v, 'a> {
@@ -189,32 +190,39 @@ enum Source<'v, 'a> {
     View(&'v View<'a>, Position),
 }
 
+impl<'a> Members<'_, 'a> {
+    /// Reads the value of the next member, and returns the name.
+    fn advance(&mut self) -> Result<Option<&'static str>, Error> {
+        if let Some((name, text)) = self.types.iter_mut().find_map(Option::take) {
+            self.value = Value::Text(text.into());
+            return Ok(Some(name));
+        }
+        Ok(match &mut self.source {
+            Source::InOrder(members) => members.next_member(&mut self.value)?,
+            Source::View(view, position) => view.next_member(position, &mut self.value)?,
+        })
+    }
+}
+
 impl<'a> MapAccess<'a> for Members<'_, 'a> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        let types = self.types.iter_mut().find_map(Option::take);
-        let next = match (types, &mut self.source) {
-            (Some((name, text)), _) => Some((name, Value::Text(text.into()))),
-            (None, Source::InOrder(members)) => members.next_member()?,
-            (None, Source::View(view, position)) => view.next_member(position)?,
-        };
-        let Some((name, value)) = next else { return Ok(None) };
-        self.value = Some(value);
+        let Some(name) = self.advance()? else { return Ok(None) };
         seed.deserialize(StrDeserializer::new(name)).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        seed.deserialize(ValueDeserializer(self.value.take().unwrap_or(Value::Null)))
+        seed.deserialize(ValueDeserializer(&mut self.value))
     }
 }
 
-struct MapEntries<'a> {
-    rest: Entries<'a>,
+struct MapEntries<'v, 'a> {
+    rest: &'v mut Entries<'a>,
     value: Option<Element<'a>>,
 }
 
-impl<'a> MapAccess<'a> for MapEntries<'a> {
+impl<'a> MapAccess<'a> for MapEntries<'_, 'a> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
@@ -227,23 +235,27 @@ impl<'a> MapAccess<'a> for MapEntries<'a> {
     }
 
     fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        let value = self.value.take().map_or(Ok(Value::Null), Element::read)?;
-        seed.deserialize(ValueDeserializer(value))
+        let mut value = self.value.take().map_or(Ok(Value::Null), Element::read)?;
+        seed.deserialize(ValueDeserializer(&mut value))
     }
 }
 
-struct List<'a>(Elements<'a>);
+struct ListElements<'v, 'a> {
+    rest: &'v mut Elements<'a>,
+    value: Value<'a>,
+}
 
-impl<'a> SeqAccess<'a> for List<'a> {
+impl<'a> SeqAccess<'a> for ListElements<'_, 'a> {
     type Error = Error;
 
     fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
-        let Some(element) = self.0.next() else { return Ok(None) };
-        seed.deserialize(ValueDeserializer(element.read()?)).map(Some)
+        let Some(element) = self.rest.next() else { return Ok(None) };
+        self.value = element.read()?;
+        seed.deserialize(ValueDeserializer(&mut self.value)).map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
-        Some(self.0.len())
+        Some(self.rest.len())
     }
 }
 

@@ -3,8 +3,9 @@
 
 use super::InvalidProtobuf;
 use super::reader::{Reader, WRONG_WIRE_TYPE, WireValue};
+use super::run::Run;
 use super::schema::{Field, FieldPlace, MessageType};
-use super::value::{Object, Owner, Run, Value, member, single};
+use super::value::{Object, Owner, Value, member, single};
 
 /// The members that were not read yet: those that the bytes have, and then those that the JSON has without.
 pub(crate) struct InOrder<'a> {
@@ -37,13 +38,16 @@ impl<'a> InOrder<'a> {
         Ok((is_whole && level.is_in_order(true)).then_some(members))
     }
 
-    /// Returns the next member, and its value.
-    pub(crate) fn next_member(&mut self) -> Result<Option<(&'static str, Value<'a>)>, InvalidProtobuf> {
+    /// Reads the value of the next member, and returns its name.
+    pub(crate) fn next_member(
+        &mut self,
+        value: &mut Value<'a>,
+    ) -> Result<Option<&'static str>, InvalidProtobuf> {
         let invalid = self.owner.invalid();
         loop {
             let Level { message, base, fields } = self.level;
-            let Some((number, value)) = self.level.fields.next().map_err(&invalid)? else {
-                let Some(outer) = self.outer.take() else { return self.next_absent() };
+            let Some((number, encoded)) = self.level.fields.next().map_err(&invalid)? else {
+                let Some(outer) = self.outer.take() else { return self.next_absent(value) };
                 self.level = outer;
                 continue;
             };
@@ -51,7 +55,7 @@ impl<'a> InOrder<'a> {
                 // A newer server's.
                 None => {}
                 Some(FieldPlace::Inline(inner, at)) => {
-                    let WireValue::Bytes(bytes) = value else { return Err(invalid(WRONG_WIRE_TYPE)) };
+                    let WireValue::Bytes(bytes) = encoded else { return Err(invalid(WRONG_WIRE_TYPE)) };
                     let inner = Level { message: inner.get(), base: base + at, fields: Reader::new(bytes) };
                     self.outer = Some(std::mem::replace(&mut self.level, inner));
                 }
@@ -59,28 +63,28 @@ impl<'a> InOrder<'a> {
                     let at = usize::from(base + at);
                     let Some(field) = self.owner.message.members.get(at) else { continue };
                     self.absent &= !(1 << at);
-                    let value = if field.is_repeated() {
+                    let is_shown = if field.is_repeated() {
                         let count = 1 + self.level.skip(number).map_err(&invalid)?;
-                        member(self.owner, field, Run::Fields(fields, count))?
+                        member(self.owner, field, Run::Fields(fields, count), value)?
                     } else {
-                        single(self.owner, field, Some(value))?
+                        single(self.owner, field, Some(encoded), value)?
                     };
-                    if let Some(value) = value {
-                        return Ok(Some((field.name, value)));
+                    if is_shown {
+                        return Ok(Some(field.name));
                     }
                 }
             }
         }
     }
 
-    /// Returns the next member that the JSON has although the bytes lack it.
-    fn next_absent(&mut self) -> Result<Option<(&'static str, Value<'a>)>, InvalidProtobuf> {
+    /// Reads the next member that the JSON has although the bytes lack it.
+    fn next_absent(&mut self, value: &mut Value<'a>) -> Result<Option<&'static str>, InvalidProtobuf> {
         while self.absent != 0 {
             let at = self.absent.trailing_zeros() as usize;
             self.absent &= self.absent - 1;
             let Some(field) = self.owner.message.members.get(at) else { continue };
-            if let Some(value) = member(self.owner, field, Run::Absent)? {
-                return Ok(Some((field.name, value)));
+            if member(self.owner, field, Run::Absent, value)? {
+                return Ok(Some(field.name));
             }
         }
         Ok(None)

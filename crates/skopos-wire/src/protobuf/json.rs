@@ -21,38 +21,38 @@ pub(crate) fn write(
     }
     let view = View::read(object)?;
     let mut is_first = types.is_none();
-    let mut position = Position::default();
-    while let Some((name, value)) = view.next_member(&mut position)? {
+    let (mut position, mut value) = (Position::default(), Value::Null);
+    while let Some(name) = view.next_member(&mut position, &mut value)? {
         if !std::mem::take(&mut is_first) {
             json.push(b',');
         }
         json.push(b'"');
         json.extend_from_slice(name.as_bytes());
         json.extend_from_slice(b"\":");
-        self::value(value, json)?;
+        self::value(&mut value, json)?;
     }
     json.push(b'}');
     Ok(())
 }
 
-fn value(value: Value<'_>, json: &mut Vec<u8>) -> Result<(), InvalidProtobuf> {
+fn value(value: &mut Value<'_>, json: &mut Vec<u8>) -> Result<(), InvalidProtobuf> {
     match value {
         Value::Null => json.extend_from_slice(b"null"),
         Value::Bool(true) => json.extend_from_slice(b"true"),
         Value::Bool(false) => json.extend_from_slice(b"false"),
-        Value::Integer(number) => json.extend_from_slice(itoa(number, &mut [0; 20])),
-        Value::Double(number) => json.extend_from_slice(double(number).as_bytes()),
-        Value::Text(own) => text(&own, json),
+        Value::Integer(number) => json.extend_from_slice(itoa(*number, &mut [0; 20])),
+        Value::Double(number) => json.extend_from_slice(double(*number).as_bytes()),
+        Value::Text(own) => text(own, json),
         Value::BrokenText(bytes) => text_of_bytes(bytes, json),
         Value::Raw(raw) => compact(raw, json),
-        Value::Object(object) => write(&object, None, json)?,
+        Value::Object(object) => write(object, None, json)?,
         Value::List(elements) => {
             json.push(b'[');
             for (at, element) in elements.enumerate() {
                 if at > 0 {
                     json.push(b',');
                 }
-                self::value(element.read()?, json)?;
+                self::value(&mut element.read()?, json)?;
             }
             json.push(b']');
         }
@@ -64,7 +64,7 @@ fn value(value: Value<'_>, json: &mut Vec<u8>) -> Result<(), InvalidProtobuf> {
                 }
                 text_of_bytes(key, json);
                 json.push(b':');
-                self::value(element.read()?, json)?;
+                self::value(&mut element.read()?, json)?;
             }
             json.push(b'}');
         }

@@ -21,6 +21,7 @@ mod message;
 mod parse;
 mod quantity;
 mod reader;
+mod run;
 mod schema;
 mod special;
 mod value;

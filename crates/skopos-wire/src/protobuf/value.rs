@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use super::InvalidProtobuf;
-use super::reader::{BadEncoding, Reader, TOO_DEEP, TRUNCATED, WRONG_WIRE_TYPE, WireValue};
+use super::reader::{BadEncoding, Reader, TOO_DEEP, WRONG_WIRE_TYPE, WireValue};
+use super::run::Run;
 use super::schema::{Empty, Field, MessageId, MessageType, Shape, Type};
 use super::special;
 
@@ -63,28 +64,19 @@ pub(crate) struct Owner {
     depth: usize,
 }
 
-/// All occurrences of a field.
-#[derive(Clone, Debug)]
-pub(crate) enum Run<'a> {
-    Absent,
-    One(WireValue<'a>),
-    /// As many fields with the same number.
-    Fields(Reader<'a>, usize),
-    Several(std::vec::IntoIter<WireValue<'a>>),
-}
-
 /// The deepest nesting of messages, as in serde_json the deepest nesting of JSON: readers recurse.
 pub(crate) const MAX_DEPTH: usize = 64;
 
 const EMPTY: &[u8] = &[];
 
-/// Reads a member from all occurrences of its field; `None` if the JSON lacks it.
+/// Reads a member from all occurrences of its field into `value`; returns false if the JSON lacks it.
 pub(crate) fn member<'a>(
     owner: Owner,
     field: &Field,
     run: Run<'a>,
-) -> Result<Option<Value<'a>>, InvalidProtobuf> {
-    let value = match (field.shape, field.r#type) {
+    value: &mut Value<'a>,
+) -> Result<bool, InvalidProtobuf> {
+    *value = match (field.shape, field.r#type) {
         (Shape::List | Shape::Map, _) if matches!(run, Run::Absent) => Value::Null,
         (Shape::List, r#type) => match Elements::new(owner, r#type, run).map_err(owner.invalid())? {
             // Numbers may come packed, none of them too.
@@ -98,26 +90,46 @@ pub(crate) fn member<'a>(
         (_, Type::Strings) if run.len() > 1 => {
             Value::List(Elements::joined(owner, run).map_err(owner.invalid())?)
         }
-        _ => return single(owner, field, run.last()),
+        _ => return single(owner, field, run.last(), value),
     };
-    Ok((field.empty == Empty::Written || !matches!(value, Value::Null)).then_some(value))
+    Ok(field.empty == Empty::Written || !matches!(value, Value::Null))
 }
 
-/// Reads a member whose field comes at most once, and is no list or map; `None` if the JSON lacks it.
+/// Reads a member whose field comes at most once, and is no list or map; returns false if the JSON lacks it. The value is
+/// written where it stays: moving it would take longer than reading it.
 #[inline]
 pub(crate) fn single<'a>(
     owner: Owner,
     field: &Field,
-    value: Option<WireValue<'a>>,
-) -> Result<Option<Value<'a>>, InvalidProtobuf> {
+    encoded: Option<WireValue<'a>>,
+    value: &mut Value<'a>,
+) -> Result<bool, InvalidProtobuf> {
     let is_omitted = field.empty != Empty::Written;
-    let element = Element { r#type: field.r#type, value, owner };
-    match (field.shape, field.r#type) {
-        (Shape::Pointer, _) if value.is_none() => Ok((!is_omitted).then_some(Value::Null)),
-        (_, Type::Message(message)) => Ok(Some(element.nested(message, value))),
-        (Shape::Value, _) if is_omitted && element.is_zero(field.empty).map_err(owner.invalid())? => Ok(None),
-        _ => element.value().map(Some).map_err(owner.invalid()),
+    match (field.shape, field.r#type, encoded) {
+        (Shape::Pointer, _, None) => {
+            *value = Value::Null;
+            return Ok(!is_omitted);
+        }
+        (shape, Type::String, Some(WireValue::Bytes(bytes))) => {
+            if bytes.is_empty() && is_omitted && shape == Shape::Value {
+                return Ok(false);
+            }
+            *value = text(bytes);
+        }
+        (_, Type::Message(message), _) => {
+            let content = encoded.map_or(Run::Absent, Run::One);
+            *value = Value::Object(Object { message, content, depth: owner.depth + 1 });
+        }
+        (shape, r#type, _) => {
+            let element = Element { r#type, value: encoded, owner };
+            let may_be_omitted = is_omitted && shape == Shape::Value;
+            if may_be_omitted && element.is_zero(field.empty).map_err(owner.invalid())? {
+                return Ok(false);
+            }
+            *value = element.value().map_err(owner.invalid())?;
+        }
     }
+    Ok(true)
 }
 
 impl<'a> Object<'a> {
@@ -153,7 +165,11 @@ impl<'a> Elements<'a> {
     fn new(owner: Owner, r#type: Type, run: Run<'a>) -> Result<Self, BadEncoding> {
         let is_number = matches!(r#type, Type::Int32 | Type::Int64 | Type::Bool | Type::Double);
         let is_packed = |value| matches!(value, WireValue::Bytes(_));
-        let run = if is_number && run.clone().any(is_packed) { unpack(r#type, run)? } else { run };
+        let run = match () {
+            () if !is_number || !run.clone().any(is_packed) => run,
+            () if r#type == Type::Double => run.unpack_doubles()?,
+            () => run.unpack_varints()?,
+        };
         Ok(Self { r#type, run, owner })
     }
 
@@ -213,47 +229,6 @@ impl Owner {
     /// Returns the error of a defect in the message.
     pub(crate) fn invalid(self) -> impl Fn(BadEncoding) -> InvalidProtobuf {
         InvalidProtobuf::in_message(self.message.name)
-    }
-}
-
-impl<'a> Run<'a> {
-    fn len(&self) -> usize {
-        match self {
-            Self::Absent => 0,
-            Self::One(_) => 1,
-            Self::Fields(_, count) => *count,
-            Self::Several(values) => values.len(),
-        }
-    }
-}
-
-impl<'a> Iterator for Run<'a> {
-    type Item = WireValue<'a>;
-
-    fn next(&mut self) -> Option<WireValue<'a>> {
-        match self {
-            Self::Absent => None,
-            Self::One(value) => {
-                let value = *value;
-                *self = Self::Absent;
-                Some(value)
-            }
-            Self::Fields(fields, count) => {
-                *count = count.checked_sub(1)?;
-                fields.next().ok()?.map(|(_, value)| value)
-            }
-            Self::Several(values) => values.next(),
-        }
-    }
-
-    // Most fields come once.
-    #[inline]
-    fn last(self) -> Option<WireValue<'a>> {
-        match self {
-            Self::Absent => None,
-            Self::One(value) => Some(value),
-            several => several.fold(None, |_, value| Some(value)),
-        }
     }
 }
 
@@ -407,27 +382,6 @@ fn map_entry<'a>(entry: WireValue<'a>) -> Result<(&'a [u8], Option<WireValue<'a>
         }
     }
     Ok((key, value))
-}
-
-/// Returns numbers that came packed, one by one.
-fn unpack<'a>(r#type: Type, run: Run<'a>) -> Result<Run<'a>, BadEncoding> {
-    let mut numbers = Vec::new();
-    for value in run {
-        let WireValue::Bytes(bytes) = value else {
-            numbers.push(value);
-            continue;
-        };
-        if r#type == Type::Double {
-            let (doubles, []) = bytes.as_chunks() else { return Err(TRUNCATED) };
-            numbers.extend(doubles.iter().map(|bytes| WireValue::Fixed64(u64::from_le_bytes(*bytes))));
-            continue;
-        }
-        let mut reader = Reader::new(bytes);
-        while !reader.rest().is_empty() {
-            numbers.push(WireValue::Varint(reader.varint()?));
-        }
-    }
-    Ok(Run::Several(numbers.into_iter()))
 }
 
 fn low_half(number: u64) -> i32 {

@@ -2,8 +2,9 @@
 
 use super::InvalidProtobuf;
 use super::reader::{Reader, WRONG_WIRE_TYPE, WireValue};
+use super::run::Run;
 use super::schema::{FieldPlace, MessageType};
-use super::value::{Object, Owner, Run, Value, member};
+use super::value::{Object, Owner, Value, member};
 
 /// A message whose fields were found, in whatever order they are.
 #[derive(Clone, Debug)]
@@ -61,11 +62,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the next member from `position` on, and moves the position behind it.
+    /// Reads the value of the next member from `position` on, moves the position behind it, and returns its name.
     pub(crate) fn next_member(
         &self,
         position: &mut Position,
-    ) -> Result<Option<(&'static str, Value<'a>)>, InvalidProtobuf> {
+        value: &mut Value<'a>,
+    ) -> Result<Option<&'static str>, InvalidProtobuf> {
         let message = self.owner.message;
         loop {
             let rest = self.found.get(position.found..).unwrap_or_default();
@@ -81,8 +83,8 @@ impl<'a> View<'a> {
                 [one] => one.run(),
                 several => Run::Several(several.iter().flat_map(Found::run).collect::<Vec<_>>().into_iter()),
             };
-            if let Some(value) = member(self.owner, field, run)? {
-                return Ok(Some((field.name, value)));
+            if member(self.owner, field, run, value)? {
+                return Ok(Some(field.name));
             }
         }
     }

@@ -37,6 +37,7 @@ const BAND: RGBColor = RGBColor(246, 246, 246);
 fn colour(who: Who) -> RGBColor {
     match who {
         Who::ClientGo => RGBColor(0, 114, 178),
+        Who::ControllerRuntime => RGBColor(86, 180, 233),
         Who::KubeRs => RGBColor(230, 159, 0),
         Who::Skopos => RGBColor(0, 138, 100),
     }
@@ -115,7 +116,7 @@ fn mark(area: &Area<'_>, who: Who, at: (i32, i32), filled: bool) -> Result<()> {
     let style = ShapeStyle { color: colour(who).into(), filled, stroke_width: 1 };
     let (x, y) = at;
     match who {
-        Who::ClientGo => area.draw(&Circle::new(at, 4, style)),
+        Who::ClientGo | Who::ControllerRuntime => area.draw(&Circle::new(at, 4, style)),
         Who::KubeRs if filled => {
             area.draw(&Polygon::new([(x, y - 5), (x + 5, y + 4), (x - 5, y + 4)], style))
         }

@@ -1,8 +1,8 @@
-//! client-go on a gateway beside client-go on the gateway's member: both are to see the same history, whatever becomes of the
-//! ways between them.
+//! client-go and managers of controller-runtime on a gateway beside the same on the gateway's member: both are to see the same
+//! history, whatever becomes of the ways between them.
 //!
 //! ```text
-//!                 ┌─ front ─── client-go (lists or streamed lists, JSON or protobuf)
+//!                 ┌─ front ─── client-go, controller-runtime (lists or streamed lists, JSON or protobuf)
 //!          skopos serve
 //!                 └─ behind ─┐
 //!                            ├─ test server
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     /// Faults in the second part.
     #[arg(long, default_value_t = 24)]
     faults: usize,
-    /// Build client-go's program and `skopos` first.
+    /// Build the programs of client-go and controller-runtime, and `skopos`, first.
     #[arg(long)]
     build: bool,
 }
@@ -58,18 +58,21 @@ pub(crate) struct Options {
 /// Longer than client-go's longest pause between two attempts.
 const PLENTY: Duration = Duration::from_secs(120);
 
-/// How an informer asks for its first list, and in which encoding.
-const FLAGS: [[&str; 4]; 4] = [
-    ["--watch-list", "off", "--encoding", "json"],
-    ["--watch-list", "on", "--encoding", "json"],
-    ["--watch-list", "off", "--encoding", "protobuf"],
-    ["--watch-list", "on", "--encoding", "protobuf"],
+/// Informers: how they ask for their first list, and in which encoding.
+const INFORMERS: [(Who, [&str; 4]); 6] = [
+    (Who::ClientGo, ["--watch-list", "off", "--encoding", "json"]),
+    (Who::ClientGo, ["--watch-list", "on", "--encoding", "json"]),
+    (Who::ClientGo, ["--watch-list", "off", "--encoding", "protobuf"]),
+    (Who::ClientGo, ["--watch-list", "on", "--encoding", "protobuf"]),
+    (Who::ControllerRuntime, ["--watch-list", "off", "--encoding", "protobuf"]),
+    (Who::ControllerRuntime, ["--watch-list", "on", "--encoding", "protobuf"]),
 ];
 
 /// Plays both parts. An error says which informer saw what that was not so.
 pub(crate) async fn run(options: &Options) -> Result<()> {
     if options.build {
         programs::build_client_go()?;
+        programs::build_controller_runtime()?;
         programs::build_skopos()?;
     }
     let skopos = options.skopos.clone().unwrap_or_else(programs::skopos);
@@ -119,7 +122,7 @@ struct World {
     _folder: tempfile::TempDir,
 }
 
-/// One of client-go's informers, in a process of its own.
+/// An informer, in a process of its own.
 struct Informer {
     name: String,
     client: Client,
@@ -157,12 +160,16 @@ impl World {
         ] {
             let path = folder.path().join(name);
             std::fs::write(&path, kubeconfig)?;
-            for flags in FLAGS {
+            for (who, flags) in INFORMERS {
                 let arguments = [&["--resource", "configmaps"][..], &flags].concat();
-                let (client, lines) = Client::start(Who::ClientGo, &path, &arguments)?;
+                let (client, lines) = Client::start(who, &path, &arguments)?;
                 let seen = Arc::<Mutex<Seen>>::default();
                 reading.spawn(read(lines, seen.clone()));
-                informers.push(Informer { name: format!("{name} {}", flags.join(" ")), client, seen });
+                informers.push(Informer {
+                    name: format!("{name}, {} {}", who.name(), flags.join(" ")),
+                    client,
+                    seen,
+                });
             }
         }
         let ways = [("front", front), ("behind", behind), ("beside", beside)];
@@ -187,14 +194,14 @@ impl World {
 
     /// A line for each informer, and an error if any was given something wrong.
     fn report(&self, part: &str, judge: impl Fn(&Truth, &Given<'_>) -> Result<()>) -> Result<()> {
-        println!("{part:45} {:>8} {:>8} {:>9}", "changes", "events", "failures");
+        println!("{part:65} {:>8} {:>8} {:>9}", "changes", "events", "failures");
         let mut wrong = Vec::new();
         for informer in &self.informers {
             let seen = informer.seen.lock();
             let given = Given::of(&seen.events);
             let problem = judge(&self.truth, &given).err();
             println!(
-                "{:45} {:>8} {:>8} {:>9}{}",
+                "{:65} {:>8} {:>8} {:>9}{}",
                 informer.name,
                 given.len(),
                 seen.events.len(),
@@ -203,7 +210,7 @@ impl World {
             );
             wrong.extend(problem.map(|problem| format!("{}: {problem}", informer.name)));
         }
-        ensure!(wrong.is_empty(), "{part}, client-go was given another history:\n{}", wrong.join("\n"));
+        ensure!(wrong.is_empty(), "{part}, an informer was given another history:\n{}", wrong.join("\n"));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-package main
+package peer
 
 import (
 	"bufio"
@@ -16,18 +16,19 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
-// A reporter writes what happens, one JSON object a line, and carries out what is asked of it.
-type reporter struct {
-	options options
-	began   time.Time
-	mu      sync.Mutex
-	out     *json.Encoder
-	initial uint64
-	live    uint64
+// A Reporter writes what happens, one JSON object a line, and carries out what is asked of it.
+type Reporter struct {
+	arguments *Arguments
+	began     time.Time
+	mu        sync.Mutex
+	out       *json.Encoder
+	initial   uint64
+	live      uint64
 }
 
 // line has the fields of every kind of line; those that a kind does not have are left out.
@@ -61,23 +62,35 @@ type usage struct {
 	LiveEvents    uint64 `json:"live_events"`
 }
 
-func newReporter(o options) *reporter {
-	return &reporter{options: o, began: time.Now(), out: json.NewEncoder(os.Stdout)}
+// Start writes the first line, with the name of the library.
+func Start(client string, arguments *Arguments) *Reporter {
+	r := &Reporter{arguments: arguments, began: time.Now(), out: json.NewEncoder(os.Stdout)}
+	r.write(line{Kind: "start", Client: client, usage: r.usage()})
+	return r
 }
 
-func (r *reporter) start() { r.write(line{Kind: "start", Client: "client-go", usage: r.usage()}) }
-
-func (r *reporter) synced(objects int) {
-	r.write(line{Kind: "synced", Objects: &objects, usage: r.usage()})
+// WaitForSync waits as long as the user is willing to, and says when that was in vain; then it waits on. `count` returns the
+// number of objects in the store.
+func (r *Reporter) WaitForSync(ctx context.Context, count func() int, synced ...cache.InformerSynced) {
+	bounded, cancel := context.WithTimeout(ctx, r.arguments.SyncTimeout)
+	defer cancel()
+	if !cache.WaitForCacheSync(bounded.Done(), synced...) && ctx.Err() == nil {
+		// WaitForCacheSync returns false, and nothing else.
+		r.write(line{Kind: "sync_timeout"})
+	}
+	if cache.WaitForCacheSync(ctx.Done(), synced...) {
+		objects := count()
+		r.write(line{Kind: "synced", Objects: &objects, usage: r.usage()})
+	}
 }
 
-func (r *reporter) syncTimeout(reason string) { r.write(line{Kind: "sync_timeout", Reason: reason}) }
-
-func (r *reporter) told(state, reason string) {
+// Told tells what the library tells its user.
+func (r *Reporter) Told(state, reason string) {
 	r.write(line{Kind: "told", State: state, Reason: reason})
 }
 
-func (r *reporter) handler() cache.ResourceEventHandler {
+// Handler tells each event.
+func (r *Reporter) Handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    func(obj any, initial bool) { r.event("added", obj, nil, initial) },
 		UpdateFunc: func(old, obj any) { r.event("updated", obj, old, false) },
@@ -85,13 +98,13 @@ func (r *reporter) handler() cache.ResourceEventHandler {
 	}
 }
 
-func (r *reporter) event(what string, obj, old any, initial bool) {
+func (r *Reporter) event(what string, obj, old any, initial bool) {
 	object, ok := objectOf(obj)
 	if !ok {
-		r.told("failing", fmt.Sprintf("an event with a %T", obj))
+		r.Told("failing", fmt.Sprintf("an event with a %T", obj))
 		return
 	}
-	marked := r.options.mark != "" && object.GetName() == r.options.mark
+	marked := r.arguments.Mark != "" && object.GetName() == r.arguments.Mark
 	r.mu.Lock()
 	if initial {
 		r.initial++
@@ -99,7 +112,7 @@ func (r *reporter) event(what string, obj, old any, initial bool) {
 		r.live++
 	}
 	r.mu.Unlock()
-	if r.options.events == "all" || r.options.events == "live" && !initial || marked {
+	if r.arguments.Events == "all" || r.arguments.Events == "live" && !initial || marked {
 		event := line{Kind: "event", Type: what, Initial: initial, Key: keyOf(object),
 			UID: string(object.GetUID()), RV: object.GetResourceVersion()}
 		if before, ok := objectOf(old); ok {
@@ -112,8 +125,12 @@ func (r *reporter) event(what string, obj, old any, initial bool) {
 	}
 }
 
-func (r *reporter) reportEvery(ctx context.Context, every time.Duration) {
-	ticker := time.NewTicker(every)
+// ReportEvery writes usage lines until the context ends, if they are asked for.
+func (r *Reporter) ReportEvery(ctx context.Context) {
+	if r.arguments.ReportEvery <= 0 {
+		return
+	}
+	ticker := time.NewTicker(r.arguments.ReportEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -125,13 +142,13 @@ func (r *reporter) reportEvery(ctx context.Context, every time.Duration) {
 	}
 }
 
-// obey carries out commands until the end of the input or `quit`.
-func (r *reporter) obey(in io.Reader, store cache.Store) {
+// Obey carries out commands until the end of the input or `quit`. `list` returns the objects of the store.
+func (r *Reporter) Obey(in io.Reader, list func() []any) {
 	scanner := bufio.NewScanner(in)
 	for scanner.Scan() {
 		switch strings.TrimSpace(scanner.Text()) {
 		case "digest":
-			objects, hash := digest(store)
+			objects, hash := digest(list())
 			r.write(line{Kind: "digest", Objects: &objects, Hash: hash})
 		case "usage":
 			r.write(line{Kind: "usage", usage: r.usage()})
@@ -141,7 +158,7 @@ func (r *reporter) obey(in io.Reader, store cache.Store) {
 	}
 }
 
-func (r *reporter) write(l line) {
+func (r *Reporter) write(l line) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l.AtMs = float64(time.Since(r.began).Microseconds()) / 1000
@@ -149,7 +166,7 @@ func (r *reporter) write(l line) {
 	_ = r.out.Encode(l)
 }
 
-func (r *reporter) usage() *usage {
+func (r *Reporter) usage() *usage {
 	var used syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used)
 	status := procStatus()
@@ -186,9 +203,9 @@ func keyOf(object metav1.Object) string {
 }
 
 // digest is the SHA-256 of a sorted line for each object of the store: key, uid and resourceVersion.
-func digest(store cache.Store) (int, string) {
+func digest(items []any) (int, string) {
 	lines := []string{}
-	for _, item := range store.List() {
+	for _, item := range items {
 		if object, ok := objectOf(item); ok {
 			lines = append(lines, fmt.Sprintf("%s %s %s\n", keyOf(object), object.GetUID(), object.GetResourceVersion()))
 		}
@@ -196,4 +213,17 @@ func digest(store cache.Store) (int, string) {
 	sort.Strings(lines)
 	sum := sha256.Sum256([]byte(strings.Join(lines, "")))
 	return len(lines), hex.EncodeToString(sum[:])
+}
+
+// objectOf takes a pod, a config map or the tombstone of one.
+func objectOf(obj any) (metav1.Object, bool) {
+	switch obj := obj.(type) {
+	case *corev1.Pod:
+		return obj, true
+	case *corev1.ConfigMap:
+		return obj, true
+	case cache.DeletedFinalStateUnknown:
+		return objectOf(obj.Obj)
+	}
+	return nil, false
 }
