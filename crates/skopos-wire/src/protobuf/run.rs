@@ -22,7 +22,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns numbers of fixed width one by one, of which some came packed.
+    /// Returns numbers of fixed width one by one, those that came packed too.
     pub(crate) fn unpack_doubles(self) -> Result<Self, BadEncoding> {
         self.unpack(|packed, numbers| {
             let (doubles, []) = packed.as_chunks() else { return Err(TRUNCATED) };
@@ -31,7 +31,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Returns numbers one by one, of which some came packed.
+    /// Returns numbers one by one, those that came packed too.
     pub(crate) fn unpack_varints(self) -> Result<Self, BadEncoding> {
         self.unpack(|packed, numbers| {
             let mut reader = Reader::new(packed);
