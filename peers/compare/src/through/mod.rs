@@ -105,7 +105,7 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     world.report("with faults", |truth, events| truth.includes(events))?;
     world.same_objects().await?;
     println!(
-        "Of {} changes nobody was given one that was not, or in another order, and all hold the same objects.",
+        "Of {} changes, no informer was given one that did not happen, or one in another order, and all hold the same objects.",
         world.truth.len()
     );
     world.stop().await
@@ -187,7 +187,7 @@ impl World {
             }
         };
         if timeout(PLENTY, waiting).await.is_err() {
-            bail!("{} does not get there", late().map_or("somebody", |informer| &informer.name));
+            bail!("{} does not get there", late().map_or("an informer", |informer| &informer.name));
         }
         Ok(())
     }
