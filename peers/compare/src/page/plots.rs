@@ -146,12 +146,12 @@ pub(super) fn speed(results: &SpeedResults, file: &Path) -> Result<()> {
     let groups: Vec<&[SpeedResult]> =
         results.rows.chunk_by(|a, b| (a.server, a.pods) == (b.server, b.pods)).collect();
     let panel = HEAD + GROUP * groups.len() as i32 + BAR * results.rows.len() as i32;
-    let area = SVGBackend::new(file, (1_000, (40 + 2 * (panel + 30)) as u32)).into_drawing_area();
+    let area = SVGBackend::new(file, (1_180, (40 + 2 * (panel + 30)) as u32)).into_drawing_area();
     area.fill(&WHITE).map_err(failed)?;
     write(&area, "Speed and memory", (20, 24), text(16, HPos::Left))?;
     for (number, (title, value)) in panels.into_iter().enumerate() {
         let number = number as i32;
-        bars(&area, (20 + 490 * (number % 2), 60 + (panel + 30) * (number / 2)), title, &groups, value)?;
+        bars(&area, (20 + 580 * (number % 2), 60 + (panel + 30) * (number / 2)), title, &groups, value)?;
     }
     area.present().map_err(failed)
 }
@@ -169,7 +169,7 @@ fn bars(
     groups: &[&[SpeedResult]],
     value: fn(&SpeedResult) -> f64,
 ) -> Result<()> {
-    const LABELS: i32 = 160;
+    const LABELS: i32 = 250;
     const LENGTH: i32 = 230;
     write(area, title, (left, top), text(14, HPos::Left))?;
     let most = groups.iter().copied().flatten().map(value).fold(f64::MIN_POSITIVE, f64::max);
