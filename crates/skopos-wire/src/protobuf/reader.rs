@@ -32,38 +32,35 @@ impl<'a> Reader<'a> {
     /// Returns the number and the value of the next field; `None` at the end of the message.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Result<Option<(u32, WireValue<'a>)>, BadEncoding> {
-        if self.0.is_empty() {
-            return Ok(None);
-        }
-        let tag = self.varint()?;
-        let number = u32::try_from(tag >> 3).map_err(|_| FIELD_ZERO)?;
-        if number == 0 {
-            return Err(FIELD_ZERO);
-        }
-        let value = match tag & 7 {
-            0 => WireValue::Varint(self.varint()?),
-            1 => WireValue::Fixed64(u64::from_le_bytes(self.array()?)),
-            2 => {
-                let length = self.varint()?;
-                WireValue::Bytes(self.take(usize::try_from(length).map_err(|_| TRUNCATED)?)?)
+        loop {
+            if self.0.is_empty() {
+                return Ok(None);
             }
-            3 => {
-                return self.next_behind_group();
+            let tag = self.varint()?;
+            let number = u32::try_from(tag >> 3).map_err(|_| FIELD_ZERO)?;
+            if number == 0 {
+                return Err(FIELD_ZERO);
             }
-            5 => WireValue::Fixed32(u32::from_le_bytes(self.array()?)),
-            _ => return Err(WIRE_TYPE),
-        };
-        Ok(Some((number, value)))
+            let value = match tag & 7 {
+                0 => WireValue::Varint(self.varint()?),
+                1 => WireValue::Fixed64(u64::from_le_bytes(self.array()?)),
+                2 => {
+                    let length = self.varint()?;
+                    WireValue::Bytes(self.take(usize::try_from(length).map_err(|_| TRUNCATED)?)?)
+                }
+                3 => {
+                    self.skip_group()?;
+                    continue;
+                }
+                5 => WireValue::Fixed32(u32::from_le_bytes(self.array()?)),
+                _ => return Err(WIRE_TYPE),
+            };
+            return Ok(Some((number, value)));
+        }
     }
 
-    /// Skips a group, which no type of Kubernetes has, but a newer one may.
+    /// Skips a group, which no type of Kubernetes has, but a newer one may. Groups in it need no recursion.
     #[cold]
-    fn next_behind_group(&mut self) -> Result<Option<(u32, WireValue<'a>)>, BadEncoding> {
-        self.skip_group()?;
-        self.next()
-    }
-
-    /// Skips to the end of a group. Groups in it need no recursion.
     fn skip_group(&mut self) -> Result<(), BadEncoding> {
         let mut open = 1u32;
         while open > 0 {
@@ -123,5 +120,18 @@ impl<'a> Reader<'a> {
         let (head, tail) = self.0.split_first_chunk().ok_or(TRUNCATED)?;
         self.0 = tail;
         Ok(*head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_groups_need_no_stack() {
+        let groups = b"\x0b\x0c".repeat(1 << 20);
+        assert_eq!(Reader::new(&groups).next(), Ok(None));
+        let field = [groups.as_slice(), b"\x08\x07"].concat();
+        assert_eq!(Reader::new(&field).next(), Ok(Some((1, WireValue::Varint(7)))));
     }
 }
