@@ -213,7 +213,8 @@ pub(super) fn entries(message: &[u8], number: u32) -> impl Iterator<Item = (&[u8
 
 /// Returns key and value of an entry of a map of strings.
 fn entry(entry: &[u8]) -> (&[u8], &[u8]) {
-    (text_in(entry, 1).unwrap_or_default(), text_in(entry, 2).unwrap_or_default())
+    let [key, value] = protobuf::first_two(entry).unwrap_or_default();
+    (key.unwrap_or_default(), value.unwrap_or_default())
 }
 
 /// Copies the fields whose number is wanted, byte for byte.

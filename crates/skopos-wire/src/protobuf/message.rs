@@ -42,13 +42,17 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Returns the bytes of the fields 1 and 2; the last ones win. Each object has an envelope, so nothing is collected.
+/// Returns the bytes of the fields 1 and 2, the last ones; `None` if the bytes are not a message. Each object has an envelope and
+/// labels, so nothing is collected.
 pub(crate) fn first_two(message: &[u8]) -> Option<[Option<&[u8]>; 2]> {
     let mut found = [None; 2];
     let mut reader = Reader::new(message);
     while let Some((number, value)) = reader.next().ok()? {
-        if let (1 | 2, WireValue::Bytes(bytes)) = (number, value) {
-            found[number as usize - 1] = Some(bytes);
+        if let 1 | 2 = number {
+            found[number as usize - 1] = match value {
+                WireValue::Bytes(bytes) => Some(bytes),
+                _ => None,
+            };
         }
     }
     Some(found)

@@ -12,6 +12,13 @@ pub(crate) enum Run<'a> {
     Several(std::vec::IntoIter<WireValue<'a>>),
 }
 
+impl<'a> From<Option<WireValue<'a>>> for Run<'a> {
+    #[inline]
+    fn from(value: Option<WireValue<'a>>) -> Self {
+        value.map_or(Self::Absent, Self::One)
+    }
+}
+
 impl<'a> Run<'a> {
     pub(crate) fn len(&self) -> usize {
         match self {

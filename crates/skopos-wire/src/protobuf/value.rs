@@ -84,9 +84,7 @@ pub(crate) fn member<'a>(
             _ => Value::Null,
         },
         (Shape::Map, r#type) => Value::Map(Entries::new(owner, r#type, run).map_err(owner.invalid())?),
-        (_, Type::Message(message)) if run.len() > 1 => {
-            Value::Object(Object { message, content: run, depth: owner.depth + 1 })
-        }
+        (_, Type::Message(message)) if run.len() > 1 => Value::Object(Object::within(owner, message, run)),
         (_, Type::Strings) if run.len() > 1 => {
             Value::List(Elements::joined(owner, run).map_err(owner.invalid())?)
         }
@@ -117,8 +115,7 @@ pub(crate) fn single<'a>(
             *value = text(bytes);
         }
         (_, Type::Message(message), _) => {
-            let content = encoded.map_or(Run::Absent, Run::One);
-            *value = Value::Object(Object { message, content, depth: owner.depth + 1 });
+            *value = Value::Object(Object::within(owner, message, encoded.into()));
         }
         (shape, r#type, _) => {
             let element = Element { r#type, value: encoded, owner };
@@ -136,6 +133,12 @@ impl<'a> Object<'a> {
     /// Names the message of some bytes.
     pub(crate) fn new(message: MessageId, bytes: &'a [u8]) -> Self {
         Self { message, content: Run::One(WireValue::Bytes(bytes)), depth: 0 }
+    }
+
+    /// Names a message in another.
+    #[inline]
+    fn within(owner: Owner, message: MessageId, content: Run<'a>) -> Self {
+        Self { message, content, depth: owner.depth + 1 }
     }
 
     /// Returns the owner of the members.
@@ -236,14 +239,11 @@ impl<'a> Element<'a> {
     /// Reads the value.
     pub(crate) fn read(self) -> Result<Value<'a>, InvalidProtobuf> {
         match self.r#type {
-            Type::Message(message) => Ok(self.nested(message, self.value)),
+            Type::Message(message) => {
+                Ok(Value::Object(Object::within(self.owner, message, self.value.into())))
+            }
             _ => self.value().map_err(self.owner.invalid()),
         }
-    }
-
-    fn nested(self, message: MessageId, value: Option<WireValue<'a>>) -> Value<'a> {
-        let content = value.map_or(Run::Absent, Run::One);
-        Value::Object(Object { message, content, depth: self.owner.depth + 1 })
     }
 
     /// Reads a value that is not a message of the table.
@@ -291,7 +291,7 @@ impl<'a> Element<'a> {
             });
             let last = self.repeated(Type::Bytes, number)?.run.last();
             let (Some(inner), Some(last)) = (inner, last) else { return Ok(None) };
-            Ok(Some(self.nested(inner, Some(last))))
+            Ok(Some(Value::Object(Object::within(self.owner, inner, Run::One(last)))))
         };
         Ok(match self.r#type {
             Type::OrBool(_) => match schema(2)? {
