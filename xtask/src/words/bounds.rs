@@ -24,6 +24,12 @@ pub(super) struct Bounds {
     repeated_types: BTreeMap<String, String>,
 }
 
+/// The head of the file.
+const HEAD: &str = "\
+# The bounds of `cargo xtask words`; `cargo xtask words --tighten` lowers them.
+# `repeated_types` has the names of more than two types, one of them public, and why they keep the name.
+";
+
 /// The shares below and above which nothing more is asked, in percent: first words are told by their form, and some verbs have another.
 const QUESTION_DOCS_GOAL: f64 = 3.0;
 const VERB_DOCS_GOAL: f64 = 90.0;
@@ -49,10 +55,7 @@ impl Bounds {
     }
 
     pub(super) fn write(&self, file: &Path) -> Result<()> {
-        let text = format!(
-            "# The bounds of `cargo xtask words`; `cargo xtask words --tighten` lowers them.\n{}",
-            toml::to_string(self)?
-        );
+        let text = format!("{HEAD}{}", toml::to_string(self)?);
         fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
     }
 
