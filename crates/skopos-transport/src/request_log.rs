@@ -26,9 +26,9 @@ impl RequestLog {
         })
     }
 
-    /// Writes the line, if it was begun.
-    pub(crate) fn end(log: Option<Self>, outcome: Result<StatusCode, &TransportError>) {
-        let Some(Self { server, method, path, begun }) = log else { return };
+    /// Writes the line.
+    pub(crate) fn end(&self, outcome: Result<StatusCode, &TransportError>) {
+        let Self { server, method, path, begun } = self;
         let took = begun.elapsed();
         match outcome {
             Ok(status) => {

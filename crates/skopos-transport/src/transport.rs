@@ -231,6 +231,7 @@ struct Call<'a> {
     encoding_requested: bool,
     /// The caller's own deadline.
     until: Option<(Instant, Duration)>,
+    log: Option<RequestLog>,
 }
 
 /// A response, and the lease that its body needs.
@@ -259,11 +260,8 @@ impl<'a> Call<'a> {
                 TransportErrorKind::request("for another protocol there is Transport::upgrade").into()
             );
         }
-        let log = RequestLog::begin(owner.credentials.server(), &request);
         let call = Call::new(owner, gate, &mut request);
-        let result = call.within_deadline(call.send_request(request)).await;
-        RequestLog::end(log, result.as_ref().map(Response::status));
-        result
+        call.run(call.send_request(request), Response::status).await
     }
 
     async fn upgrade(
@@ -271,11 +269,8 @@ impl<'a> Call<'a> {
         gate: Option<&'a CancellationToken>,
         mut request: Request<Body>,
     ) -> Result<Upgrade, TransportError> {
-        let log = RequestLog::begin(owner.credentials.server(), &request);
         let call = Call::new(owner, gate, &mut request);
-        let result = call.within_deadline(call.send_upgrade(request)).await;
-        RequestLog::end(log, result.as_ref().map(Upgrade::status));
-        result
+        call.run(call.send_upgrade(request), Upgrade::status).await
     }
 
     fn new(owner: &'a Arc<Owner>, gate: Option<&'a CancellationToken>, request: &mut Request<Body>) -> Self {
@@ -287,7 +282,21 @@ impl<'a> Call<'a> {
         let encoding_requested = prepare(request, class);
         let now = Instant::now();
         let until = options.deadline.and_then(|after| Some((now.checked_add(after)?, after)));
-        Call { owner, hub, gate, class, options, encoding_requested, until }
+        let log = RequestLog::begin(owner.credentials.server(), request);
+        Call { owner, hub, gate, class, options, encoding_requested, until, log }
+    }
+
+    /// Runs the call within its deadline, and logs the outcome.
+    async fn run<T>(
+        &self,
+        running: impl Future<Output = Result<T, TransportError>>,
+        status: impl FnOnce(&T) -> StatusCode,
+    ) -> Result<T, TransportError> {
+        let result = self.within_deadline(running).await;
+        if let Some(log) = &self.log {
+            log.end(result.as_ref().map(status));
+        }
+        result
     }
 
     async fn within_deadline<T>(
