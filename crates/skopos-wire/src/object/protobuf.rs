@@ -47,7 +47,7 @@ impl RawObject {
     /// Returns the identity in a message, as far as known.
     pub(crate) fn identify_message(message: &[u8]) -> Identity {
         let metadata = metadata(message).unwrap_or_default();
-        let text = |number| text_in(metadata, number).map(|text| String::from_utf8_lossy(text).into_owned());
+        let text = |number| text_in(metadata, number).map(|text| protobuf::lossy(text).into_owned());
         let resource_version = text(field::RESOURCE_VERSION).and_then(|text| text.parse().ok());
         if resource_version.is_none() && text(field::UID).is_none_or(|uid| uid.is_empty()) {
             return Identity::default();
@@ -83,7 +83,7 @@ pub(crate) fn resource_version(metadata: &[u8]) -> Option<&str> {
 pub(super) fn annotation<'a>(metadata: &'a [u8], key: &str) -> Option<Cow<'a, str>> {
     let (_, value) =
         entries(metadata, field::ANNOTATIONS).filter(|(own, _)| *own == key.as_bytes()).last()?;
-    Some(String::from_utf8_lossy(value))
+    Some(protobuf::lossy(value))
 }
 
 /// Returns `metadata.generation`.
@@ -143,7 +143,7 @@ fn text_at<'a>(value: Value<'a>, path: &[&str]) -> Option<Cow<'a, str>> {
         (Value::Integer(number), []) => Some(number.to_string().into()),
         (Value::Double(number), []) => Some(number.to_string().into()),
         (Value::Text(text), []) => Some(text),
-        (Value::BrokenText(bytes), []) => Some(String::from_utf8_lossy(bytes)),
+        (Value::BrokenText(bytes), []) => Some(protobuf::lossy(bytes)),
         (Value::Raw(json), path) => lookup_text(json, path),
         (Value::Object(object), path) => lookup(&object, path),
         (Value::Map(mut entries), [key, rest @ ..]) => {
@@ -303,7 +303,7 @@ impl<'a> Found<'a> {
 
     /// Returns the labels, of each key the last one.
     fn last_labels(&self) -> Box<[Pair]> {
-        let text = |bytes| Box::<str>::from(String::from_utf8_lossy(bytes));
+        let text = |bytes| Box::<str>::from(protobuf::lossy(bytes));
         let pairs: std::collections::BTreeMap<_, _> =
             self.labels.iter().map(|(key, value)| (text(key), text(value))).collect();
         pairs.into_iter().collect()

@@ -15,6 +15,7 @@ use serde::forward_to_deserialize_any;
 use super::InvalidProtobuf;
 use super::in_order::InOrder;
 use super::schema::TypeMeta;
+use super::special::lossy;
 use super::value::{Element, Elements, Entries, Object, Value};
 use super::view::{Position, View};
 
@@ -115,7 +116,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'_, 'de> {
             },
             Value::Text(Cow::Borrowed(text)) => visitor.visit_borrowed_str(text),
             Value::Text(Cow::Owned(text)) => visitor.visit_string(std::mem::take(text)),
-            Value::BrokenText(bytes) => visitor.visit_string(String::from_utf8_lossy(bytes).into_owned()),
+            Value::BrokenText(bytes) => visitor.visit_string(lossy(bytes).into_owned()),
             // As text, so that serde_json need not check the UTF-8 of each string.
             Value::Raw(json) => match std::str::from_utf8(json) {
                 Ok(json) => serde_json::Deserializer::from_str(json)
@@ -228,7 +229,7 @@ impl<'a> MapAccess<'a> for MapEntries<'_, 'a> {
     fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
         let Some((key, value)) = self.rest.next() else { return Ok(None) };
         self.value = Some(value);
-        match String::from_utf8_lossy(key) {
+        match lossy(key) {
             Cow::Borrowed(key) => seed.deserialize(BorrowedStrDeserializer::new(key)).map(Some),
             Cow::Owned(key) => seed.deserialize(key.into_deserializer()).map(Some),
         }

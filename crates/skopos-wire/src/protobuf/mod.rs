@@ -37,7 +37,7 @@ pub use self::message::{Envelope, Field, Message};
 pub(crate) use self::reader::{BadEncoding, Reader, TRUNCATED, WIRE_TYPE, WireValue};
 pub use self::schema::Kind;
 use self::schema::TypeMeta;
-pub(crate) use self::special::time;
+pub(crate) use self::special::{lossy, time};
 pub(crate) use self::value::{Object, Value};
 pub(crate) use self::view::{Position, View};
 pub(crate) use self::write::{bytes as write_bytes, nested};

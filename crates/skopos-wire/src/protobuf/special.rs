@@ -19,6 +19,20 @@ pub(crate) enum IntOrString<'a> {
 /// The Unix time of Go's zero time: the first second of the year 1.
 pub(crate) const ZERO_TIME: i64 = -62_135_596_800;
 
+/// Returns a text with U+FFFD in the place of each byte that is not UTF-8, as the JSON of Go has it; `from_utf8_lossy` has one for
+/// several of them.
+pub(crate) fn lossy(text: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(text) {
+        return text.into();
+    }
+    let mut own = String::with_capacity(text.len());
+    for chunk in text.utf8_chunks() {
+        own.push_str(chunk.valid());
+        own.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    own.into()
+}
+
 /// Returns bytes as JSON has them.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
@@ -68,7 +82,7 @@ pub(crate) fn quantity(message: &[u8]) -> Result<Cow<'_, str>, BadEncoding> {
     match first_bytes(message)? {
         None | Some([]) => Ok("0".into()),
         Some(text) => {
-            let text = String::from_utf8_lossy(text);
+            let text = lossy(text);
             if super::quantity::is_short_canonical(&text) {
                 return Ok(text);
             }
@@ -93,7 +107,7 @@ pub(crate) fn int_or_string(message: &[u8]) -> Result<IntOrString<'_>, BadEncodi
             _ => {}
         }
     }
-    Ok(if is_text { IntOrString::Text(String::from_utf8_lossy(text)) } else { IntOrString::Integer(number) })
+    Ok(if is_text { IntOrString::Text(lossy(text)) } else { IntOrString::Integer(number) })
 }
 
 /// Returns the bytes of field 1; the last ones win.
@@ -203,6 +217,12 @@ mod tests {
         assert_eq!(format(ZERO_TIME - 31_622_401).as_deref(), Some("-001-12-31T23:59:59Z"));
         assert_eq!((format(ZERO_TIME), time(&[]).unwrap()), (None, None));
         assert_eq!(micro_time(&message(1, 1_500)).unwrap().as_deref(), Some("1970-01-01T00:00:01.000001Z"));
+    }
+
+    #[test]
+    fn replaces_each_byte_that_is_no_text() {
+        assert_eq!(lossy(b"a\xe2\x80b\xff"), "a\u{fffd}\u{fffd}b\u{fffd}");
+        assert!(matches!(lossy("aé".as_bytes()), Cow::Borrowed("aé")));
     }
 
     #[test]
