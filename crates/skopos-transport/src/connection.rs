@@ -137,13 +137,16 @@ async fn initial_stream_limit(
 }
 
 impl Sender {
-    /// Passes the request to hyper, in the form that the protocol requires.
+    /// Passes the request to hyper, in the form that the protocol requires, and gives up the handle.
+    ///
+    /// A request that is passed on at the moment in which the connection ends may be left in hyper's channel, where it has an
+    /// end only with the last handle. A handle that is kept for the response would wait for itself.
     pub(crate) fn send(
-        &self,
+        self,
         mut request: Request<Body>,
     ) -> Pin<Box<dyn Future<Output = SendResult> + Send>> {
         match self {
-            Sender::Http2(sender) => Box::pin(sender.clone().try_send_request(request)),
+            Sender::Http2(mut sender) => Box::pin(sender.try_send_request(request)),
             Sender::Http1(sender) => {
                 to_origin_form(&mut request);
                 Box::pin(sender.lock().try_send_request(request))

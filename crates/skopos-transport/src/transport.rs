@@ -382,11 +382,15 @@ impl<'a> Call<'a> {
     }
 
     /// Sends the request on one connection.
-    async fn send_once(&self, request: Request<Body>, lease: Lease) -> Result<LeasedResponse, Retryable> {
+    async fn send_once(
+        &self,
+        request: Request<Body>,
+        mut lease: Lease,
+    ) -> Result<LeasedResponse, Retryable> {
         let deadlines = self.hub.options.deadlines.for_class(self.class);
         let (parts, body) = request.into_parts();
         let copy = body.try_clone();
-        let Some(sender) = &lease.sender else {
+        let Some(sender) = lease.sender.take() else {
             // Retired since it was chosen.
             return Err((lease.conn_state.error(TransportErrorKind::Outdated), Some(body)));
         };

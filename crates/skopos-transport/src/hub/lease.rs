@@ -18,6 +18,7 @@ use crate::pool::{Pick, PoolKind};
 pub(crate) struct Lease {
     pub(crate) hub: Arc<Hub>,
     pub(crate) conn_state: Arc<ConnectionState>,
+    /// Taken by the request.
     pub(crate) sender: Option<Sender>,
     pub(crate) protocol: Protocol,
     /// Set if the connection has brought responses before.
