@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::json;
 use skopos::InformerOptions;
-use skopos_notify::event::{EventSource, WebhookOptions, WebhookSink};
+use skopos_notify::event::{EventSource, LedgerFolder, WebhookOptions, WebhookSink};
 use skopos_notify::service::{EventSinkOptions, SinkOptions};
 use skopos_notify::sink::Sink;
 use skopos_notify::{EntryName, EntryValue};
@@ -143,7 +143,8 @@ async fn messages(count: usize) {
     options.secrets = vec!["MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned()];
     let source = EventSource::all("v1/configmaps".parse().expect("a resource"));
     let webhook = Arc::new(WebhookSink::new(options).expect("a webhook"));
-    let mut options = EventSinkOptions::new("audit", webhook, vec![source], state.path());
+    let mut options =
+        EventSinkOptions::new("audit", webhook, vec![source], Arc::new(LedgerFolder::new(state.path())));
     options.parallel = 64;
     let running = cluster.run(vec![options]);
     receiver.until(1).await;

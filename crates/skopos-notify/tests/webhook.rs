@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skopos_notify::event::{EventSource, WebhookOptions, WebhookSink};
+use skopos_notify::event::{EventSource, LedgerFolder, WebhookOptions, WebhookSink};
 use skopos_notify::service::{EventSinkOptions, NotifierSink};
 use support::receiver::{Answer, Receiver};
 use support::{Cluster, Running};
@@ -53,7 +53,8 @@ fn source() -> EventSource {
 
 fn sink(name: &str, url: &str, state: &Path) -> NotifierSink {
     let webhook = WebhookSink::new(webhook(url)).expect("a webhook");
-    let mut options = EventSinkOptions::new(name, Arc::new(webhook), vec![source()], state);
+    let mut options =
+        EventSinkOptions::new(name, Arc::new(webhook), vec![source()], Arc::new(LedgerFolder::new(state)));
     options.confirm = Duration::from_millis(100);
     options.into()
 }
@@ -356,7 +357,8 @@ async fn unserved_resource_is_reported_and_retried() {
     let world = World::new().await;
     let webhook = WebhookSink::new(webhook(&world.receiver.url())).unwrap();
     let source = EventSource::all("cert-manager.io/v1/certificates".parse().unwrap());
-    let options = EventSinkOptions::new("audit", Arc::new(webhook), vec![source], world.state.path());
+    let ledgers = Arc::new(LedgerFolder::new(world.state.path()));
+    let options = EventSinkOptions::new("audit", Arc::new(webhook), vec![source], ledgers);
     let running = world.cluster.run(vec![options]);
     let report = running.until(0, |report| report.sink_problem.is_some()).await;
     assert!(

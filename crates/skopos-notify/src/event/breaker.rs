@@ -16,6 +16,8 @@ pub(super) struct Breaker {
     /// Pauses since the last success.
     openings: u32,
     until: Option<Time>,
+    /// True if the last failure was the receiver's, whatever the message.
+    is_down: bool,
 }
 
 /// Number of consecutive failed messages that count as a failure of the receiver, rather than of the messages.
@@ -30,6 +32,7 @@ impl Breaker {
             failures: 0,
             openings: 0,
             until: None,
+            is_down: false,
         }
     }
 
@@ -42,27 +45,43 @@ impl Breaker {
         }
     }
 
-    /// Returns the time at which a message that is due at this time may be sent.
-    pub(super) fn opens_at(&self, due: Time) -> Time {
-        self.until.map_or(due, |until| until.max(due))
+    /// Returns whether the next message is a probe of a receiver that is down. It does not wait for the end of its own pause.
+    pub(super) fn is_probe(&self) -> bool {
+        self.is_down && self.until.is_some()
+    }
+
+    /// Returns the time at which a message that is due at this time may be sent; `None` while the answer to a probe is awaited.
+    pub(super) fn opens_at(&self, due: Time, in_flight: usize) -> Option<Time> {
+        match self.until {
+            None => Some(due),
+            Some(_) if in_flight > 0 => None,
+            Some(until) if self.is_down => Some(until),
+            Some(until) => Some(until.max(due)),
+        }
     }
 
     /// Notes a failed message. Several consecutive failures trip the breaker.
     pub(super) fn failed(&mut self, now: Time) {
-        self.failures = self.failures.saturating_add(1);
+        (self.failures, self.is_down) = (self.failures.saturating_add(1), false);
         if self.failures >= FAILURES_OF_RECEIVER {
-            self.trip(now, None);
+            self.open(now, None);
         }
     }
 
     /// Notes that the receiver accepts messages. Returns whether it did not before.
     pub(super) fn succeeded(&mut self) -> bool {
-        (self.failures, self.openings) = (0, 0);
+        (self.failures, self.openings, self.is_down) = (0, 0, false);
         self.until.take().is_some()
     }
 
-    /// Opens the breaker for a while. Messages that were in flight with the failed one do not prolong this.
+    /// Notes that the receiver is down or overloaded, and asks for this pause.
     pub(super) fn trip(&mut self, now: Time, asked: Option<Duration>) {
+        self.is_down = true;
+        self.open(now, asked);
+    }
+
+    /// Opens the breaker for a while. Messages that were in flight with the failed one do not prolong this.
+    fn open(&mut self, now: Time, asked: Option<Duration>) {
         let is_open = self.until.is_some_and(|until| until > now);
         let until = match asked {
             Some(asked) => now + asked.min(self.most_asked),

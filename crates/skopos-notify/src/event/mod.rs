@@ -21,15 +21,19 @@ mod outbox;
 mod outbox_properties;
 #[cfg(test)]
 mod outbox_tests;
+mod receiver;
 mod source;
 mod waiting;
 mod webhook;
 
 pub use self::content::{FieldPath, ObjectContent};
 pub use self::delivery::{ChangeKind, DeadLetter, Delivery, DeliveryOutcome, EventKey, Recorded};
-pub use self::ledger::{History, Ledger, LedgerChange, LedgerContent, LedgerError};
+pub use self::ledger::{
+    History, Ledger, LedgerChange, LedgerContent, LedgerError, LedgerFolder, LedgerMemory, LedgerStore,
+};
 pub use self::message::MessageFormat;
 pub use self::options::{Departure, OutboxOptions};
 pub use self::outbox::Outbox;
+pub use self::receiver::{EventMessage, EventReceiver};
 pub use self::source::{EventSource, ResourceName};
 pub use self::webhook::{WebhookError, WebhookOptions, WebhookSink};

@@ -211,9 +211,10 @@ impl Outbox {
             return Vec::new();
         }
         let mut deliveries = Vec::new();
+        let is_probe = self.breaker.is_probe();
         while deliveries.len() < most
             && let Some((at, key)) = self.due.first().cloned()
-            && at <= now
+            && (at <= now || is_probe)
         {
             self.due.pop_first();
             if let Some(delivery) = self.begin(&key) {
@@ -339,7 +340,7 @@ impl Outbox {
             return None;
         }
         let next = self.due.first().map(|(at, _)| *at)?;
-        Some(self.breaker.opens_at(next))
+        self.breaker.opens_at(next, self.in_flight.len())
     }
 
     /// Returns the number of objects with a state that is not acknowledged, and the time since which the oldest waits.

@@ -295,6 +295,39 @@ fn unreachable_receiver_gets_one_probe_per_10s() {
 }
 
 #[test]
+fn silent_receiver_gets_one_probe_per_10s_however_few_messages_wait() {
+    let silent = || DeliveryOutcome::Unknown("no answer".into());
+    let behind_proxy = || DeliveryOutcome::Throttled { problem: "503".into(), retry_after: None };
+    for outcome in [silent, behind_proxy] {
+        let mut world = World::new();
+        world.put("web", "a", 1, 1);
+        let mut last = world.now;
+        for _ in 0..100 {
+            assert_eq!(world.send().len(), 1);
+            last = world.now;
+            world.answer("web", outcome());
+            world.now = world.outbox.wake_at().expect("a time");
+        }
+        assert_eq!(world.now.since(last), Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn nothing_is_due_while_answer_to_probe_is_awaited() {
+    let mut world = World::new();
+    (0..3).for_each(|index| world.put(&format!("web{index}"), "a", 1, 1));
+    for delivery in world.send() {
+        world.outbox.outcome(world.now, &delivery.key, DeliveryOutcome::Unknown("no answer".into()));
+    }
+    world.now = world.outbox.wake_at().expect("a time");
+    assert_eq!(world.send().len(), 1);
+    world.pass(3);
+    assert_eq!(world.send().len(), 0);
+    // A time in the past would keep the loop busy.
+    assert_eq!(world.outbox.wake_at(), None);
+}
+
+#[test]
 fn recovery_sends_failed_events_immediately() {
     let mut world = World::new();
     (0..10).for_each(|index| world.put(&format!("web{index}"), "a", 1, 1));

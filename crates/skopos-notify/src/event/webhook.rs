@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use async_trait::async_trait;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP, Webhook};
 
-use super::content::{FieldPath, ObjectContent};
-use super::delivery::{Delivery, DeliveryOutcome};
+use super::content::ObjectContent;
+use super::delivery::DeliveryOutcome;
 use super::message::{MessageContext, MessageFormat};
+use super::receiver::{EventMessage, EventReceiver};
 use crate::http::{HttpAnswer, HttpClient, HttpError, HttpOptions};
 
 /// A receiver of webhooks.
@@ -76,32 +78,6 @@ impl WebhookSink {
         Ok(Self { options, path, client, signers })
     }
 
-    /// Sends one message, and waits for the answer within the time limit.
-    pub async fn deliver(
-        &self,
-        delivery: &Delivery,
-        fields: &[FieldPath],
-        cluster: &str,
-        term: Option<u64>,
-    ) -> DeliveryOutcome {
-        let content = delivery.object.as_ref().map(|object| ObjectContent::new(object, fields).value);
-        let has_fields = !fields.is_empty();
-        let context = MessageContext { cluster, term, content: content.unwrap_or_default(), has_fields };
-        let body = self.options.format.body(delivery, context);
-        let headers = match self.headers(&delivery.id, &body) {
-            Ok(headers) => headers,
-            Err(problem) => return DeliveryOutcome::Rejected(problem),
-        };
-        match self.client.send(Method::POST, &self.path, headers, body.into()).await {
-            Ok(answer) => outcome(&answer),
-            Err(HttpError::NotSent(problem)) => DeliveryOutcome::Unreachable(problem),
-            Err(HttpError::Unknown(problem)) => DeliveryOutcome::Unknown(problem),
-            Err(HttpError::Answer(problem) | HttpError::Cut(problem)) => {
-                DeliveryOutcome::Failed { problem, retry_after: None }
-            }
-        }
-    }
-
     fn headers(&self, id: &str, body: &[u8]) -> Result<HeaderMap, String> {
         let since = (self.options.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
@@ -125,6 +101,29 @@ impl WebhookSink {
             headers.insert(HEADER_WEBHOOK_SIGNATURE, value(&signatures.join(" "))?);
         }
         Ok(headers)
+    }
+}
+
+#[async_trait]
+impl EventReceiver for WebhookSink {
+    async fn deliver(&self, message: EventMessage<'_>) -> DeliveryOutcome {
+        let EventMessage { delivery, fields, cluster, term } = message;
+        let content = delivery.object.as_ref().map(|object| ObjectContent::new(object, fields).value);
+        let has_fields = !fields.is_empty();
+        let context = MessageContext { cluster, term, content: content.unwrap_or_default(), has_fields };
+        let body = self.options.format.body(delivery, context);
+        let headers = match self.headers(&delivery.id, &body) {
+            Ok(headers) => headers,
+            Err(problem) => return DeliveryOutcome::Rejected(problem),
+        };
+        match self.client.send(Method::POST, &self.path, headers, body.into()).await {
+            Ok(answer) => outcome(&answer),
+            Err(HttpError::NotSent(problem)) => DeliveryOutcome::Unreachable(problem),
+            Err(HttpError::Unknown(problem)) => DeliveryOutcome::Unknown(problem),
+            Err(HttpError::Answer(problem) | HttpError::Cut(problem)) => {
+                DeliveryOutcome::Failed { problem, retry_after: None }
+            }
+        }
     }
 }
 

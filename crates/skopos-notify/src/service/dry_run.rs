@@ -12,7 +12,7 @@ use super::sink_loop::TICK;
 use super::watched::Watched;
 use super::{NotifierError, NotifierSink, SinkOptions};
 use crate::desired::Desired;
-use crate::event::{ChangeKind, EventKey, Ledger, LedgerContent, Outbox};
+use crate::event::{ChangeKind, EventKey, Outbox};
 use crate::plan::{PlanOptions, Planner};
 use crate::sink::Observed;
 
@@ -55,10 +55,7 @@ async fn plan_of_events(
     options: &EventSinkOptions,
 ) -> Result<Vec<String>, String> {
     let clock = Clock::new();
-    let content = match Ledger::exists(&options.state, &options.name) {
-        true => Ledger::open(&options.state, &options.name).map_err(|error| error.to_string())?.1,
-        false => LedgerContent::default(),
-    };
+    let content = options.ledgers.read(&options.name).await.map_err(|error| error.to_string())?;
     let mut outbox = Outbox::new(options.outbox(), content);
     for source in &options.sources {
         let mut feed = EventFeed::connect(factory, source.clone(), clock).await?;

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +16,8 @@ use super::handle::SinkCommand;
 use super::report::SinkReport;
 use super::sink_loop::TICK;
 use crate::event::{
-    Delivery, DeliveryOutcome, EventKey, EventSource, FieldPath, Ledger, LedgerChange, LedgerError, Outbox,
-    OutboxOptions, WebhookSink,
+    Delivery, DeliveryOutcome, EventKey, EventMessage, EventReceiver, EventSource, FieldPath, Ledger,
+    LedgerChange, LedgerError, LedgerStore, Outbox, OutboxOptions,
 };
 use crate::plan::{HeldRemovals, HoldReason, Removal};
 
@@ -27,17 +26,19 @@ pub struct EventSinkOptions {
     /// Its name, for people and metrics.
     pub name: String,
     /// The receiver.
-    pub webhook: Arc<WebhookSink>,
+    pub receiver: Arc<dyn EventReceiver>,
     /// The objects, each resource once.
     pub sources: Vec<EventSource>,
-    /// Folder of the ledger.
-    pub state: PathBuf,
+    /// Place of the ledger.
+    pub ledgers: Arc<dyn LedgerStore>,
     /// Number of messages that are in flight at the same time. Default 16.
     pub parallel: usize,
     /// Delay until a list may confirm a deletion that was not seen. Default 30 s.
     pub confirm: Duration,
     /// The number of the leader's term, which is sent to receivers.
     pub term: Option<u64>,
+    /// Seed of the jitter of pauses. Default: random.
+    pub seed: Option<u64>,
 }
 
 /// The loop of one receiver.
@@ -55,7 +56,7 @@ pub(super) struct EventLoop {
 struct Rounds {
     feeds: Vec<EventFeed>,
     outbox: Outbox,
-    ledger: Arc<Ledger>,
+    ledger: Arc<dyn Ledger>,
     /// Messages to send once the ledger is on disk.
     batch: Vec<Delivery>,
     commit: Option<BoxFuture<'static, Commit>>,
@@ -83,18 +84,19 @@ impl EventSinkOptions {
     /// Returns the defaults for a receiver.
     pub fn new(
         name: impl Into<String>,
-        webhook: Arc<WebhookSink>,
+        receiver: Arc<dyn EventReceiver>,
         sources: Vec<EventSource>,
-        state: impl Into<PathBuf>,
+        ledgers: Arc<dyn LedgerStore>,
     ) -> Self {
         Self {
             name: name.into(),
-            webhook,
+            receiver,
             sources,
-            state: state.into(),
+            ledgers,
             parallel: 16,
             confirm: Duration::from_secs(30),
             term: None,
+            seed: None,
         }
     }
 
@@ -104,7 +106,7 @@ impl EventSinkOptions {
             sink: self.name.clone(),
             changes: told_changes(&self.sources),
             confirm: self.confirm,
-            seed: fastrand::u64(..),
+            seed: self.seed.unwrap_or_else(|| fastrand::u64(..)),
             ..OutboxOptions::default()
         }
     }
@@ -170,11 +172,8 @@ impl EventLoop {
         for source in &self.options.sources {
             feeds.push(EventFeed::connect(&self.factory, source.clone(), self.clock).await?);
         }
-        let (folder, name) = (self.options.state.clone(), self.options.name.clone());
-        // A disk that hangs must not hang the runtime.
-        let opened = tokio::task::spawn_blocking(move || Ledger::open(&folder, &name)).await;
-        let (ledger, content) =
-            opened.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let opened = self.options.ledgers.open(&self.options.name).await;
+        let (ledger, content) = opened.map_err(|error| error.to_string())?;
         if content.is_new {
             tracing::info!(
                 sink = self.options.name,
@@ -187,7 +186,7 @@ impl EventLoop {
             fields: fields.collect(),
             feeds,
             outbox: Outbox::new(self.options.outbox(), content),
-            ledger: Arc::new(ledger),
+            ledger,
             batch: Vec::new(),
             commit: None,
             commit_at: self.clock.now(),
@@ -275,11 +274,11 @@ impl EventLoop {
             return;
         }
         let (changes, ledger) = (Arc::new(rounds.outbox.take_changes()), rounds.ledger.clone());
-        let (to_write, writer) = (changes.clone(), ledger.clone());
-        let write = tokio::task::spawn_blocking(move || writer.write(&to_write));
-        // The changes survive a panic of the library and the end of the runtime.
-        let written = write.map(move |written| written.unwrap_or_else(|error| Err(ledger.not_run(error))));
-        rounds.commit = Some(written.map(|written| (changes, written)).boxed());
+        let write = async move {
+            let written = ledger.write(changes.clone()).await;
+            (changes, written)
+        };
+        rounds.commit = Some(write.boxed());
     }
 
     /// Sends the messages whose ledger entries are on disk. If the write failed, none is sent.
@@ -305,11 +304,12 @@ impl EventLoop {
         }
         (rounds.ledger_problem, rounds.failed_commits) = (None, 0);
         for delivery in batch {
-            let (webhook, term) = (self.options.webhook.clone(), self.options.term);
+            let (receiver, term) = (self.options.receiver.clone(), self.options.term);
             let cluster = rounds.outbox.cluster().cloned().unwrap_or_else(|| "".into());
             let fields = rounds.fields.get(&delivery.key.resource).cloned().unwrap_or_default();
             let send = async move {
-                let outcome = webhook.deliver(&delivery, &fields, &cluster, term).await;
+                let message = EventMessage { delivery: &delivery, fields: &fields, cluster: &cluster, term };
+                let outcome = receiver.deliver(message).await;
                 (delivery.key, outcome)
             };
             rounds.in_flight.push(send.boxed());
@@ -407,9 +407,8 @@ impl EventLoop {
             }
         };
         let _ = timeout(GRACE, ending).await;
-        let (changes, ledger) = (rounds.outbox.take_changes(), rounds.ledger.clone());
-        let write = tokio::task::spawn_blocking(move || ledger.write(&changes));
-        if let Ok(Ok(Err(error))) = timeout(GRACE, write).await {
+        let changes = Arc::new(rounds.outbox.take_changes());
+        if let Ok(Err(error)) = timeout(GRACE, rounds.ledger.write(changes)).await {
             tracing::error!(sink = self.options.name, %error, "what was acknowledged last is sent again after the start");
         }
     }

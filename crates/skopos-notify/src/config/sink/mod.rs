@@ -23,6 +23,7 @@ pub use self::webhook::WebhookConfig;
 use super::source::{EndpointsConfig, SourceConfig};
 use super::{GuardConfig, StateConfig};
 use crate::desired::{ClaimSource, EndpointSource, Template};
+use crate::event::LedgerFolder;
 use crate::http::HttpOptions;
 use crate::service::{EventSinkOptions, NotifierSink, SinkOptions};
 use crate::sink::Sink;
@@ -128,8 +129,8 @@ impl SinkConfig {
         let state = state.ok_or("a webhook needs state.folder: there it remembers what was delivered")?;
         let objects = self.from.iter().filter_map(|source| source.objects.as_ref());
         let sources = objects.map(|objects| objects.source()).collect::<Result<_, _>>()?;
-        let mut options =
-            EventSinkOptions::new(&self.name, Arc::new(webhook.sink()?), sources, &state.folder);
+        let ledgers = Arc::new(LedgerFolder::new(&state.folder));
+        let mut options = EventSinkOptions::new(&self.name, Arc::new(webhook.sink()?), sources, ledgers);
         options.parallel = webhook.parallel.map_or(options.parallel, usize::from);
         options.confirm = guard.confirm.map_or(options.confirm, |span| span.0);
         Ok(options)
