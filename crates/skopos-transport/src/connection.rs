@@ -141,10 +141,7 @@ impl Sender {
     ///
     /// A request that is passed on at the moment in which the connection ends may be left in hyper's channel, where it has an
     /// end only with the last handle. A handle that is kept for the response would wait for itself.
-    pub(crate) fn send(
-        self,
-        mut request: Request<Body>,
-    ) -> Pin<Box<dyn Future<Output = SendResult> + Send>> {
+    pub(crate) fn send(self, mut request: Request<Body>) -> Pin<Box<dyn Future<Output = SendResult> + Send>> {
         match self {
             Sender::Http2(mut sender) => Box::pin(sender.try_send_request(request)),
             Sender::Http1(sender) => {

@@ -382,11 +382,7 @@ impl<'a> Call<'a> {
     }
 
     /// Sends the request on one connection.
-    async fn send_once(
-        &self,
-        request: Request<Body>,
-        mut lease: Lease,
-    ) -> Result<LeasedResponse, Retryable> {
+    async fn send_once(&self, request: Request<Body>, mut lease: Lease) -> Result<LeasedResponse, Retryable> {
         let deadlines = self.hub.options.deadlines.for_class(self.class);
         let (parts, body) = request.into_parts();
         let copy = body.try_clone();

@@ -6,7 +6,7 @@ use skopos_testserver::{EventType, WriteRecord};
 use skopos_wire::{Limits, ObjectKey, RawObject};
 
 use super::{Cluster, NAMESPACES};
-use crate::history::{Address, AtOutside, ClusterId, Fact, Ready, Recorder};
+use crate::history::{Address, AtOutside, ClusterId, Fact, Ready, Recorder, STAMP_LABEL};
 
 /// A change of a Service and its slices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub enum ServiceChange {
         /// True if they are in two slices.
         split: bool,
     },
+    /// Its content changes, and its endpoints do not.
+    Touch,
     /// The notifier's source no longer selects it.
     Deselect,
     /// The notifier's source selects it again.
@@ -82,6 +84,13 @@ impl Cluster {
                 let (first, second) = all.split_at(if *split { all.len() / 2 } else { all.len() });
                 for (number, part) in [first, second].into_iter().enumerate() {
                     self.store("endpointslices", slice_object(&service, number, part));
+                }
+            }
+            ServiceChange::Touch => {
+                if let Some(mut service) = there {
+                    service["metadata"]["labels"][STAMP_LABEL] =
+                        self.recorder.next_stamp().to_string().into();
+                    self.store("services", service);
                 }
             }
             ServiceChange::Deselect => self.label(&key, false),

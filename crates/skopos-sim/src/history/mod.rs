@@ -6,7 +6,7 @@
 //!   wire     Requested Fault*                       what came through, and what went wrong
 //!   client   Looked Called Callback Watcher* ...    what the client believed, reported and did
 //!   gateway  Forwarded Asked Answered               the visitors' requests to a gateway, and its answers
-//!   outside  Service Sent Applied Edited ...        what notifiers were to do, did, and found outside
+//!   outside  Service Sent Applied Notified ...      what notifiers were to do, did, and found outside
 //! ```
 //!
 //! # Conventions
@@ -37,7 +37,7 @@ pub use self::cast::{
 };
 pub use self::facts::{At, CallId, CallKind, Change, Fact, FaultId, Flags, Heard, Kind, Outcome, Verb};
 pub use self::looks::{Content, Freshness, Look, Reason, Seen, Standing, View, Walk};
-pub use self::outside::{Address, AtOutside, MessageId, Ready, Record, Step, Trouble, Written};
+pub use self::outside::{Address, AtOutside, MessageId, ObjectState, Ready, Record, Step, Trouble, Written};
 pub(crate) use self::recorder::Pace;
 pub use self::recorder::Recorder;
 pub use self::selection::{Selection, Shape, Target, Term};

@@ -79,6 +79,17 @@ pub enum AtOutside {
         /// The sender's last observation of the name, and its wanted state.
         step: Box<Step>,
     },
+    /// A process sends a message about the state of a Service to the receiver.
+    Notified {
+        /// The message.
+        message: MessageId,
+        /// The sender.
+        process: ProcessId,
+        /// The term.
+        term: u64,
+        /// The state.
+        state: ObjectState,
+    },
     /// The sender got an answer, or has given up.
     Answered {
         /// The message.
@@ -116,6 +127,13 @@ pub enum AtOutside {
         before: Option<Record>,
         /// The record now.
         after: Option<Record>,
+    },
+    /// The receiver took a message.
+    Received {
+        /// The message.
+        message: MessageId,
+        /// The state.
+        state: ObjectState,
     },
     /// A person has changed a name.
     Edited {
@@ -164,6 +182,23 @@ pub struct Record {
     pub values: Box<[Address]>,
 }
 
+/// The state of a Service, as a message has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectState {
+    /// The Service.
+    pub key: KeyId,
+    /// Its uid.
+    pub uid: UidId,
+    /// The version; for a deletion that of the deletion, or of a list without the object.
+    pub rv: u64,
+    /// The stamp of the content; 0 for a deletion.
+    pub stamp: u32,
+    /// The epoch of the notifier, in which versions are comparable.
+    pub epoch: u64,
+    /// True if it is gone, or no longer selected.
+    pub gone: bool,
+}
+
 /// A write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
@@ -173,7 +208,7 @@ pub struct Step {
     pub after: Option<Record>,
 }
 
-/// The answer to a write.
+/// The answer to a write or a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Written {
     /// It was done.
@@ -182,6 +217,8 @@ pub enum Written {
     Conflict,
     /// The sender is not allowed to do it.
     Refused,
+    /// The receiver is down behind its proxy.
+    Unavailable,
     /// There was no connection.
     Unreachable,
     /// There was no answer in time.
@@ -201,7 +238,7 @@ pub enum Trouble {
     Mute,
     /// It refuses writes.
     Refuses,
-    /// Reads end in the middle.
+    /// Reads end in the middle, and a proxy says that the receiver is unavailable.
     Torn,
 }
 
@@ -212,6 +249,7 @@ impl AtOutside {
             Self::Service { object, .. } => Some(object.key),
             Self::Slice { service, .. } => Some(*service),
             Self::Sent { name, .. } | Self::Applied { name, .. } | Self::Edited { name, .. } => Some(*name),
+            Self::Notified { state, .. } | Self::Received { state, .. } => Some(state.key),
             _ => None,
         }
     }

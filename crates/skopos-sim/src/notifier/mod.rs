@@ -2,9 +2,9 @@
 //! the outside.
 //!
 //! ```text
-//!  Services, slices ──▶ informers ──▶ Notifier ── Sent ──▶ Way ── messages ──▶ Zone ◀── Edited, Trouble
-//!        │                  ▲   in a term of  Lease            (each process its own)   │
-//!        │               Network (its faults)                                       Applied
+//!  Services, slices ──▶ informers ──▶ Notifier ── Sent, Notified ──▶ Way ── messages ──▶ Zone ◀── Edited, Trouble
+//!        │                  ▲   in a term of  Lease             (each process its own)      │
+//!        │               Network (its faults)                                       Applied, Received
 //!        └── Service, Slice ─────────────────▶ history ◀────────────────────────────────┘
 //! ```
 
@@ -15,6 +15,7 @@ mod zone;
 use std::sync::Arc;
 use std::time::Duration;
 
+use skopos_notify::event::LedgerMemory;
 use skopos_notify::service::control::NotifierPhase;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -36,6 +37,7 @@ pub struct Notified {
     zone: Zone,
     phases: Vec<watch::Sender<NotifierPhase>>,
     under_way: TaskTracker,
+    ledgers: LedgerMemory,
 }
 
 impl Notified {
@@ -47,6 +49,7 @@ impl Notified {
             zone: Zone::new(scene.recorder.clone()),
             phases: plan.processes.iter().map(|_| watch::Sender::default()).collect(),
             under_way: TaskTracker::new(),
+            ledgers: LedgerMemory::default(),
         }
     }
 
@@ -90,6 +93,7 @@ impl Notified {
                 term: 0,
                 latency: plan.latency,
                 under_way: self.under_way.clone(),
+                ledgers: self.ledgers.clone(),
             };
             let setup = Setup {
                 scene: self.scene.clone(),

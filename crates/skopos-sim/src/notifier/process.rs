@@ -9,9 +9,10 @@ use anyhow::Context as _;
 use skopos::{FactoryOptions, InformerFactory, SleepClock, Transport, TransportOptions, checkpoint};
 use skopos_lease::{BootClock, Election, LeaseOptions, RenewalClock};
 use skopos_notify::desired::{ClaimSource, EndpointSource, Template};
+use skopos_notify::event::{EventSource, ResourceName};
 use skopos_notify::service::control::NotifierPhase;
 use skopos_notify::service::{
-    Notifier, NotifierHandle, NotifierSink, SinkOptions, factory_options, follow_fitness,
+    EventSinkOptions, Notifier, NotifierHandle, NotifierSink, SinkOptions, factory_options, follow_fitness,
 };
 use skopos_transport::WallClock;
 use tokio::sync::watch;
@@ -157,7 +158,18 @@ fn sinks_of(way: &Way) -> Result<Vec<NotifierSink>, skopos_notify::desired::Temp
     let mut options = SinkOptions::new("zone", Arc::new(way.clone()), vec![ClaimSource::Endpoints(source)]);
     // This would need an approval by a person; the planner's own tests give some.
     options.plan.fraction = 1.0;
-    Ok(vec![options.into()])
+    Ok(vec![options.into(), receiver_of(way).into()])
+}
+
+fn receiver_of(way: &Way) -> EventSinkOptions {
+    let services =
+        ResourceName { group: String::new(), version: "v1".to_owned(), plural: "services".to_owned() };
+    let labels = BTreeMap::from([(SELECTED.to_owned(), "*".to_owned())]);
+    let source = EventSource { labels, ..EventSource::all(services) };
+    let (receiver, ledgers) = (Arc::new(way.clone()), Arc::new(way.ledgers.clone()));
+    let mut options = EventSinkOptions::new("receiver", receiver, vec![source], ledgers);
+    (options.term, options.seed) = (Some(way.term), Some(u64::from(way.process.0) << 32 | way.term));
+    options
 }
 
 fn transport(setup: &Setup, seed: u64) -> anyhow::Result<Transport> {

@@ -1,8 +1,9 @@
-//! Connection of one process to the outside, as the sink of its notifier.
+//! Connection of one process to the outside, as the sink and the receiver of its notifier.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
+use skopos_notify::event::{ChangeKind, DeliveryOutcome, EventMessage, EventReceiver, LedgerMemory};
 use skopos_notify::sink::{
     EntryMark, Fence, Observed, Sink, SinkError, SinkStep, SinkTraits, StepAction, StepOutcome,
 };
@@ -14,7 +15,8 @@ use tokio_util::task::TaskTracker;
 
 use super::zone::{Message, Zone, address_of};
 use crate::history::{
-    Address, AtOutside, Fact, KeyId, MessageId, ProcessId, Record, Recorder, Step, Written,
+    Address, AtOutside, Fact, KeyId, MessageId, ObjectState, ProcessId, Record, Recorder, STAMP_LABEL, Step,
+    Written,
 };
 
 /// Connection to the zone, in one term.
@@ -28,6 +30,8 @@ pub(super) struct Way {
     pub(super) latency: Duration,
     /// Messages in flight.
     pub(super) under_way: TaskTracker,
+    /// The ledger that all processes share.
+    pub(super) ledgers: LedgerMemory,
 }
 
 /// Time after which the sender gives up.
@@ -141,8 +145,46 @@ impl Sink for Way {
             Written::Done => StepOutcome::Done,
             Written::Conflict => StepOutcome::Conflict("the mark is another one".into()),
             Written::Refused => StepOutcome::Refused("not allowed".into()),
-            Written::Unreachable => StepOutcome::Unreachable("connection refused".into()),
+            Written::Unreachable | Written::Unavailable => {
+                StepOutcome::Unreachable("connection refused".into())
+            }
             Written::Unknown => StepOutcome::Unknown("no answer".into()),
+        }
+    }
+}
+
+#[async_trait]
+impl EventReceiver for Way {
+    async fn deliver(&self, EventMessage { delivery, .. }: EventMessage<'_>) -> DeliveryOutcome {
+        let (message, term) = (self.recorder.next_message(), self.term);
+        let stamp = delivery.object.as_ref().and_then(|object| object.label(STAMP_LABEL)?.parse().ok());
+        let state = ObjectState {
+            key: self.recorder.key(&delivery.key.object),
+            uid: self.recorder.uid(&delivery.uid),
+            rv: delivery.version.as_u64().unwrap_or(0),
+            stamp: stamp.unwrap_or(0),
+            epoch: delivery.epoch,
+            gone: delivery.kind == ChangeKind::Deleted,
+        };
+        self.record(AtOutside::Notified { message, process: self.process, term, state });
+        let outcome = if self.zone.can_connect(self.process.0) {
+            let answered = self.send(move |answer| Message::Notify { message, state, answer });
+            answered.await.unwrap_or(Written::Unknown)
+        } else {
+            sleep(self.latency).await;
+            Written::Unreachable
+        };
+        self.record(AtOutside::Answered { message, outcome });
+        match outcome {
+            Written::Done => DeliveryOutcome::Delivered,
+            Written::Refused | Written::Conflict => {
+                DeliveryOutcome::Failed { problem: "not allowed".into(), retry_after: None }
+            }
+            Written::Unavailable => {
+                DeliveryOutcome::Throttled { problem: "unavailable".into(), retry_after: None }
+            }
+            Written::Unreachable => DeliveryOutcome::Unreachable("connection refused".into()),
+            Written::Unknown => DeliveryOutcome::Unknown("no answer".into()),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A model of the outside: a zone of names with values and a mark, with the observed behavior of real DNS servers.
+//! A model of the outside: a zone of names with values and a mark, with the observed behavior of real DNS servers, and a receiver of
+//! messages.
 //!
 //! * A write is atomic, and done only if the mark is the one that the sender expects.
 //! * A message that was sent arrives, even if its sender ends.
@@ -12,7 +13,9 @@ use skopos_notify::sink::{EntryMark, Observed, ObservedEntry, ObservedMember, Si
 use skopos_notify::{EntryName, EntryOwner, EntryValue};
 use tokio::sync::oneshot;
 
-use crate::history::{Address, AtOutside, Fact, KeyId, MessageId, Record, Recorder, Trouble, Written};
+use crate::history::{
+    Address, AtOutside, Fact, KeyId, MessageId, ObjectState, Record, Recorder, Trouble, Written,
+};
 use crate::plan::Edit;
 
 /// The zone. Clones share it.
@@ -43,6 +46,7 @@ struct Entry {
 pub(super) enum Message {
     Write { message: MessageId, name: KeyId, step: SinkStep, answer: oneshot::Sender<Written> },
     Read { answer: oneshot::Sender<Option<Observed>> },
+    Notify { message: MessageId, state: ObjectState, answer: oneshot::Sender<Written> },
 }
 
 /// The value that people add. No Service has it.
@@ -118,6 +122,14 @@ impl Zone {
                     let _ = answer.send(written);
                 }
             }
+            Message::Notify { message, state, answer } => {
+                let received = self.receive(inside, message, state);
+                if mute {
+                    inside.lost.push(Message::Notify { message, state, answer });
+                } else {
+                    let _ = answer.send(received);
+                }
+            }
             Message::Read { answer } if mute => inside.lost.push(Message::Read { answer }),
             Message::Read { answer } => {
                 let observed = (!inside.has(Trouble::Torn)).then(|| inside.observed());
@@ -145,6 +157,17 @@ impl Zone {
         let before = known.map(|entry| self.record(&entry));
         let after = inside.set(&step.name, after).map(|entry| self.record(&entry));
         self.recorder.record(Fact::Outside(AtOutside::Applied { message, name, before, after }));
+        Written::Done
+    }
+
+    fn receive(&self, inside: &Inside, message: MessageId, state: ObjectState) -> Written {
+        if inside.has(Trouble::Refuses) {
+            return Written::Refused;
+        }
+        if inside.has(Trouble::Torn) {
+            return Written::Unavailable;
+        }
+        self.recorder.record(Fact::Outside(AtOutside::Received { message, state }));
         Written::Done
     }
 

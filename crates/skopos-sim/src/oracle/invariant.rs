@@ -64,6 +64,8 @@ invariants! {
     N1 "N1" "nothing foreign": "Nothing outside without a mark of the notifier is ever changed.";
     N2 "N2" "evidence": "Nothing that the cluster wants is removed from the outside, and a removal that no watch can have shown waits until a later list agrees.";
     N3 "N3" "outside": "In bounded time after the last trouble a notifier works, and the outside is as the cluster wants it.";
+    N4 "N4" "acknowledged": "In bounded time after the last trouble the receiver has acknowledged the state of each object that the cluster has.";
+    N5 "N5" "newer": "Of an object no message has an older state than one before it, in an epoch.";
     N6 "N6" "one term": "No two processes have a term at the same time, and none writes outside of its own.";
     N7 "N7" "last one": "The last value of a name is not removed while its Service lives.";
     N8 "N8" "no growth": "However long the outside fails, it is not called more often for that, and no name needs more writes afterwards.";

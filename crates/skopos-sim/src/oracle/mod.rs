@@ -8,7 +8,7 @@
 //!                 └──▶ stories (I1 I2 I4 I7 I8 I18 I20 I21)   stores (I3 I6 I7 I9 I10 I19)   requests (I5 I14 I15)
 //!                      waits (I9 I13 I16 I19 I20)   swiftness (I11 I12 I14)   syncing (I11 I12 I20)   queues (I17 I22)
 //!                      ends (I21 I23)   causes (I4 I15)   watched (raw watches: I1 I4 to I6 I11 I12 I16 I19 I23)
-//!                      visits (the gateway: I24 I25)   alarms (I26)   outside (notifiers: N1 to N3, N6 to N8)
+//!                      visits (the gateway: I24 I25)   alarms (I26)   outside (notifiers: N1 to N8)
 //! ```
 //!
 //! A predicate has two counts: *checked*, the number of evaluations, and *exercised*, the number of evaluations in a situation

@@ -198,13 +198,14 @@ impl Random {
 
     fn service_write(&mut self) -> ServiceWrite {
         let service = self.u8(0..SERVICES);
-        let what = match self.u32(0..12) {
+        let what = match self.u32(0..15) {
             0 => ServiceChange::Delete,
             1 => ServiceChange::Replace,
             2 => ServiceChange::Deselect,
             3 | 4 => ServiceChange::Select,
             5 => self.endpoints(2),
             6 | 7 => self.endpoints(1),
+            12.. => ServiceChange::Touch,
             _ => self.endpoints(0),
         };
         ServiceWrite { service, what }

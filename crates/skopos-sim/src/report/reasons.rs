@@ -26,8 +26,8 @@ pub(super) fn reason(fault: Option<u8>, invariant: Invariant) -> Option<&'static
     match invariant {
         Invariant::I26 if number != 36 => Some(BOOKMARKS),
         Invariant::I14 => Some(MIXED_ONLY),
-        Invariant::N1 | Invariant::N2 | Invariant::N3 => Some(NOTIFIERS),
-        Invariant::N6 | Invariant::N7 | Invariant::N8 => Some(NOTIFIERS),
+        Invariant::N1 | Invariant::N2 | Invariant::N3 | Invariant::N4 => Some(NOTIFIERS),
+        Invariant::N5 | Invariant::N6 | Invariant::N7 | Invariant::N8 => Some(NOTIFIERS),
         Invariant::I19 if number != 32 => Some(NO_ROLLBACK),
         Invariant::I15 if of_users => Some(USERS),
         Invariant::I15 if is_short(number) => Some(SHORT),

@@ -1,7 +1,7 @@
 //! Texts of the notifiers' facts.
 
 use super::{Column, Teller};
-use crate::history::{AtOutside, Fact, Record};
+use crate::history::{AtOutside, Fact, ObjectState, Record};
 
 impl Teller<'_> {
     /// Returns the text of a fact, if the violation is about the outside. With a name in focus, only facts about this name count.
@@ -58,6 +58,17 @@ impl Teller<'_> {
                     format!("{} writes {name} [{}]: {before} -> {after}", process(*who), message.0),
                 )
             }
+            AtOutside::Notified { message, process: who, state, .. } => {
+                let name = &names.keys[state.key.index()];
+                (
+                    Column::Client,
+                    format!("{} notifies {name} [{}]: {}", process(*who), message.0, told(state)),
+                )
+            }
+            AtOutside::Received { message, state } => {
+                let name = &names.keys[state.key.index()];
+                (Column::Wire, format!("RECEIVED [{}] {name}: {}", message.0, told(state)))
+            }
             AtOutside::Answered { message, outcome } => {
                 (Column::Client, format!("[{}] {outcome:?}", message.0).to_lowercase())
             }
@@ -80,6 +91,12 @@ impl Teller<'_> {
     pub(super) fn is_beside(&self, fact: &Fact) -> bool {
         self.focus.is_outside && matches!(fact, Fact::Committed { .. } | Fact::Requested { .. })
     }
+}
+
+fn told(state: &ObjectState) -> String {
+    let ObjectState { uid, rv, stamp, epoch, gone, .. } = state;
+    let what = if *gone { "gone".to_owned() } else { format!("stamp {stamp}") };
+    format!("{what} at {rv} of {} in epoch {epoch}", uid.0)
 }
 
 fn record(record: Option<&Record>) -> String {

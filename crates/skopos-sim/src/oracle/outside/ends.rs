@@ -1,9 +1,11 @@
-//! N3: some time after the last fault a process works, and the outside is as the cluster wants it.
+//! N3 and N4: some time after the last fault a process works, the outside is as the cluster wants it, and the receiver knows each
+//! object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Outside;
+use super::acknowledged::Acknowledged;
 use crate::history::{Address, At, AtOutside, Fact, KeyId, ProcessId, Record};
 use crate::oracle::{Invariant, Verdict};
 
@@ -18,6 +20,7 @@ const ASKS: Duration = Duration::from_secs(30);
 #[derive(Default)]
 struct Calm {
     records: BTreeMap<KeyId, Record>,
+    acknowledged: Acknowledged,
     working: BTreeSet<ProcessId>,
     since: At,
     names: BTreeMap<KeyId, At>,
@@ -67,6 +70,7 @@ impl Calm {
             Fact::RolledBack { cluster, .. } => return all(*cluster == outside.cluster),
             _ => return Disturbance::Nothing,
         };
+        self.acknowledged.take(fact);
         match fact {
             AtOutside::Applied { name, after, .. } => {
                 self.set(*name, after.as_ref());
@@ -127,6 +131,7 @@ impl Calm {
             // A working process began earlier: the beginning of a term is a disturbance.
             if !self.working.is_empty() && !outside.has_trouble(at) {
                 self.judge_name(outside, verdict, at, name);
+                self.acknowledged.judge(outside, verdict, at, name);
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::history::{At, AtOutside, KeyId, Trouble};
 use crate::oracle::{Invariant, Verdict};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Maximum number of attempts in a minute for a sink (`PROBE_INTERVAL`), and for a standby process.
+/// Maximum number of attempts in a minute for a sink (`PROBE_INTERVAL`) or a receiver, and for a standby process.
 const TRIES: usize = 6;
 const STANDBY_TRIES: usize = 2;
 /// Maximum number of writes of a name in the minute after a fault, beside those for each change: one, and those for changes by
@@ -22,7 +22,7 @@ pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
     let (mut calls, mut writes) = (Vec::new(), BTreeMap::<KeyId, Vec<At>>::new());
     for (at, fact) in outside.facts() {
         match fact {
-            AtOutside::Read { .. } => calls.push(at),
+            AtOutside::Read { .. } | AtOutside::Notified { .. } => calls.push(at),
             AtOutside::Sent { name, .. } => {
                 calls.push(at);
                 writes.entry(*name).or_default().push(at);
@@ -40,7 +40,7 @@ pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
     }
     let within = |times: &[At], from: At, to: At| times.iter().filter(|at| **at >= from && **at < to).count();
     for trouble in &troubles {
-        let most = TRIES * (1 + names) + STANDBY_TRIES * processes;
+        let most = TRIES * (2 + names) + STANDBY_TRIES * processes;
         // Messages in flight at the beginning, and the first attempts, are in the first minute.
         let mut from = trouble.began.plus(MINUTE);
         while from.plus(MINUTE) <= trouble.ended {

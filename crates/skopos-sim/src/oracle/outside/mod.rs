@@ -1,16 +1,19 @@
-//! The notifiers' actions outside: N1 to N3 and N6 to N8.
+//! The notifiers' actions outside: N1 to N8.
 //!
 //! ```text
 //!  Service, Slice, RolledBack ──▶ wanted: what each name was to have, when ──┬──▶ steps   N1 N2 N7
-//!  Applied, Edited ─────────────▶ what each name had ────────────────────────┼──▶ ends    N3
-//!  Began, Ended, Sent ───────────────────────────────────────────────────────┼──▶ terms   N6
+//!  Applied, Edited ─────────────▶ what each name had ────────────────────────┼──▶ ends    N3 N4
+//!  Notified, Received, Answered ▶ what the receiver has acknowledged ────────┼──▶ states  N2 N5
+//!  Began, Ended, Sent, Notified ─────────────────────────────────────────────┼──▶ terms   N6
 //!  Trouble*, Sent, Read, Reported ───────────────────────────────────────────┴──▶ growth  N8
 //! ```
 //!
 //! A removal is judged at the moment of its send. A frozen server's later execution of it is no decision of the notifier.
 
+mod acknowledged;
 mod ends;
 mod growth;
+mod states;
 mod steps;
 mod terms;
 mod wanted;
@@ -26,6 +29,7 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     let outside =
         Outside { case, cluster: process.cluster, wanted: Wanted::of(case.history, process.cluster) };
     steps::check(&outside, verdict);
+    states::check(&outside, verdict);
     ends::check(&outside, verdict);
     terms::check(&outside, verdict);
     growth::check(&outside, verdict);

@@ -29,7 +29,7 @@ pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
                 working.insert(*process, *term);
             }
             AtOutside::Ended { process, .. } => drop(working.remove(process)),
-            AtOutside::Sent { process, term, .. } => {
+            AtOutside::Sent { process, term, .. } | AtOutside::Notified { process, term, .. } => {
                 alone(verdict, at, *process, others(process), "writes");
                 let own = working.get(process);
                 verdict.demand(Invariant::N6, own == Some(term), at, of, || {

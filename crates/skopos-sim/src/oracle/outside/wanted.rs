@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::history::{Address, At, AtOutside, ClusterId, Entry, Fact, History, KeyId, Ready};
+use crate::history::{Address, At, AtOutside, ClusterId, Entry, Fact, History, KeyId, Ready, UidId};
 
 /// Wanted states of each name, with their times.
 #[derive(Default)]
@@ -16,6 +16,8 @@ pub(super) struct State {
     pub(super) at: At,
     /// True if its Service exists and is selected.
     pub(super) lives: bool,
+    /// The uid and the stamp of its Service, if that exists and is selected.
+    pub(super) object: Option<(UidId, u32)>,
     /// True if its Service or a slice of it is selected.
     pub(super) asked: bool,
     pub(super) members: BTreeMap<Address, Ready>,
@@ -26,7 +28,8 @@ pub(super) struct State {
 /// The current objects.
 #[derive(Default)]
 struct Objects {
-    services: HashMap<KeyId, bool>,
+    /// The uid and the stamp of each Service; `None`: it is gone or not selected.
+    services: HashMap<KeyId, Option<(UidId, u32)>>,
     slices: HashMap<KeyId, Slice>,
 }
 
@@ -126,7 +129,8 @@ impl Objects {
                 false
             }
             AtOutside::Service { object, asks, .. } => {
-                self.services.insert(object.key, *asks).unwrap_or(false) && !asks
+                let selected = asks.then_some((object.uid, object.stamp));
+                self.services.insert(object.key, selected).flatten().is_some() && !asks
             }
             AtOutside::Slice { object, gone: true, .. } => {
                 self.slices.remove(&object.key);
@@ -142,7 +146,8 @@ impl Objects {
 
     fn state(&self, at: At, name: KeyId) -> State {
         let mut state = State { at, ..State::default() };
-        state.lives = self.services.get(&name).copied().unwrap_or(false);
+        state.object = self.services.get(&name).copied().flatten();
+        state.lives = state.object.is_some();
         state.asked = state.lives;
         for slice in self.slices.values().filter(|slice| slice.service == name && slice.asks) {
             state.asked = true;

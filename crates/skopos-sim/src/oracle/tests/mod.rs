@@ -39,6 +39,8 @@ fn good_history_is_clean_and_checks_most_invariants() {
         Invariant::N1,
         Invariant::N2,
         Invariant::N3,
+        Invariant::N4,
+        Invariant::N5,
         Invariant::N6,
         Invariant::N7,
         Invariant::N8,

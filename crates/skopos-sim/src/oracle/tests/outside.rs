@@ -1,11 +1,11 @@
-//! N1 to N3 and N6 to N8: two processes, one Service with a slice, and its name outside.
+//! N1 to N8: two processes, one Service with a slice, its name outside, and a receiver of messages.
 
 use std::time::Duration;
 
 use super::{Invariant, Tale, broken, kept, secs};
 use crate::history::{
-    Address, AtOutside, Fact, KeyId, MessageId, Process, ProcessId, Ready, Record, Seen, Step, TargetId,
-    Trouble, UidId, Verb, Written,
+    Address, AtOutside, Fact, KeyId, MessageId, ObjectState, Process, ProcessId, Ready, Record, Seen, Step,
+    TargetId, Trouble, UidId, Verb, Written,
 };
 
 const ONE: ProcessId = ProcessId(0);
@@ -21,6 +21,7 @@ struct Outside {
     rv: u64,
     messages: u32,
     there: Option<Record>,
+    leader: Option<(ProcessId, u64)>,
 }
 
 fn ours(values: &[Address]) -> Option<Record> {
@@ -39,10 +40,10 @@ impl Outside {
         let names = ["process-0", "process-1"];
         tale.history.cast.processes.extend(names.map(|name| Process { name: name.to_owned(), cluster }));
         let name = tale.key("a/s");
-        let mut outside = Self { tale, name, rv: 100, messages: 0, there: None };
+        let mut outside = Self { tale, name, rv: 100, messages: 0, there: None, leader: None };
+        outside.began(ONE, 1);
         outside.service(true, false);
         outside.slice(ready, true);
-        outside.began(ONE, 1);
         outside
     }
 
@@ -60,8 +61,40 @@ impl Outside {
     }
 
     fn service(&mut self, asks: bool, gone: bool) {
+        self.changes(asks, gone);
+        if self.leader.is_some() {
+            self.reports(self.rv, !asks);
+        }
+    }
+
+    /// Changes the Service, without a message.
+    fn changes(&mut self, asks: bool, gone: bool) {
         let object = self.seen("a/s");
         self.record(AtOutside::Service { cluster: super::tale::CLUSTER, object, asks, gone });
+    }
+
+    fn state(&mut self, rv: u64, gone: bool) -> ObjectState {
+        ObjectState { key: self.tale.key("a/s"), uid: OWNER, rv, stamp: 0, epoch: 0, gone }
+    }
+
+    /// Sends a message about the Service, which is acknowledged.
+    fn reports(&mut self, rv: u64, gone: bool) {
+        let state = self.state(rv, gone);
+        let message = self.notified(state);
+        self.record(AtOutside::Received { message, state });
+        self.record(AtOutside::Answered { message, outcome: Written::Done });
+    }
+
+    fn notified(&mut self, state: ObjectState) -> MessageId {
+        let (process, term) = self.leader.expect("a leader");
+        let message = self.next_message();
+        self.record(AtOutside::Notified { message, process, term, state });
+        message
+    }
+
+    fn next_message(&mut self) -> MessageId {
+        self.messages += 1;
+        MessageId(self.messages - 1)
     }
 
     fn slice(&mut self, ready: &[Address], asks: bool) {
@@ -72,16 +105,17 @@ impl Outside {
     }
 
     fn began(&mut self, process: ProcessId, term: u64) {
+        self.leader = Some((process, term));
         self.record(AtOutside::Began { process, term });
     }
 
     fn ended(&mut self, process: ProcessId, term: u64) {
+        self.leader = None;
         self.record(AtOutside::Ended { process, term });
     }
 
     fn sent(&mut self, (process, term): (ProcessId, u64), after: Option<Record>) -> MessageId {
-        let message = MessageId(self.messages);
-        self.messages += 1;
+        let message = self.next_message();
         let (name, step) = (self.name, Box::new(Step { before: self.there.clone(), after }));
         self.record(AtOutside::Sent { message, process, term, name, step });
         message
@@ -312,6 +346,88 @@ fn n3_a_foreign_record_is_no_fault() {
     outside.go(secs(300));
     outside.read();
     assert_eq!(outside.tale.judge().violations, []);
+}
+
+#[test]
+fn n4_accepts_acknowledged_state() {
+    let mut outside = Outside::new(&[A]);
+    outside.writes(&[A]);
+    outside.go(secs(300));
+    outside.read();
+    kept(&outside.tale, Invariant::N4);
+}
+
+#[test]
+fn n4_flags_state_that_is_not_acknowledged() {
+    let unsent = |_: &mut Outside| {};
+    let unanswered = |outside: &mut Outside| {
+        let state = outside.state(outside.rv, true);
+        let message = outside.notified(state);
+        outside.record(AtOutside::Received { message, state });
+    };
+    let not_received = |outside: &mut Outside| {
+        let state = outside.state(outside.rv, true);
+        let message = outside.notified(state);
+        outside.record(AtOutside::Answered { message, outcome: Written::Done });
+    };
+    for reports in [unsent, unanswered, not_received] {
+        let mut outside = Outside::new(&[]);
+        outside.changes(false, true);
+        reports(&mut outside);
+        outside.go(secs(300));
+        outside.read();
+        broken(&outside.tale, Invariant::N4);
+    }
+}
+
+#[test]
+fn n4_flags_older_state_that_arrives_last() {
+    let mut outside = Outside::new(&[]);
+    let state = outside.state(outside.rv, false);
+    let late = outside.notified(state);
+    outside.service(false, true);
+    outside.record(AtOutside::Received { message: late, state });
+    outside.go(secs(300));
+    outside.read();
+    broken(&outside.tale, Invariant::N4);
+}
+
+#[test]
+fn n5_accepts_newer_states_and_repeats() {
+    let mut outside = Outside::new(&[]);
+    let rv = outside.rv;
+    outside.service(true, false);
+    outside.reports(outside.rv, false);
+    kept(&outside.tale, Invariant::N5);
+    // In another epoch versions are not comparable.
+    let state = ObjectState { epoch: 1, ..outside.state(rv, false) };
+    outside.notified(state);
+    kept(&outside.tale, Invariant::N5);
+}
+
+#[test]
+fn n5_flags_older_state_after_newer_one() {
+    let mut outside = Outside::new(&[]);
+    outside.service(true, false);
+    outside.reports(outside.rv - 1, false);
+    broken(&outside.tale, Invariant::N5);
+}
+
+#[test]
+fn n2_flags_message_of_deletion_of_living_object() {
+    for (age, holds) in [(20, true), (60, false)] {
+        let mut outside = Outside::new(&[]);
+        outside.go(secs(60));
+        outside.service(false, true);
+        outside.service(true, false);
+        outside.go(secs(age));
+        outside.reports(outside.rv, true);
+        if holds {
+            kept(&outside.tale, Invariant::N2);
+        } else {
+            broken(&outside.tale, Invariant::N2);
+        }
+    }
 }
 
 #[test]
