@@ -170,8 +170,12 @@ impl Machine {
         self.expire();
         match input {
             Input::Timeout => {}
-            Input::Observed(record) => self.observe(Some(record)),
+            Input::Observed(record) => {
+                self.resume();
+                self.observe(Some(record));
+            }
             Input::Deleted(version) => {
+                self.resume();
                 let is_later = |seen: &Observation| {
                     seen.lease.as_ref().is_some_and(|known| known.resource_version > version)
                 };
@@ -366,6 +370,13 @@ impl Machine {
         let pause = pause * consecutive.min(8);
         self.not_before =
             self.now + if self.is_leading() { pause.min(self.timing.request_timeout / 4) } else { pause };
+    }
+
+    /// Ends the pause after failed requests, because the watch shows that the server answers again.
+    fn resume(&mut self) {
+        if std::mem::take(&mut self.failures) > 0 {
+            self.not_before = self.now;
+        }
     }
 
     /// Handles a write that was stored.
