@@ -54,8 +54,6 @@ const AGE: Duration = Duration::from_secs(15);
 const CLEAN: Duration = Duration::from_secs(1);
 /// A replica that is killed is followed so soon after its last renewal.
 const KILLED: Duration = Duration::from_secs(LEASE.as_secs() + 3);
-/// After an absence all watches go on so soon.
-const SETTLED: Duration = Duration::from_secs(15);
 /// Longer than anything takes.
 const PLENTY: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_millis(10);
@@ -168,8 +166,6 @@ impl World {
     /// Ends and kills the working replica in turns.
     async fn turns(&mut self, count: usize) -> Result<()> {
         let (mut clean, mut killed) = (Duration::ZERO, Duration::ZERO);
-        // A standby that comes back from the absence sees a released Lease late, until its own watch goes on.
-        sleep(SETTLED).await;
         for _ in 0..count {
             self.order().await?;
             self.replicas[0].end()?;
