@@ -2,9 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::delivery::{ChangeKind, Delivery};
+use super::content::ObjectContent;
+use super::delivery::ChangeKind;
+use super::receiver::EventMessage;
 
 /// The form of a message's body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -17,19 +19,6 @@ pub enum MessageFormat {
     Plain,
 }
 
-/// Content of a message beside the change.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct MessageContext<'a> {
-    /// The uid of the cluster's `kube-system`; empty if it is not known.
-    pub(super) cluster: &'a str,
-    /// The number of the leader's term.
-    pub(super) term: Option<u64>,
-    /// The whole object, or its selected fields; null for a deletion.
-    pub(super) content: Value,
-    /// True if `content` has the selected fields.
-    pub(super) has_fields: bool,
-}
-
 impl MessageFormat {
     /// Returns the media type.
     pub fn content_type(self) -> &'static str {
@@ -40,7 +29,8 @@ impl MessageFormat {
     }
 
     /// Writes the body of a message.
-    pub(super) fn body(self, delivery: &Delivery, context: MessageContext<'_>) -> Vec<u8> {
+    pub(super) fn body(self, message: EventMessage<'_>) -> Vec<u8> {
+        let EventMessage { delivery, fields, cluster, term } = message;
         let key = &delivery.key.object;
         let kind = delivery.kind.as_str();
         let mut data = json!({
@@ -54,7 +44,8 @@ impl MessageFormat {
         if delivery.kind == ChangeKind::Deleted {
             data["reason"] = if delivery.deselected { "deselected".into() } else { "deleted".into() };
         } else {
-            data[if context.has_fields { "fields" } else { "object" }] = context.content;
+            let content = delivery.object.as_ref().map(|object| ObjectContent::new(object, fields).value);
+            data[if fields.is_empty() { "object" } else { "fields" }] = content.unwrap_or_default();
         }
         // Leading zeros make the order of the texts that of the numbers, as CloudEvents' extension `sequence` requires.
         let sequence = format!("{:0>20}", delivery.version.to_string());
@@ -62,7 +53,7 @@ impl MessageFormat {
             Self::CloudEvents => json!({
                 "specversion": "1.0",
                 "id": delivery.id,
-                "source": format!("/clusters/{}", context.cluster),
+                "source": format!("/clusters/{cluster}"),
                 "type": format!("dev.skopos.object.{kind}"),
                 "subject": format!("{}/{}", delivery.key.resource, key),
                 "datacontenttype": "application/json",
@@ -72,13 +63,13 @@ impl MessageFormat {
             }),
             Self::Plain => json!({
                 "type": format!("object.{kind}"),
-                "cluster": context.cluster,
+                "cluster": cluster,
                 "sequence": sequence,
                 "epoch": delivery.epoch.to_string(),
                 "data": data,
             }),
         };
-        if let Some(term) = context.term {
+        if let Some(term) = term {
             body["term"] = term.to_string().into();
         }
         body.to_string().into_bytes()

@@ -212,7 +212,10 @@ impl Truth {
             self.acknowledged.get(&delivery.id) != Some(&true),
             "sent again after it was acknowledged and written: {delivery:?}"
         );
-        prop_assert!(world.disk.contains_key(&delivery.key), "sent before it was remembered: {delivery:?}");
+        prop_assert!(
+            world.disk.recorded.contains_key(&delivery.key),
+            "sent before it was remembered: {delivery:?}"
+        );
         if delivery.kind == ChangeKind::Deleted {
             let uid = delivery.uid[1..].parse().unwrap_or(0);
             prop_assert!(self.sure.contains(&(name, uid)), "N2: a deletion without evidence: {delivery:?}");
@@ -281,7 +284,7 @@ proptest! {
                 (None, Some(last)) => prop_assert_eq!(last.kind, ChangeKind::Deleted, "N4: {}", name),
                 (None, None) => {}
             }
-            prop_assert!(world.disk.contains_key(&key(&name)) == truth.cluster.contains_key(&name));
+            prop_assert!(world.disk.recorded.contains_key(&key(&name)) == truth.cluster.contains_key(&name));
         }
     }
 }

@@ -8,7 +8,7 @@ use skopos_reflect::Time;
 
 use super::content::ObjectContent;
 use super::delivery::{ChangeKind, Delivery, DeliveryOutcome, EventKey};
-use super::ledger::{LedgerChange, LedgerContent};
+use super::ledger::{Kept, LedgerContent};
 use super::options::{Departure, OutboxOptions};
 use super::outbox::Outbox;
 
@@ -16,9 +16,7 @@ use super::outbox::Outbox;
 pub(super) struct World {
     pub(super) outbox: Outbox,
     pub(super) now: Time,
-    pub(super) disk: BTreeMap<EventKey, LedgerChange>,
-    dead: BTreeMap<EventKey, LedgerChange>,
-    meta: Option<LedgerChange>,
+    pub(super) disk: Kept,
 }
 
 const CLUSTER: &str = "one";
@@ -41,7 +39,7 @@ impl World {
     pub(super) fn new() -> Self {
         let mut outbox = Outbox::new(OutboxOptions::default(), LedgerContent::default());
         outbox.saw_cluster(&CLUSTER.into());
-        Self { outbox, now: Time::ORIGIN, disk: BTreeMap::new(), dead: BTreeMap::new(), meta: None }
+        Self { outbox, now: Time::ORIGIN, disk: Kept::default() }
     }
 
     pub(super) fn put(&mut self, name: &str, uid: &str, version: u64, value: u64) {
@@ -66,32 +64,12 @@ impl World {
     }
 
     pub(super) fn write(&mut self) {
-        for change in self.outbox.take_changes() {
-            match &change {
-                LedgerChange::Recorded(key, None) => drop(self.disk.remove(key)),
-                LedgerChange::Recorded(key, Some(_)) => drop(self.disk.insert(key.clone(), change)),
-                LedgerChange::Dead(key, None) => drop(self.dead.remove(key)),
-                LedgerChange::Dead(key, Some(_)) => drop(self.dead.insert(key.clone(), change)),
-                LedgerChange::Meta { .. } => self.meta = Some(change),
-            }
-        }
+        self.outbox.take_changes().iter().for_each(|change| self.disk.apply(change));
     }
 
     /// Ends the process, and starts another one from the disk.
     pub(super) fn crash(&mut self) {
-        let mut ledger = LedgerContent::default();
-        for change in self.disk.values().chain(self.dead.values()).chain(&self.meta).cloned() {
-            match change {
-                LedgerChange::Recorded(key, recorded) => {
-                    ledger.recorded.extend(recorded.map(|entry| (key, entry)))
-                }
-                LedgerChange::Dead(key, letter) => ledger.dead.extend(letter.map(|letter| (key, letter))),
-                LedgerChange::Meta { disabled, cluster, history } => {
-                    (ledger.disabled, ledger.cluster, ledger.history) = (disabled, cluster, history);
-                }
-            }
-        }
-        self.outbox = Outbox::new(OutboxOptions::default(), ledger);
+        self.outbox = Outbox::new(OutboxOptions::default(), self.disk.content());
         self.outbox.saw_cluster(&CLUSTER.into());
     }
 
@@ -455,5 +433,5 @@ fn nothing_is_sent_that_could_not_be_remembered() {
     world.outbox.not_written(&changes);
     assert!(world.outbox.has_changes());
     assert_eq!(world.sent(), [(ChangeKind::Created, 1)]);
-    assert_eq!(world.disk.len(), 1);
+    assert_eq!(world.disk.recorded.len(), 1);
 }

@@ -8,9 +8,8 @@ use async_trait::async_trait;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP, Webhook};
 
-use super::content::ObjectContent;
 use super::delivery::DeliveryOutcome;
-use super::message::{MessageContext, MessageFormat};
+use super::message::MessageFormat;
 use super::receiver::{EventMessage, EventReceiver};
 use crate::http::{HttpAnswer, HttpClient, HttpError, HttpOptions};
 
@@ -107,12 +106,8 @@ impl WebhookSink {
 #[async_trait]
 impl EventReceiver for WebhookSink {
     async fn deliver(&self, message: EventMessage<'_>) -> DeliveryOutcome {
-        let EventMessage { delivery, fields, cluster, term } = message;
-        let content = delivery.object.as_ref().map(|object| ObjectContent::new(object, fields).value);
-        let has_fields = !fields.is_empty();
-        let context = MessageContext { cluster, term, content: content.unwrap_or_default(), has_fields };
-        let body = self.options.format.body(delivery, context);
-        let headers = match self.headers(&delivery.id, &body) {
+        let body = self.options.format.body(message);
+        let headers = match self.headers(&message.delivery.id, &body) {
             Ok(headers) => headers,
             Err(problem) => return DeliveryOutcome::Rejected(problem),
         };

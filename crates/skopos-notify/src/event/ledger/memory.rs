@@ -4,7 +4,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use super::{Ledger, LedgerChange, LedgerContent, LedgerError, LedgerStore};
+use super::{History, Ledger, LedgerChange, LedgerContent, LedgerError, LedgerStore};
 use crate::event::delivery::{DeadLetter, EventKey, Recorded};
 
 /// Ledgers in memory, for tests and embedders. Clones share them.
@@ -17,12 +17,14 @@ pub struct LedgerMemory {
 
 /// One ledger.
 #[derive(Default)]
-struct Kept {
+pub(in crate::event) struct Kept {
     /// Number of times that it was opened.
     opened: u64,
-    recorded: BTreeMap<EventKey, Recorded>,
+    pub(in crate::event) recorded: BTreeMap<EventKey, Recorded>,
     dead: BTreeMap<EventKey, DeadLetter>,
-    meta: LedgerContent,
+    cluster: Option<Arc<str>>,
+    history: History,
+    disabled: Option<String>,
 }
 
 /// A ledger as one process has opened it.
@@ -61,25 +63,25 @@ impl Ledger for Opened {
 }
 
 impl Kept {
-    fn content(&self) -> LedgerContent {
+    pub(in crate::event) fn content(&self) -> LedgerContent {
         LedgerContent {
             is_new: self.opened == 0,
             recorded: self.recorded.clone().into_iter().collect(),
             dead: self.dead.clone().into_iter().collect(),
-            cluster: self.meta.cluster.clone(),
-            history: self.meta.history.clone(),
-            disabled: self.meta.disabled.clone(),
+            cluster: self.cluster.clone(),
+            history: self.history.clone(),
+            disabled: self.disabled.clone(),
         }
     }
 
-    fn apply(&mut self, change: &LedgerChange) {
+    pub(in crate::event) fn apply(&mut self, change: &LedgerChange) {
         match change {
             LedgerChange::Recorded(key, recorded) => set(&mut self.recorded, key, recorded.as_ref()),
             LedgerChange::Dead(key, letter) => set(&mut self.dead, key, letter.as_ref()),
             LedgerChange::Meta { disabled, cluster, history } => {
-                self.meta.disabled.clone_from(disabled);
-                self.meta.cluster.clone_from(cluster);
-                self.meta.history.clone_from(history);
+                self.disabled.clone_from(disabled);
+                self.cluster.clone_from(cluster);
+                self.history.clone_from(history);
             }
         }
     }

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use skopos::ResourceVersion;
 
 pub use self::folder::LedgerFolder;
+#[cfg(test)]
+pub(super) use self::memory::Kept;
 pub use self::memory::LedgerMemory;
 use super::delivery::{DeadLetter, EventKey, Recorded};
 
