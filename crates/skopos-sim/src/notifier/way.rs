@@ -65,6 +65,22 @@ impl Way {
         Some(answer)
     }
 
+    /// Sends a write or a message about an object, and records its answer.
+    async fn ask(
+        &self,
+        message: MessageId,
+        send: impl FnOnce(oneshot::Sender<Written>) -> Message + Send + 'static,
+    ) -> Written {
+        let outcome = if self.zone.can_connect(self.process.0) {
+            self.send(send).await.unwrap_or(Written::Unknown)
+        } else {
+            sleep(self.latency).await;
+            Written::Unreachable
+        };
+        self.record(AtOutside::Answered { message, outcome });
+        outcome
+    }
+
     async fn read_all(&self) -> Result<Observed, SinkError> {
         let process = self.process.0;
         if !self.zone.can_connect(process) {
@@ -132,16 +148,8 @@ impl Sink for Way {
     async fn apply(&self, step: &SinkStep, _fence: Option<&Fence>) -> StepOutcome {
         let name = self.recorder.key(&key_of(&step.name));
         let message = self.sent(name, step);
-        let outcome = if self.zone.can_connect(self.process.0) {
-            let step = step.clone();
-            let written = self.send(move |answer| Message::Write { message, name, step, answer });
-            written.await.unwrap_or(Written::Unknown)
-        } else {
-            sleep(self.latency).await;
-            Written::Unreachable
-        };
-        self.record(AtOutside::Answered { message, outcome });
-        match outcome {
+        let step = step.clone();
+        match self.ask(message, move |answer| Message::Write { message, name, step, answer }).await {
             Written::Done => StepOutcome::Done,
             Written::Conflict => StepOutcome::Conflict("the mark is another one".into()),
             Written::Refused => StepOutcome::Refused("not allowed".into()),
@@ -167,15 +175,7 @@ impl EventReceiver for Way {
             gone: delivery.kind == ChangeKind::Deleted,
         };
         self.record(AtOutside::Notified { message, process: self.process, term, state });
-        let outcome = if self.zone.can_connect(self.process.0) {
-            let answered = self.send(move |answer| Message::Notify { message, state, answer });
-            answered.await.unwrap_or(Written::Unknown)
-        } else {
-            sleep(self.latency).await;
-            Written::Unreachable
-        };
-        self.record(AtOutside::Answered { message, outcome });
-        match outcome {
+        match self.ask(message, move |answer| Message::Notify { message, state, answer }).await {
             Written::Done => DeliveryOutcome::Delivered,
             Written::Refused | Written::Conflict => {
                 DeliveryOutcome::Failed { problem: "not allowed".into(), retry_after: None }

@@ -50,6 +50,11 @@ const CONFIRM: Duration = Duration::from_secs(30);
 /// Time within which a rollback is detected: two probes, and the lists.
 const NEW_HISTORY: Duration = Duration::from_secs(90);
 
+/// Returns the moment of the oldest view that a decision may rest on.
+fn oldest_view(at: At) -> At {
+    At(at.0.saturating_sub(At::after_start(VIEW).0))
+}
+
 impl Outside<'_> {
     fn facts(&self) -> impl Iterator<Item = (At, &AtOutside)> {
         self.case.facts().filter_map(|(at, fact)| match fact {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Outside, VIEW};
+use super::{Outside, VIEW, oldest_view};
 use crate::history::{At, AtOutside, ObjectState, UidId};
 use crate::oracle::{Invariant, Verdict};
 
@@ -41,7 +41,7 @@ fn departed(outside: &Outside<'_>, verdict: &mut Verdict, at: At, state: &Object
     if !state.gone || outside.is_excused(at) {
         return;
     }
-    let from = At(at.0.saturating_sub(At::after_start(VIEW).0));
+    let from = oldest_view(at);
     let lives = outside
         .wanted
         .throughout(state.key, from, at, |wanted| wanted.object.is_some_and(|(uid, _)| uid == state.uid));

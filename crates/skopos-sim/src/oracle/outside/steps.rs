@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CONFIRM, Outside, VIEW};
+use super::{CONFIRM, Outside, VIEW, oldest_view};
 use crate::history::{Address, At, AtOutside, KeyId, ProcessId, Record, Step};
 use crate::oracle::{Invariant, Verdict};
 
@@ -55,7 +55,7 @@ fn sent(outside: &Outside<'_>, verdict: &mut Verdict, at: At, name: KeyId, step:
     }
     let (wanted, of) = (&outside.wanted, outside.focus(Some(name)));
     let key = || outside.case.key(name);
-    let from = At(at.0.saturating_sub(At::after_start(VIEW).0));
+    let from = oldest_view(at);
     for value in &losses {
         verdict.exercise(Invariant::N2);
         let is_wanted = wanted.throughout(name, from, at, |state| state.wants(*value));
@@ -64,7 +64,7 @@ fn sent(outside: &Outside<'_>, verdict: &mut Verdict, at: At, name: KeyId, step:
         });
         weak(outside, verdict, at, (name, *value), first);
     }
-    if wanted.throughout(name, from, at, |state| state.lives) {
+    if wanted.throughout(name, from, at, |state| state.lives()) {
         verdict.exercise(Invariant::N7);
         verdict.demand(Invariant::N7, !after.is_empty(), at, of, || {
             format!("{losses:?} is all that {} has, and its Service lives", key())
@@ -95,8 +95,8 @@ fn weak(
         || outside.case.weather.felt(outside.cluster, departure.at, at).any(|span| span.is_behind());
     // The deletion of the Service itself is seen, and all values go with it.
     let stays = |began: At| {
-        let lived = outside.wanted.state(name, began).is_some_and(|state| state.lives);
-        outside.wanted.throughout(name, began, at, |state| state.lives == lived)
+        let lived = outside.wanted.state(name, began).is_some_and(|state| state.lives());
+        outside.wanted.throughout(name, began, at, |state| state.lives() == lived)
     };
     if let Some(began) = first.filter(|began| departure.at < *began && stays(*began))
         && !is_behind()

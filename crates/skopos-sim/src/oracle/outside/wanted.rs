@@ -14,8 +14,6 @@ pub(super) struct Wanted {
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     pub(super) at: At,
-    /// True if its Service exists and is selected.
-    pub(super) lives: bool,
     /// The uid and the stamp of its Service, if that exists and is selected.
     pub(super) object: Option<(UidId, u32)>,
     /// True if its Service or a slice of it is selected.
@@ -111,6 +109,11 @@ impl Wanted {
 }
 
 impl State {
+    /// Returns whether its Service exists and is selected.
+    pub(super) fn lives(&self) -> bool {
+        self.object.is_some()
+    }
+
     pub(super) fn wants(&self, value: Address) -> bool {
         self.members.get(&value) == Some(&Ready::Yes)
     }
@@ -147,8 +150,7 @@ impl Objects {
     fn state(&self, at: At, name: KeyId) -> State {
         let mut state = State { at, ..State::default() };
         state.object = self.services.get(&name).copied().flatten();
-        state.lives = state.object.is_some();
-        state.asked = state.lives;
+        state.asked = state.lives();
         for slice in self.slices.values().filter(|slice| slice.service == name && slice.asks) {
             state.asked = true;
             for (value, ready) in &slice.endpoints {
