@@ -2,7 +2,8 @@
 {{- define "skopos.notify.config" -}}
 {{- $config := deepCopy .Values.notify.config -}}
 {{- if not $config.listen }}{{ $_ := set $config "listen" "0.0.0.0:9911" }}{{ end -}}
-{{- if not $config.state }}{{ $_ := set $config "state" (dict "folder" "/var/lib/skopos/notify") }}{{ end -}}
+{{- $state := $config.state | default dict -}}
+{{- if not $state.folder }}{{ $_ := set $config "state" (merge $state (dict "folder" "/var/lib/skopos/notify")) }}{{ end -}}
 {{- if and (gt (int .Values.notify.replicas) 1) (not $config.election) -}}
 {{- $_ := set $config "election" (dict "lease" (printf "%s/%s" .Release.Namespace (include "skopos.notify.name" .))) -}}
 {{- end -}}

@@ -15,7 +15,6 @@
 
 mod auth;
 mod authz;
-mod bucket;
 mod catalog;
 mod clock;
 mod clusters;

@@ -37,6 +37,7 @@ pub mod kubeconfig;
 mod lag;
 mod options;
 mod owner;
+mod pem;
 mod ping;
 mod plugin;
 mod pool;
@@ -61,6 +62,7 @@ pub use self::kubeconfig::{
     Kubeconfig, KubeconfigError, KubeconfigPaths, KubeconfigReadError, config_from_kubeconfig, infer_config,
 };
 pub use self::options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock};
+pub use self::pem::read_certificates;
 pub use self::proxy::{ProxyFault, proxy_from_environment};
 pub use self::stats::{ConnectionStats, CredentialProblem, LastError, Outage, TransportStats};
 pub use self::transport::Transport;

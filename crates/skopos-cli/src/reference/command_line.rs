@@ -18,7 +18,7 @@ const ENVIRONMENT: &str = "\
 | `KUBECONFIG` | `serve`, `watch`, `vc`, `notify` | kubeconfig files, as in kubectl |
 | `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY` | `serve`, `watch`, `vc` | proxies to clusters, see [kubeconfig](kubeconfig.md) |
 | `KUBERNETES_SERVICE_HOST` | `watch`, `vc`, `notify` | set in pods: without a kubeconfig, the service account of the pod is used |
-| `AWS_ACCESS_KEY_ID` and the like, `AWS_REGION` | `serve` | credentials and region of [`checkpoints.bucket`](gateway-config.md), if the configuration has none |
+| `AWS_ACCESS_KEY_ID` and the like, `AWS_REGION` | `serve`, `notify` | credentials and region of [`checkpoints.bucket`](gateway-config.md) and [`state.bucket`](notify-config.md), if the configuration has none |
 | `NO_COLOR`, `TERM` | all | `NO_COLOR` with any value turns colours off; so does `TERM=dumb` |
 | `SKOPOS_LOG` | all | filter of the log, for example `skopos=debug`; it replaces `-v` |
 | `SKOPOS_SERVER` | `status`, `top` | URL of the gateway, as `--server` |

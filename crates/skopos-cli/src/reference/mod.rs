@@ -92,7 +92,7 @@ fn headers_and_annotations_are_listed() {
 }
 
 /// The errors that errors.md lists: the heading, the file, and the name of the type.
-const ERRORS: [(&str, &str, &str); 31] = [
+const ERRORS: [(&str, &str, &str); 32] = [
     ("### `ConnectError`", "skopos/src/factory/connect.rs", "ConnectError"),
     ("### `BuildError`", "skopos/src/error.rs", "BuildError"),
     ("### `HandlerNotSynced`", "skopos/src/error.rs", "HandlerNotSynced"),
@@ -119,6 +119,7 @@ const ERRORS: [(&str, &str, &str); 31] = [
     ("### `SourceError`", "skopos-gateway/src/config/fleet.rs", "SourceError"),
     ("### `ConfigError` of files", "skopos-config/src/lib.rs", "ConfigError"),
     ("### `NotifierError`", "skopos-notify/src/service/mod.rs", "NotifierError"),
+    ("### `LedgerError`", "skopos-notify/src/event/ledger/mod.rs", "LedgerError"),
     ("### `SinkError`", "skopos-notify/src/sink/mod.rs", "SinkError"),
     ("### `ControllerError`", "skopos-controller/src/error.rs", "ControllerError"),
     ("### `ManagerError`", "skopos-controller/src/manager.rs", "ManagerError"),

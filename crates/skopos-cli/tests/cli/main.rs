@@ -9,6 +9,8 @@ mod descriptors;
 #[cfg(target_os = "linux")]
 mod fence;
 mod killed;
+#[cfg(unix)]
+mod ledger;
 mod notify;
 mod proxy;
 mod reference;

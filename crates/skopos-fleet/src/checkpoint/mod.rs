@@ -55,11 +55,11 @@ mod store;
 
 pub use directory::Directory;
 pub use keeper::CheckpointKeeper;
-#[cfg(feature = "object-store")]
-pub use object::{Bucket, BucketLimits};
 pub use options::KeeperOptions;
 pub use private::folder as private_folder;
 pub use refusal::{Refusal, RefusalReason};
+#[cfg(feature = "object-store")]
+pub use skopos_bucket::{Bucket, BucketLimits};
 pub use store::{Content, FileName, Store, StoredFile};
 
 pub use crate::cluster::KindFilter;

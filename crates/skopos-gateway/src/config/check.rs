@@ -6,7 +6,6 @@ use skopos_config::ModelFault;
 use skopos_wire::label_problems;
 
 use super::{AccessProvider, AuthorizationMode, Clusters, Config, LoopbackTrust, MemberDown, Span};
-use crate::bucket::{BucketLocation, Endpoint};
 
 /// Returns every setting that the schema allows and that makes no sense.
 pub(super) fn check(config: &Config) -> Vec<ModelFault> {
@@ -23,9 +22,6 @@ pub(super) fn check(config: &Config) -> Vec<ModelFault> {
 
 /// The maximum lifetime of a cached decision. A longer one would outlive a revoked right.
 const MAX_CACHE_TTL: Duration = Duration::from_secs(10);
-
-/// The maximum time that a read of a cluster may wait for the bucket right after the start.
-const MAX_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum shutdown delay. Service managers kill a process that takes longer to end.
 const MAX_SHUTDOWN_DELAY: Duration = Duration::from_secs(60);
@@ -198,19 +194,8 @@ impl Faults {
             _ => {}
         }
         let Some(bucket) = &checkpoints.bucket else { return };
-        if let Err(problem) = BucketLocation::parse(&bucket.url) {
-            self.add("checkpoints.bucket.url", problem);
-        }
-        let endpoint = bucket.endpoint.as_deref().map(|url| Endpoint::parse(url, bucket.allow_http));
-        if let Some(Err(problem)) = endpoint {
-            self.add("checkpoints.bucket.endpoint", problem);
-        }
-        if bucket.answer.0.is_zero() || bucket.answer.0 > MAX_ANSWER_TIMEOUT {
-            let most = Span(MAX_ANSWER_TIMEOUT);
-            self.add("checkpoints.bucket.answer", format!("must be more than nothing and at most {most}"));
-        }
-        if bucket.deadline.0 < bucket.answer.0 {
-            self.add("checkpoints.bucket.deadline", "must be at least as long as answer");
+        for (field, problem) in bucket.problems() {
+            self.add(format!("checkpoints.bucket.{field}"), problem);
         }
     }
 }

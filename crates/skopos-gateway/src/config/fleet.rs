@@ -18,7 +18,6 @@ use skopos_fleet::{AddressPolicy, ClusterId, ClusterOptions, Fleet, FleetOptions
 use skopos_serve::Registry;
 use skopos_vcluster::Helm;
 
-use crate::bucket;
 use crate::config::hosts::{Hosts, kubeconfig_paths};
 use crate::config::{self, Config, LoopbackTrust, ManagedFields, MemberEncoding};
 use crate::merged::ResumeStorage;
@@ -115,7 +114,7 @@ pub(crate) fn open_storage(config: &Config, admits: KindFilter) -> io::Result<St
             (keeper, ResumeStorage::Folder(merged))
         }
         (None, Some(source)) => {
-            let bucket = bucket::open(source, bucket::environment()).map_err(io::Error::other)?;
+            let bucket = source.open().map_err(io::Error::other)?;
             let keeper = CheckpointKeeper::new(bucket.below("clusters"), options);
             // One more level, because a bucket folder has its own list.
             (keeper, ResumeStorage::Bucket { bucket: bucket.below("views"), every: checkpoints.every.0 })

@@ -6,7 +6,6 @@ mod follow;
 mod hosts;
 mod kubeconfig;
 mod model;
-pub(crate) mod pem;
 
 use std::path::Path;
 
@@ -14,13 +13,13 @@ pub use fleet::options as fleet_options;
 pub(crate) use follow::{ConfigFollower, ConfigState};
 pub use kubeconfig::QuickStart;
 pub use model::{
-    AccessPlugin, AccessProvider, Authentication, Authorization, AuthorizationMode, BucketCredentials,
-    BucketSource, Cache, Checkpoints, CidrList, ClientCertificates, ClusterProfileSource, Clusters, Config,
-    ConnectPolicy, Dial, FolderSource, HostCluster, Kind, KubeconfigSource, KubeconfigSwitches, Limits,
-    Listen, LoopbackTrust, ManagedFields, MemberDown, MemberEncoding, Metrics, Observers, Oidc, Outbound,
-    PolicyRule, Reads, Replicas, SecretFlavour, SecretSource, StreamLimits, Tls, TokenReview, TokenSecret,
-    VclusterSource,
+    AccessPlugin, AccessProvider, Authentication, Authorization, AuthorizationMode, Cache, Checkpoints,
+    CidrList, ClientCertificates, ClusterProfileSource, Clusters, Config, ConnectPolicy, Dial, FolderSource,
+    HostCluster, Kind, KubeconfigSource, KubeconfigSwitches, Limits, Listen, LoopbackTrust, ManagedFields,
+    MemberDown, MemberEncoding, Metrics, Observers, Oidc, Outbound, PolicyRule, Reads, Replicas,
+    SecretFlavour, SecretSource, StreamLimits, Tls, TokenReview, TokenSecret, VclusterSource,
 };
+pub use skopos_bucket::{BucketConfig, BucketCredentials};
 pub use skopos_config::{ByteSize, ConfigError, Problem, Span};
 use skopos_config::{Configuration, ModelFault};
 

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use skopos_bucket::testing::{Mood, S3};
 use skopos_fleet::{Condition, Endpoint, FleetChange};
 use skopos_testserver::{TestServer, VirtualClusters};
 use skopos_vcluster::{Host, HostOptions, PauseOptions, ResumeOptions};
@@ -10,7 +11,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::bucket::testing::{Mood, S3};
 use crate::config;
 
 /// Bounds the waits of a test; no time is measured by it.
@@ -444,7 +444,7 @@ async fn mutual_member_gateways_stop_repeating_requests() {
 
 #[tokio::test]
 async fn restart_from_bucket_serves_cluster_that_is_down() {
-    let (s3, folder) = (S3::start().await, tempfile::tempdir().unwrap());
+    let (s3, folder) = (S3::start().await.unwrap(), tempfile::tempdir().unwrap());
     let member = TestServer::builder().start().await.unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
@@ -455,7 +455,7 @@ async fn restart_from_bucket_serves_cluster_that_is_down() {
     });
     config.listen.address = "127.0.0.1:0".parse().unwrap();
     config.cache.member_deadline = config::Span::seconds(1);
-    let bucket = serde_json::to_value(s3.source(folder.path())).unwrap();
+    let bucket = serde_json::to_value(s3.config(folder.path()).unwrap()).unwrap();
     config.checkpoints = serde_json::from_value(json!({"bucket": bucket, "every": "1s"})).unwrap();
     let start = || async {
         let daemon = Daemon::from_config(config.clone()).await.unwrap();

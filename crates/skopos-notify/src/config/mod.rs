@@ -8,9 +8,11 @@ mod tests;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use skopos_bucket::BucketConfig;
 use skopos_config::{ConfigError, Configuration, ModelFault, Span};
 
 use self::sink::ONE_SINK;
@@ -19,6 +21,7 @@ pub use self::sink::{
 };
 use self::source::SERVICE_TYPES;
 pub use self::source::{EndpointsConfig, ObjectsConfig, PodsConfig, ServicesConfig, SourceConfig};
+use crate::event::{LedgerBucket, LedgerFolder, LedgerStore};
 use crate::plan::PlanOptions;
 use crate::service::NotifierSink;
 
@@ -31,7 +34,7 @@ pub struct NotifyConfig {
     pub cluster: ClusterConfig,
     /// Leader election: the notifier that holds the Lease works. Default: none, for a notifier beside its balancer.
     pub election: Option<ElectionConfig>,
-    /// State on disk. Webhooks and the commands to a running notifier need it. Default: none is kept.
+    /// State that outlives the process. Webhooks and the commands to a running notifier need it. Default: none is kept.
     pub state: Option<StateConfig>,
     /// Address of `/healthz`, `/readyz` and `/metrics`. Default: none.
     pub listen: Option<SocketAddr>,
@@ -62,12 +65,21 @@ pub struct ElectionConfig {
     pub duration: Option<Span>,
 }
 
-/// State on disk.
+/// State that outlives the process.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StateConfig {
     /// A folder of its own. `skopos notify status` finds the notifier by the socket in it.
     pub folder: PathBuf,
+    /// The place of the ledgers of webhooks, for replicas that elect a leader: each continues where the one before has ended.
+    /// The service must have conditional writes (`If-Match`). Default: the folder.
+    pub bucket: Option<BucketConfig>,
+}
+
+/// The state of all sinks.
+struct OpenState {
+    folder: PathBuf,
+    ledgers: Arc<dyn LedgerStore>,
 }
 
 /// Limits of removals.
@@ -159,6 +171,10 @@ impl Configuration for NotifyConfig {
                 }
             }
         }
+        let bucket = self.state.as_ref().and_then(|state| state.bucket.as_ref());
+        for (field, problem) in bucket.into_iter().flat_map(BucketConfig::problems) {
+            fault(format!("state.bucket.{field}"), problem);
+        }
         if self.sinks.is_empty() {
             fault("sinks".into(), "is empty: there would be nothing to do; name a sink".into());
         }
@@ -196,8 +212,9 @@ impl NotifyConfig {
     /// # Errors
     /// When a file cannot be read, or what is in it cannot be used; with the name of the sink.
     pub fn sinks(&self) -> Result<Vec<NotifierSink>, String> {
+        let state = self.state.as_ref().map(OpenState::new).transpose()?;
         let made = self.sinks.iter().map(|sink| {
-            sink.options(&self.guard, self.state.as_ref())
+            sink.options(&self.guard, state.as_ref())
                 .map_err(|problem| format!("sink {}: {problem}", sink.name))
         });
         made.collect()
@@ -205,12 +222,27 @@ impl NotifyConfig {
 
     /// Returns the files with secrets. Their content is part of the configuration.
     pub fn secret_files(&self) -> Vec<PathBuf> {
-        self.sinks.iter().flat_map(SinkConfig::secret_files).map(Path::to_owned).collect()
+        let bucket = self.state.as_ref().and_then(|state| state.bucket.as_ref());
+        let sinks = self.sinks.iter().flat_map(SinkConfig::secret_files);
+        sinks.chain(bucket.into_iter().flat_map(BucketConfig::files)).map(Path::to_owned).collect()
     }
 
     /// Returns the socket of commands, if there is a folder for it.
     pub fn socket(&self) -> Option<PathBuf> {
         self.state.as_ref().map(|state| state.folder.join("notify.sock"))
+    }
+}
+
+impl OpenState {
+    fn new(config: &StateConfig) -> Result<Self, String> {
+        let ledgers: Arc<dyn LedgerStore> = match &config.bucket {
+            Some(bucket) => {
+                let bucket = bucket.open().map_err(|problem| format!("state.bucket: {problem}"))?;
+                Arc::new(LedgerBucket::new(bucket))
+            }
+            None => Arc::new(LedgerFolder::new(&config.folder)),
+        };
+        Ok(Self { folder: config.folder.clone(), ledgers })
     }
 }
 

@@ -29,7 +29,8 @@ mod webhook;
 pub use self::content::{FieldPath, ObjectContent};
 pub use self::delivery::{ChangeKind, DeadLetter, Delivery, DeliveryOutcome, EventKey, Recorded};
 pub use self::ledger::{
-    History, Ledger, LedgerChange, LedgerContent, LedgerError, LedgerFolder, LedgerMemory, LedgerStore,
+    History, Ledger, LedgerBucket, LedgerChange, LedgerContent, LedgerError, LedgerFolder, LedgerMemory,
+    LedgerStore,
 };
 pub use self::message::MessageFormat;
 pub use self::options::{Departure, OutboxOptions};

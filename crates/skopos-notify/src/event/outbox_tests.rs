@@ -8,7 +8,7 @@ use skopos_reflect::Time;
 
 use super::content::ObjectContent;
 use super::delivery::{ChangeKind, Delivery, DeliveryOutcome, EventKey};
-use super::ledger::{Kept, LedgerContent};
+use super::ledger::{LedgerChanges, LedgerContent};
 use super::options::{Departure, OutboxOptions};
 use super::outbox::Outbox;
 
@@ -16,7 +16,7 @@ use super::outbox::Outbox;
 pub(super) struct World {
     pub(super) outbox: Outbox,
     pub(super) now: Time,
-    pub(super) disk: Kept,
+    pub(super) disk: LedgerChanges,
 }
 
 const CLUSTER: &str = "one";
@@ -39,7 +39,7 @@ impl World {
     pub(super) fn new() -> Self {
         let mut outbox = Outbox::new(OutboxOptions::default(), LedgerContent::default());
         outbox.saw_cluster(&CLUSTER.into());
-        Self { outbox, now: Time::ORIGIN, disk: Kept::default() }
+        Self { outbox, now: Time::ORIGIN, disk: LedgerChanges::default() }
     }
 
     pub(super) fn put(&mut self, name: &str, uid: &str, version: u64, value: u64) {
@@ -65,11 +65,12 @@ impl World {
 
     pub(super) fn write(&mut self) {
         self.outbox.take_changes().iter().for_each(|change| self.disk.apply(change));
+        self.disk.drop_removals();
     }
 
     /// Ends the process, and starts another one from the disk.
     pub(super) fn crash(&mut self) {
-        self.outbox = Outbox::new(OutboxOptions::default(), self.disk.content());
+        self.outbox = Outbox::new(OutboxOptions::default(), self.disk.clone().content(false));
         self.outbox.saw_cluster(&CLUSTER.into());
     }
 

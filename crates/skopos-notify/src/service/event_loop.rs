@@ -20,6 +20,7 @@ use crate::event::{
     LedgerChange, LedgerError, LedgerStore, Outbox, OutboxOptions,
 };
 use crate::plan::{HeldRemovals, HoldReason, Removal};
+use crate::sink::Fence;
 
 /// Options of a receiver and the objects that it gets.
 pub struct EventSinkOptions {
@@ -35,8 +36,11 @@ pub struct EventSinkOptions {
     pub parallel: usize,
     /// Delay until a list may confirm a deletion that was not seen. Default 30 s.
     pub confirm: Duration,
-    /// The number of the leader's term, which is sent to receivers.
-    pub term: Option<u64>,
+    /// Delay before a ledger that another process has taken over is opened again. Default 60 s, longer than the end of a term
+    /// is unnoticed.
+    pub reopen: Duration,
+    /// The term that it works in, with an election. Its number is sent to receivers.
+    pub fence: Option<Fence>,
     /// Seed of the jitter of pauses. Default: random.
     pub seed: Option<u64>,
 }
@@ -63,6 +67,8 @@ struct Rounds {
     commit_at: Time,
     failed_commits: u32,
     ledger_problem: Option<String>,
+    /// True if the ledger has to be opened again.
+    is_over: bool,
     in_flight: FuturesUnordered<BoxFuture<'static, (EventKey, DeliveryOutcome)>>,
     /// The fields that are reported, by resource.
     fields: BTreeMap<Arc<str>, Arc<[FieldPath]>>,
@@ -95,7 +101,8 @@ impl EventSinkOptions {
             ledgers,
             parallel: 16,
             confirm: Duration::from_secs(30),
-            term: None,
+            reopen: Duration::from_secs(60),
+            fence: None,
             seed: None,
         }
     }
@@ -114,31 +121,42 @@ impl EventSinkOptions {
 
 impl EventLoop {
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let connected = stop.run_until_cancelled(self.connect()).await;
-        let Some(mut rounds) = connected else { return };
-        while !stop.is_cancelled() {
-            let state = self.look(&mut rounds);
-            self.begin(&mut rounds);
-            self.report(&rounds, &state);
-            let next = self.next(&rounds, &state);
-            let Rounds { feeds, commit, in_flight, .. } = &mut rounds;
+        while let Some(mut rounds) = stop.run_until_cancelled(self.connect()).await {
+            self.work(&mut rounds, &stop).await;
+            let problem = rounds.ledger_problem.clone().unwrap_or_default();
+            self.finish(rounds).await;
+            if stop.is_cancelled() {
+                return;
+            }
+            self.cannot_start(problem);
+            stop.run_until_cancelled(self.rest(self.options.reopen)).await;
+        }
+    }
+
+    /// Works until it is stopped, or the ledger has to be opened again.
+    async fn work(&mut self, rounds: &mut Rounds, stop: &CancellationToken) {
+        while !stop.is_cancelled() && !rounds.is_over {
+            let state = self.look(rounds);
+            self.begin(rounds);
+            self.report(rounds, &state);
+            let next = self.next(rounds, &state);
+            let Rounds { feeds, commit, in_flight, .. } = rounds;
             let clock = self.clock;
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = any_changed(feeds, clock) => {}
-                Some(written) = OptionFuture::from(commit.as_mut()) => self.written(&mut rounds, written),
+                Some(written) = OptionFuture::from(commit.as_mut()) => self.written(rounds, written),
                 Some((key, outcome)) = in_flight.next() => {
-                    self.answered(&mut rounds, key, outcome);
+                    self.answered(rounds, key, outcome);
                     // Many answers are taken in together, because a look at everything after each would take too long.
                     while let Some(Some((key, outcome))) = rounds.in_flight.next().now_or_never() {
-                        self.answered(&mut rounds, key, outcome);
+                        self.answered(rounds, key, outcome);
                     }
                 }
-                Some(command) = self.commands.recv() => self.obey(command, &mut rounds),
+                Some(command) = self.commands.recv() => self.obey(command, rounds),
                 () = sleep_until(clock.instant(next)) => {}
             }
         }
-        self.finish(rounds).await;
     }
 
     /// Opens the ledger and watches the objects, and retries until both succeed.
@@ -147,22 +165,29 @@ impl EventLoop {
         loop {
             match self.try_connect().await {
                 Ok(rounds) => return rounds,
-                Err(problem) => {
-                    let mut report = SinkReport::starting(&self.options.name);
-                    if self.reports.borrow().sink_problem.as_ref() != Some(&problem) {
-                        tracing::warn!(sink = self.options.name, problem, "the sink cannot start");
-                    }
-                    report.sink_problem = Some(problem);
-                    self.reports.send_replace(Arc::new(report));
-                }
+                Err(problem) => self.cannot_start(problem),
             }
-            let until = self.clock.now() + exponential_delay(FIRST_PAUSE, LAST_PAUSE, failures);
+            self.rest(exponential_delay(FIRST_PAUSE, LAST_PAUSE, failures)).await;
             failures += 1;
-            loop {
-                tokio::select! {
-                    () = sleep_until(self.clock.instant(until)) => break,
-                    Some(command) = self.commands.recv() => command.decline(),
-                }
+        }
+    }
+
+    fn cannot_start(&self, problem: String) {
+        if self.reports.borrow().sink_problem.as_ref() != Some(&problem) {
+            tracing::warn!(sink = self.options.name, problem, "the sink cannot start");
+        }
+        let mut report = SinkReport::starting(&self.options.name);
+        report.sink_problem = Some(problem);
+        self.reports.send_replace(Arc::new(report));
+    }
+
+    /// Waits, and declines commands.
+    async fn rest(&mut self, pause: Duration) {
+        let until = self.clock.now() + pause;
+        loop {
+            tokio::select! {
+                () = sleep_until(self.clock.instant(until)) => break,
+                Some(command) = self.commands.recv() => command.decline(),
             }
         }
     }
@@ -172,7 +197,7 @@ impl EventLoop {
         for source in &self.options.sources {
             feeds.push(EventFeed::connect(&self.factory, source.clone(), self.clock).await?);
         }
-        let opened = self.options.ledgers.open(&self.options.name).await;
+        let opened = self.options.ledgers.open(&self.options.name, self.options.fence.as_ref()).await;
         let (ledger, content) = opened.map_err(|error| error.to_string())?;
         if content.is_new {
             tracing::info!(
@@ -192,6 +217,7 @@ impl EventLoop {
             commit_at: self.clock.now(),
             failed_commits: 0,
             ledger_problem: None,
+            is_over: false,
             in_flight: FuturesUnordered::new(),
             equal_as_of: None,
             held: Vec::new(),
@@ -300,11 +326,13 @@ impl EventLoop {
                 self.clock.now() + exponential_delay(FIRST_PAUSE, LAST_PAUSE, rounds.failed_commits);
             rounds.failed_commits = rounds.failed_commits.saturating_add(1);
             rounds.ledger_problem = Some(problem);
+            rounds.is_over = error.ends_ledger();
             return;
         }
         (rounds.ledger_problem, rounds.failed_commits) = (None, 0);
         for delivery in batch {
-            let (receiver, term) = (self.options.receiver.clone(), self.options.term);
+            let (receiver, term) =
+                (self.options.receiver.clone(), self.options.fence.as_ref().map(|fence| fence.term));
             let cluster = rounds.outbox.cluster().cloned().unwrap_or_else(|| "".into());
             let fields = rounds.fields.get(&delivery.key.resource).cloned().unwrap_or_default();
             let send = async move {

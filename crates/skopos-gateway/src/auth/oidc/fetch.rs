@@ -6,10 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt as _, Limited};
-use skopos::transport::{RequestOptions, Transport, TransportOptions};
+use skopos::transport::{RequestOptions, Transport, TransportOptions, read_certificates};
 
 use super::OidcError;
-use crate::config::pem;
 
 /// Source of documents.
 pub(super) trait Fetch: Send + Sync + 'static {
@@ -28,7 +27,7 @@ pub(super) struct HttpsFetch {
 
 impl HttpsFetch {
     pub(super) fn new(ca: Option<&Path>) -> Result<Self, OidcError> {
-        Ok(Self { ca: ca.map(pem::certificates).transpose().map_err(OidcError::Ca)? })
+        Ok(Self { ca: ca.map(read_certificates).transpose().map_err(OidcError::Ca)? })
     }
 
     async fn get(ca: Option<Vec<Vec<u8>>>, url: String, within: Duration) -> Result<Bytes, String> {

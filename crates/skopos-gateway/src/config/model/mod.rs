@@ -17,7 +17,7 @@ pub use self::callers::{
     Authentication, Authorization, AuthorizationMode, ClientCertificates, LoopbackTrust, MemberDown,
     Observers, Oidc, PolicyRule, TokenReview,
 };
-pub use self::checkpoints::{BucketCredentials, BucketSource, Checkpoints};
+pub use self::checkpoints::Checkpoints;
 pub use self::clusters::{
     AccessPlugin, AccessProvider, CidrList, ClusterProfileSource, Clusters, Dial, FolderSource, HostCluster,
     KubeconfigSource, KubeconfigSwitches, SecretFlavour, SecretSource, TokenSecret, VclusterSource,

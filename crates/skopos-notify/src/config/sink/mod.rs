@@ -21,9 +21,8 @@ pub use self::ipvs::IpvsConfig;
 pub use self::rest::RestConfig;
 pub use self::webhook::WebhookConfig;
 use super::source::{EndpointsConfig, SourceConfig};
-use super::{GuardConfig, StateConfig};
+use super::{GuardConfig, OpenState};
 use crate::desired::{ClaimSource, EndpointSource, Template};
-use crate::event::LedgerFolder;
 use crate::http::HttpOptions;
 use crate::service::{EventSinkOptions, NotifierSink, SinkOptions};
 use crate::sink::Sink;
@@ -55,7 +54,7 @@ impl SinkConfig {
     pub(super) fn options(
         &self,
         guard: &GuardConfig,
-        state: Option<&StateConfig>,
+        state: Option<&OpenState>,
     ) -> Result<NotifierSink, String> {
         if let Some(webhook) = &self.webhook {
             return self.receiver(webhook, guard, state).map(NotifierSink::Events);
@@ -124,13 +123,13 @@ impl SinkConfig {
         &self,
         webhook: &WebhookConfig,
         guard: &GuardConfig,
-        state: Option<&StateConfig>,
+        state: Option<&OpenState>,
     ) -> Result<EventSinkOptions, String> {
         let state = state.ok_or("a webhook needs state.folder: there it remembers what was delivered")?;
         let objects = self.from.iter().filter_map(|source| source.objects.as_ref());
         let sources = objects.map(|objects| objects.source()).collect::<Result<_, _>>()?;
-        let ledgers = Arc::new(LedgerFolder::new(&state.folder));
-        let mut options = EventSinkOptions::new(&self.name, Arc::new(webhook.sink()?), sources, ledgers);
+        let (receiver, ledgers) = (Arc::new(webhook.sink()?), state.ledgers.clone());
+        let mut options = EventSinkOptions::new(&self.name, receiver, sources, ledgers);
         options.parallel = webhook.parallel.map_or(options.parallel, usize::from);
         options.confirm = guard.confirm.map_or(options.confirm, |span| span.0);
         Ok(options)

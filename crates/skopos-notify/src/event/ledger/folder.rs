@@ -11,8 +11,10 @@ use skopos::ObjectKey;
 use skopos_fleet::checkpoint::private_folder;
 use tokio::task::spawn_blocking;
 
+use super::row::Row;
 use super::{Ledger, LedgerChange, LedgerContent, LedgerError, LedgerStore};
-use crate::event::delivery::{EventKey, Recorded};
+use crate::event::delivery::EventKey;
+use crate::sink::Fence;
 
 /// A folder of ledgers. A ledger is open in one process at a time.
 ///
@@ -39,16 +41,6 @@ const DISABLED: &str = "disabled";
 /// Cache size. A ledger is read once, at the start.
 const CACHE_BYTES: usize = 4 * 1024 * 1024;
 
-/// An entry in its form on disk.
-#[derive(Serialize, Deserialize)]
-struct Row {
-    uid: Arc<str>,
-    version: String,
-    digest: Option<[u8; 16]>,
-    #[serde(default)]
-    unsure: bool,
-}
-
 impl LedgerFolder {
     /// Names a folder. It is made when a ledger is opened.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
@@ -62,7 +54,11 @@ impl LedgerFolder {
 
 #[async_trait]
 impl LedgerStore for LedgerFolder {
-    async fn open(&self, sink: &str) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError> {
+    async fn open(
+        &self,
+        sink: &str,
+        _fence: Option<&Fence>,
+    ) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError> {
         let (folder, path) = (self.0.clone(), self.path(sink));
         let opening = path.clone();
         // A disk that hangs must not hang the runtime.
@@ -73,7 +69,7 @@ impl LedgerStore for LedgerFolder {
 
     async fn read(&self, sink: &str) -> Result<LedgerContent, LedgerError> {
         match self.path(sink).exists() {
-            true => Ok(self.open(sink).await?.1),
+            true => Ok(self.open(sink, None).await?.1),
             false => Ok(LedgerContent::default()),
         }
     }
@@ -168,7 +164,7 @@ fn content(database: &Database, is_new: bool) -> Result<LedgerContent, OpenError
     for row in transaction.open_table(RECORDED).map_err(redb::Error::from)?.iter()? {
         let (key, value) = row?;
         let row: Row = decode(value.value())?;
-        content.recorded.push((decode_key(key.value())?, row.into_recorded()?));
+        content.recorded.push((decode_key(key.value())?, row.try_into().map_err(OpenError::Damaged)?));
     }
     for row in transaction.open_table(DEAD).map_err(redb::Error::from)?.iter()? {
         let (key, value) = row?;
@@ -217,25 +213,6 @@ impl<E: Into<redb::Error>> From<E> for OpenError {
             }
             damaged => Self::Damaged(damaged.to_string()),
         }
-    }
-}
-
-impl From<&Recorded> for Row {
-    fn from(recorded: &Recorded) -> Self {
-        Self {
-            uid: recorded.uid.clone(),
-            version: recorded.version.to_string(),
-            digest: recorded.digest,
-            unsure: recorded.unsure,
-        }
-    }
-}
-
-impl Row {
-    fn into_recorded(self) -> Result<Recorded, OpenError> {
-        let version =
-            self.version.parse().map_err(|_| OpenError::Damaged("a version is no number".into()))?;
-        Ok(Recorded { uid: self.uid, version, digest: self.digest, unsure: self.unsure })
     }
 }
 

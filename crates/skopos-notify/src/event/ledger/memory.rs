@@ -4,8 +4,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use super::{History, Ledger, LedgerChange, LedgerContent, LedgerError, LedgerStore};
-use crate::event::delivery::{DeadLetter, EventKey, Recorded};
+use super::changes::LedgerChanges;
+use super::{Ledger, LedgerChange, LedgerContent, LedgerError, LedgerStore};
+use crate::sink::Fence;
 
 /// Ledgers in memory, for tests and embedders. Clones share them.
 ///
@@ -17,14 +18,12 @@ pub struct LedgerMemory {
 
 /// One ledger.
 #[derive(Default)]
-pub(in crate::event) struct Kept {
+struct Kept {
     /// Number of times that it was opened.
     opened: u64,
-    pub(in crate::event) recorded: BTreeMap<EventKey, Recorded>,
-    dead: BTreeMap<EventKey, DeadLetter>,
-    cluster: Option<Arc<str>>,
-    history: History,
-    disabled: Option<String>,
+    /// The latest term in which it was opened.
+    fence: Option<Fence>,
+    changes: LedgerChanges,
 }
 
 /// A ledger as one process has opened it.
@@ -37,9 +36,17 @@ struct Opened {
 
 #[async_trait]
 impl LedgerStore for LedgerMemory {
-    async fn open(&self, sink: &str) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError> {
+    async fn open(
+        &self,
+        sink: &str,
+        fence: Option<&Fence>,
+    ) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError> {
         let mut ledgers = self.ledgers.lock();
         let kept = ledgers.entry(sink.to_owned()).or_default();
+        if let Some(term) = fence.and_then(|ours| ours.later(kept.fence.as_ref())) {
+            return Err(LedgerError::Fenced { sink: sink.to_owned(), term });
+        }
+        kept.fence = fence.cloned().or(kept.fence.take());
         let content = kept.content();
         kept.opened += 1;
         let ledger = Opened { memory: self.clone(), sink: sink.to_owned(), number: kept.opened };
@@ -57,40 +64,15 @@ impl Ledger for Opened {
         let mut ledgers = self.memory.ledgers.lock();
         let kept = ledgers.get_mut(&self.sink).filter(|kept| kept.opened == self.number);
         let kept = kept.ok_or_else(|| LedgerError::TakenOver(self.sink.clone()))?;
-        changes.iter().for_each(|change| kept.apply(change));
+        changes.iter().for_each(|change| kept.changes.apply(change));
+        kept.changes.drop_removals();
         Ok(())
     }
 }
 
 impl Kept {
-    pub(in crate::event) fn content(&self) -> LedgerContent {
-        LedgerContent {
-            is_new: self.opened == 0,
-            recorded: self.recorded.clone().into_iter().collect(),
-            dead: self.dead.clone().into_iter().collect(),
-            cluster: self.cluster.clone(),
-            history: self.history.clone(),
-            disabled: self.disabled.clone(),
-        }
-    }
-
-    pub(in crate::event) fn apply(&mut self, change: &LedgerChange) {
-        match change {
-            LedgerChange::Recorded(key, recorded) => set(&mut self.recorded, key, recorded.as_ref()),
-            LedgerChange::Dead(key, letter) => set(&mut self.dead, key, letter.as_ref()),
-            LedgerChange::Meta { disabled, cluster, history } => {
-                self.disabled.clone_from(disabled);
-                self.cluster.clone_from(cluster);
-                self.history.clone_from(history);
-            }
-        }
-    }
-}
-
-fn set<V: Clone>(map: &mut BTreeMap<EventKey, V>, key: &EventKey, value: Option<&V>) {
-    match value {
-        Some(value) => drop(map.insert(key.clone(), value.clone())),
-        None => drop(map.remove(key)),
+    fn content(&self) -> LedgerContent {
+        self.changes.clone().content(self.opened == 0)
     }
 }
 
@@ -99,6 +81,7 @@ mod tests {
     use skopos::{ObjectKey, ResourceVersion};
 
     use super::*;
+    use crate::event::delivery::{EventKey, Recorded};
 
     #[tokio::test]
     async fn process_that_opens_a_ledger_takes_it_over() {
@@ -111,15 +94,24 @@ mod tests {
             unsure: false,
         };
         let change = |uid| Arc::new(vec![LedgerChange::Recorded(key.clone(), Some(recorded(uid)))]);
-        let (first, content) = memory.open("sink").await.unwrap();
+        let (first, content) = memory.open("sink", None).await.unwrap();
         assert!(content.is_new && content.recorded.is_empty());
         first.write(change("one")).await.unwrap();
-        let (second, content) = memory.clone().open("sink").await.unwrap();
+        let (second, content) = memory.clone().open("sink", None).await.unwrap();
         assert!(!content.is_new);
         assert_eq!(content.recorded, [(key.clone(), recorded("one"))]);
         second.write(change("two")).await.unwrap();
         assert!(matches!(first.write(change("three")).await, Err(LedgerError::TakenOver(_))));
         assert_eq!(memory.read("sink").await.unwrap().recorded, [(key.clone(), recorded("two"))]);
         assert!(memory.read("another").await.unwrap().recorded.is_empty());
+    }
+    #[tokio::test]
+    async fn earlier_term_does_not_open_it() {
+        let memory = LedgerMemory::default();
+        let fence = |term| Fence { lease: "lease".into(), term };
+        let (ledger, _) = memory.open("sink", Some(&fence(5))).await.unwrap();
+        let error = memory.open("sink", Some(&fence(4))).await.err().unwrap();
+        assert!(matches!(error, LedgerError::Fenced { term: 5, .. }), "{error}");
+        ledger.write(Arc::default()).await.unwrap();
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -19,18 +20,17 @@ use object_store::client::{
 };
 use object_store::{ClientConfigKey, ClientOptions};
 use parking_lot::Mutex;
-use skopos::transport::{
+use skopos_transport::{
     ClassDeadlines, Deadlines, Fault, RequestClass, RequestOptions, Transport, TransportBody, TransportError,
-    TransportErrorKind, TransportOptions,
+    TransportErrorKind, TransportOptions, read_certificates,
 };
-use skopos_fleet::checkpoint::BucketLimits;
 
-use super::location::{Endpoint, origin};
-use crate::config::{BucketSource, pem};
+use crate::BucketLimits;
+use crate::location::{Endpoint, origin};
 
 /// A factory of HTTP clients.
 #[derive(Debug)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     shared: Arc<ConnectorInner>,
 }
 
@@ -62,12 +62,12 @@ const MAX_ERROR_BYTES: usize = 64 << 10;
 const MAX_CODE_LEN: usize = 64;
 
 impl Connector {
-    pub(super) fn new(
-        source: &BucketSource,
+    pub(crate) fn new(
+        ca: Option<&Path>,
         endpoint: Option<&Endpoint>,
         limits: &BucketLimits,
     ) -> Result<Self, String> {
-        let ca = source.ca.as_deref().map(pem::certificates).transpose()?;
+        let ca = ca.map(read_certificates).transpose()?;
         let ca = ca.map(|ca| (endpoint.map(Endpoint::url).unwrap_or_default(), ca));
         let deadlines = |headers| Deadlines {
             headers: Some(headers),

@@ -1,15 +1,13 @@
-//! Certificates in PEM files.
-
 use std::path::Path;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// Returns the certificates of a PEM file, as DER; at least one.
+/// Reads the certificates of a PEM file, as DER; at least one. Blocks.
 ///
 /// # Errors
 /// If there is no certificate or one is invalid. The error names the file and the problem.
-pub(crate) fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, String> {
+pub fn read_certificates(path: &Path) -> Result<Vec<Vec<u8>>, String> {
     let unusable = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let pem = std::fs::read(path).map_err(|error| unusable(&error))?;
     let all: Result<Vec<_>, _> =

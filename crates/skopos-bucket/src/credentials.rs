@@ -8,10 +8,26 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
 use object_store::{CredentialProvider, Error};
 use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;
 
-use crate::config::BucketCredentials;
+/// Files with the keys of a bucket, each with one word; read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BucketCredentials {
+    /// File with the access key's ID.
+    #[schemars(with = "String")]
+    pub access_key: PathBuf,
+    /// File with the secret access key.
+    #[schemars(with = "String")]
+    pub secret_key: PathBuf,
+    /// File with the session token, for temporary keys.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub session_token: Option<PathBuf>,
+}
 
 /// The credentials in the environment of the process, or the places that it names for them.
 pub(crate) struct Environment<'a> {
@@ -19,7 +35,7 @@ pub(crate) struct Environment<'a> {
 }
 
 /// Keys in files, which are read again.
-pub(super) struct FileCredentials {
+pub(crate) struct FileCredentials {
     files: BucketCredentials,
     /// The keys, and when they were read.
     latest: Mutex<Option<(Instant, Arc<AwsCredential>)>>,
@@ -50,7 +66,7 @@ impl<'a> Environment<'a> {
     }
 
     /// Adds the credentials of the environment to `builder`. If there are none, the machine's own credentials service is used.
-    pub(super) fn complete(&self, mut builder: AmazonS3Builder) -> AmazonS3Builder {
+    pub(crate) fn complete(&self, mut builder: AmazonS3Builder) -> AmazonS3Builder {
         for name in CREDENTIALS {
             let key = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
             if let (Ok(key), Some(value)) = (key, self.value(name)) {
@@ -60,7 +76,7 @@ impl<'a> Environment<'a> {
         builder
     }
 
-    pub(super) fn region(&self) -> Option<String> {
+    pub(crate) fn region(&self) -> Option<String> {
         self.value("AWS_REGION").or_else(|| self.value("AWS_DEFAULT_REGION"))
     }
 
@@ -70,7 +86,7 @@ impl<'a> Environment<'a> {
 }
 
 impl FileCredentials {
-    pub(super) fn new(files: &BucketCredentials) -> Self {
+    pub(crate) fn new(files: &BucketCredentials) -> Self {
         Self { files: files.clone(), latest: Mutex::default() }
     }
 

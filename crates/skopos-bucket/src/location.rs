@@ -82,7 +82,7 @@ impl Endpoint {
 }
 
 /// Returns scheme, host and port.
-pub(super) fn origin(uri: &Uri) -> String {
+pub(crate) fn origin(uri: &Uri) -> String {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     format!("{}://{authority}", uri.scheme_str().unwrap_or("https"))
 }
