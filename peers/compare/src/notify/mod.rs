@@ -48,8 +48,8 @@ const ANNOTATION: &str = "skopos.dev/hostname";
 const LEASE: Duration = Duration::from_secs(15);
 /// A change answers so soon after the API server is back.
 const CAUGHT_UP: Duration = Duration::from_secs(2);
-/// The outside is so young again after the API server is back.
-const AGE: Duration = Duration::from_secs(15);
+/// The outside is so young again after the API server is back: as young as `factory_options` keeps the view of a healthy cluster.
+const AGE: Duration = Duration::from_secs(20);
 /// A replica that ends in order is followed so soon.
 const CLEAN: Duration = Duration::from_secs(1);
 /// A replica that is killed is followed so soon after its last renewal.
