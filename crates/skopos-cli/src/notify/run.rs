@@ -176,11 +176,13 @@ async fn settle(
 
 /// Gives the term to sinks and receivers, so that they can tell a leader from an earlier one.
 fn in_term(mut sinks: Vec<NotifierSink>, term: Option<&Term>) -> Vec<NotifierSink> {
-    let fence = term.map(|term| Fence { lease: term.lease_uid().into(), term: term.number() });
     for sink in &mut sinks {
         match sink {
-            NotifierSink::State(options) => options.fence.clone_from(&fence),
-            NotifierSink::Events(options) => options.fence.clone_from(&fence),
+            NotifierSink::State(options) => {
+                options.fence =
+                    term.map(|term| Fence { lease: term.lease_uid().into(), term: term.number() });
+            }
+            NotifierSink::Events(options) => options.term = term.map(Term::number),
         }
     }
     sinks

@@ -113,8 +113,10 @@ impl Configuration for NotifyConfig {
         let mut names = BTreeSet::new();
         for (index, sink) in self.sinks.iter().enumerate() {
             let at = format!("sinks[{index}]");
-            if sink.name.is_empty() || !names.insert(sink.name.as_str()) {
-                fault(format!("{at}.name"), format!("{:?} is empty or the name of another sink", sink.name));
+            // Names of ledgers are made of it.
+            if sink.name.is_empty() || !names.insert(crate::file_name(&sink.name)) {
+                let problem = "is empty or the name of another sink; only letters, digits and - count";
+                fault(format!("{at}.name"), format!("{:?} {problem}", sink.name));
             }
             if sink.kinds() != 1 {
                 fault(at.clone(), ONE_SINK.into());

@@ -48,6 +48,28 @@ fn every_problem_is_reported_with_line() {
 }
 
 #[test]
+fn bucket_and_names_of_ledgers_are_checked() {
+    let sink = "webhook: {url: 'https://a.test/'}, from: [{objects: {kind: v1/pods}}]";
+    let bad = format!(
+        "state:\n  folder: /s\n  bucket: {{url: nowhere, answer: 1m, endpoint: 'http://minio'}}\nsinks:\n- {{name: a.b, {sink}}}\n- {{name: a_b, {sink}}}\n"
+    );
+    let error = NotifyConfig::parse(&bad).unwrap_err().to_string();
+    for part in [
+        "line 3, column 17: state.bucket.url: must be written as s3://BUCKET/PREFIX",
+        "state.bucket.answer: must be more than nothing and at most 10s",
+        "state.bucket.endpoint: is without TLS",
+        "sinks[1].name: \"a_b\" is empty or the name of another sink; only letters, digits and - count",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let good = format!(
+        "state: {{folder: /s, bucket: {{url: s3://abc/x, endpoint: 'http://127.0.0.1:1'}}}}\nsinks: [{{name: a, {sink}}}]\n"
+    );
+    let config = NotifyConfig::parse(&good).unwrap();
+    assert!(matches!(config.sinks().unwrap().as_slice(), [NotifierSink::Events(_)]));
+}
+
+#[test]
 fn semantic_errors_are_reported() {
     let bad = "election: {lease: notify}\nguard: {percent: 200}\nsinks:\n- {name: a, from: []}\n- name: a\n  haproxy: {socket: /s, backend: '{pod}'}\n  from: [{services: {types: [Loadbalancer]}}, {endpoints: {}}]\n";
     let error = NotifyConfig::parse(bad).unwrap_err().to_string();

@@ -20,7 +20,6 @@ use crate::event::{
     LedgerChange, LedgerError, LedgerStore, Outbox, OutboxOptions,
 };
 use crate::plan::{HeldRemovals, HoldReason, Removal};
-use crate::sink::Fence;
 
 /// Options of a receiver and the objects that it gets.
 pub struct EventSinkOptions {
@@ -39,8 +38,8 @@ pub struct EventSinkOptions {
     /// Delay before a ledger that another process has taken over is opened again. Default 60 s, longer than the end of a term
     /// is unnoticed.
     pub reopen: Duration,
-    /// The term that it works in, with an election. Its number is sent to receivers.
-    pub fence: Option<Fence>,
+    /// The number of the leader's term, which is sent to receivers.
+    pub term: Option<u64>,
     /// Seed of the jitter of pauses. Default: random.
     pub seed: Option<u64>,
 }
@@ -102,7 +101,7 @@ impl EventSinkOptions {
             parallel: 16,
             confirm: Duration::from_secs(30),
             reopen: Duration::from_secs(60),
-            fence: None,
+            term: None,
             seed: None,
         }
     }
@@ -197,7 +196,7 @@ impl EventLoop {
         for source in &self.options.sources {
             feeds.push(EventFeed::connect(&self.factory, source.clone(), self.clock).await?);
         }
-        let opened = self.options.ledgers.open(&self.options.name, self.options.fence.as_ref()).await;
+        let opened = self.options.ledgers.open(&self.options.name).await;
         let (ledger, content) = opened.map_err(|error| error.to_string())?;
         if content.is_new {
             tracing::info!(
@@ -331,8 +330,7 @@ impl EventLoop {
         }
         (rounds.ledger_problem, rounds.failed_commits) = (None, 0);
         for delivery in batch {
-            let (receiver, term) =
-                (self.options.receiver.clone(), self.options.fence.as_ref().map(|fence| fence.term));
+            let (receiver, term) = (self.options.receiver.clone(), self.options.term);
             let cluster = rounds.outbox.cluster().cloned().unwrap_or_else(|| "".into());
             let fields = rounds.fields.get(&delivery.key.resource).cloned().unwrap_or_default();
             let send = async move {

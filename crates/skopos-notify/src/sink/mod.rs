@@ -88,19 +88,12 @@ pub trait Sink: Send + Sync {
 }
 
 /// The term of a leader, in a form that a sink can compare with the last one that has written.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
     /// The UID of the Lease. Numbers of another Lease are not comparable.
     pub lease: Arc<str>,
     /// The number of the term.
     pub term: u64,
-}
-
-impl Fence {
-    /// Returns the other term if it is a later one of the same Lease.
-    pub(crate) fn later(&self, other: Option<&Self>) -> Option<u64> {
-        other.filter(|other| other.lease == self.lease && other.term > self.term).map(|other| other.term)
-    }
 }
 
 /// Abilities of a sink.

@@ -14,7 +14,6 @@ use skopos_notify::service::control::NotifierPhase;
 use skopos_notify::service::{
     EventSinkOptions, Notifier, NotifierHandle, NotifierSink, SinkOptions, factory_options, follow_fitness,
 };
-use skopos_notify::sink::Fence;
 use skopos_transport::WallClock;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -169,8 +168,7 @@ fn receiver_of(way: &Way) -> EventSinkOptions {
     let source = EventSource { labels, ..EventSource::all(services) };
     let (receiver, ledgers) = (Arc::new(way.clone()), Arc::new(way.ledgers.clone()));
     let mut options = EventSinkOptions::new("receiver", receiver, vec![source], ledgers);
-    options.fence = Some(Fence { lease: "lease".into(), term: way.term });
-    options.seed = Some(u64::from(way.process.0) << 32 | way.term);
+    (options.term, options.seed) = (Some(way.term), Some(u64::from(way.process.0) << 32 | way.term));
     options
 }
 

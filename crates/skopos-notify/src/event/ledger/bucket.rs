@@ -1,13 +1,16 @@
 //! Ledgers in a bucket, which the replicas of a notifier share.
 //!
 //! ```text
-//!  SINK/head                   the owner and its term, the name of the base, the changes since then
+//!  SINK/head                   the owner, the name of the base, the changes since then
 //!  SINK/base-NUMBER-RANDOM     everything up to this write
 //! ```
 //!
 //! A write replaces the head, on the condition that it is the one that this process knows. So a write is done as a whole or not
 //! at all. A process whose ledger was taken over writes nothing more, and a late write cannot undo a newer one. When the
 //! changes have become many, they are first merged into a new base.
+//!
+//! Terms of a Lease are not compared: those of a Lease that was restored from a backup begin lower again, and a process whose term
+//! has ended writes nothing more.
 
 use std::io;
 use std::sync::Arc;
@@ -22,13 +25,11 @@ use tokio::task::spawn_blocking;
 use super::changes::LedgerChanges;
 use super::head::{Head, Unreadable, decode, encode};
 use super::{Ledger, LedgerChange, LedgerContent, LedgerError, LedgerStore};
-use crate::sink::Fence;
 
 /// Ledgers below the prefix of a bucket, which must not have anything else there. Replicas that elect a leader share them: a new
 /// leader continues where the one before has ended.
 ///
-/// The process that opens a ledger takes it over: the one before can write no more. An earlier term of the same Lease
-/// takes nothing over. A damaged ledger is kept beside (`….damaged`), and everything is reported again.
+/// The process that opens a ledger takes it over: the one before can write no more. A damaged ledger is kept beside (`….damaged`), and everything is reported again.
 ///
 /// The bucket must refuse writes whose condition does not hold (`If-Match`, `If-None-Match`). A ledger is opened only where it does.
 #[derive(Clone, Debug)]
@@ -73,13 +74,9 @@ impl LedgerBucket {
 
 #[async_trait]
 impl LedgerStore for LedgerBucket {
-    async fn open(
-        &self,
-        sink: &str,
-        fence: Option<&Fence>,
-    ) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError> {
+    async fn open(&self, sink: &str) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError> {
         let (place, owner) = (self.place(sink), format!("{:016x}", fastrand::u64(..)));
-        let (known, is_new) = place.take_over(&owner, fence).await?;
+        let (known, is_new) = place.take_over(&owner).await?;
         let (known, content) = place.read_or_begin_again(known, is_new).await?;
         place.clean_up(&known.head).await;
         Ok((Arc::new(Opened { place, owner, known: Mutex::new(Some(known)) }), content))
@@ -155,7 +152,7 @@ impl Opened {
 
 impl Place {
     /// Makes a process the owner. Returns whether there was no ledger.
-    async fn take_over(&self, owner: &str, fence: Option<&Fence>) -> Result<(Known, bool), LedgerError> {
+    async fn take_over(&self, owner: &str) -> Result<(Known, bool), LedgerError> {
         for _ in 0..ATTEMPTS {
             let (mut head, version, is_new) = match self.head().await? {
                 None => (Head::default(), None, true),
@@ -166,8 +163,8 @@ impl Place {
                 }
                 Some((Err(foreign), _)) => return Err(self.unreadable(foreign)),
             };
-            head.take_over(owner, fence)
-                .map_err(|term| LedgerError::Fenced { sink: self.sink.to_string(), term })?;
+            head.owner = owner.to_owned();
+            head.number += 1;
             let (head, bytes) = self.encode(head).await?;
             if let Some(version) = self.put(HEAD, bytes.clone(), version.as_ref()).await? {
                 self.check_conditions(bytes).await?;

@@ -176,7 +176,7 @@ proptest! {
                 match step {
                     Step::Open { process, faults } => {
                         *store.faults.lock() = faults;
-                        match store_of.open("sink", None).await {
+                        match store_of.open("sink").await {
                             Ok((ledger, content)) => {
                                 let content = values(content);
                                 prop_assert!(possible.contains(&content), "{content:?} of {possible:?}");
@@ -230,7 +230,7 @@ proptest! {
 #[tokio::test]
 async fn changes_are_merged_and_nothing_is_left_behind() {
     let store = Arc::new(Faulty::default());
-    let (ledger, content) = ledgers(&store).open("a sink", None).await.unwrap();
+    let (ledger, content) = ledgers(&store).open("a sink").await.unwrap();
     assert!(content.is_new);
     for value in 1..=200 {
         ledger.write(change((value % 20) as u8, Some(value))).await.unwrap();
@@ -248,7 +248,7 @@ async fn changes_are_merged_and_nothing_is_left_behind() {
     for name in ["ledgers/a_sink/base-00000000000000000001-x", "ledgers/a_sink/base-00000000000000009999-x"] {
         store.objects.put(&Path::from(name), "x".into()).await.unwrap();
     }
-    let (_, content) = ledgers(&store).open("a sink", None).await.unwrap();
+    let (_, content) = ledgers(&store).open("a sink").await.unwrap();
     assert!(!content.is_new);
     assert_eq!(values(content), (181..=200).map(|value| (key((value % 20) as u8), value)).collect());
     let listed = names().await;
@@ -261,7 +261,7 @@ async fn changes_are_merged_and_nothing_is_left_behind() {
 async fn damaged_ledger_is_kept_beside_and_begins_again() {
     let store = Arc::new(Faulty::default());
     for damaged in ["head", "base"] {
-        let (ledger, _) = ledgers(&store).open("sink", None).await.unwrap();
+        let (ledger, _) = ledgers(&store).open("sink").await.unwrap();
         for value in 1..=20 {
             ledger.write(change(value as u8, Some(value))).await.unwrap();
         }
@@ -270,7 +270,7 @@ async fn damaged_ledger_is_kept_beside_and_begins_again() {
         let name = listed.iter().map(|object| &object.name).rfind(|name| name.starts_with(damaged)).unwrap();
         bucket.put_object(name, "nonsense".into()).await.unwrap();
         assert!(matches!(ledgers(&store).read("sink").await, Err(LedgerError::Damaged(..))), "{damaged}");
-        let (ledger, content) = ledgers(&store).open("sink", None).await.unwrap();
+        let (ledger, content) = ledgers(&store).open("sink").await.unwrap();
         assert!(content.is_new && content.recorded.is_empty(), "{damaged}");
         assert_eq!(bucket.get_object(&format!("{name}.damaged")).await.unwrap().0, b"nonsense");
         ledger.write(change(1, Some(7))).await.unwrap();
@@ -282,16 +282,6 @@ async fn damaged_ledger_is_kept_beside_and_begins_again() {
 async fn ledger_of_another_version_is_left_alone() {
     let store = Arc::new(Faulty::default());
     store.objects.put(&Path::from("ledgers/sink/head"), "skopos ledger 2\nx".into()).await.unwrap();
-    let error = ledgers(&store).open("sink", None).await.err().unwrap();
+    let error = ledgers(&store).open("sink").await.err().unwrap();
     assert!(error.to_string().contains("another version of skopos"), "{error}");
-}
-
-#[tokio::test]
-async fn earlier_term_does_not_open_it() {
-    let store = Arc::new(Faulty::default());
-    let fence = |term| Fence { lease: "lease".into(), term };
-    let (ledger, _) = ledgers(&store).open("sink", Some(&fence(5))).await.unwrap();
-    let error = ledgers(&store).open("sink", Some(&fence(4))).await.err().unwrap();
-    assert!(matches!(error, LedgerError::Fenced { term: 5, .. }), "{error}");
-    ledger.write(change(1, Some(1))).await.unwrap();
 }

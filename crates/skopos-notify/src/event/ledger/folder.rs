@@ -14,7 +14,6 @@ use tokio::task::spawn_blocking;
 use super::row::Row;
 use super::{Ledger, LedgerChange, LedgerContent, LedgerError, LedgerStore};
 use crate::event::delivery::EventKey;
-use crate::sink::Fence;
 
 /// A folder of ledgers. A ledger is open in one process at a time.
 ///
@@ -54,11 +53,7 @@ impl LedgerFolder {
 
 #[async_trait]
 impl LedgerStore for LedgerFolder {
-    async fn open(
-        &self,
-        sink: &str,
-        _fence: Option<&Fence>,
-    ) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError> {
+    async fn open(&self, sink: &str) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError> {
         let (folder, path) = (self.0.clone(), self.path(sink));
         let opening = path.clone();
         // A disk that hangs must not hang the runtime.
@@ -69,7 +64,7 @@ impl LedgerStore for LedgerFolder {
 
     async fn read(&self, sink: &str) -> Result<LedgerContent, LedgerError> {
         match self.path(sink).exists() {
-            true => Ok(self.open(sink, None).await?.1),
+            true => Ok(self.open(sink).await?.1),
             false => Ok(LedgerContent::default()),
         }
     }

@@ -4,15 +4,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::changes::LedgerChanges;
-use crate::sink::Fence;
 
 /// The object of a ledger that says who writes it, and what has changed since its base.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Head {
     /// The process that has opened it last: random.
     pub(super) owner: String,
-    /// The latest term in which it was opened.
-    pub(super) term: Option<Fence>,
     /// The number of the write; it rises.
     pub(super) number: u64,
     /// Everything before the changes; `None` if there is nothing.
@@ -48,17 +45,6 @@ const MIN_CHANGES: usize = 32 << 10;
 const MAX_JSON: u64 = 1 << 30;
 
 impl Head {
-    /// Takes the ledger over for a process and its term, or returns the later term that has it.
-    pub(super) fn take_over(&mut self, owner: &str, fence: Option<&Fence>) -> Result<(), u64> {
-        if let Some(later) = fence.and_then(|ours| ours.later(self.term.as_ref())) {
-            return Err(later);
-        }
-        self.term = fence.cloned().or(self.term.take());
-        self.owner = owner.to_owned();
-        self.number += 1;
-        Ok(())
-    }
-
     /// Returns whether the changes should be merged into the base, where the head has this many bytes.
     ///
     /// Each write has the whole head, and each merge the whole base. With an eighth both cost about the same.
@@ -119,22 +105,6 @@ mod tests {
             assert!(decode::<Head>(&changed).map_or(true, is_same), "{at}");
         }
         assert!(matches!(decode::<Head>(b"skopos ledger 2\nx"), Err(Unreadable::Foreign(_))));
-    }
-
-    #[test]
-    fn earlier_term_of_the_same_lease_takes_nothing_over() {
-        let fence = |lease: &str, term| Fence { lease: lease.into(), term };
-        let mut head = Head::default();
-        assert_eq!(head.take_over("one", Some(&fence("lease", 5))), Ok(()));
-        assert_eq!(head.take_over("two", Some(&fence("lease", 4))), Err(5));
-        assert_eq!(head.owner, "one");
-        // The same term reads its configuration again; one without an election does not forget the term.
-        assert_eq!(head.take_over("three", Some(&fence("lease", 5))), Ok(()));
-        assert_eq!(head.take_over("four", None), Ok(()));
-        assert_eq!(head.take_over("five", Some(&fence("lease", 4))), Err(5));
-        // The Lease was deleted, and its terms begin again.
-        assert_eq!(head.take_over("six", Some(&fence("another", 1))), Ok(()));
-        assert_eq!(head.number, 4);
     }
 
     #[test]

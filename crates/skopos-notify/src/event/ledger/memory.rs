@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 
 use super::changes::LedgerChanges;
 use super::{Ledger, LedgerChange, LedgerContent, LedgerError, LedgerStore};
-use crate::sink::Fence;
 
 /// Ledgers in memory, for tests and embedders. Clones share them.
 ///
@@ -21,8 +20,6 @@ pub struct LedgerMemory {
 struct Kept {
     /// Number of times that it was opened.
     opened: u64,
-    /// The latest term in which it was opened.
-    fence: Option<Fence>,
     changes: LedgerChanges,
 }
 
@@ -36,17 +33,9 @@ struct Opened {
 
 #[async_trait]
 impl LedgerStore for LedgerMemory {
-    async fn open(
-        &self,
-        sink: &str,
-        fence: Option<&Fence>,
-    ) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError> {
+    async fn open(&self, sink: &str) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError> {
         let mut ledgers = self.ledgers.lock();
         let kept = ledgers.entry(sink.to_owned()).or_default();
-        if let Some(term) = fence.and_then(|ours| ours.later(kept.fence.as_ref())) {
-            return Err(LedgerError::Fenced { sink: sink.to_owned(), term });
-        }
-        kept.fence = fence.cloned().or(kept.fence.take());
         let content = kept.content();
         kept.opened += 1;
         let ledger = Opened { memory: self.clone(), sink: sink.to_owned(), number: kept.opened };
@@ -94,24 +83,15 @@ mod tests {
             unsure: false,
         };
         let change = |uid| Arc::new(vec![LedgerChange::Recorded(key.clone(), Some(recorded(uid)))]);
-        let (first, content) = memory.open("sink", None).await.unwrap();
+        let (first, content) = memory.open("sink").await.unwrap();
         assert!(content.is_new && content.recorded.is_empty());
         first.write(change("one")).await.unwrap();
-        let (second, content) = memory.clone().open("sink", None).await.unwrap();
+        let (second, content) = memory.clone().open("sink").await.unwrap();
         assert!(!content.is_new);
         assert_eq!(content.recorded, [(key.clone(), recorded("one"))]);
         second.write(change("two")).await.unwrap();
         assert!(matches!(first.write(change("three")).await, Err(LedgerError::TakenOver(_))));
         assert_eq!(memory.read("sink").await.unwrap().recorded, [(key.clone(), recorded("two"))]);
         assert!(memory.read("another").await.unwrap().recorded.is_empty());
-    }
-    #[tokio::test]
-    async fn earlier_term_does_not_open_it() {
-        let memory = LedgerMemory::default();
-        let fence = |term| Fence { lease: "lease".into(), term };
-        let (ledger, _) = memory.open("sink", Some(&fence(5))).await.unwrap();
-        let error = memory.open("sink", Some(&fence(4))).await.err().unwrap();
-        assert!(matches!(error, LedgerError::Fenced { term: 5, .. }), "{error}");
-        ledger.write(Arc::default()).await.unwrap();
     }
 }

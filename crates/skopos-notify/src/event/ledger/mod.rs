@@ -23,20 +23,15 @@ pub(super) use self::changes::LedgerChanges;
 pub use self::folder::LedgerFolder;
 pub use self::memory::LedgerMemory;
 use super::delivery::{DeadLetter, EventKey, Recorded};
-use crate::sink::Fence;
 
 /// A place of ledgers, one for each sink.
 #[async_trait]
 pub trait LedgerStore: Send + Sync {
-    /// Opens the ledger of a sink for one process and its term, and reads it. If there is none, it is made.
+    /// Opens the ledger of a sink for one process, and reads it. If there is none, it is made.
     ///
     /// # Errors
-    /// When another process uses it, or a later term of the same Lease; or when it cannot be read.
-    async fn open(
-        &self,
-        sink: &str,
-        fence: Option<&Fence>,
-    ) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError>;
+    /// When another process uses it, or it cannot be read.
+    async fn open(&self, sink: &str) -> Result<(Arc<dyn Ledger>, LedgerContent), LedgerError>;
 
     /// Reads the ledger of a sink that no process uses, and makes none.
     ///
@@ -109,14 +104,6 @@ pub enum LedgerError {
     /// Another process has opened it since.
     #[error("the ledger of {0} was taken over: another notifier works now")]
     TakenOver(String),
-    /// A later term has it.
-    #[error("the ledger of {sink} is used in term {term} of the Lease: this process no longer leads")]
-    Fenced {
-        /// The sink.
-        sink: String,
-        /// The later term.
-        term: u64,
-    },
     /// It is not as it was written. It is put aside when it is opened again.
     #[error("the ledger of {0} is damaged: {1}")]
     Damaged(String, String),
@@ -141,7 +128,7 @@ pub enum LedgerError {
 impl LedgerError {
     /// Returns whether the ledger has to be opened again, because a further write cannot succeed.
     pub fn ends_ledger(&self) -> bool {
-        matches!(self, Self::TakenOver(_) | Self::Fenced { .. } | Self::Damaged(..))
+        matches!(self, Self::TakenOver(_) | Self::Damaged(..))
     }
 }
 
