@@ -52,6 +52,13 @@ pub struct BucketObject {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectVersion(UpdateVersion);
 
+impl ObjectVersion {
+    /// Returns a version that no object has. A write on its condition shows whether the service refuses it.
+    pub fn of_no_object() -> Self {
+        Self(UpdateVersion { e_tag: Some("\"of-no-object\"".into()), version: None })
+    }
+}
+
 /// Failure of a call.
 enum Failure {
     Late,
@@ -94,7 +101,7 @@ impl Bucket {
     /// Reads an object.
     ///
     /// # Errors
-    /// Of the kind `NotFound` if there is none; otherwise if it cannot be read within the limits.
+    /// If there is none (of the kind `NotFound`), or it cannot be read within the limits.
     pub async fn get_object(&self, name: &str) -> io::Result<(Vec<u8>, ObjectVersion)> {
         self.ask(self.limits.request, self.get(&self.path(name))).await
     }

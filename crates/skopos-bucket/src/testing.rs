@@ -52,8 +52,8 @@ pub enum Mood {
     Elsewhere,
     /// Writes are done, and their answers are lost.
     Mute,
-    /// Conditions of writes are ignored, as by services that do not know them.
-    Unconditional,
+    /// `If-Match` is ignored, as by services that know `If-None-Match` alone.
+    IgnoresIfMatch,
 }
 
 struct State {
@@ -174,10 +174,10 @@ impl Objects {
     }
 
     /// Returns whether the conditions of a write hold.
-    fn permits(&self, name: &str, headers: &HeaderMap) -> bool {
+    fn permits(&self, name: &str, headers: &HeaderMap, mood: Mood) -> bool {
         let etag = self.all.get(name).map(|(_, etag)| etag.as_str());
         let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        header("if-match").is_none_or(|wanted| etag == Some(wanted))
+        header("if-match").is_none_or(|wanted| etag == Some(wanted) || mood == Mood::IgnoresIfMatch)
             && header("if-none-match").is_none_or(|_| etag.is_none())
     }
 }
@@ -198,7 +198,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Respons
             elsewhere.headers_mut().insert("location", HeaderValue::from_static("http://169.254.169.254/"));
             return Ok(elsewhere);
         }
-        Mood::Well | Mood::Torn | Mood::Stall | Mood::Mute | Mood::Unconditional => {}
+        Mood::Well | Mood::Torn | Mood::Stall | Mood::Mute | Mood::IgnoresIfMatch => {}
     }
     let Some(content) = body.collect().await.ok().map(|body| body.to_bytes()) else {
         return Ok(told(StatusCode::BAD_REQUEST, String::new()));
@@ -222,7 +222,7 @@ fn done(state: &State, mood: Mood, parts: &Parts, content: Bytes) -> Response<Bo
     };
     let mut objects = state.objects.lock();
     let found = match parts.method {
-        Method::PUT if mood != Mood::Unconditional && !objects.permits(key, &parts.headers) => {
+        Method::PUT if !objects.permits(key, &parts.headers, mood) => {
             Some(error(StatusCode::PRECONDITION_FAILED, "PreconditionFailed"))
         }
         Method::PUT => {

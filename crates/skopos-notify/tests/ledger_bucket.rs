@@ -148,7 +148,7 @@ async fn sends_nothing_while_the_bucket_is_away() {
 #[tokio::test]
 async fn bucket_without_conditions_is_refused() {
     let world = World::new().await;
-    world.s3.feels(Mood::Unconditional);
+    world.s3.feels(Mood::IgnoresIfMatch);
     // Also when there is a ledger already.
     for _ in 0..2 {
         let running = world.run(None);

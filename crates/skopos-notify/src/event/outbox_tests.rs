@@ -64,8 +64,7 @@ impl World {
     }
 
     pub(super) fn write(&mut self) {
-        self.outbox.take_changes().iter().for_each(|change| self.disk.apply(change));
-        self.disk.drop_removals();
+        self.outbox.take_changes().iter().for_each(|change| self.disk.apply_to_all(change));
     }
 
     /// Ends the process, and starts another one from the disk.

@@ -29,9 +29,10 @@ use super::{Ledger, LedgerChange, LedgerContent, LedgerError, LedgerStore};
 /// Ledgers below the prefix of a bucket, which must not have anything else there. Replicas that elect a leader share them: a new
 /// leader continues where the one before has ended.
 ///
-/// The process that opens a ledger takes it over: the one before can write no more. A damaged ledger is kept beside (`….damaged`), and everything is reported again.
+/// The process that opens a ledger takes it over: the one before can write no more. A damaged ledger is kept beside
+/// (`….damaged`), and everything is reported again.
 ///
-/// The bucket must refuse writes whose condition does not hold (`If-Match`, `If-None-Match`). A ledger is opened only where it does.
+/// The bucket must refuse writes whose condition does not hold (`If-Match`). A ledger is opened only where it does.
 #[derive(Clone, Debug)]
 pub struct LedgerBucket(Bucket);
 
@@ -174,9 +175,10 @@ impl Place {
         Err(self.error("other processes open it all the time"))
     }
 
-    /// Checks that the bucket refuses a write whose condition does not hold. If it does not, the head is written as it is.
+    /// Checks that the bucket refuses a write whose condition does not hold: there are services that know `If-None-Match` alone.
+    /// If it does not, the head is written as it is.
     async fn check_conditions(&self, head: Vec<u8>) -> Result<(), LedgerError> {
-        match self.put(HEAD, head, None).await? {
+        match self.put(HEAD, head, Some(&ObjectVersion::of_no_object())).await? {
             None => Ok(()),
             Some(_) => Err(self.error(
                 "it does not refuse writes whose condition does not hold, so that two notifiers could work with one \

@@ -136,7 +136,7 @@ enum Step {
         process: usize,
         faults: Vec<Fault>,
     },
-    /// Of the process that has opened it last, or of this one.
+    /// A write of this process; `None`: of the one that has opened it last.
     Write {
         process: Option<usize>,
         key: u8,
@@ -161,7 +161,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// What a process has written is there, whatever is lost or late; only the last that opened it writes.
+    /// Whatever is lost or late, an acknowledged write stays, and only the last process that opened the ledger writes.
     #[test]
     fn acknowledged_write_is_there_until_the_next(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

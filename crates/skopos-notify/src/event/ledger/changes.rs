@@ -8,7 +8,7 @@ use super::row::Row;
 use super::{History, LedgerChange, LedgerContent};
 use crate::event::delivery::{DeadLetter, EventKey, Recorded};
 
-/// LedgerChanges of a ledger: the latest of each key. Together with all before them they are its content.
+/// Changes of a ledger: the latest of each key. Together with all before them they are its content.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(into = "Stored", try_from = "Stored")]
 pub(in crate::event) struct LedgerChanges {
@@ -34,7 +34,8 @@ struct Stored {
 }
 
 impl LedgerChanges {
-    pub(in crate::event) fn apply(&mut self, change: &LedgerChange) {
+    /// Adds a later change.
+    pub(super) fn apply(&mut self, change: &LedgerChange) {
         match change {
             LedgerChange::Recorded(key, recorded) => {
                 drop(self.recorded.insert(key.clone(), recorded.clone()));
@@ -54,8 +55,17 @@ impl LedgerChanges {
         self.meta = later.meta.or(self.meta.take());
     }
 
+    /// Applies a change to everything: a removal leaves nothing.
+    pub(in crate::event) fn apply_to_all(&mut self, change: &LedgerChange) {
+        match change {
+            LedgerChange::Recorded(key, None) => drop(self.recorded.remove(key)),
+            LedgerChange::Dead(key, None) => drop(self.dead.remove(key)),
+            change => self.apply(change),
+        }
+    }
+
     /// Drops removals, because there is nothing before these changes.
-    pub(in crate::event) fn drop_removals(&mut self) {
+    pub(super) fn drop_removals(&mut self) {
         self.recorded.retain(|_, recorded| recorded.is_some());
         self.dead.retain(|_, letter| letter.is_some());
     }

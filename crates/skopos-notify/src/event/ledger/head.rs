@@ -29,7 +29,7 @@ pub(super) struct Base {
 pub(super) enum Unreadable {
     /// It is not as it was written.
     Damaged(String),
-    /// It is of another version of the program.
+    /// It is of another version of the program, or too large for this one. It stays.
     Foreign(String),
 }
 
@@ -78,7 +78,10 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable>
     let damaged = |error: &dyn std::fmt::Display| Unreadable::Damaged(error.to_string());
     let mut json = Vec::new();
     let reader = zstd::Decoder::new(packed).map_err(|error| damaged(&error))?;
-    reader.take(MAX_JSON).read_to_end(&mut json).map_err(|error| damaged(&error))?;
+    reader.take(MAX_JSON + 1).read_to_end(&mut json).map_err(|error| damaged(&error))?;
+    if json.len() as u64 > MAX_JSON {
+        return Err(Unreadable::Foreign(format!("it has more than {MAX_JSON} bytes")));
+    }
     serde_json::from_slice(&json).map_err(|error| damaged(&error))
 }
 

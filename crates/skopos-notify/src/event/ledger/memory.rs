@@ -20,7 +20,7 @@ pub struct LedgerMemory {
 struct Kept {
     /// Number of times that it was opened.
     opened: u64,
-    changes: LedgerChanges,
+    content: LedgerChanges,
 }
 
 /// A ledger as one process has opened it.
@@ -53,15 +53,14 @@ impl Ledger for Opened {
         let mut ledgers = self.memory.ledgers.lock();
         let kept = ledgers.get_mut(&self.sink).filter(|kept| kept.opened == self.number);
         let kept = kept.ok_or_else(|| LedgerError::TakenOver(self.sink.clone()))?;
-        changes.iter().for_each(|change| kept.changes.apply(change));
-        kept.changes.drop_removals();
+        changes.iter().for_each(|change| kept.content.apply_to_all(change));
         Ok(())
     }
 }
 
 impl Kept {
     fn content(&self) -> LedgerContent {
-        self.changes.clone().content(self.opened == 0)
+        self.content.clone().content(self.opened == 0)
     }
 }
 
