@@ -54,7 +54,7 @@ pub struct ObjectVersion(UpdateVersion);
 
 impl ObjectVersion {
     /// Returns a version that no object has. A write on its condition shows whether the service refuses it.
-    pub fn of_no_object() -> Self {
+    pub fn absent() -> Self {
         Self(UpdateVersion { e_tag: Some("\"of-no-object\"".into()), version: None })
     }
 }

@@ -178,7 +178,7 @@ impl Place {
     /// Checks that the bucket refuses a write whose condition does not hold: there are services that know `If-None-Match` alone.
     /// If it does not, the head is written as it is.
     async fn check_conditions(&self, head: Vec<u8>) -> Result<(), LedgerError> {
-        match self.put(HEAD, head, Some(&ObjectVersion::of_no_object())).await? {
+        match self.put(HEAD, head, Some(&ObjectVersion::absent())).await? {
             None => Ok(()),
             Some(_) => Err(self.error(
                 "it does not refuse writes whose condition does not hold, so that two notifiers could work with one \
