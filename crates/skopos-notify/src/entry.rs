@@ -1,10 +1,11 @@
 //! Names of the outside, the objects that ask for them, and the values behind them.
 
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use litemap::LiteMap;
+use serde::{Deserialize, Serialize};
 
 /// A name that the outside knows: a DNS name, or a backend of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,7 +15,7 @@ pub struct EntryName(Arc<str>);
 pub type EntryValue = Arc<str>;
 
 /// The object of the cluster that asks for a name. The default names none, for sinks whose marks do not keep owners.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EntryOwner {
     /// The resource in the singular, such as `service`.
     pub resource: Arc<str>,
@@ -27,7 +28,7 @@ pub struct EntryOwner {
 }
 
 /// The readiness of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Readiness {
     /// It passes its checks.
     Ready,
@@ -38,21 +39,12 @@ pub enum Readiness {
 }
 
 /// The values of a name that one owner wants.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredEntry {
     /// The object that asks for it.
     pub owner: Arc<EntryOwner>,
     /// The values. An entry without values differs from no entry: the name is still asked for.
-    pub members: LiteMap<EntryValue, Readiness>,
-}
-
-/// Collects members without spare capacity: `collect` makes room for four, and most names have one or two.
-pub(crate) fn exact_members<V>(
-    members: impl ExactSizeIterator<Item = (EntryValue, V)>,
-) -> LiteMap<EntryValue, V> {
-    let mut map = LiteMap::with_capacity(members.len());
-    map.extend(members);
-    map
+    pub members: BTreeMap<EntryValue, Readiness>,
 }
 
 impl EntryName {

@@ -14,12 +14,14 @@ pub mod desired;
 mod entry;
 pub mod event;
 pub mod http;
+mod packed;
 mod plan;
 pub mod service;
 pub mod sink;
 mod template;
 
 pub use self::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness};
+pub use self::packed::Packed;
 pub use self::plan::{
     DesiredEntries, DesiredView, HeldRemovals, HoldReason, NameConflict, PlanOptions, PlanStats, Planner,
     Removal, SinkPlan,

@@ -11,7 +11,7 @@ use serde_json::json;
 use skopos::{Informer, InformerOptions};
 use skopos_notify::desired::{ClaimSource, ClusterContent, Desired, VirtualServiceSource};
 use skopos_notify::sink::memory::MemorySink;
-use skopos_notify::{DesiredEntries, Readiness};
+use skopos_notify::{DesiredEntries, Packed, Readiness};
 use support::{Cluster, annotated, endpoints, secs, service_object, slice_object};
 use tokio::time::sleep;
 
@@ -114,8 +114,9 @@ async fn incremental_view_equals_full_view() {
 }
 
 fn members(entries: &DesiredEntries, name: &str) -> Vec<(String, Readiness)> {
-    let entries = entries.get(name).into_iter().flat_map(|entries| entries.iter());
-    entries.flat_map(|entry| &entry.members).map(|(value, ready)| (value.to_string(), *ready)).collect()
+    let entries = entries.get(name).map(Packed::unpack).unwrap_or_default();
+    let members = entries.iter().flat_map(|entry| &entry.members);
+    members.map(|(value, ready)| (value.to_string(), *ready)).collect()
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,8 @@ use skopos_notify::sink::{
     StepOutcome,
 };
 use skopos_notify::{
-    DesiredEntry, DesiredView, EntryName, EntryOwner, EntryValue, PlanOptions, Planner, Readiness, SinkPlan,
+    DesiredEntry, DesiredView, EntryName, EntryOwner, EntryValue, Packed, PlanOptions, Planner, Readiness,
+    SinkPlan,
 };
 use skopos_reflect::Time;
 use support::inventory::{Fault, Inventory};
@@ -347,7 +348,7 @@ async fn settle(planner: &mut Planner, sink: &RestSink, now: Time) -> SinkPlan {
         }
         if plan.steps.is_empty() {
             let observed = sink.read(&plan.read).await.expect("a list");
-            planner.read(now, &plan.read, observed);
+            planner.read(now, &plan.read, &observed);
         }
     }
     panic!("there is always something to do");
@@ -363,8 +364,10 @@ async fn changed_value_is_written_exactly_once() {
     let name = sink.name(WEB).expect("a name");
     for ip in ["10.0.0.2", "10.0.0.1"] {
         let members = [(value(&sink, ip), Readiness::Ready)].into_iter().collect();
-        let entries =
-            BTreeMap::from([(name.clone(), vec![DesiredEntry { owner: owner().into(), members }].into())]);
+        let entries = BTreeMap::from([(
+            name.clone(),
+            Packed::new(&vec![DesiredEntry { owner: owner().into(), members }]),
+        )]);
         planner.set_view(DesiredView { entries: Arc::new(entries), as_of: Some(now), cluster: None });
         let plan = settle(&mut planner, &sink, now).await;
         assert!(plan.is_equal, "{plan:?}");

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1::Endpoint;
 
-use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness, exact_members};
+use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness};
 use crate::plan::Removal;
 use crate::sink::Sink;
 
@@ -91,14 +91,19 @@ impl Claims {
         }
     }
 
+    /// Returns the names.
+    pub(super) fn into_names(self) -> impl Iterator<Item = EntryName> {
+        self.names.into_keys()
+    }
+
     /// Returns the entries of each name, and the rejected objects.
     pub(super) fn into_entries(
         self,
         sink: &dyn Sink,
-    ) -> (BTreeMap<EntryName, Arc<[DesiredEntry]>>, BTreeSet<Rejected>) {
+    ) -> (BTreeMap<EntryName, Vec<DesiredEntry>>, BTreeSet<Rejected>) {
         let entry = |(owner, mut members)| {
             sink.select(&mut members);
-            DesiredEntry { owner: Arc::new(owner), members: exact_members(members.into_iter()) }
+            DesiredEntry { owner: Arc::new(owner), members }
         };
         let entries =
             self.names.into_iter().map(|(name, owners)| (name, owners.into_iter().map(entry).collect()));

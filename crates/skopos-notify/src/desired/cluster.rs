@@ -34,6 +34,20 @@ impl ClusterContent {
         [services, slices, pods].into_iter().flatten().reduce(Freshness::worst)
     }
 
+    /// Takes newer content. A part that is not there says nothing about its objects.
+    pub(super) fn take_in(&mut self, newer: Self) {
+        self.services = newer.services.or_else(|| self.services.take());
+        self.slices = newer.slices.or_else(|| self.slices.take());
+        self.pods = newer.pods.or_else(|| self.pods.take());
+    }
+
+    /// Returns the Service of one of the slices. The key is that of the stored Service, if there is one, so that it takes no memory.
+    pub(super) fn service_of(&self, slice: &ObjectKey) -> Option<ObjectKey> {
+        let key = service_of(&self.slices.as_ref()?.get(slice)?)?;
+        let stored = self.services.as_ref().and_then(|services| services.get(&key));
+        Some(stored.map_or(key, |service| service.key().clone()))
+    }
+
     /// Returns a Service, if it is there and can be read.
     pub(super) fn service(&self, key: &ObjectKey) -> Option<Service> {
         self.services.as_ref()?.get(key)?.decode().ok()

@@ -26,11 +26,14 @@ pub use self::source::{
     ClaimSource, EndpointSource, PodSource, PodSourceError, PodTemplates, ServiceSource, VirtualServiceSource,
 };
 use crate::entry::{DesiredEntry, EntryName, EntryOwner};
+use crate::packed::{Inserts, Packed};
 use crate::plan::{DesiredEntries, Removal};
 use crate::sink::Sink;
 pub use crate::template::{Template, TemplateError};
 
 /// The desired state of one sink.
+///
+/// Of each name it keeps the packed entries alone. What an object asked for before is evaluated again from the last content.
 pub struct Desired {
     sources: Vec<ClaimSource>,
     sink: Arc<dyn Sink>,
@@ -38,29 +41,20 @@ pub struct Desired {
     content: ClusterContent,
     /// Each Service with each of its slices.
     slices: BTreeSet<(ObjectKey, ObjectKey)>,
-    /// Each group with each name that it asks for.
-    names: BTreeSet<(Group, EntryName)>,
-    /// The entries of each name from each group that asks for it.
-    claimants: BTreeMap<(EntryName, Group), Arc<[DesiredEntry]>>,
+    new_slices: Inserts,
     rejected: BTreeMap<Group, BTreeSet<Rejected>>,
     attachments: BTreeMap<Group, Vec<Attachment>>,
     entries: Arc<DesiredEntries>,
+    new_entries: Inserts,
 }
 
-/// Objects that ask for names together.
+/// Objects that ask for names together. Their entries have the Service, or the pod, as owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Group {
     /// A Service and its slices.
     Service(ObjectKey),
     /// A pod.
     Pod(ObjectKey),
-}
-
-impl Group {
-    /// Returns the first of all in their order.
-    fn first() -> Self {
-        Self::Service(ObjectKey::cluster(""))
-    }
 }
 
 impl Desired {
@@ -71,22 +65,29 @@ impl Desired {
             sink,
             content: ClusterContent::default(),
             slices: BTreeSet::new(),
-            names: BTreeSet::new(),
-            claimants: BTreeMap::new(),
+            new_slices: Inserts::default(),
             rejected: BTreeMap::new(),
             attachments: BTreeMap::new(),
             entries: Arc::default(),
+            new_entries: Inserts::default(),
         }
     }
 
     /// Takes the content of the cluster, and returns the desired entries.
     pub fn look(&mut self, content: ClusterContent) -> Arc<DesiredEntries> {
-        let changed = self.changed(&content);
-        self.content = content;
-        let mut names = BTreeSet::new();
-        for group in changed {
+        let groups = self.changed(&content);
+        let mut names: BTreeMap<EntryName, BTreeMap<Group, Vec<DesiredEntry>>> = BTreeMap::new();
+        for group in &groups {
+            for name in self.claims(group).into_names() {
+                names.entry(name).or_default().insert(group.clone(), Vec::new());
+            }
+        }
+        self.take_in(content);
+        for group in groups {
             let claims = self.claims(&group);
-            self.take_in(group, claims, &mut names);
+            for (name, entries) in self.note(&group, claims) {
+                names.entry(name).or_default().insert(group.clone(), entries);
+            }
         }
         if !names.is_empty() {
             self.merge(names);
@@ -129,25 +130,31 @@ impl Desired {
     }
 
     /// Returns the groups that have changed since the last call.
-    fn changed(&mut self, content: &ClusterContent) -> BTreeSet<Group> {
+    fn changed(&self, content: &ClusterContent) -> BTreeSet<Group> {
         let services = cluster::changed(&self.content.services, &content.services);
         let mut groups: BTreeSet<_> = services.into_iter().map(Group::Service).collect();
         groups.extend(cluster::changed(&self.content.pods, &content.pods).into_iter().map(Group::Pod));
         for key in cluster::changed(&self.content.slices, &content.slices) {
-            let service =
-                |content: &ClusterContent| cluster::service_of(&content.slices.as_ref()?.get(&key)?);
-            let (old, new) = (service(&self.content), service(content));
-            if let Some(old) = old {
-                let pair = (old, key.clone());
-                self.slices.remove(&pair);
-                groups.insert(Group::Service(pair.0));
-            }
-            if let Some(new) = new {
-                self.slices.insert((new.clone(), key));
-                groups.insert(Group::Service(new));
-            }
+            let services = [self.content.service_of(&key), content.service_of(&key)];
+            groups.extend(services.into_iter().flatten().map(Group::Service));
         }
         groups
+    }
+
+    /// Takes the content, and the slices of each Service.
+    fn take_in(&mut self, content: ClusterContent) {
+        let changed = cluster::changed(&self.content.slices, &content.slices);
+        for key in changed {
+            if let Some(service) = self.content.service_of(&key) {
+                self.slices.remove(&(service, key.clone()));
+            }
+            if let Some(service) = content.service_of(&key) {
+                self.slices.insert((service, key));
+                self.new_slices.add();
+            }
+        }
+        self.new_slices.pack(self.slices.len(), &mut self.slices);
+        self.content.take_in(content);
     }
 
     /// Returns the claims of a group.
@@ -189,57 +196,48 @@ impl Desired {
         claims
     }
 
-    /// Takes the claims of a group, and adds to `names` those whose entries may have changed.
-    fn take_in(&mut self, group: Group, mut claims: Claims, names: &mut BTreeSet<EntryName>) {
+    /// Notes what a group asks for beside entries, and returns its entries.
+    fn note(&mut self, group: &Group, mut claims: Claims) -> BTreeMap<EntryName, Vec<DesiredEntry>> {
         let attachments = std::mem::take(&mut claims.attachments);
         match attachments.is_empty() {
-            true => self.attachments.remove(&group),
+            true => self.attachments.remove(group),
             false => self.attachments.insert(group.clone(), attachments),
         };
         let (entries, rejected) = claims.into_entries(&*self.sink);
-        let of_group = self.names.range((group.clone(), EntryName::from(""))..);
-        let before: Vec<_> = of_group.take_while(|(of, _)| *of == group).cloned().collect();
-        for pair in before {
-            self.names.remove(&pair);
-            let (group, name) = pair;
-            self.claimants.remove(&(name.clone(), group));
-            names.insert(name);
-        }
-        for (name, entries) in entries {
-            names.insert(name.clone());
-            self.names.insert((group.clone(), name.clone()));
-            self.claimants.insert((name, group.clone()), entries);
-        }
         match rejected.is_empty() {
-            true => self.rejected.remove(&group),
-            false => self.rejected.insert(group, rejected),
+            true => self.rejected.remove(group),
+            false => self.rejected.insert(group.clone(), rejected),
         };
+        entries
     }
 
-    /// Builds the entries of these names from all groups that ask for them.
-    fn merge(&mut self, names: BTreeSet<EntryName>) {
+    /// Replaces the entries of these groups for each name.
+    fn merge(&mut self, names: BTreeMap<EntryName, BTreeMap<Group, Vec<DesiredEntry>>>) {
         let all = Arc::make_mut(&mut self.entries);
-        for name in names {
-            let claimants = self.claimants.range((name.clone(), Group::first())..);
-            let claimants: Vec<_> =
-                claimants.take_while(|((of, _), _)| *of == name).map(|(_, entries)| entries).collect();
-            let entries = match claimants.as_slice() {
-                [] => {
-                    all.remove(&name);
-                    continue;
-                }
-                [only] => Arc::clone(only),
-                several => {
-                    let mut entries: Vec<_> =
-                        several.iter().flat_map(|entries| entries.iter().cloned()).collect();
-                    entries.sort_by(|a, b| a.owner.cmp(&b.owner));
-                    entries.into()
-                }
-            };
+        for (name, changed) in names {
+            let mut entries = all.get(&name).map(Packed::unpack).unwrap_or_default();
+            entries.retain(|entry| !changed.contains_key(&Group::from_owner(&entry.owner)));
+            entries.extend(changed.into_values().flatten());
+            if entries.is_empty() {
+                all.remove(&name);
+                continue;
+            }
+            entries.sort_by(|a, b| a.owner.cmp(&b.owner));
+            let entries = Packed::new(&entries);
             if all.get(&name) != Some(&entries) {
                 all.insert(name, entries);
+                self.new_entries.add();
             }
         }
+        self.new_entries.pack(all.len(), all);
+    }
+}
+
+impl Group {
+    /// Returns the group whose entries have this owner.
+    fn from_owner(owner: &EntryOwner) -> Self {
+        let key = ObjectKey::namespaced(&owner.namespace, &owner.name);
+        if &*owner.resource == "pod" { Self::Pod(key) } else { Self::Service(key) }
     }
 }
 

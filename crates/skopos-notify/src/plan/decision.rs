@@ -2,7 +2,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use litemap::LiteMap;
 use sha2::{Digest as _, Sha256};
 use skopos_reflect::Time;
 
@@ -54,6 +53,8 @@ pub(super) struct Decision {
 pub(super) struct Loss {
     pub(super) value: EntryValue,
     pub(super) kind: LossKind,
+    /// True if an object still asks for it.
+    pub(super) is_wanted: bool,
     /// The traffic afterwards; `None` removes the value.
     pub(super) after: Option<Serving>,
 }
@@ -89,7 +90,7 @@ impl Decision {
             .filter(|owner| Some(*owner) != decision.owner.as_ref())
             .cloned()
             .collect();
-        let nobody = LiteMap::new_vec();
+        let nobody = BTreeMap::new();
         let wanted = entry.map_or(&nobody, |entry| &entry.members);
         let chosen = choose(facts, wanted);
         decision.left_out =
@@ -137,12 +138,18 @@ impl Decision {
         kind: LossKind,
     ) {
         let now = facts.now;
+        let is_wanted = facts.claimants.iter().any(|claimant| claimant.members.contains_key(value));
         if member.draining {
             let began = *since.draining.entry(value.clone()).or_insert(now);
             self.members.insert(value.clone(), Serving::Draining);
             let until = began + facts.options.drain;
             if member.connections == 0 || until <= now {
-                self.losses.push(Loss { value: value.clone(), kind: LossKind::Drained, after: None });
+                self.losses.push(Loss {
+                    value: value.clone(),
+                    kind: LossKind::Drained,
+                    is_wanted,
+                    after: None,
+                });
             } else {
                 self.wake(until);
             }
@@ -156,11 +163,16 @@ impl Decision {
             }
         }
         let after = facts.traits.drains.then_some(Serving::Draining);
-        self.losses.push(Loss { value: value.clone(), kind, after });
+        self.losses.push(Loss { value: value.clone(), kind, is_wanted, after });
     }
 
     fn wake(&mut self, at: Time) {
         self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// Counts the values that get traffic.
+    pub(super) fn serving(&self) -> usize {
+        self.members.values().filter(|serving| **serving == Serving::Active).count()
     }
 
     /// Carries out a loss.
@@ -181,12 +193,12 @@ fn pick<'a>(claimants: &'a [DesiredEntry], observed: Option<&ObservedEntry>) -> 
     marked.or(claimants.first())
 }
 
-fn ready(wanted: &LiteMap<EntryValue, Readiness>) -> impl Iterator<Item = &EntryValue> {
+fn ready(wanted: &BTreeMap<EntryValue, Readiness>) -> impl Iterator<Item = &EntryValue> {
     wanted.iter().filter(|(_, readiness)| **readiness == Readiness::Ready).map(|(value, _)| value)
 }
 
 /// Chooses as many values as the sink takes, so that a change of one value changes at most one of the chosen (rendezvous hashing).
-fn choose(facts: &Facts<'_>, wanted: &LiteMap<EntryValue, Readiness>) -> Option<BTreeSet<EntryValue>> {
+fn choose(facts: &Facts<'_>, wanted: &BTreeMap<EntryValue, Readiness>) -> Option<BTreeSet<EntryValue>> {
     let most = facts.traits.most_values.filter(|most| wanted.len() > *most)?;
     let mut values: Vec<_> = ready(wanted).map(|value| (Reverse(weight(facts.name, value)), value)).collect();
     values.sort_unstable();

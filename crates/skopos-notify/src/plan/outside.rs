@@ -2,26 +2,47 @@ use std::collections::BTreeMap;
 
 use super::names::differing;
 use super::view::DesiredEntries;
-use crate::entry::{EntryName, EntryValue, exact_members};
-use crate::sink::{EntryMark, Observed, ObservedEntry};
+use crate::entry::{DesiredEntry, EntryName, Readiness};
+use crate::packed::{Inserts, Packed};
+use crate::sink::{EntryMark, Observed, ObservedEntry, ObservedMember};
 
 /// The outside as it was last read, with its counts.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
-    entries: BTreeMap<EntryName, ObservedEntry>,
+    entries: BTreeMap<EntryName, PackedEntry>,
+    new: Inserts,
     serving: usize,
     ours: usize,
 }
 
+/// An observed entry, packed. Mostly the outside is as wanted, and then needs no copy of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum PackedEntry {
+    /// It is what the first of these owners wants.
+    Wanted(Packed<Vec<DesiredEntry>>),
+    /// It is something else.
+    Other(Packed<ObservedEntry>),
+}
+
 impl Outside {
     /// Returns the entry of a name.
-    pub(super) fn get(&self, name: &EntryName) -> Option<&ObservedEntry> {
-        self.entries.get(name)
+    pub(super) fn get(&self, name: &EntryName) -> Option<ObservedEntry> {
+        self.entries.get(name).map(PackedEntry::unpack)
+    }
+
+    /// Returns whether a name is outside.
+    pub(super) fn contains(&self, name: &EntryName) -> bool {
+        self.entries.contains_key(name)
     }
 
     /// Returns the number of our values that get traffic.
     pub(super) fn serving(&self) -> usize {
         self.serving
+    }
+
+    /// Returns the number of our values of a name that get traffic.
+    pub(super) fn serving_of(&self, name: &EntryName) -> usize {
+        self.get(name).map_or(0, |entry| entry.serving().count())
     }
 
     /// Returns the number of names that are ours.
@@ -38,18 +59,27 @@ impl Outside {
     pub(super) fn set(
         &mut self,
         name: &EntryName,
-        entry: Option<ObservedEntry>,
+        entry: Option<&ObservedEntry>,
         wanted: &DesiredEntries,
     ) -> Option<ObservedEntry> {
-        let entry = entry.map(|entry| share(name.clone(), entry, wanted).1);
-        let (serving, ours) = entry.as_ref().map_or((0, 0), numbers);
-        let before = match entry {
-            Some(entry) => self.entries.insert(name.clone(), entry),
-            None => self.entries.remove(name),
-        };
+        let before = self.get(name);
+        match entry {
+            Some(entry) => {
+                let (name, entry) = pack(name.clone(), entry, wanted);
+                self.entries.insert(name, entry);
+                self.new.add();
+            }
+            None => drop(self.entries.remove(name)),
+        }
+        let (serving, ours) = entry.map_or((0, 0), numbers);
         let (served, were_ours) = before.as_ref().map_or((0, 0), numbers);
         (self.serving, self.ours) = (self.serving + serving - served, self.ours + ours - were_ours);
         before
+    }
+
+    /// Frees unused memory, if there is much.
+    pub(super) fn pack(&mut self) {
+        self.new.pack(self.entries.len(), &mut self.entries);
     }
 
     /// Replaces everything, and returns the names that differ in more than their numbers of connections, as they were before.
@@ -58,34 +88,47 @@ impl Outside {
         observed: Observed,
         wanted: &DesiredEntries,
     ) -> Vec<(EntryName, Option<ObservedEntry>)> {
-        let entries = observed.entries.into_iter().map(|(name, entry)| share(name, entry, wanted)).collect();
-        let before = std::mem::replace(&mut self.entries, entries);
         let add = |(serving, ours), (more, more_ours)| (serving + more, ours + more_ours);
-        (self.serving, self.ours) = self.entries.values().map(numbers).fold((0, 0), add);
+        (self.serving, self.ours) = observed.entries.values().map(numbers).fold((0, 0), add);
+        let entries = observed.entries.into_iter().map(|(name, entry)| pack(name, &entry, wanted)).collect();
+        let before = std::mem::replace(&mut self.entries, entries);
+        self.new.reset();
+        let is_alike = |before: &PackedEntry, after: &PackedEntry| {
+            before == after || is_alike(&before.unpack(), &after.unpack())
+        };
         let names = differing(&before, &self.entries, is_alike);
-        names.map(|name| (name.clone(), before.get(name).cloned())).collect()
+        names.map(|name| (name.clone(), before.get(name).map(PackedEntry::unpack))).collect()
     }
 }
 
-/// Shares the strings of the wanted entry of the same name with an observed entry. Mostly the outside is as wanted, and then
-/// needs no second copy.
-fn share(name: EntryName, mut entry: ObservedEntry, wanted: &DesiredEntries) -> (EntryName, ObservedEntry) {
-    let Some((wanted_name, wanted)) = wanted.get_key_value(&name) else { return (name, entry) };
-    let text = |value: EntryValue| {
-        let known = wanted.iter().find_map(|wanted| {
-            let index = wanted.members.find_index(&value).ok()?;
-            wanted.members.get_indexed(index).map(|(known, _)| known.clone())
-        });
-        known.unwrap_or(value)
-    };
-    let members = entry.members.into_tuple_vec().into_iter();
-    entry.members = exact_members(members.map(|(value, member)| (text(value), member)));
-    if let EntryMark::Ours(Some(mark)) = &mut entry.mark
-        && let Some(wanted) = wanted.iter().find(|wanted| wanted.owner == *mark)
-    {
-        *mark = wanted.owner.clone();
+impl PackedEntry {
+    fn unpack(&self) -> ObservedEntry {
+        match self {
+            Self::Wanted(wanted) => as_wanted(&wanted.unpack()),
+            Self::Other(entry) => Some(entry.unpack()),
+        }
+        .expect("an entry that was as wanted when it was packed")
     }
-    (wanted_name.clone(), entry)
+}
+
+/// Packs an observed entry, and shares what it can with the wanted entry of the same name.
+fn pack(name: EntryName, entry: &ObservedEntry, wanted: &DesiredEntries) -> (EntryName, PackedEntry) {
+    let other = || PackedEntry::Other(Packed::new(entry));
+    let Some((wanted_name, wanted)) = wanted.get_key_value(&name) else { return (name, other()) };
+    let is_as_wanted = as_wanted(&wanted.unpack()).as_ref() == Some(entry);
+    let packed = if is_as_wanted { PackedEntry::Wanted(wanted.clone()) } else { other() };
+    (wanted_name.clone(), packed)
+}
+
+/// Returns the entry that a sink without connections has when the first owner got what it wants.
+fn as_wanted(wanted: &[DesiredEntry]) -> Option<ObservedEntry> {
+    let first = wanted.first()?;
+    let ready = first.members.iter().filter(|(_, readiness)| **readiness == Readiness::Ready);
+    Some(ObservedEntry {
+        mark: EntryMark::Ours(Some(first.owner.clone())),
+        members: ready.map(|(value, _)| (value.clone(), ObservedMember::default())).collect(),
+        tidy: true,
+    })
 }
 
 /// Counts the values of an entry that get traffic, and the entry itself, if it is ours.

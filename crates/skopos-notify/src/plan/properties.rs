@@ -195,7 +195,7 @@ fn settle(world: &mut World, oracle: &mut Oracle) -> Result<(), TestCaseError> {
             world.planner.outcome(world.now, &step.name, crate::sink::StepOutcome::Done);
         }
         if !plan.read.is_empty() {
-            world.planner.read(world.now, &plan.read, world.outside.clone());
+            world.planner.read(world.now, &plan.read, &world.outside);
         } else if plan.steps.is_empty() {
             return Ok(());
         }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use litemap::LiteMap;
 use skopos_reflect::Time;
 
 use super::*;
 use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness};
+use crate::packed::Packed;
 use crate::sink::{
     EntryMark, Observed, ObservedEntry, ObservedMember, Serving, SinkStep, SinkTraits, StepAction,
     StepOutcome,
@@ -91,7 +91,7 @@ impl World {
     }
 
     pub(super) fn entries(&self) -> Arc<DesiredEntries> {
-        Arc::new(self.wanted.iter().map(|(name, entries)| (name.clone(), entries.clone().into())).collect())
+        Arc::new(self.wanted.iter().map(|(name, entries)| (name.clone(), Packed::new(entries))).collect())
     }
 
     pub(super) fn look(&mut self) {
@@ -126,7 +126,7 @@ impl World {
                 self.planner.outcome(self.now, &step.name, StepOutcome::Done);
             }
             if !plan.read.is_empty() {
-                self.planner.read(self.now, &plan.read, self.outside.clone());
+                self.planner.read(self.now, &plan.read, &self.outside);
             }
             if plan.steps.is_empty() && plan.read.is_empty() {
                 return plan;
@@ -421,7 +421,7 @@ fn unknown_outcome_is_read_before_next_write() {
     let plan = world.planner.plan(world.now);
     assert!(plan.steps.is_empty());
     assert_eq!(plan.read, BTreeSet::from(["web".into()]));
-    world.planner.read(world.now, &plan.read, world.outside.clone());
+    world.planner.read(world.now, &plan.read, &world.outside);
     assert!(world.planner.plan(world.now).steps.is_empty(), "it was done");
     assert_eq!(world.planner.problems().count(), 0);
 }
@@ -478,7 +478,7 @@ fn repeated_unknown_outcomes_are_paced() {
         world.now = world.now + secs(1) / 10;
         world.look();
         let plan = world.planner.plan(world.now);
-        world.planner.read(world.now, &plan.read, world.outside.clone());
+        world.planner.read(world.now, &plan.read, &world.outside);
         for step in plan.steps {
             tries += 1;
             world.planner.outcome(world.now, &step.name, StepOutcome::Unknown("500".into()));
@@ -554,7 +554,7 @@ fn foreign_entries_are_left_alone() {
     let mut world = World::dns();
     let foreign = ObservedEntry {
         mark: EntryMark::Foreign,
-        members: LiteMap::from_iter([(address(9), ObservedMember::default())]),
+        members: BTreeMap::from_iter([(address(9), ObservedMember::default())]),
         tidy: true,
     };
     world.outside.entries.insert("web".into(), foreign.clone());
@@ -743,10 +743,10 @@ fn conflicting_name_is_read_again() {
     world.look();
     let plan = world.planner.plan(world.now);
     world.planner.outcome(world.now, &plan.steps[0].name, StepOutcome::Conflict("NXRRSET".into()));
-    let foreign = ObservedEntry { mark: EntryMark::Foreign, members: LiteMap::new(), tidy: true };
+    let foreign = ObservedEntry { mark: EntryMark::Foreign, members: BTreeMap::new(), tidy: true };
     world.outside.entries.insert("web".into(), foreign);
     let plan = world.planner.plan(world.now);
-    world.planner.read(world.now, &plan.read, world.outside.clone());
+    world.planner.read(world.now, &plan.read, &world.outside);
     assert_eq!(world.after(secs(10)).foreign.len(), 1);
     assert!(world.log.is_empty());
 }

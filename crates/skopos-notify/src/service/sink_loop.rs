@@ -247,7 +247,7 @@ impl SinkLoop {
         match self.options.sink.read(names).await {
             Ok(observed) => {
                 (rounds.sink_problem, rounds.unreachable) = (None, false);
-                self.planner.read(self.clock.now(), names, observed);
+                self.planner.read(self.clock.now(), names, &observed);
             }
             Err(error) => self.not_read(error, rounds),
         }

@@ -93,8 +93,8 @@ pub(super) fn current(
     desired: &Desired,
 ) -> BTreeSet<Warning> {
     let not_ours = plan.foreign.iter().flat_map(|name| {
-        planner.claimants(name).iter().map(move |claimant| Warning {
-            about: claimant.owner.clone(),
+        planner.claimants(name).into_iter().map(move |claimant| Warning {
+            about: claimant.owner,
             reason: WarningReason::NameNotOurs,
             name: name.to_string(),
             note: format!(

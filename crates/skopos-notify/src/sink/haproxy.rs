@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use litemap::LiteMap;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -254,7 +253,7 @@ fn parse(answer: &str) -> Option<Observed> {
                     ObservedMember { draining: admin & (MAINTENANCE | DRAINING) != 0, connections: 0 };
                 let entry = observed.entries.entry((*backend).into()).or_insert_with(|| ObservedEntry {
                     mark: EntryMark::Ours(None),
-                    members: LiteMap::new(),
+                    members: BTreeMap::new(),
                     tidy: true,
                 });
                 entry.members.insert(value, member);
@@ -305,7 +304,7 @@ mod tests {
         let serves = ObservedMember::default();
         assert_eq!(
             *members,
-            LiteMap::from_iter([("10.0.0.1:80".into(), drains), ("[fe80::1]:80".into(), serves)])
+            BTreeMap::from_iter([("10.0.0.1:80".into(), drains), ("[fe80::1]:80".into(), serves)])
         );
         let part = ANSWER.rsplit_once("# name").unwrap().0;
         assert_eq!(parse(part), None);

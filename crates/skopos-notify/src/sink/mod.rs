@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use litemap::LiteMap;
+use serde::{Deserialize, Serialize};
 
 use crate::entry::{EntryName, EntryOwner, EntryValue, Readiness};
 
@@ -113,18 +113,18 @@ pub struct Observed {
 }
 
 /// Values of a name outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedEntry {
     /// The owner.
     pub mark: EntryMark,
     /// The values.
-    pub members: LiteMap<EntryValue, ObservedMember>,
+    pub members: BTreeMap<EntryValue, ObservedMember>,
     /// True if everything else about it, such as a TTL, is as the sink writes it.
     pub tidy: bool,
 }
 
 /// Ownership of an entry outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryMark {
     /// We wrote it, for this owner. A sink that cannot keep an owner has none.
     Ours(Option<Arc<EntryOwner>>),
@@ -133,7 +133,7 @@ pub enum EntryMark {
 }
 
 /// One value outside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedMember {
     /// It gets no new connections.
     pub draining: bool,
@@ -229,7 +229,7 @@ impl SinkStep {
 impl fmt::Display for SinkStep {
     /// Writes one line for people: `+ 10.0.0.1, - 10.0.0.2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let none = LiteMap::new_vec();
+        let none = BTreeMap::new();
         let before = self.before.as_ref().map_or(&none, |entry| &entry.members);
         write!(f, "{}:", self.name)?;
         let StepAction::Put { members, owner } = &self.action else {

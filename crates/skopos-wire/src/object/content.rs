@@ -1,5 +1,6 @@
 //! The bytes of an object: as they came, or compressed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -40,7 +41,15 @@ impl Content {
     pub(super) fn bytes(&self) -> Bytes {
         match self {
             Self::Plain(content) => content.clone(),
-            Self::Compact(compact) => compact.expanded(),
+            Self::Compact(compact) => compact.expanded().into(),
+        }
+    }
+
+    /// Returns the content to read it at once. Sharing it instead would add a count to its buffer, which stays as long as the object.
+    pub(super) fn read(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Plain(content) => Cow::Borrowed(content),
+            Self::Compact(compact) => Cow::Owned(compact.expanded()),
         }
     }
 
@@ -79,7 +88,7 @@ impl PartialEq for Content {
             {
                 true
             }
-            _ => self.len() == other.len() && self.bytes() == other.bytes(),
+            _ => self.len() == other.len() && self.read() == other.read(),
         }
     }
 }
@@ -99,9 +108,9 @@ impl Compact {
         })
     }
 
-    fn expanded(&self) -> Bytes {
+    fn expanded(&self) -> Vec<u8> {
         let frame = self.buffer.get(self.frame_at as usize..).unwrap_or_default();
         // This process made the frame with this dictionary, so there is no error.
-        self.dictionary.expand(frame, self.length as usize).unwrap_or_default().into()
+        self.dictionary.expand(frame, self.length as usize).unwrap_or_default()
     }
 }

@@ -35,7 +35,7 @@ impl RawObject {
     /// ```
     pub fn message_with(&self, change: &MetadataChange<'_>) -> Option<Bytes> {
         let Encoding::Protobuf { .. } = self.0.encoding() else { return None };
-        let content = self.content();
+        let content = self.read();
         let old = metadata(&content)?;
         let mut new = Vec::with_capacity(old.len() + 256);
         copy_fields(old, &mut new, |number| number < field::RESOURCE_VERSION)?;

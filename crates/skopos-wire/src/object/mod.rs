@@ -9,6 +9,7 @@ mod metadata_change;
 mod parts;
 mod protobuf;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -172,7 +173,7 @@ impl RawObject {
             Encoding::Json => self.content(),
             Encoding::Protobuf { kind, has_types } => {
                 // The content was checked when it was scanned, so there is no error.
-                let json = crate::protobuf::message_to_json(kind, has_types, &self.content());
+                let json = crate::protobuf::message_to_json(kind, has_types, &self.read());
                 json.unwrap_or_else(|_| b"{}".to_vec()).into()
             }
         }
@@ -201,7 +202,7 @@ impl RawObject {
             _ => ("", ""),
         };
         let kind = crate::protobuf::find(api_version, kind)?;
-        Ok((kind, crate::protobuf::message(kind, &self.content())?.into()))
+        Ok((kind, crate::protobuf::message(kind, &self.read())?.into()))
     }
 
     /// Returns the message of an object that is held in protobuf.
@@ -219,13 +220,17 @@ impl RawObject {
     pub fn to_stored(&self) -> Bytes {
         match self.0.encoding() {
             Encoding::Json => self.content(),
-            Encoding::Protobuf { kind, .. } => crate::protobuf::object(kind, &self.content()).into(),
+            Encoding::Protobuf { kind, .. } => crate::protobuf::object(kind, &self.read()).into(),
         }
     }
 
     /// Returns the JSON, or the message of protobuf without its envelope.
     pub fn content(&self) -> Bytes {
         self.0.content.bytes()
+    }
+
+    fn read(&self) -> Cow<'_, [u8]> {
+        self.0.content.read()
     }
 
     /// Returns the length of the content in bytes, also while it is held compressed.
@@ -244,9 +249,9 @@ impl RawObject {
     /// If the result cannot be scanned, which happens only if the object could not be either.
     pub fn without_managed_fields(&self, limits: &Limits) -> Result<Self, ScanError> {
         match self.0.encoding() {
-            Encoding::Json => Self::scan(crate::transform::drop_managed_fields(&self.content()), limits),
+            Encoding::Json => Self::scan(crate::transform::drop_managed_fields(&self.read()), limits),
             Encoding::Protobuf { kind, has_types } => {
-                let content = self.content();
+                let content = self.read();
                 let message = protobuf::without_managed_fields(&content);
                 let message = message.as_deref().unwrap_or(&content);
                 let object = Self::from_message(kind, message, limits)?;
@@ -313,7 +318,7 @@ impl RawObject {
     /// Returns whether this JSON is an object in protobuf. Compared in protobuf, in which servers have one way to write an
     /// object, whatever its JSON leaves out.
     fn is_json_of(&self, kind: &'static Kind, object: &RawObject) -> bool {
-        crate::protobuf::message(kind, &self.content()).is_ok_and(|message| message == object.content())
+        crate::protobuf::message(kind, &self.read()).is_ok_and(|message| message == *object.read())
     }
 
     /// Returns whether this is `item` plus only the `kind` and `apiVersion` that it lacks, at the beginning.
@@ -324,7 +329,7 @@ impl RawObject {
         };
         let added = member("kind", self.kind(), item.kind())
             + member("apiVersion", self.api_version(), item.api_version());
-        let (own, item) = (self.content(), item.content());
+        let (own, item) = (self.read(), item.read());
         own.len() == item.len() + added && item.strip_prefix(b"{").is_some_and(|rest| own.ends_with(rest))
     }
 
@@ -374,7 +379,7 @@ impl RawObject {
             target: std::any::type_name::<T>(),
             message,
         };
-        let content = self.content();
+        let content = self.read();
         if let Encoding::Protobuf { kind, has_types } = self.0.encoding() {
             let types = has_types.then(|| kind.types());
             return crate::protobuf::decode_object(Object::new(kind.message, &content), types)

@@ -11,6 +11,7 @@ use skopos_reflect::Time;
 
 use self::round::Round;
 use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue};
+use crate::packed::Packed;
 use crate::plan::decision::{Decision, Facts, MemberTimes};
 use crate::plan::evidence::{Evidence, Removal};
 use crate::plan::guard::{HeldRemovals, HoldReason, RemovalGuard};
@@ -90,8 +91,7 @@ impl Planner {
             self.cluster.clone_from(&view.cluster);
         }
         if !Arc::ptr_eq(&self.view.entries, &view.entries) {
-            let is_alike = |a: &Arc<[DesiredEntry]>, b: &Arc<[DesiredEntry]>| Arc::ptr_eq(a, b) || a == b;
-            self.due.extend(differing(&self.view.entries, &view.entries, is_alike).cloned());
+            self.due.extend(differing(&self.view.entries, &view.entries, Packed::eq).cloned());
         }
         self.view = view;
     }
@@ -123,16 +123,17 @@ impl Planner {
         for (name, state) in &self.names {
             if state.in_flight {
                 match self.outside.get(name) {
-                    Some(entry) => observed.entries.insert(name.clone(), entry.clone()),
+                    Some(entry) => observed.entries.insert(name.clone(), entry),
                     None => observed.entries.remove(name),
                 };
             }
         }
         for (name, before) in self.outside.replace(observed, &self.view.entries) {
-            self.guard.moved(now, &name, before.as_ref(), self.outside.get(&name));
+            let after = self.outside.get(&name);
+            self.guard.moved(now, &name, before.as_ref(), after.as_ref());
             let is_equal = |state: &NameState| state.is_equal;
-            if self.resting.contains(&name) || self.names.get(&name).is_some_and(is_equal) {
-                self.saw_additions(now, &name, before.as_ref());
+            if self.rests(&name, before.as_ref()) || self.names.get(&name).is_some_and(is_equal) {
+                self.saw_additions(now, &name, before.as_ref(), after.as_ref());
             }
             if known && self.names.get(&name).is_none_or(|state| !state.unverified) {
                 self.stats.drift += 1;
@@ -155,22 +156,34 @@ impl Planner {
         (self.observed_at, self.not_before) = (Some(began), None);
     }
 
+    /// Returns whether a name, given its last state outside, was decided once and for all.
+    fn rests(&self, name: &EntryName, outside: Option<&ObservedEntry>) -> bool {
+        !self.due.contains(name) && (outside.is_some() || self.view.entries.contains_key(name))
+    }
+
     /// Records values that another program has added to an equal name. The addition itself is evidence that they are not wanted.
-    fn saw_additions(&mut self, now: Time, name: &EntryName, before: Option<&ObservedEntry>) {
-        let claimants = self.view.entries.get(name).map_or(&[][..], |entries| entries);
+    fn saw_additions(
+        &mut self,
+        now: Time,
+        name: &EntryName,
+        before: Option<&ObservedEntry>,
+        after: Option<&ObservedEntry>,
+    ) {
+        let claimants = self.view.claimants(name);
         let is_wanted = |value: &EntryValue| claimants.iter().any(|entry| entry.members.contains_key(value));
         let was_there = |value: &EntryValue| before.is_some_and(|entry| entry.members.contains_key(value));
-        let values = self.outside.get(name).into_iter().flat_map(|entry| entry.members.keys());
+        let values = after.into_iter().flat_map(|entry| entry.members.keys());
         for value in values.filter(|value| !was_there(value) && !is_wanted(value)) {
             self.evidence.saw(now, Removal { name: name.clone(), value: Some(value.clone()) });
         }
     }
 
     /// Notes the state of these names outside.
-    pub fn read(&mut self, now: Time, names: &BTreeSet<EntryName>, mut observed: Observed) {
+    pub fn read(&mut self, now: Time, names: &BTreeSet<EntryName>, observed: &Observed) {
         for name in names {
-            let before = self.outside.set(name, observed.entries.remove(name), &self.view.entries);
-            self.guard.moved(now, name, before.as_ref(), self.outside.get(name));
+            let after = observed.entries.get(name);
+            let before = self.outside.set(name, after, &self.view.entries);
+            self.guard.moved(now, name, before.as_ref(), after);
             self.due.insert(name.clone());
             if let Some(state) = self.names.get_mut(name) {
                 state.verified();
@@ -255,14 +268,14 @@ impl Planner {
     }
 
     /// Returns the entries of the objects that ask for a name.
-    pub(crate) fn claimants(&self, name: &EntryName) -> &[DesiredEntry] {
-        self.view.entries.get(name).map_or(&[][..], |entries| entries)
+    pub(crate) fn claimants(&self, name: &EntryName) -> Vec<DesiredEntry> {
+        self.view.claimants(name)
     }
 
     /// Returns the owner of a name: the one in its mark outside, or else the first object that asks for it.
     pub(crate) fn owner(&self, name: &EntryName) -> Option<Arc<EntryOwner>> {
-        let marked = marked_owner(self.outside.get(name));
-        marked.or_else(|| self.claimants(name).first().map(|entry| entry.owner.clone()))
+        let marked = marked_owner(self.outside.get(name).as_ref());
+        marked.or_else(|| self.claimants(name).into_iter().next().map(|entry| entry.owner))
     }
 
     /// Returns the names that cannot be written, with the problems.
@@ -334,6 +347,7 @@ impl Planner {
         plan.is_equal =
             !round.behind && plan.steps.is_empty() && plan.held.is_empty() && plan.read.is_empty();
         if plan.is_equal {
+            self.outside.pack();
             let as_of = as_of.min(observed_at);
             self.equal_as_of = Some(self.equal_as_of.map_or(as_of, |known| known.max(as_of)));
         }
@@ -346,11 +360,18 @@ impl Planner {
         let mut decisions = Vec::new();
         for name in &self.due {
             self.resting.remove(name);
-            let claimants = self.view.entries.get(name).map_or(&[][..], |entries| entries);
+            let claimants = self.view.claimants(name);
             let observed = self.outside.get(name);
             let mut since =
                 self.names.get_mut(name).map(|state| std::mem::take(&mut state.since)).unwrap_or_default();
-            let facts = Facts { now, name, claimants, observed, traits: self.traits, options: &self.options };
+            let facts = Facts {
+                now,
+                name,
+                claimants: &claimants,
+                observed: observed.as_ref(),
+                traits: self.traits,
+                options: &self.options,
+            };
             let decision = Decision::new(&facts, &mut since);
             if since != MemberTimes::default() {
                 self.names.entry(name.clone()).or_default().since = since;
@@ -371,7 +392,7 @@ impl Planner {
     /// Holds every change, because another cluster answers.
     fn hold_all(&mut self, decisions: Vec<(EntryName, Decision)>, plan: &mut SinkPlan) {
         let differs = |name: &EntryName, decision: &Decision| {
-            !decision.losses.is_empty() || !is_as(decision, self.outside.get(name))
+            !decision.losses.is_empty() || !is_as(decision, self.outside.get(name).as_ref())
         };
         let removals: BTreeSet<_> = decisions
             .into_iter()
@@ -394,8 +415,8 @@ impl Planner {
         let is_down = self.not_before.is_some_and(|at| at > now);
         for (name, decision) in decisions {
             let before = self.outside.get(&name);
-            let is_foreign = before.is_some_and(|entry| entry.mark == EntryMark::Foreign);
-            if is_foreign || is_as(&decision, before) {
+            let is_foreign = before.as_ref().is_some_and(|entry| entry.mark == EntryMark::Foreign);
+            if is_foreign || is_as(&decision, before.as_ref()) {
                 if let Some(state) =
                     self.names.get_mut(&name).filter(|state| !state.in_flight && !state.unverified)
                 {
@@ -428,13 +449,13 @@ impl Planner {
                 None if decision.members.is_empty() => StepAction::Delete,
                 // Its last values drain.
                 None => StepAction::Put {
-                    owner: marked_owner(before).unwrap_or_default(),
+                    owner: marked_owner(before.as_ref()).unwrap_or_default(),
                     members: decision.members,
                 },
             };
             state.in_flight = true;
             state.sent = sent(&action);
-            plan.steps.push(SinkStep { name, before: before.cloned(), action });
+            plan.steps.push(SinkStep { name, before, action });
         }
     }
 
@@ -449,7 +470,7 @@ impl Planner {
         });
         if decision.is_final && !has_state {
             self.due.remove(name);
-            if self.outside.get(name).is_some() || self.view.entries.contains_key(name) {
+            if self.outside.contains(name) || self.view.entries.contains_key(name) {
                 self.resting.insert(name, decision);
             }
         }

@@ -10,7 +10,6 @@ use crate::entry::EntryName;
 use crate::plan::decision::{Decision, Loss, LossKind};
 use crate::plan::evidence::{Removal, Strength};
 use crate::plan::guard::HoldReason;
-use crate::plan::resting::active;
 use crate::plan::sink_plan::SinkPlan;
 use crate::sink::Serving;
 
@@ -55,8 +54,10 @@ impl Planner {
         }
         let (finished, losing): (Vec<_>, Vec<_>) =
             allowed.into_iter().partition(|(_, _, loss)| loss.kind == LossKind::Drained);
-        let due: usize = decisions.iter().map(|(_, decision)| active(decision)).sum();
-        let after = self.resting.serving() + due - losing.len();
+        let before: usize = decisions.iter().map(|(name, _)| self.outside.serving_of(name)).sum();
+        let due: usize = decisions.iter().map(|(_, decision)| decision.serving()).sum();
+        // Names that rest serve what is outside.
+        let after = self.outside.serving() - before + due - losing.len();
         let (replacing, mut losing): (Vec<_>, Vec<_>) = losing.into_iter().partition(|(_, removal, _)| {
             let replaced = round.replaced.entry(removal.name.clone()).or_default();
             let is_replaced = *replaced < self.guard.replaceable(&removal.name);
@@ -103,12 +104,9 @@ impl Planner {
         round: &mut Round,
     ) -> Objection {
         let removal = Removal { name: name.clone(), value: Some(loss.value.clone()) };
-        let is_there = self.view.entries.get(name).is_some_and(|claimants| {
-            claimants.iter().any(|claimant| claimant.members.contains_key(&loss.value))
-        });
         let mut question = Objection::None;
         // A drained value has no traffic to lose.
-        if !is_there && loss.kind != LossKind::Drained {
+        if !loss.is_wanted && loss.kind != LossKind::Drained {
             let confirm = self.options.confirm;
             let whole = Removal { name: name.clone(), value: None };
             let about = if decision.owner.is_none() { whole } else { removal.clone() };

@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use litemap::LiteMap;
-
 use super::process::Answer;
 use super::service::{Protocol, VirtualService, parse_server};
 use super::{Forward, IpvsOptions};
@@ -41,7 +39,7 @@ pub(super) fn put(
     members: &BTreeMap<EntryValue, Serving>,
     options: &IpvsOptions,
 ) -> Commands {
-    let none = LiteMap::new_vec();
+    let none = BTreeMap::new();
     let known = before.map_or(&none, |entry| &entry.members);
     let (wanted, left_out) = fitting(service, members, options);
     let (flag, address, scheduler) = (service.flag(), service.address, &options.scheduler);

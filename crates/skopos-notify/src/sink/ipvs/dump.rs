@@ -4,8 +4,6 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use litemap::LiteMap;
-
 use super::service::{Protocol, VirtualService, parse_address};
 use super::{Forward, IpvsOptions};
 use crate::sink::{EntryMark, Observed, ObservedEntry, ObservedMember};
@@ -25,7 +23,7 @@ pub(super) fn parse(rules: &str, counts: &str, options: &IpvsOptions) -> Result<
             Rule::Other => {}
             Rule::Service { service, tidy } => {
                 counts.get(&service).ok_or_else(changed)?;
-                let entry = ObservedEntry { mark: EntryMark::Ours(None), members: LiteMap::new(), tidy };
+                let entry = ObservedEntry { mark: EntryMark::Ours(None), members: BTreeMap::new(), tidy };
                 entries.insert(service, entry);
             }
             Rule::Server { service, server, draining, tidy } => {
@@ -239,7 +237,7 @@ FWM  8 IPv6 rr
         assert_eq!(tidy, expected);
         let member = |draining, connections| ObservedMember { draining, connections };
         let members = &observed.entries["tcp/10.8.0.1:80"].members;
-        let expected = LiteMap::from_iter([
+        let expected = BTreeMap::from_iter([
             ("10.9.0.1:8080".into(), member(true, 7)),
             ("10.9.0.2:8080".into(), member(false, 0)),
         ]);

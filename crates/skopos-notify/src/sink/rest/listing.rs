@@ -4,7 +4,6 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::HeaderMap;
-use litemap::LiteMap;
 use serde_json::Value;
 
 use super::body::{ItemBody, plain_text};
@@ -137,7 +136,7 @@ impl<'a> Listing<'a> {
             Err(problem) => return Err(format!("the name of an item: {problem}: {}", begin(item))),
         };
         let value = ItemBody::from_item(item, self.options.written_fields()).canonical();
-        let members = LiteMap::from_iter([(value, ObservedMember::default())]);
+        let members = BTreeMap::from_iter([(value, ObservedMember::default())]);
         let entry = ObservedEntry { mark, members, tidy: true };
         match self.observed.entries.entry(name) {
             Entry::Vacant(free) => drop(free.insert(entry)),
