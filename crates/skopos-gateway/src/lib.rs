@@ -16,7 +16,6 @@
 mod auth;
 mod authz;
 mod catalog;
-mod clock;
 mod clusters;
 pub mod config;
 mod consistency;
@@ -39,7 +38,6 @@ mod upgrade;
 
 pub use auth::{Authenticator, Identity, Impersonation};
 pub use authz::Attributes;
-pub use clock::Clock;
 pub use clusters::Clusters;
 pub use daemon::{Daemon, DaemonError, Embedding};
 pub use gateway::route::{Call, Route};

@@ -3,7 +3,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use skopos_reflect::{Clock, Time};
 
 /// A clock that counts while the machine is suspended, as the clocks of other machines do meanwhile.
@@ -45,33 +44,6 @@ impl BootClock {
 impl fmt::Debug for BootClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("BootClock")
-    }
-}
-
-/// The wall clock for the dates of renewals. The dates are for people: candidates never compare them.
-#[derive(Clone)]
-pub struct RenewalClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
-
-impl RenewalClock {
-    /// Returns the machine's clock.
-    pub fn system() -> Self {
-        Self::from_fn(Timestamp::now)
-    }
-
-    /// Makes a clock for a test.
-    pub fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now))
-    }
-
-    /// Returns the date of a renewal that is sent now.
-    pub(crate) fn now(&self) -> Timestamp {
-        (self.0)()
-    }
-}
-
-impl fmt::Debug for RenewalClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RenewalClock")
     }
 }
 

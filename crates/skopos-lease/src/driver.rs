@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
+use jiff::Timestamp;
 use skopos_reflect::{RawWatch, RawWatchItem};
+use skopos_transport::WallClock;
 use skopos_wire::{RawObject, WatchEvent};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::candidate::Published;
-use crate::clock::{BootClock, RenewalClock};
+use crate::clock::BootClock;
 use crate::lease_client::LeaseClient;
 use crate::machine::{Input, Machine, Outcome};
 use crate::record::Record;
@@ -23,7 +25,7 @@ use crate::term::{TermShared, TermState};
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
     pub(crate) clock: BootClock,
-    pub(crate) renewal_clock: RenewalClock,
+    pub(crate) wall_clock: WallClock,
     pub(crate) client: LeaseClient,
     pub(crate) published: watch::Sender<Published>,
     pub(crate) fit: watch::Receiver<bool>,
@@ -74,7 +76,8 @@ impl Driver {
     }
 
     fn handle(&mut self, input: Input) {
-        self.machine.handle(self.clock.now(), self.renewal_clock.now(), input);
+        let wall = Timestamp::try_from(self.wall_clock.now()).unwrap_or_default();
+        self.machine.handle(self.clock.now(), wall, input);
         let status = self.machine.status();
         if let Some((number, until)) = self.machine.term() {
             let ending = match &status {

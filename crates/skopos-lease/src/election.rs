@@ -57,7 +57,7 @@ impl Election {
     /// When an option is invalid.
     pub fn with_transport(transport: Transport, options: LeaseOptions) -> Result<Self, ElectionError> {
         let timing = options.timing()?;
-        let LeaseOptions { namespace, name, identity, seed, clock, renewal_clock, .. } = options;
+        let LeaseOptions { namespace, name, identity, seed, clock, wall_clock, .. } = options;
         let machine = Machine::new(identity, timing, seed.unwrap_or_else(|| fastrand::u64(..)), clock.now());
         let published = watch::Sender::new(Published {
             status: Status::Starting,
@@ -70,7 +70,7 @@ impl Election {
         let candidate = Candidate::new(published.subscribe(), Arc::new(fit), shared.clone());
         let client = LeaseClient { transport, namespace, name };
         Ok(Self {
-            driver: Driver { machine, clock, renewal_clock, client, published, fit: fit_seen, shared },
+            driver: Driver { machine, clock, wall_clock, client, published, fit: fit_seen, shared },
             candidate,
         })
     }

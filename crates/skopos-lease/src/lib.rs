@@ -53,7 +53,7 @@ mod status;
 mod term;
 
 pub use self::candidate::Candidate;
-pub use self::clock::{BootClock, RenewalClock};
+pub use self::clock::BootClock;
 pub use self::election::Election;
 pub use self::end_reason::EndReason;
 pub use self::error::{ElectionError, ElectionStopped, TermOver};

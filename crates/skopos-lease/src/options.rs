@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use crate::clock::{BootClock, RenewalClock};
+use skopos_transport::WallClock;
+
+use crate::clock::BootClock;
 use crate::error::ElectionError;
 
 /// The Lease of an election, the candidate's identity, and the times.
@@ -27,8 +29,8 @@ pub struct LeaseOptions {
     pub seed: Option<u64>,
     /// The clock of terms.
     pub clock: BootClock,
-    /// The clock for the dates of renewals.
-    pub renewal_clock: RenewalClock,
+    /// The clock for the dates of renewals. The dates are for people: candidates never compare them.
+    pub wall_clock: WallClock,
 }
 
 /// The times derived from the duration.
@@ -57,7 +59,7 @@ impl LeaseOptions {
             unfit_limit: Duration::from_secs(60),
             seed: None,
             clock: BootClock::system(),
-            renewal_clock: RenewalClock::system(),
+            wall_clock: WallClock::system(),
         }
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use skopos_lease::{BootClock, Candidate, Election, EndReason, LeaseOptions, RenewalClock, Status};
+use skopos_lease::{BootClock, Candidate, Election, EndReason, LeaseOptions, Status};
 use skopos_testserver::{Fault, Match, TestServer};
 use skopos_transport::{
     Dialed, Protocol, Transport, TransportErrorKind, TransportOptions, WallClock, dialer_fn,
@@ -40,8 +40,7 @@ impl Process {
             }
         });
         let config = kube::Config::new("http://memory.test".parse().expect("a URL"));
-        let options =
-            TransportOptions { seed: Some(7), wall_clock: WallClock::None, ..TransportOptions::default() };
+        let options = TransportOptions { seed: Some(7), wall_clock: None, ..TransportOptions::default() };
         let transport = Transport::with_dialer(config, options, dialer).expect("a transport");
         let mut options = LeaseOptions::new("default", "leader");
         (options.identity, options.seed) = (name.to_owned(), Some(1));
@@ -313,15 +312,15 @@ async fn refused_request_is_reported_and_retried() {
 #[tokio::test(start_paused = true)]
 async fn wall_clocks_that_differ_by_hours_change_no_leader() {
     let server = server();
-    let dated = |year: i64| move || jiff::Timestamp::from_second((year - 1970) * 31_557_600).expect("a date");
+    let dated = |year: u64| move || UNIX_EPOCH + Duration::from_secs((year - 1970) * 31_557_600);
     let mut first = Process::start(&server, "first", |options| {
         at_once(options);
-        options.renewal_clock = RenewalClock::from_fn(dated(1990));
+        options.wall_clock = WallClock::from_fn(dated(1990));
     });
     let number = first.leads().await;
     let mut second = Process::start(&server, "second", |options| {
         at_once(options);
-        options.renewal_clock = RenewalClock::from_fn(dated(2060));
+        options.wall_clock = WallClock::from_fn(dated(2060));
     });
     second.is(|status| *status == Status::Standby { holder: Some("first".into()) }).await;
     let lease = server.get("leases", Some("default"), "leader").expect("a Lease");

@@ -52,6 +52,7 @@ mod transport;
 mod trust;
 mod upgrade;
 mod via;
+mod wall_clock;
 
 pub use self::address_filter::AddressFilter;
 pub use self::body::TransportBody;
@@ -61,10 +62,11 @@ pub use self::error::{ConfigError, Fault, TlsFault, TransportError, TransportErr
 pub use self::kubeconfig::{
     Kubeconfig, KubeconfigError, KubeconfigPaths, KubeconfigReadError, config_from_kubeconfig, infer_config,
 };
-pub use self::options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock};
+pub use self::options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions};
 pub use self::pem::read_certificates;
 pub use self::proxy::{ProxyFault, proxy_from_environment};
 pub use self::stats::{ConnectionStats, CredentialProblem, LastError, Outage, TransportStats};
 pub use self::transport::Transport;
 pub use self::upgrade::{Tunnel, Upgrade};
 pub use self::via::Via;
+pub use self::wall_clock::WallClock;

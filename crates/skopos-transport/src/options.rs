@@ -1,14 +1,13 @@
 //! Transport options, with the reasons for the defaults.
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::address_filter::AddressFilter;
 use crate::class::RequestClass;
 use crate::error::ConfigError;
 use crate::lag::NEVER;
 use crate::via::Via;
+use crate::wall_clock::WallClock;
 
 /// Options of a [`Transport`](crate::Transport). The defaults keep the project's detection bounds. [`Duration::MAX`] means
 /// "never".
@@ -63,8 +62,9 @@ pub struct TransportOptions {
     /// Measured by the machine's clock, even in virtual time: a simulation that must be deterministic sets a longer time
     /// than it runs. Default 1 s.
     pub reset_memory: Duration,
-    /// The wall clock, compared with the monotonic one each second to detect a suspend.
-    pub wall_clock: WallClock,
+    /// The wall clock, compared with the monotonic one each second to detect a suspend. Without one, as in virtual time, nothing is
+    /// compared.
+    pub wall_clock: Option<WallClock>,
     /// The seed of every random choice, for repeatable tests. Default: random.
     pub seed: Option<u64>,
 }
@@ -91,7 +91,7 @@ impl Default for TransportOptions {
             credential_refresh_interval: Duration::from_secs(5),
             tls_refresh_interval: Duration::from_secs(300),
             reset_memory: Duration::from_secs(1),
-            wall_clock: WallClock::System,
+            wall_clock: Some(WallClock::system()),
             seed: None,
         }
     }
@@ -206,35 +206,4 @@ pub struct Deadlines {
     pub progress: Option<Duration>,
     /// Time from the headers to the end of the body.
     pub body: Option<Duration>,
-}
-
-/// The source of the wall clock's time.
-#[derive(Clone)]
-pub enum WallClock {
-    /// The operating system.
-    System,
-    /// No comparison of clocks: for simulations in virtual time.
-    None,
-    /// Another source, for tests.
-    Custom(Arc<dyn Fn() -> SystemTime + Send + Sync>),
-}
-
-impl WallClock {
-    pub(crate) fn now(&self) -> Option<SystemTime> {
-        match self {
-            Self::System => Some(SystemTime::now()),
-            Self::None => None,
-            Self::Custom(now) => Some(now()),
-        }
-    }
-}
-
-impl fmt::Debug for WallClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::System => "System",
-            Self::None => "None",
-            Self::Custom(_) => "Custom",
-        })
-    }
 }

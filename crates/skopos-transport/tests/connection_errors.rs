@@ -464,12 +464,12 @@ async fn a_suspend_ends_all_connections_at_once() {
     let ahead = Arc::new(AtomicU64::new(0));
     let clock = {
         let (ahead, begin) = (ahead.clone(), Instant::now());
-        WallClock::Custom(Arc::new(move || {
+        WallClock::from_fn(move || {
             std::time::UNIX_EPOCH + begin.elapsed() + Duration::from_secs(ahead.load(Ordering::Relaxed))
-        }))
+        })
     };
     let bench = Bench::new();
-    let transport = bench.transport_with(TransportOptions { wall_clock: clock, ..Bench::options() });
+    let transport = bench.transport_with(TransportOptions { wall_clock: Some(clock), ..Bench::options() });
     let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(transport.stats().suspends, 0);

@@ -10,7 +10,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use skopos_transport::{
     BackoffOptions, Dialed, Fault, Protocol, Transport, TransportError, TransportErrorKind, TransportOptions,
-    Upgrade, WallClock, dialer_fn,
+    Upgrade, dialer_fn,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep, timeout};
@@ -40,7 +40,7 @@ impl Server {
                 Ok(Dialed::new(near, protocol))
             })
         });
-        let options = TransportOptions { seed: Some(1), wall_clock: WallClock::None, ..Default::default() };
+        let options = TransportOptions { seed: Some(1), wall_clock: None, ..Default::default() };
         let mut config = kube::Config::new("http://cluster.test:8080/prefix".parse().unwrap());
         config.auth_info.token = Some("secret".to_owned().into());
         Transport::with_dialer(config, options, dialer).unwrap()

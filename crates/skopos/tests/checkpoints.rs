@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use skopos::checkpoint::{Checkpoint, CheckpointLimits, NoCheckpoint, WallClock, WallTime};
+use skopos::checkpoint::{Checkpoint, CheckpointLimits, NoCheckpoint, RestartClock, WallTime};
 use skopos::journal::{ChangeKind, JournalOptions};
 use skopos::{
     BuildError, Event, FactoryOptions, Freshness, HandlerOptions, Informer, InformerFactory, InformerOptions,
@@ -21,14 +21,14 @@ use skopos_testserver::{Fault, Match, RequestRecord};
 use support::*;
 
 /// Makes a wall clock that has advanced by this number of seconds since the test began, in a machine that stays up.
-fn clock(moved: u64) -> WallClock {
+fn clock(moved: u64) -> RestartClock {
     let up = ("this run".to_owned(), secs(10_000 + moved));
     let now = WallTime::new(SystemTime::UNIX_EPOCH + secs(1_000_000 + moved), Some(up));
-    WallClock::from_fn(move || now.clone())
+    RestartClock::from_fn(move || now.clone())
 }
 
 fn options(moved: u64) -> FactoryOptions {
-    FactoryOptions { wall_clock: clock(moved), cluster: Some("c1".to_owned()), ..quiet() }
+    FactoryOptions { restart_clock: clock(moved), cluster: Some("c1".to_owned()), ..quiet() }
 }
 
 /// Returns a checkpoint that was written to a file and read back.
@@ -110,11 +110,11 @@ async fn suspend_during_restore_does_not_lower_age() {
     let lead = slept.clone();
     let sleep_clock = SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into());
     // The machine is suspended right after the clock is read.
-    let wall_clock = WallClock::from_fn(move || {
+    let restart_clock = RestartClock::from_fn(move || {
         slept.fetch_add(60_000_000_000, Ordering::SeqCst);
         clock(3600).now()
     });
-    let options = FactoryOptions { sleep_clock, wall_clock, ..options(3600) };
+    let options = FactoryOptions { sleep_clock, restart_clock, ..options(3600) };
     let factory = InformerFactory::new(transport_to(&world.server), options);
     let maps: Informer<ConfigMap> = factory.informer(InformerOptions::all().restored(checkpoint)).unwrap();
     let age = maps.freshness().age().unwrap();

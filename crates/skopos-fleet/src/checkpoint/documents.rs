@@ -4,7 +4,7 @@ use std::io::Read;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use skopos::checkpoint::{WallClock, WallTime};
+use skopos::checkpoint::{RestartClock, WallTime};
 
 use super::envelope;
 use super::refusal::RefusalReason;
@@ -37,7 +37,11 @@ struct WireDocument {
 }
 
 /// Encodes documents. Blocks while compressing them.
-pub(super) fn encode(identity: &str, documents: &Documents, clock: &WallClock) -> std::io::Result<Vec<u8>> {
+pub(super) fn encode(
+    identity: &str,
+    documents: &Documents,
+    clock: &RestartClock,
+) -> std::io::Result<Vec<u8>> {
     let now = clock.now();
     let wire = |(request, document): &(DocumentRequest, Document)| WireDocument {
         path: request.path().to_owned(),
@@ -65,7 +69,7 @@ pub(super) fn decode(
     identity: &str,
     reader: impl Read,
     most: usize,
-    clock: &WallClock,
+    clock: &RestartClock,
 ) -> Result<Documents, RefusalReason> {
     let damaged = || RefusalReason::Damaged("it is not put together as it should be".into());
     let packed = envelope::unwrap(HEAD, reader, most as u64)?;
@@ -131,9 +135,9 @@ mod tests {
 
     use super::*;
 
-    fn at(seconds: u64) -> WallClock {
+    fn at(seconds: u64) -> RestartClock {
         let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        WallClock::from_fn(move || WallTime::new(wall, None))
+        RestartClock::from_fn(move || WallTime::new(wall, None))
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use skopos::checkpoint::{CheckpointLimits, WallClock};
+use skopos::checkpoint::{CheckpointLimits, RestartClock};
 
 use crate::cluster::KindFilter;
 
@@ -28,7 +28,7 @@ pub struct KeeperOptions {
     /// Limit on the final write when the fleet is shut down. Default 5 s.
     pub end: Duration,
     /// The clock by which ages continue over a restart.
-    pub clock: WallClock,
+    pub clock: RestartClock,
 }
 
 impl Default for KeeperOptions {
@@ -42,7 +42,7 @@ impl Default for KeeperOptions {
             admits: KindFilter::default(),
             orphans: Duration::from_secs(24 * 3600),
             end: Duration::from_secs(5),
-            clock: WallClock::system(),
+            clock: RestartClock::system(),
         }
     }
 }

@@ -3,7 +3,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http_body_util::BodyExt as _;
 use serde_json::Value;
-use skopos::transport::WallClock;
 use skopos::{Transport, TransportOptions, test_server_dialer};
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
 use skopos_vcluster::{Helm, HostOptions};
@@ -24,7 +23,7 @@ struct Gateway {
 
 fn host(server: &TestServer) -> Host {
     let config = kube::Config::new("http://host.test".parse().unwrap());
-    let options = TransportOptions { wall_clock: WallClock::None, ..TransportOptions::default() };
+    let options = TransportOptions { wall_clock: None, ..TransportOptions::default() };
     let transport = Transport::with_dialer(config, options, test_server_dialer(server)).unwrap();
     let client = transport.client("default");
     let helm = Helm { program: "/nonexistent/helm".into(), ..Helm::default() };

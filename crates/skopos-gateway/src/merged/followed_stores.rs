@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use skopos::transport::WallClock;
 use skopos::{Freshness, Snapshot, Store};
 use skopos_fleet::ClusterId;
 use skopos_wire::RawObject;
 use tokio::time::Instant;
-
-use crate::clock::Clock;
 
 /// The store that the merged content of each member follows.
 ///
@@ -19,7 +18,7 @@ use crate::clock::Clock;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FollowedStores {
     stores: Arc<Mutex<Stores>>,
-    clock: Clock,
+    clock: WallClock,
 }
 
 /// One period of following a store; each later period of the same member has another number.
@@ -54,7 +53,7 @@ struct Proof {
 pub(crate) struct Ages {
     now: Proof,
     by_member: BTreeMap<ClusterId, Age>,
-    clock: Clock,
+    clock: WallClock,
 }
 
 /// Age of a member's content.
@@ -68,7 +67,7 @@ pub(crate) struct Age {
 
 impl FollowedStores {
     /// Makes a value that follows nothing yet.
-    pub(crate) fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: WallClock) -> Self {
         Self { stores: Arc::default(), clock }
     }
 
@@ -136,7 +135,7 @@ impl Followed {
         matches!(self, Self::Now(own, _) if own.is_same(store))
     }
 
-    fn age(&self, clock: &Clock) -> Age {
+    fn age(&self, clock: &WallClock) -> Age {
         match self {
             Self::Now(store, None) => Age::from_freshness(&store.freshness()),
             Self::Now(store, Some(ahead)) => {
@@ -150,12 +149,12 @@ impl Followed {
 
 impl Proof {
     /// Makes the proof of content that has this age now.
-    fn from_age(age: Duration, clock: &Clock) -> Self {
+    fn from_age(age: Duration, clock: &WallClock) -> Self {
         let (now, clock) = (Instant::now(), clock.now());
         Self { at: now.checked_sub(age).unwrap_or(now), clock: clock.checked_sub(age).unwrap_or(clock) }
     }
 
-    fn age(self, clock: &Clock) -> Duration {
+    fn age(self, clock: &WallClock) -> Duration {
         self.at.elapsed().max(clock.now().duration_since(self.clock).unwrap_or_default())
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use skopos::transport::WallClock;
 use skopos_fleet::ClusterId;
 use skopos_serve::{Event as WindowEvent, MemoryBudget, Window, WindowOptions};
 use skopos_wire::RawObject;
@@ -15,7 +16,6 @@ use super::item::MergedItem;
 use super::merged_version::{InstanceTag, MergedVersion};
 use super::merger::{ContentSource, Event, MemberChange, Merger, Position, Resume, Roster, View};
 use super::resume_state::{MemberState, ResumeState};
-use crate::clock::Clock;
 use crate::response::paged::Paged;
 
 /// The merged history of one kind.
@@ -26,7 +26,7 @@ use crate::response::paged::Paged;
 pub(crate) struct History {
     core: Mutex<Core>,
     window: Arc<Window<MergedItem>>,
-    clock: Clock,
+    clock: WallClock,
     opened: watch::Sender<bool>,
     /// Notified after each message of a member, bookmarks included.
     received: Notify,
@@ -63,9 +63,9 @@ impl History {
         instance: InstanceTag,
         options: WindowOptions,
         paged: &MemoryBudget,
-        clock: Clock,
+        clock: WallClock,
     ) -> Self {
-        let merger = Merger::new(past, instance, clock.timestamp());
+        let merger = Merger::new(past, instance, timestamp(&clock));
         let window = Arc::new(Window::new(options, merger.start().number()));
         let (vanished, _) = broadcast::channel(64);
         let core = Mutex::new(Core { merger, paged: Paged::new(MAX_PAGED, paged) });
@@ -78,7 +78,7 @@ impl History {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.clock.timestamp()
+        timestamp(&self.clock)
     }
 
     /// Lets readers in; see [`Merger::open`].
@@ -285,6 +285,10 @@ impl MemberChanges {
         }
         events
     }
+}
+
+fn timestamp(clock: &WallClock) -> Timestamp {
+    Timestamp::try_from(clock.now()).unwrap_or_default()
 }
 
 #[cfg(test)]

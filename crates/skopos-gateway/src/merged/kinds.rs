@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use skopos::ResourceId;
+use skopos::transport::WallClock;
 use skopos_fleet::{CachedKind, Fleet};
 use skopos_serve::{MemoryBudget, ResourceType, WindowOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -19,7 +20,6 @@ use super::history::History;
 use super::merged_version::InstanceTag;
 use super::resume_store::{ResumeFile, ResumeStorage, ResumeStore};
 use crate::catalog::Catalogs;
-use crate::clock::Clock;
 use crate::clusters::Served;
 use crate::config::fleet::resource_id;
 use crate::consistency::Listings;
@@ -37,7 +37,7 @@ pub struct KindsOptions {
     /// The memory budget of the states for further pages of lists, for all kinds together.
     pub paged: MemoryBudget,
     /// The source of the time of day. Default: the operating system.
-    pub clock: Clock,
+    pub clock: WallClock,
     /// The keys of continue tokens. Default: a random one.
     pub continue_keys: Option<ContinueKeys>,
     /// The seed of a random key for continue tokens. Default: the operating system's randomness; a seed is for simulations.
@@ -100,7 +100,7 @@ impl Default for KindsOptions {
             idle_stop: Duration::from_secs(600),
             window: WindowOptions::default(),
             paged: MemoryBudget::unbounded(),
-            clock: Clock::system(),
+            clock: WallClock::system(),
             continue_keys: None,
             seed: None,
         }

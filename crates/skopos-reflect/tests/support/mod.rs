@@ -9,9 +9,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skopos_reflect::{Change, Clock, Commit, ReflectorState, ReplaceCause, Sink, Time};
 use skopos_testserver::TestServer;
-use skopos_transport::{
-    Dialed, Protocol, Transport, TransportErrorKind, TransportOptions, WallClock, dialer_fn,
-};
+use skopos_transport::{Dialed, Protocol, Transport, TransportErrorKind, TransportOptions, dialer_fn};
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
 pub fn secs(seconds: u64) -> Duration {
@@ -47,8 +45,7 @@ pub fn transport_past(server: &Arc<TestServer>, away: Away) -> Transport {
         }
     });
     let config = kube::Config::new("http://memory.test".parse().expect("a url"));
-    let options =
-        TransportOptions { seed: Some(7), wall_clock: WallClock::None, ..TransportOptions::default() };
+    let options = TransportOptions { seed: Some(7), wall_clock: None, ..TransportOptions::default() };
     Transport::with_dialer(config, options, dialer).expect("a transport")
 }
 

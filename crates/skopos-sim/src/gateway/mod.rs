@@ -18,7 +18,7 @@ use skopos::{FactoryOptions, Transport, TransportOptions};
 use skopos_fleet::{ClusterOptions, Connector, Fleet, FleetOptions};
 use skopos_gateway::config::{Config, LoopbackTrust};
 use skopos_gateway::{
-    Authenticator, Clock, Clusters, FleetAsk, Gateway, InstanceId, KindsOptions, Merged, Services,
+    Authenticator, Clusters, FleetAsk, Gateway, InstanceId, KindsOptions, Merged, Services,
 };
 use skopos_transport::WallClock;
 use tokio::task::JoinSet;
@@ -73,7 +73,7 @@ impl Visited {
         let services = Services::new(fleet.clone(), Arc::new(config));
         let mut kinds = KindsOptions::default();
         let times = times(scene);
-        (kinds.clock, kinds.seed) = (Clock::from_fn(move || times().wall()), Some(seed));
+        (kinds.clock, kinds.seed) = (WallClock::from_fn(move || times().wall()), Some(seed));
         let routed = Clusters::new(services.clone());
         let merged = Merged::new(services, kinds);
         let gateway = Gateway::builder(authenticator, most)
@@ -122,7 +122,7 @@ fn fleet_options(
     let (wall, lead) = (times(scene), scene.lead.clone());
     let transport = TransportOptions {
         seed: Some(seed),
-        wall_clock: WallClock::Custom(Arc::new(move || wall().wall())),
+        wall_clock: Some(WallClock::from_fn(move || wall().wall())),
         // Longer than any run takes.
         reset_memory: Duration::from_secs(24 * 3600),
         ..of_gateway.cluster.transport.clone()
@@ -133,7 +133,7 @@ fn fleet_options(
         sleep_clock: skopos::SleepClock::from_fn(move || {
             lead.load(std::sync::atomic::Ordering::SeqCst).into()
         }),
-        wall_clock: skopos::checkpoint::WallClock::from_fn(times(scene)),
+        restart_clock: skopos::checkpoint::RestartClock::from_fn(times(scene)),
         ..of_gateway.cluster.factory.clone()
     };
     let networks: Vec<_> = clusters.iter().map(|cluster| cluster.network.clone()).collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use skopos::{FactoryOptions, InformerFactory, SleepClock, Transport, TransportOptions, checkpoint};
-use skopos_lease::{BootClock, Election, LeaseOptions, RenewalClock};
+use skopos_lease::{BootClock, Election, LeaseOptions};
 use skopos_notify::desired::{ClaimSource, EndpointSource, Template};
 use skopos_notify::event::{EventSource, ResourceName};
 use skopos_notify::service::control::NotifierPhase;
@@ -176,7 +176,7 @@ fn transport(setup: &Setup, seed: u64) -> anyhow::Result<Transport> {
     let wall = times(&setup.scene);
     let options = TransportOptions {
         seed: Some(seed),
-        wall_clock: WallClock::Custom(Arc::new(move || wall().wall())),
+        wall_clock: Some(WallClock::from_fn(move || wall().wall())),
         // Longer than any run takes.
         reset_memory: Duration::from_secs(24 * 3600),
         ..TransportOptions::default()
@@ -192,7 +192,7 @@ fn options(scene: &Scene, seed: u64) -> FactoryOptions {
         limits: limits(),
         seed: Some(seed),
         sleep_clock: SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into()),
-        wall_clock: checkpoint::WallClock::from_fn(times(scene)),
+        restart_clock: checkpoint::RestartClock::from_fn(times(scene)),
         ..factory_options()
     }
 }
@@ -204,9 +204,9 @@ fn lease(setup: &Setup, seed: u64) -> LeaseOptions {
     let slept = setup.scene.slept.clone();
     options.clock = BootClock::from_fn(move || Duration::from_nanos(slept.load(Ordering::SeqCst)));
     let (wall, ahead) = (times(&setup.scene), setup.plan.ahead);
-    options.renewal_clock = RenewalClock::from_fn(move || {
-        let now = jiff::Timestamp::try_from(wall().wall()).unwrap_or_default();
-        now.checked_add(jiff::SignedDuration::from_secs(ahead)).unwrap_or(now)
+    options.wall_clock = WallClock::from_fn(move || {
+        let seconds = Duration::from_secs(ahead.unsigned_abs());
+        if ahead < 0 { wall().wall() - seconds } else { wall().wall() + seconds }
     });
     options
 }

@@ -182,7 +182,7 @@ fn transport(scene: &Scene, cluster: &Cluster, number: usize, seed: u64) -> Resu
     };
     let options = TransportOptions {
         seed: Some(seed),
-        wall_clock: WallClock::Custom(Arc::new(wall)),
+        wall_clock: Some(WallClock::from_fn(wall)),
         // Longer than any run takes.
         reset_memory: Duration::from_secs(24 * 3600),
         ..TransportOptions::default()
@@ -220,7 +220,7 @@ fn factory_options(scene: &Scene, plan: &ClientPlan, seed: u64) -> FactoryOption
         limits: limits(),
         seed: Some(seed),
         sleep_clock: SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into()),
-        wall_clock: checkpoint::WallClock::from_fn(times(scene)),
+        restart_clock: checkpoint::RestartClock::from_fn(times(scene)),
         ..FactoryOptions::default()
     }
 }

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{Connection, Hub};
 use crate::error::TransportErrorKind;
 use crate::pool::Member;
+use crate::wall_clock::WallClock;
 
 /// A jump of the wall clock against the monotonic one that means a suspend.
 const SUSPEND_THRESHOLD: Duration = Duration::from_secs(5);
@@ -25,7 +26,8 @@ impl Hub {
     }
 
     async fn run_ticker(self: Arc<Self>) {
-        let mut last = (Instant::now(), self.options.wall_clock.now());
+        let wall = || self.options.wall_clock.as_ref().map(WallClock::now);
+        let mut last = (Instant::now(), wall());
         loop {
             let due = last.0 + TICK_INTERVAL;
             tokio::select! {
@@ -33,7 +35,7 @@ impl Hub {
                 () = self.stop.cancelled() => return,
                 () = tokio::time::sleep_until(due) => {}
             }
-            let now = (Instant::now(), self.options.wall_clock.now());
+            let now = (Instant::now(), wall());
             self.lag_monitor.record(now.0.duration_since(due));
             if let (Some(before), Some(after)) = (last.1, now.1) {
                 let wall = after.duration_since(before).unwrap_or_default();

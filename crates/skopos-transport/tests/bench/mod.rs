@@ -21,7 +21,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use skopos_transport::{
     DialAttempt, Dialed, Protocol, Transport, TransportBody, TransportError, TransportErrorKind,
-    TransportOptions, WallClock, dialer_fn,
+    TransportOptions, dialer_fn,
 };
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::broadcast;
@@ -128,7 +128,7 @@ impl Bench {
     }
 
     pub(crate) fn options() -> TransportOptions {
-        TransportOptions { seed: Some(1), wall_clock: WallClock::None, ..Default::default() }
+        TransportOptions { seed: Some(1), wall_clock: None, ..Default::default() }
     }
 
     pub(crate) fn transport(&self) -> Transport {

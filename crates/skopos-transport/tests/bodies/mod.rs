@@ -12,8 +12,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use skopos_transport::{
-    Dialed, RequestOptions, Transport, TransportError, TransportErrorKind, TransportOptions, WallClock,
-    dialer_fn,
+    Dialed, RequestOptions, Transport, TransportError, TransportErrorKind, TransportOptions, dialer_fn,
 };
 use tokio::time::Instant;
 
@@ -38,8 +37,7 @@ async fn converse(script: Arc<Script>) {
         }
     });
     let config = kube::Config::new("http://cluster.test".parse().expect("a URL"));
-    let options =
-        TransportOptions { seed: Some(1), wall_clock: WallClock::None, ..TransportOptions::default() };
+    let options = TransportOptions { seed: Some(1), wall_clock: None, ..TransportOptions::default() };
     let transport = Transport::with_dialer(config, options, dialer).expect("these options work");
 
     let deadline = Duration::from_secs(20);

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use skopos::transport::WallClock;
 use skopos::{Transport, TransportOptions, test_server_dialer};
 use skopos_fleet::kubeconfig::KubeconfigPaths;
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
@@ -62,8 +61,7 @@ pub fn without_helm() -> HostOptions {
 
 pub fn transport(server: &TestServer) -> Transport {
     let config = kube::Config::new("http://host.test".parse().unwrap());
-    let options =
-        TransportOptions { seed: Some(7), wall_clock: WallClock::None, ..TransportOptions::default() };
+    let options = TransportOptions { seed: Some(7), wall_clock: None, ..TransportOptions::default() };
     Transport::with_dialer(config, options, test_server_dialer(server)).unwrap()
 }
 

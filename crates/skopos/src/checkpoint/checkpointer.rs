@@ -68,7 +68,7 @@ impl Checkpoint {
         // nothing.
         let evidence = shared.freshness().evidence();
         let content = shared.store.current();
-        let now = shared.context.options.wall_clock.now();
+        let now = shared.context.options.restart_clock.now();
         if !content.synced {
             return Err(NoCheckpoint::NotSynced);
         }

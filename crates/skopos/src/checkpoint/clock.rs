@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 /// believed to be right within 5 seconds, which are added to the age, and if it is behind the time at which a checkpoint was
 /// written, no age is told at all.
 #[derive(Clone)]
-pub struct WallClock(Arc<dyn Fn() -> WallTime + Send + Sync>);
+pub struct RestartClock(Arc<dyn Fn() -> WallTime + Send + Sync>);
 
-/// A moment, as read from a [`WallClock`].
+/// A moment, as read from a [`RestartClock`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WallTime {
@@ -29,7 +29,7 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5);
 /// The resolution of the uptime.
 const UPTIME_RESOLUTION: Duration = Duration::from_millis(10);
 
-impl WallClock {
+impl RestartClock {
     /// Creates a clock that reads the machine's clocks: on Linux with the uptime, elsewhere the wall clock alone.
     pub fn system() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
@@ -100,15 +100,15 @@ fn uptime() -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-impl Default for WallClock {
+impl Default for RestartClock {
     fn default() -> Self {
         Self::system()
     }
 }
 
-impl fmt::Debug for WallClock {
+impl fmt::Debug for RestartClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WallClock")
+        f.write_str("RestartClock")
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn system_clock_moves_forward() {
-        let clock = WallClock::system();
+        let clock = RestartClock::system();
         let then = clock.now();
         assert!(clock.now().since(&then).is_some_and(|span| span < Duration::from_secs(60)));
     }

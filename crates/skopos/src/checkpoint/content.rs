@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use skopos_wire::{Limits, ObjectKey, RawObject, ResourceVersion};
 
-use super::clock::{WallClock, WallTime};
+use super::clock::{RestartClock, WallTime};
 use super::error::CheckpointError;
 use super::frames::{FrameReader, FrameWriter};
 use super::header::{ContentIdentity, Header};
@@ -152,7 +152,7 @@ impl Checkpoint {
     }
 
     /// Returns an upper bound on the current age of the content; `None` if it cannot be computed.
-    pub fn age(&self, clock: &WallClock) -> Option<Duration> {
+    pub fn age(&self, clock: &RestartClock) -> Option<Duration> {
         let now = clock.now();
         let ages = (0..self.header.parts.len()).map(|part| self.age_of(part, &now));
         ages.reduce(|one, other| Some(one?.max(other?))).flatten()

@@ -10,7 +10,7 @@
 //!
 //! * Its content can be read at once. [`Freshness`](crate::Freshness) is `Stale` for the reason
 //!   [`StaleReason::Restored`](crate::StaleReason) (or for what is wrong with the reflector), with the true age: from when the
-//!   content was last proven before it was written, by clocks that can be trusted ([`WallClock`]); none if they cannot.
+//!   content was last proven before it was written, by clocks that can be trusted ([`RestartClock`]); none if they cannot.
 //! * The watch resumes at the checkpoint's RV, without a list. If the server no longer has the history from there (410),
 //!   everything is listed, and handlers and the journal receive the differences, marked as a gap.
 //! * [`Informer::has_synced`](crate::Informer::has_synced) and `wait_synced` stay false until the server has confirmed the
@@ -38,7 +38,7 @@ pub(crate) mod header;
 mod tests;
 
 pub use checkpointer::Checkpointer;
-pub use clock::{WallClock, WallTime};
+pub use clock::{RestartClock, WallTime};
 pub use content::{Checkpoint, CheckpointLimits, ContentMark, Written};
 pub use error::{CheckpointError, IdentityMismatch, NoCheckpoint};
 pub use file::{replace_file, replace_file_unsynced};

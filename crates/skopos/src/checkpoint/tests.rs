@@ -85,7 +85,8 @@ fn written_checkpoint_reads_back_equal() {
         assert_eq!((found.epoch(), found.cluster()), (written.epoch(), Some("c1")));
     }
     let set = read(&bytes(&checkpoint(&["a", "b"], 1))).unwrap();
-    let at = |secs| WallClock::from_fn(move || WallTime::new(UNIX_EPOCH + Duration::from_secs(secs), None));
+    let at =
+        |secs| RestartClock::from_fn(move || WallTime::new(UNIX_EPOCH + Duration::from_secs(secs), None));
     assert!(set.age(&at(1100)).is_some_and(|age| age >= Duration::from_secs(120)), "the older part counts");
     assert_eq!(set.age(&at(999)), None, "by a clock that is behind, nothing is proven");
 }

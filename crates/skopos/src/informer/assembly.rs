@@ -36,7 +36,7 @@ pub(crate) fn store_for(
     if let Some(checkpoint) = restored {
         // First: time that passes before the other clock is read counts twice, rather than never.
         let here = Proof::now(&context.freshness);
-        let now = context.options.wall_clock.now();
+        let now = context.options.restart_clock.now();
         for (index, part) in evidence.parts.iter_mut().enumerate() {
             part.restore(here, checkpoint.age_of(index, &now), checkpoint.written_at());
         }

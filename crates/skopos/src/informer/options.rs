@@ -9,7 +9,7 @@ use skopos_wire::{FieldSelector, LabelSelector, Limits, ParseError};
 
 use super::resource::{ResourceId, Scope};
 use super::transform::Transform;
-use crate::checkpoint::clock::WallClock;
+use crate::checkpoint::clock::RestartClock;
 use crate::checkpoint::content::Checkpoint;
 use crate::checkpoint::header::ContentIdentity;
 use crate::error::BuildError;
@@ -48,7 +48,7 @@ pub struct FactoryOptions {
     /// The clock that detects a suspend of the machine; replaced in tests.
     pub sleep_clock: SleepClock,
     /// The clock that measures the age of a checkpoint; replaced in tests.
-    pub wall_clock: WallClock,
+    pub restart_clock: RestartClock,
     /// The cluster's name, for checkpoints (none): it is written into them, and only those of the same cluster are
     /// accepted. RVs mean nothing in another cluster, so the name should change when the cluster is created again: the uid
     /// of its namespace kube-system does.
@@ -69,7 +69,7 @@ impl Default for FactoryOptions {
             keep_transport: false,
             seed: None,
             sleep_clock: SleepClock::system(),
-            wall_clock: WallClock::system(),
+            restart_clock: RestartClock::system(),
             cluster: None,
         }
     }

@@ -1,16 +1,12 @@
-//! The wall clock, which a simulation replaces.
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use jiff::Timestamp;
-
-/// A source of the time of day. Durations are measured by tokio's clock.
+/// A source of the time of day, which simulations and tests replace. Durations are measured by tokio's clock.
 #[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
+pub struct WallClock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
-impl Clock {
+impl WallClock {
     /// Makes a clock of the operating system's time.
     pub fn system() -> Self {
         Self::from_fn(SystemTime::now)
@@ -21,23 +17,20 @@ impl Clock {
         Self(Arc::new(now))
     }
 
-    pub(crate) fn now(&self) -> SystemTime {
+    /// Returns the current time.
+    pub fn now(&self) -> SystemTime {
         (self.0)()
-    }
-
-    pub(crate) fn timestamp(&self) -> Timestamp {
-        Timestamp::try_from(self.now()).unwrap_or_default()
     }
 }
 
-impl Default for Clock {
+impl Default for WallClock {
     fn default() -> Self {
         Self::system()
     }
 }
 
-impl fmt::Debug for Clock {
+impl fmt::Debug for WallClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clock")
+        f.write_str("WallClock")
     }
 }
