@@ -54,11 +54,11 @@ impl Volume {
     pub fn pull_request() -> Self {
         Self {
             name: "pr".to_owned(),
-            per_fault: 20,
+            per_fault: 10,
             fault: None,
-            mixed: 1000,
+            mixed: 500,
             first: 0,
-            twice: 50,
+            twice: 25,
             jobs: std::thread::available_parallelism().map_or(2, usize::from),
             at_most: None,
             until_red: false,
@@ -73,6 +73,7 @@ impl Volume {
             per_fault: 200,
             mixed: 10_000,
             first: 100_000,
+            twice: 50,
             ..Self::pull_request()
         }
     }
@@ -84,7 +85,7 @@ impl Volume {
             per_fault: 2000,
             mixed: 100_000,
             first: 1_000_000,
-            ..Self::pull_request()
+            ..Self::nightly()
         }
     }
 
