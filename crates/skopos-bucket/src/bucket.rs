@@ -231,7 +231,7 @@ impl Bucket {
                     }
                     _ => io::ErrorKind::Other,
                 };
-                io::Error::new(kind, error)
+                io::Error::new(kind, without_attempts(&error))
             }
         }
     }
@@ -273,6 +273,16 @@ impl fmt::Debug for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Bucket({} in {})", self.prefix, self.objects)
     }
+}
+
+/// Returns the text of an error without the times and counts of its attempts: the same problem has the same text each time.
+fn without_attempts(mut error: &(dyn std::error::Error + 'static)) -> String {
+    while let Some(source) = error.source()
+        && error.to_string().contains("Error performing")
+    {
+        error = source;
+    }
+    error.to_string()
 }
 
 /// Returns the next part of a response, if it arrives in time.

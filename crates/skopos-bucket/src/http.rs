@@ -240,7 +240,11 @@ fn http_error(error: &TransportError) -> HttpError {
         (_, Fault::Network) => HttpErrorKind::Connect,
         _ => HttpErrorKind::Interrupted,
     };
-    failed(kind, &error.to_string())
+    // Without the time of the next attempt, which differs each time.
+    match error.kind() {
+        TransportErrorKind::BackingOff { last, .. } => failed(kind, &last.to_string()),
+        _ => failed(kind, &error.to_string()),
+    }
 }
 
 fn failed(kind: HttpErrorKind, problem: &str) -> HttpError {

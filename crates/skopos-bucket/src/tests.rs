@@ -90,6 +90,22 @@ async fn whatever_is_wrong_ends_soon_and_tells_no_secret() {
 }
 
 #[tokio::test]
+async fn same_problem_has_same_text() {
+    let (s3, keys) = (S3::start().await.unwrap(), tempfile::tempdir().unwrap());
+    let source = s3.config(keys.path()).unwrap();
+    s3.feels(Mood::Refuse(500));
+    let mut texts = Vec::new();
+    for _ in 0..2 {
+        texts.push(read(&source.open_in(nothing()).unwrap(), "one").await.unwrap_err().to_string());
+    }
+    drop(s3);
+    for _ in 0..2 {
+        texts.push(read(&source.open_in(nothing()).unwrap(), "one").await.unwrap_err().to_string());
+    }
+    assert!(texts[0] == texts[1] && texts[2] == texts[3] && texts[1] != texts[2], "{texts:#?}");
+}
+
+#[tokio::test]
 async fn tls_trusts_only_configured_ca() {
     let keys = tempfile::tempdir().unwrap();
     let certificate = generate_simple_self_signed(["127.0.0.1".into()]).unwrap();
