@@ -108,12 +108,19 @@ async fn carry(mut local: TcpStream, forward: PortForward, _permit: OwnedSemapho
     let _ = local.set_nodelay(true);
     match forward.open().await {
         Ok(mut remote) => {
-            if let Err(error) = tokio::io::copy_bidirectional(&mut local, &mut remote).await {
-                tracing::info!(%error, "a connection ended");
+            match tokio::io::copy_bidirectional(&mut local, &mut remote).await {
+                // The host says why the pod is not reached only after the stream is open.
+                Err(reason) if reason.raw_os_error().is_none() => closed(&reason),
+                Err(error) => tracing::info!(%error, "a connection ended"),
+                Ok(_) => {}
             }
         }
-        Err(reason) => aside::say(format_args!("# a connection was closed: {reason}")),
+        Err(reason) => closed(&reason),
     }
+}
+
+fn closed(reason: &dyn std::fmt::Display) {
+    aside::say(format_args!("# a connection was closed: {reason}"));
 }
 
 async fn command(program: &OsString, arguments: &[OsString], kubeconfig: &Path) -> Result<(), CliError> {

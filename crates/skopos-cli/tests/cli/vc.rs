@@ -151,6 +151,27 @@ fn vc_connect_reaches_a_virtual_cluster_through_its_host() {
 }
 
 #[test]
+fn vc_connect_says_why_connection_was_closed() {
+    let host = Host::shop();
+    host.good(&["pause", "shop"]);
+    host.wait_down(NS, "shop");
+    let nothing_listens = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": NS, "name": "silent", "labels": {"app": "vcluster", "release": "shop"}},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    host.virtuals.host().create(nothing_listens).expect("created");
+    let connected = Running::start(&mut host.command(&["connect", "shop"]));
+    let line = connected.line(|line| line.contains(" is at https://127.0.0.1:"));
+    let address = line.rsplit("https://").next().expect("an address").trim();
+    let _stream = std::net::TcpStream::connect(address).expect("connected");
+    connected.error_line(|line| {
+        line.starts_with("# a connection was closed: ")
+            && line.contains("error forwarding port 8443 to pod silent")
+    });
+}
+
+#[test]
 fn virtual_clusters_are_served_outside_of_their_host() {
     let host = Host::shop();
     let (config, kubeconfig) = (host.file("gateway.yaml"), host.file("gateway"));
