@@ -301,17 +301,17 @@ fn ctrl_c_says_how_to_go_on() {
 
 /// Writes a program in place of helm. It records its arguments and fails.
 fn fake_helm(host: &Host) {
-    use std::os::unix::fs::PermissionsExt as _;
     let (helm, here) = (host.file("helm"), host.dir.path().display());
     let text = format!(
         "#!/bin/sh\nif [ \"$1\" = version ]; then echo v3.18.4; exit 0; fi\n\
          echo \"$@\" > '{here}/arguments'\nexport -p > '{here}/environment'\nexit 1\n"
     );
-    // Written under another name: a file open for writing cannot be run, also not by a fork at the same moment.
+    // Another process writes the program: what this one has open for writing, a concurrent fork has open for a moment more, and then it
+    // cannot be run.
     std::fs::write(host.file("draft"), text).expect("written");
-    std::fs::set_permissions(host.file("draft"), std::fs::Permissions::from_mode(0o755))
-        .expect("made to run");
-    std::fs::rename(host.file("draft"), helm).expect("renamed");
+    let install =
+        std::process::Command::new("install").arg("-m755").arg(host.file("draft")).arg(helm).status();
+    assert!(install.expect("install runs").success());
 }
 
 #[test]

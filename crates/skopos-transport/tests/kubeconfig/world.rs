@@ -179,10 +179,13 @@ impl World {
 
     /// Creates a program that prints this.
     pub(crate) fn plugin(&self, name: &str, answer: &str) -> PathBuf {
-        use std::os::unix::fs::PermissionsExt as _;
-        let path =
-            self.write(name, format!("#!/bin/sh\necho run >>\"$0.runs\"\ncat <<'EOF'\n{answer}\nEOF\n"));
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!("#!/bin/sh\necho run >>\"$0.runs\"\ncat <<'EOF'\n{answer}\nEOF\n");
+        let draft = self.write(&format!("{name}.draft"), text);
+        let path = self.folder.path().join(name);
+        // Another process writes the program: what this one has open for writing, a concurrent fork has open for a moment more, and
+        // then it cannot be executed.
+        let install = std::process::Command::new("install").arg("-m755").arg(draft).arg(&path).status();
+        assert!(install.unwrap().success());
         path
     }
 

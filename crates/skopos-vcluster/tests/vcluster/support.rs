@@ -251,7 +251,6 @@ pub struct FakeHelm {
 impl FakeHelm {
     /// Creates a fake helm. `$1` is its command; `$log` is the file for lines, `$here` a folder of its own.
     pub fn new(script: &str) -> Self {
-        use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let (program, here) = (folder.path().join("helm"), folder.path().display());
         let text = format!(
@@ -259,12 +258,12 @@ impl FakeHelm {
              if [ \"$1\" = version ]; then echo \"${{VERSION:-v3.18.4}}\"; exit 0; fi\n\
              echo \"$@\" >> \"$log\"\n{script}\n"
         );
-        // Written under another name: a file that is open for writing cannot be executed, not even by a concurrent
-        // fork.
+        // Another process writes the program: what this one has open for writing, a concurrent fork has open for a moment more, and
+        // then it cannot be executed.
         let draft = folder.path().join("draft");
         std::fs::write(&draft, text).unwrap();
-        std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o755)).unwrap();
-        std::fs::rename(draft, program).unwrap();
+        let install = std::process::Command::new("install").arg("-m755").arg(draft).arg(program).status();
+        assert!(install.unwrap().success());
         Self { folder }
     }
 
