@@ -54,9 +54,9 @@ impl Volume {
     pub fn pull_request() -> Self {
         Self {
             name: "pr".to_owned(),
-            per_fault: 10,
+            per_fault: 20,
             fault: None,
-            mixed: 500,
+            mixed: 250,
             first: 0,
             twice: 25,
             jobs: std::thread::available_parallelism().map_or(2, usize::from),
