@@ -241,10 +241,7 @@ fn http_error(error: &TransportError) -> HttpError {
         _ => HttpErrorKind::Interrupted,
     };
     // Without the time of the next attempt, which differs each time.
-    match error.kind() {
-        TransportErrorKind::BackingOff { last, .. } => failed(kind, &last.to_string()),
-        _ => failed(kind, &error.to_string()),
-    }
+    failed(kind, &error.kind().root().to_string())
 }
 
 fn failed(kind: HttpErrorKind, problem: &str) -> HttpError {
