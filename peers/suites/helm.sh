@@ -12,17 +12,6 @@ cd "$(dirname "$0")"
 source ./lib.sh
 source ./find-helm.sh
 
-# check NAME PATTERN COMMAND...: the command succeeds, and prints a line that matches.
-check() {
-    local name=$1 pattern=$2 output
-    shift 2
-    if ! output=$("$@" 2>&1) || ! grep -Eq -- "$pattern" <<<"$output"; then
-        printf '%s: %s\n  %s\n  expected: %s\n%s\n' "$way" "$name" "$*" "$pattern" "$output"
-        exit 1
-    fi
-    printf '%-7s %s\n' "$way" "$name"
-}
-
 colour_is() {
     check "$1" "^$2 $2\$" kubectl get widgets.shop.example/red-shop configmap/red-shop -o 'jsonpath={.items[0].spec.colour} {.items[1].data.colour}'
 }
@@ -48,6 +37,7 @@ remains() {
 find_helm
 for way in member http tls; do
     folder=$work/$way
+    label=$way
     start_member "$folder"
     export KUBECONFIG=$folder/kubeconfig HOME=$folder
     if [[ $way != member ]]; then

@@ -34,6 +34,17 @@ await() {
     return 1
 }
 
+# check NAME PATTERN COMMAND...: the command succeeds, and prints a line that matches. $label says what is checked.
+check() {
+    local name=$1 pattern=$2 output
+    shift 2
+    if ! output=$("$@" 2>&1) || ! grep -Eq -- "$pattern" <<<"$output"; then
+        printf '%s: %s\n  %s\n  expected: %s\n%s\n' "$label" "$name" "$*" "$pattern" "$output"
+        exit 1
+    fi
+    printf '%-20s %s\n' "$label" "$name"
+}
+
 # start_member FOLDER: a cluster of its own, so that nothing is left of another run.
 start_member() {
     mkdir -p "$1"

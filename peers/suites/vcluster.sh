@@ -31,17 +31,6 @@ export KUBECONFIG=$work/kubeconfig HOME=$work
 pids+=($!)
 await "$work/testserver.log" '^kubeconfig:' >/dev/null
 
-# check NAME PATTERN COMMAND...: the command succeeds, and its output matches.
-check() {
-    local name=$1 pattern=$2 output
-    shift 2
-    if ! output=$("$@" 2>&1) || ! grep -Eq -- "$pattern" <<<"$output"; then
-        printf '%s: %s\n  %s\n  expected: %s\n%s\n' "$variant" "$name" "$*" "$pattern" "$output"
-        exit 1
-    fi
-    printf '%-24s %s\n' "$variant" "$name"
-}
-
 vc() { "$SKOPOS" vc "$@"; }
 
 authority=$(kubectl config view --raw -o 'jsonpath={.clusters[0].cluster.certificate-authority-data}')
@@ -73,14 +62,14 @@ reached() {
     cat "$work/connect.log"
 }
 
-# left NAME: what remains of it in the whole cluster.
+# left NAME: what remains of it in the whole cluster; "nothing" if that is so.
 left() {
-    local kinds
+    local kinds objects
     kinds=$(kubectl api-resources --verbs=list -o name | grep -vE '^(events|selfsubject|componentstatuses)' | paste -sd,)
-    kubectl get "$kinds" -A -o json | jq -r --arg name "$1" '.items[]
+    objects=$(kubectl get "$kinds" -A -o json | jq -r --arg name "$1" '.items[]
         | select(.metadata.namespace == "vcluster-" + $name or (.metadata.labels.release // "") == $name or .metadata.name == "vcluster-" + $name)
-        | "\(.kind) \(.metadata.namespace)/\(.metadata.name)"'
-    echo end
+        | "\(.kind) \(.metadata.namespace)/\(.metadata.name)"') || return 1
+    echo "${objects:-nothing}"
 }
 
 # lives NAME PODS: from an installed release to its deletion. PODS is the desired pods of its workloads.
@@ -112,9 +101,8 @@ eventually() {
 gone() {
     check 'it has objects' '^(StatefulSet|Deployment) vcluster-' left "$1"
     check 'it is deleted' '.' vc delete "$1"
-    check 'nothing is left of it' '^end$' first_line eventually '^end$' left "$1"
+    check 'nothing is left of it' '^nothing$' eventually '^nothing$' left "$1"
 }
-first_line() { "$@" | head -1; }
 
 number=0
 for values in '{}' \
@@ -126,13 +114,13 @@ for values in '{}' \
     pods=1
     [[ $number != 3 ]] || pods=3
     echo "$values" >"$work/values.json"
-    variant="values $number, helm"
+    label="values $number, helm"
     check 'created' '.' vc create "made$number" --chart "$work/chart" -f "$work/values.json" --no-wait
     lives "made$number" "$pods"
     check 'changed' '.' vc create "made$number" --upgrade --chart "$work/chart" -f "$work/values.json" --set controlPlane.advanced.defaultImageRegistry=registry.example/ --no-wait
     check 'its image is another' 'registry.example/' kubectl -n "vcluster-made$number" get statefulsets,deployments -l app=vcluster -o json
     gone "made$number"
-    variant="values $number, manifests"
+    label="values $number, manifests"
     "$HELM" template "plain$number" "$work/chart" --namespace "vcluster-plain$number" -f "$work/values.json" >"$work/manifests.yaml"
     check 'created' '.' vc create "plain$number" --manifests "$work/manifests.yaml" --no-wait
     lives "plain$number" "$pods"
