@@ -33,7 +33,7 @@ pub use crate::template::{Template, TemplateError};
 
 /// The desired state of one sink.
 ///
-/// Of each name it keeps the packed entries alone. What an object asked for before is evaluated again from the last content.
+/// It keeps only the packed entries of each name. To find what an object asked for before, it evaluates the last content again.
 pub struct Desired {
     sources: Vec<ClaimSource>,
     sink: Arc<dyn Sink>,
@@ -75,14 +75,15 @@ impl Desired {
 
     /// Takes the content of the cluster, and returns the desired entries.
     pub fn look(&mut self, content: ClusterContent) -> Arc<DesiredEntries> {
-        let groups = self.changed(&content);
+        let slices = cluster::changed(&self.content.slices, &content.slices);
+        let groups = self.changed(&content, &slices);
         let mut names: BTreeMap<EntryName, BTreeMap<Group, Vec<DesiredEntry>>> = BTreeMap::new();
         for group in &groups {
             for name in self.claims(group).into_names() {
                 names.entry(name).or_default().insert(group.clone(), Vec::new());
             }
         }
-        self.take_in(content);
+        self.take_in(content, slices);
         for group in groups {
             let claims = self.claims(&group);
             for (name, entries) in self.note(&group, claims) {
@@ -130,21 +131,20 @@ impl Desired {
     }
 
     /// Returns the groups that have changed since the last call.
-    fn changed(&self, content: &ClusterContent) -> BTreeSet<Group> {
+    fn changed(&self, content: &ClusterContent, slices: &[ObjectKey]) -> BTreeSet<Group> {
         let services = cluster::changed(&self.content.services, &content.services);
         let mut groups: BTreeSet<_> = services.into_iter().map(Group::Service).collect();
         groups.extend(cluster::changed(&self.content.pods, &content.pods).into_iter().map(Group::Pod));
-        for key in cluster::changed(&self.content.slices, &content.slices) {
-            let services = [self.content.service_of(&key), content.service_of(&key)];
+        for key in slices {
+            let services = [self.content.service_of(key), content.service_of(key)];
             groups.extend(services.into_iter().flatten().map(Group::Service));
         }
         groups
     }
 
-    /// Takes the content, and the slices of each Service.
-    fn take_in(&mut self, content: ClusterContent) {
-        let changed = cluster::changed(&self.content.slices, &content.slices);
-        for key in changed {
+    /// Takes the content, with these changed slices.
+    fn take_in(&mut self, content: ClusterContent, slices: Vec<ObjectKey>) {
+        for key in slices {
             if let Some(service) = self.content.service_of(&key) {
                 self.slices.remove(&(service, key.clone()));
             }

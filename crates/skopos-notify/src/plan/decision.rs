@@ -30,6 +30,8 @@ pub(super) struct MemberTimes {
 /// The wanted change of one name, before the guard has checked it.
 #[derive(Debug, Default)]
 pub(super) struct Decision {
+    /// The entry outside.
+    pub(super) before: Option<ObservedEntry>,
     /// The owner; `None` if no object asks for the name any more.
     pub(super) owner: Option<Arc<EntryOwner>>,
     /// The values, if every loss is held.
@@ -170,7 +172,12 @@ impl Decision {
         self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
     }
 
-    /// Counts the values that get traffic.
+    /// Counts the values outside that get traffic.
+    pub(super) fn served(&self) -> usize {
+        self.before.iter().flat_map(ObservedEntry::serving).count()
+    }
+
+    /// Counts the values that get traffic afterwards.
     pub(super) fn serving(&self) -> usize {
         self.members.values().filter(|serving| **serving == Serving::Active).count()
     }

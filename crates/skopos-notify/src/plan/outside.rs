@@ -18,7 +18,7 @@ pub(super) struct Outside {
 /// An observed entry, packed. Mostly the outside is as wanted, and then needs no copy of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PackedEntry {
-    /// It is what the first of these owners wants.
+    /// It is what the first of these owners wants: made by [`pack`] alone, so there is an owner.
     Wanted(Packed<Vec<DesiredEntry>>),
     /// It is something else.
     Other(Packed<ObservedEntry>),
@@ -38,11 +38,6 @@ impl Outside {
     /// Returns the number of our values that get traffic.
     pub(super) fn serving(&self) -> usize {
         self.serving
-    }
-
-    /// Returns the number of our values of a name that get traffic.
-    pub(super) fn serving_of(&self, name: &EntryName) -> usize {
-        self.get(name).map_or(0, |entry| entry.serving().count())
     }
 
     /// Returns the number of names that are ours.
@@ -141,4 +136,37 @@ fn is_alike(before: &ObservedEntry, after: &ObservedEntry) -> bool {
         entry.members.iter().map(|(value, member)| (value.clone(), member.draining)).collect::<Vec<_>>()
     };
     before.mark == after.mark && before.tidy == after.tidy && draining(before) == draining(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::EntryOwner;
+
+    fn desired(value: &str, readiness: Readiness) -> DesiredEntry {
+        let owner = EntryOwner::parse("service/default/web", "uid").expect("an owner").into();
+        DesiredEntry { owner, members: BTreeMap::from([(value.into(), readiness)]) }
+    }
+
+    fn observed(value: &str, connections: u32) -> ObservedEntry {
+        let member = ObservedMember { draining: false, connections };
+        let mark = EntryMark::Ours(Some(desired("a", Readiness::Ready).owner));
+        ObservedEntry { mark, members: BTreeMap::from([(value.into(), member)]), tidy: true }
+    }
+
+    #[test]
+    fn entry_as_wanted_takes_no_memory_of_its_own() {
+        let name = EntryName::from("web");
+        let wanted = BTreeMap::from([(name.clone(), Packed::new(&vec![desired("a", Readiness::Ready)]))]);
+        let mut outside = Outside::default();
+        for (entry, is_shared) in
+            [(observed("a", 0), true), (observed("b", 0), false), (observed("a", 1), false)]
+        {
+            outside.set(&name, Some(&entry), &wanted);
+            assert_eq!(outside.get(&name), Some(entry.clone()));
+            assert_eq!(matches!(outside.entries[&name], PackedEntry::Wanted(_)), is_shared, "{entry:?}");
+        }
+        let packed = Packed::new(&vec![desired("10.200.0.1", Readiness::Ready)]);
+        assert!(packed.len() <= 64, "{} bytes", packed.len());
+    }
 }

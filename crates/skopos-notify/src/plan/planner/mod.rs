@@ -372,7 +372,8 @@ impl Planner {
                 traits: self.traits,
                 options: &self.options,
             };
-            let decision = Decision::new(&facts, &mut since);
+            let mut decision = Decision::new(&facts, &mut since);
+            decision.before = observed;
             if since != MemberTimes::default() {
                 self.names.entry(name.clone()).or_default().since = since;
             }
@@ -391,12 +392,10 @@ impl Planner {
 
     /// Holds every change, because another cluster answers.
     fn hold_all(&mut self, decisions: Vec<(EntryName, Decision)>, plan: &mut SinkPlan) {
-        let differs = |name: &EntryName, decision: &Decision| {
-            !decision.losses.is_empty() || !is_as(decision, self.outside.get(name).as_ref())
-        };
+        let differs = |decision: &Decision| !decision.losses.is_empty() || !is_as(decision);
         let removals: BTreeSet<_> = decisions
             .into_iter()
-            .filter(|(name, decision)| !decision.foreign && differs(name, decision))
+            .filter(|(_, decision)| !decision.foreign && differs(decision))
             .map(|(name, _)| Removal { name, value: None })
             .collect();
         plan.held = vec![HeldRemovals::new(HoldReason::AnotherCluster, removals)];
@@ -414,9 +413,9 @@ impl Planner {
         let may_add = round.age <= self.options.add_when_stale;
         let is_down = self.not_before.is_some_and(|at| at > now);
         for (name, decision) in decisions {
-            let before = self.outside.get(&name);
-            let is_foreign = before.as_ref().is_some_and(|entry| entry.mark == EntryMark::Foreign);
-            if is_foreign || is_as(&decision, before.as_ref()) {
+            let before = decision.before.as_ref();
+            let is_foreign = before.is_some_and(|entry| entry.mark == EntryMark::Foreign);
+            if is_foreign || is_as(&decision) {
                 if let Some(state) =
                     self.names.get_mut(&name).filter(|state| !state.in_flight && !state.unverified)
                 {
@@ -449,13 +448,13 @@ impl Planner {
                 None if decision.members.is_empty() => StepAction::Delete,
                 // Its last values drain.
                 None => StepAction::Put {
-                    owner: marked_owner(before.as_ref()).unwrap_or_default(),
+                    owner: marked_owner(before).unwrap_or_default(),
                     members: decision.members,
                 },
             };
             state.in_flight = true;
             state.sent = sent(&action);
-            plan.steps.push(SinkStep { name, before, action });
+            plan.steps.push(SinkStep { name, before: decision.before, action });
         }
     }
 
@@ -486,8 +485,8 @@ fn sent(action: &StepAction) -> BTreeSet<EntryValue> {
 }
 
 /// Returns whether the outside is as decided.
-fn is_as(decision: &Decision, observed: Option<&ObservedEntry>) -> bool {
-    let Some(entry) = observed else { return decision.members.is_empty() };
+fn is_as(decision: &Decision) -> bool {
+    let Some(entry) = &decision.before else { return decision.members.is_empty() };
     let is_same_owner = match (&entry.mark, &decision.owner) {
         (EntryMark::Ours(Some(mark)), Some(owner)) => mark.is(owner),
         _ => true,

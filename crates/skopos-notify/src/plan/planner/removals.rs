@@ -54,7 +54,7 @@ impl Planner {
         }
         let (finished, losing): (Vec<_>, Vec<_>) =
             allowed.into_iter().partition(|(_, _, loss)| loss.kind == LossKind::Drained);
-        let before: usize = decisions.iter().map(|(name, _)| self.outside.serving_of(name)).sum();
+        let before: usize = decisions.iter().map(|(_, decision)| decision.served()).sum();
         let due: usize = decisions.iter().map(|(_, decision)| decision.serving()).sum();
         // Names that rest serve what is outside.
         let after = self.outside.serving() - before + due - losing.len();
