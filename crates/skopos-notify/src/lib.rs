@@ -14,6 +14,7 @@ pub mod desired;
 mod entry;
 pub mod event;
 pub mod http;
+mod inserts;
 mod packed;
 mod plan;
 pub mod service;

@@ -26,7 +26,8 @@ pub use self::source::{
     ClaimSource, EndpointSource, PodSource, PodSourceError, PodTemplates, ServiceSource, VirtualServiceSource,
 };
 use crate::entry::{DesiredEntry, EntryName, EntryOwner};
-use crate::packed::{Inserts, Packed};
+use crate::inserts::Inserts;
+use crate::packed::Packed;
 use crate::plan::{DesiredEntries, Removal};
 use crate::sink::Sink;
 pub use crate::template::{Template, TemplateError};

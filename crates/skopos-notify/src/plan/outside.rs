@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use super::names::differing;
 use super::view::DesiredEntries;
 use crate::entry::{DesiredEntry, EntryName, Readiness};
-use crate::packed::{Inserts, Packed};
+use crate::inserts::Inserts;
+use crate::packed::Packed;
 use crate::sink::{EntryMark, Observed, ObservedEntry, ObservedMember};
 
 /// The outside as it was last read, with its counts.
